@@ -57,6 +57,24 @@ def node_is_alive(timeout_s: float = PROBE_S) -> bool | None:
         return None
 
 
+def kill_own_processes() -> None:
+    """Kill the processes of a cluster that this process started: those that are stopped end no other way."""
+    import ray
+
+    node = ray._private.worker._global_node
+    if node is not None:
+        node.kill_all_processes(check_alive=False, allow_graceful=False)
+
+
+def shut_down() -> None:
+    """``ray.shutdown`` that does not wait for a raylet which does not answer."""
+    import ray
+
+    if node_is_alive() is not True:
+        kill_own_processes()
+    ray.shutdown()
+
+
 def join(address: str, named_by: str, **arguments: Any) -> None:
     """Join the cluster at ``address``.
 

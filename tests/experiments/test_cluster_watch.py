@@ -8,6 +8,7 @@ import threading
 import psutil
 import pytest
 
+from rllib_lmgame.algorithms import ray_cluster as clusters
 from rllib_lmgame.algorithms.ray_cluster import answers, node_is_alive
 from rllib_lmgame.experiments.run import cluster_watch
 from rllib_lmgame.experiments.run.cluster_watch import Silence, watched_head
@@ -62,3 +63,13 @@ def test_a_stopped_head_gives_no_reply(ray_cluster):
     finally:
         head.resume()
     assert node_is_alive(60.0) is True
+
+
+@pytest.mark.parametrize(("alive", "killed"), [(True, 0), (False, 1), (None, 1)])
+def test_shutting_down_does_not_wait_for_a_node_that_does_not_answer(monkeypatch, alive, killed):
+    done: list[str] = []
+    monkeypatch.setattr(clusters, "node_is_alive", lambda: alive)
+    monkeypatch.setattr(clusters, "kill_own_processes", lambda: done.append("kill"))
+    monkeypatch.setattr("ray.shutdown", lambda: done.append("shutdown"))
+    clusters.shut_down()
+    assert done == ["kill"] * killed + ["shutdown"]

@@ -15,6 +15,7 @@ from rllib_lmgame.algorithms.ray_cluster import (
     join_existing,
     own_session,
     patience,
+    shut_down,
     start_local,
 )
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
@@ -69,7 +70,7 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
         _tell_dashboard(options)
         yield
     finally:
-        ray.shutdown()
+        shut_down()
         if cluster is not None:
             cluster.shutdown()
         remove_unused()

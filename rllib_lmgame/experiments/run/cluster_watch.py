@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rllib_lmgame.algorithms.ray_cluster import answers, node_is_alive
+from rllib_lmgame.algorithms.ray_cluster import answers, kill_own_processes, node_is_alive
 
 KNOCK_S = 5.0
 """Between two knocks at the head."""
@@ -83,12 +83,8 @@ def _end(message: str) -> None:
     """End this process: whatever it waits for will not come. Processes of a cluster that it started are ended, also
     those that are stopped.
     """
-    import ray
-
     print(f"error: {message}", file=sys.stderr, flush=True)
-    node = ray._private.worker._global_node
     try:
-        if node is not None:
-            node.kill_all_processes(check_alive=False, allow_graceful=False)
+        kill_own_processes()
     finally:
         os._exit(EXIT_LOST)
