@@ -292,10 +292,9 @@ def test_a_callback_that_cannot_be_set_up_is_named():
 def test_numbers_of_evaluations_that_nobody_makes_are_refused():
     kuhn = GAME.replace("Sokoban", "KuhnPoker")
     measured = "config.evaluation_config={measures: [exploitability]}"
-    for name in ("exploitability", "env_runners/measures/joint_share"):
+    for name in ("exploitability", "exploitabilty", "env_runners/measures/joint_share"):
         assert error_of(kuhn, f"stop={{evaluation/{name}: 0.9}}", measured).path == f"stop.evaluation/{name}"
-    told = {}
-    for name in ("exploitability_last", "exploitabilty", "exploitability_high", "env_runners/measures/joint_share"):
+    for name in ("exploitability_last", "exploitability_high", "env_runners/measures/joint_share"):
         checked = check(
             kuhn,
             f"stop={{evaluation/{name}: 0.9}}",
@@ -303,18 +302,12 @@ def test_numbers_of_evaluations_that_nobody_makes_are_refused():
             "config.evaluation_interval=5",
             "config.token_ppo.ema_decay=0.9",
         )
-        told[name] = any("is known to give" in notice for notice in checked.spec.notices)
+        assert not any("is known to give" in notice for notice in checked.spec.notices)
     asha = "scheduler={type: asha, mode: max, metric: evaluation/env_runners/%s}"
     for metric, taken in (("success_rate", True), ("measures/joint_share", False)):
         sokoban = (asha % metric, "config.evaluation_interval=2")
         assert taken or "set config.evaluation_interval: 1" in error_of(GAME, *sokoban).message
         check(GAME, asha % metric, f"config.evaluation_interval={1 + taken}")
-    assert told == {
-        "exploitability_last": False,
-        "exploitabilty": True,
-        "exploitability_high": False,
-        "env_runners/measures/joint_share": False,
-    }
 
 
 def test_notices_for_what_may_be_a_mistake():
@@ -570,7 +563,7 @@ def test_a_scheduler_lets_no_trial_go_on_from_policies_of_another_kind(estimator
         "config.lr=1e-4",
         "config.token_ppo.advantage_estimator=gae",
         "config.text_rollouts.group_size=8",
-        f"scheduler={{type: pbt, metric: m, mode: max, hyperparam_mutations: {mutations}}}",
+        f"scheduler={{type: pbt, metric: env_runners/success_rate, mode: max, hyperparam_mutations: {mutations}}}",
     )
     if kinds == 1:
         check(GAME, *overrides)

@@ -301,7 +301,7 @@ def test_the_log_holds_all_there_is_to_a_trajectory(make_runner: MakeRunner, tmp
                 assert logged["text"] == "<answer>5</answer>"
 
 
-def test_the_rules_stand_in_the_log_once(make_runner: MakeRunner, tmp_path: Path) -> None:
+def test_the_rules_stand_in_the_log_and_in_its_first_prompt(make_runner: MakeRunner, tmp_path: Path) -> None:
     runner = make_runner(
         "lmgame/Wordle-v0",
         lambda request: "crane",
@@ -313,8 +313,9 @@ def test_the_rules_stand_in_the_log_once(make_runner: MakeRunner, tmp_path: Path
     record = json.loads(line)
     assert len(record["steps"]) > 2 and line.count("legal_actions") == 0
     rules = record["instructions"].splitlines()[0]
-    assert line.count(json.dumps(rules)[1:-1]) == 1
+    assert line.count(json.dumps(rules)[1:-1]) == 2
     (seat,) = record["trajectories"]
+    assert rules in seat["turns"][0]["prompt"]
     first, *later = seat["turns"]
     assert all(turn["new_row"] and turn["shared_prefix"] > len(first["prompt_ids"]) / 2 for turn in later)
 
