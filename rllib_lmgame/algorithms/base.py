@@ -561,6 +561,11 @@ def _build_tiny(config: LMGameConfig, overrides: dict[str, Any]) -> ModelFiles:
         return ModelFiles.carry(directory)
 
 
+def corpus_games(config: LMGameConfig) -> tuple[GameConfig, ...]:
+    """The games that :func:`tiny_corpus` plays."""
+    return scheduled_games(config, _CORPUS_VARIANTS)
+
+
 def tiny_corpus(config: LMGameConfig) -> list[str]:
     """Texts of the games that are trained on, which a tiny model's tokenizer is made of.
 
@@ -570,7 +575,7 @@ def tiny_corpus(config: LMGameConfig) -> list[str]:
     from rllib_lmgame.policies.placeholders import fill_placeholders
 
     corpus: list[str] = []
-    for game in scheduled_games(config, _CORPUS_VARIANTS):
+    for game in corpus_games(config):
         corpus += _texts_of(game, config.text_rollout_options.env_step_timeout_s)
     note = config.language_model_options.turn_note
     return corpus + ([fill_placeholders(note, {"turns_left": n}) for n in range(10)] * 2 if note else [])

@@ -92,6 +92,31 @@ def test_points_of_a_search_space_that_differ_elsewhere_are_looked_at_once(monke
     from rllib_lmgame.experiments.checks import prompts
 
     seen: list[object] = []
-    monkeypatch.setattr(prompts, "_check_config", lambda config, games: seen.append(config))
+    monkeypatch.setattr(prompts, "_check_config", lambda config, *games: seen.append(config) or ())
     check_prompts([check(GAME, "config.lr={grid_search: [1e-4, 1e-5, 1e-6]}")])
     assert len(seen) == 1
+
+
+def test_slow_games_are_not_played_for_a_tiny_models_tokenizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rllib_lmgame.envs.games.grids.frozen_lake import FrozenLake
+    from rllib_lmgame.experiments.checks import prompts
+
+    played: list[object] = []
+    monkeypatch.setattr(prompts, "_check_game_in_time", lambda *args: played.append(args))
+    monkeypatch.setattr(FrozenLake, "slow_calls", True)
+    monkeypatch.setattr("rllib_lmgame.algorithms.base.tiny_corpus", lambda config: played.append(config))
+    check_prompts([check(GAME, SMALL)])
+    assert not played
+
+
+def test_there_is_a_limit_to_the_time_of_all_games_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rllib_lmgame.experiments.checks import prompts
+
+    files = initial_model(LMGamePPOConfig().environment("lmgame/KuhnPoker-v0"), "player").directory()
+    monkeypatch.setattr(prompts, "BUDGET_S", 0.5)
+    hangs, model = "tests.envs.author_games:Hanging", f"config.language_model.model={files}"
+    text = GAME.replace("lmgame/FrozenLake-v0", hangs)
+    experiment = check(text, model, "config.env_config={where: reset()}")
+    check_prompts([experiment, other := check(GAME, SMALL, model)])
+    assert f"first prompts of {hangs} were not looked at" in experiment.spec.notices[-1]
+    assert "first prompts of lmgame/FrozenLake-v0 were not looked at" in other.spec.notices[-1]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +14,24 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.rollouts.records import GameConfig
 
-_LEVELS = 4
-"""Levels of each game that are looked at."""
+BUDGET_S = 20.0
+"""Seconds that the games may take, all together."""
 
 
 def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
     """Look at the beginnings of the games of each experiment, in every seat whose policy's tokenizer is on this machine
-    or is made for a tiny model; where an expert is learnt from, its first reply is looked at too.
+    or is made for a tiny model from texts of games that are quick; where an expert is learnt from, its first reply is
+    looked at too. Which games there was no time for becomes a notice.
 
     Raises:
         ConfigError: if a prompt leaves no room for a reply, saying which context would.
     """
+    ends, seen = time.monotonic() + BUDGET_S, set[str]()
     for experiment in checked:
         if not experiment.algorithm.own:
             continue
+        left_out: set[str] = set()
         with experiment.spec.source.attached():
-            seen: set[str] = set()
             for config in experiment.configs:
                 games = (
                     *config.training_games(),
@@ -36,26 +41,43 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                 what = repr((games, options, config.supervised_options, config.seat_mapping_spec))
                 if what not in seen:
                     seen.add(what)
-                    _check_config(config, {game.key: game for game in games}.values())
+                    left_out.update(_check_config(config, {game.key: game for game in games}.values(), ends))
+        if left_out:
+            experiment.spec.notices.append(
+                f"first prompts of {', '.join(sorted(left_out))} were not looked at: games have {BUDGET_S:g} s for it"
+            )
 
 
-def _check_config(config: Any, games: Iterable[GameConfig]) -> None:
+def _check_config(config: Any, games: Iterable[GameConfig], ends: float) -> Iterator[str]:
+    """Look at the games of one configuration; the ids of those that time ran out for."""
     from rllib_lmgame.rollouts.game_calls import run_to_end
     from rllib_lmgame.rollouts.seats import EpisodeFailed
 
-    chats = _Chats(config)
+    chats = _Chats(config, ends)
     for game in games:
         try:
-            run_to_end(_check_game(game, config, chats))
+            if chats.any():
+                run_to_end(_check_game_in_time(game, config, chats, ends))
         except EpisodeFailed:  # Of a game that fails at times its episodes are dropped, and counted.
             continue
+        except TimeoutError:
+            yield game.env
+
+
+async def _check_game_in_time(game: GameConfig, config: Any, chats: _Chats, ends: float) -> None:
+    left = ends - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    async with asyncio.timeout(left):
+        await _check_game(game, config, chats)
 
 
 class _Chats:
-    """Chat formats of policies; ``None`` of one whose tokenizer is not here."""
+    """Chat formats of policies; ``None`` of one whose tokenizer is not here, or takes slow games to make."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any, ends: float) -> None:
         self.config = config
+        self.ends = ends
         self._chats: dict[str, Any] = {}
 
     def of(self, policy: str) -> Any:
@@ -68,8 +90,21 @@ class _Chats:
             self._chats[policy] = None if tokenizer is None else ChatFormat(tokenizer, options)
         return self._chats[policy]
 
+    def any(self) -> bool:
+        """Whether there is one at all: else no game has to be played."""
+        return any(self.of(policy) is not None for policy in self.config.language_model_policies())
+
+    @cached_property
+    def _corpus(self) -> list[str] | None:
+        """Texts that tiny models' tokenizers are made of, if they take no long time to play."""
+        from rllib_lmgame.algorithms.base import corpus_games, tiny_corpus
+
+        for game in corpus_games(self.config):
+            if time.monotonic() >= self.ends or not _is_quick(game):
+                return None
+        return tiny_corpus(self.config)
+
     def _tokenizer(self, policy: str) -> Any:
-        from rllib_lmgame.algorithms.base import tiny_corpus
         from rllib_lmgame.policies.model.files import load_tokenizer, model_directory, tokenizer_source
         from rllib_lmgame.policies.model.tiny import build_tokenizer, check_shape
         from rllib_lmgame.policies.options import TINY_MODEL
@@ -77,7 +112,9 @@ class _Chats:
         options = self.config.language_model_of(policy)
         if options.model == TINY_MODEL and options.tokenizer is None:
             shape = check_shape(options.tiny, "config.language_model.tiny")
-            return build_tokenizer(tiny_corpus(self.config), shape.vocab_size, shape.max_position_embeddings)
+            if self._corpus is None:
+                return None
+            return build_tokenizer(self._corpus, shape.vocab_size, shape.max_position_embeddings)
         directory = model_directory(options.model)
         try:
             return load_tokenizer(directory, options, local_files_only=True)
@@ -85,6 +122,18 @@ class _Chats:
             if Path(tokenizer_source(options, directory)).is_dir():
                 raise
             return None  # It is fetched when the run begins.
+
+
+def _is_quick(game: GameConfig) -> bool:
+    """Whether a game is one of this package whose calls are short."""
+    from rllib_lmgame.envs.registry import game_spec, make_session
+    from rllib_lmgame.rollouts.game_calls import abandon
+
+    if not game_spec(game.env).own:
+        return False
+    session = make_session(game.env, dict(game.env_config))
+    abandon(session)
+    return session.trusted
 
 
 async def _check_game(game: GameConfig, config: Any, chats: _Chats) -> None:
@@ -102,7 +151,7 @@ async def _check_game(game: GameConfig, config: Any, chats: _Chats) -> None:
     taught = stage is not None and stage.data is None and game in config.training_games()
     expert = ExpertReplies(make_scripted_player(stage.expert), random.Random(0)) if taught else None
     try:
-        for plan in plan_episodes(_LEVELS, run_seed=config.seed or 0, purpose="train", iteration=0):
+        for plan in plan_episodes(1, run_seed=config.seed or 0, purpose="train", iteration=0):
             line_up = line_ups.line_up(plan, session.roles)
             await call("reset", session.reset, plan.seed)
             for agent in await call("to_act", session.to_act):
