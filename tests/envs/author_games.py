@@ -46,7 +46,7 @@ class Count(AECEnv):
 
     def __init__(self) -> None:
         super().__init__()
-        self.possible_agents = ["first", "second"]
+        self.possible_agents: list[Any] = ["first", "second"]
         self.observation_spaces = dict.fromkeys(self.possible_agents, Text(20, charset=WORDS))
         self.action_spaces = {agent: Text(min_length=1, max_length=1, charset="123") for agent in self.possible_agents}
         self.render_mode = None
@@ -64,7 +64,7 @@ class Count(AECEnv):
         self.terminations = dict.fromkeys(self.agents, False)
         self.truncations = dict.fromkeys(self.agents, False)
         self.infos: dict[str, dict[str, Any]] = {agent: {} for agent in self.agents}
-        self.agent_selection = "first"
+        self.agent_selection = self.possible_agents[0]
         self.said = ["start"]
 
     def observe(self, agent):
@@ -75,7 +75,7 @@ class Count(AECEnv):
         if self.terminations[agent] or self.truncations[agent]:
             self._was_dead_step(action)
             return
-        other = "second" if agent == "first" else "first"
+        other = next(player for player in self.possible_agents if player != agent)
         self._cumulative_rewards[agent] = 0.0
         self.rewards = dict.fromkeys(self.possible_agents, 0.0)
         self.said.append(action)
@@ -92,7 +92,7 @@ class Together(ParallelEnv):
     """Both say a letter; they are paid if it is the same."""
 
     metadata = {"name": "together_v0"}
-    possible_agents = ["left", "right"]
+    possible_agents: list[Any] = ["left", "right"]
 
     def __init__(self) -> None:
         self.render_mode = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import random
 import subprocess
 import sys
 import types
@@ -18,7 +19,7 @@ import pytest
 from rllib_lmgame.algorithms.trust import is_own_game
 from rllib_lmgame.envs import GameError, GameSpec, game_spec, make_game, make_session, register_game, registry
 from rllib_lmgame.envs.catalogue import GAMES
-from rllib_lmgame.envs.contract.adapters import ParallelSession
+from rllib_lmgame.envs.contract.adapters import AECSession, ParallelSession
 from rllib_lmgame.envs.registry import ENTRY_POINT_GROUP, games
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 
@@ -204,7 +205,8 @@ def test_a_game_that_breaks_its_promise_is_a_game_error(fault: str, said: str) -
         ("roles", {"even": "a\ud800"}, r"'a\\ud800' is no name of a role"),
         ("possible_agents", ["a", "a"], "two agents are called 'a'"),
         ("possible_agents", ["a", "\udfff"], r"'\\udfff' is no name of an agent"),
-        ("possible_agents", [0, 1], "0 is no name of an agent"),
+        ("possible_agents", [0, "0"], "two agents are called '0'"),
+        ("possible_agents", [True, 1], "two agents are called '1'"),
     ],
 )
 def test_names_that_no_log_or_metric_can_hold_are_refused(name: str, value: Any, said: str) -> None:
@@ -215,6 +217,31 @@ def test_names_that_no_log_or_metric_can_hold_are_refused(name: str, value: Any,
         env.spaces = dict.fromkeys(value, env.action_space("even"))
     with pytest.raises(GameError, match=f"a game: {said}"):
         ParallelSession("a game", env)
+
+
+@pytest.mark.parametrize("ids", [[0, 1], [("seat", 1), ("seat", 2)]], ids=["numbers", "tuples"])
+@pytest.mark.parametrize(("game", "reply"), [("Count", "3"), ("Together", "a")])
+def test_agents_may_be_called_by_anything_that_is_a_key(game: str, reply: str, ids: list[Any]) -> None:
+    kind = getattr(importlib.import_module("author_games"), game)
+
+    class Named(kind):  # type: ignore[misc, valid-type]
+        possible_agents = property(lambda self: ids, lambda self, value: None)
+        roles = {ids[0]: "one", ids[1]: "two"}
+
+        def expert_action(self, agent: Any) -> str:
+            return f"{ids.index(agent)}"
+
+    session = (AECSession if game == "Count" else ParallelSession)("a game", Named())
+    one, two = names = tuple(str(name) for name in ids)
+    assert session.agent_ids == names and session.roles == {one: "one", two: "two"}
+    assert [session.expert_action(name) for name in names] == ["0", "1"]
+    assert session.random_action(two, random.Random(0)) in tuple("123ab")
+    session.reset(0)
+    while agents := session.to_act():
+        shown = [session.observe(name) for name in names]
+        result = session.step(dict.fromkeys(agents, reply))
+    assert shown and result.terminated and set(result.rewards) == set(result.infos) == set(result.ends) == set(names)
+    assert result.rewards[two] == 1.0 and session.observe(one).text in ("3", "next")
 
 
 @pytest.mark.parametrize("name", ["invalid_action", "forfeit"])

@@ -208,10 +208,10 @@ def _description(name: str, config: dict[str, Any], session: GameSession) -> lis
             )
     env = session.env  # type: ignore[attr-defined]
     declared = getattr(getattr(env, "unwrapped", env), "roles", {})
-    if declared and set(declared) != set(session.agent_ids):
+    if declared and set(map(str, declared)) != set(session.agent_ids):
         problems.append(
-            f"{name}: `roles` names {sorted(declared)}, the agents are {sorted(session.agent_ids)}; give every agent "
-            "id a role"
+            f"{name}: `roles` names {sorted(map(str, declared))}, the agents are {sorted(session.agent_ids)}; give "
+            "every agent id a role"
         )
     return problems
 

@@ -66,27 +66,32 @@ class EnvironmentSession(GameSession):
         self.secret_seats = self._declared("secret_seats")
         self.replayable = self._declared("replayable")
         self._ends: dict[str, bool] = {}
-        self.agent_ids = self._checked(self._guard("possible_agents", self._seats))
+        seats = self._guard("possible_agents", self._seats)
+        self.agent_ids = self._checked(seats)
+        self._ids: dict[str, Any] = dict(zip(self.agent_ids, seats, strict=True))
+        self._names: dict[Any, str] = self._guard("possible_agents", lambda: dict(zip(seats, self._ids, strict=True)))
         self.roles = self._roles(self._attribute("roles", {}))
 
-    def _seats(self) -> tuple[str, ...]:
+    def _seats(self) -> tuple[Any, ...]:
+        """The agents as the environment calls them: anything that can be a key of a mapping."""
         raise NotImplementedError
 
-    def _checked(self, agents: tuple[Any, ...]) -> tuple[str, ...]:
-        """The agents, whose names are keys of the episode log and of metrics."""
-        for number, agent in enumerate(agents):
-            if not isinstance(agent, str) or not is_writable(agent):
-                raise GameError(f"{self.game_id}: {agent!r} is no name of an agent; it must be text that UTF-8 holds")
-            if agent in agents[:number]:
-                raise GameError(f"{self.game_id}: two agents are called {agent!r}; give each a name of its own")
-        return agents
+    def _checked(self, seats: tuple[Any, ...]) -> tuple[str, ...]:
+        """The agents' names (``0`` is called ``"0"``), which are keys of the episode log and of metrics."""
+        names = self._guard("possible_agents", lambda: tuple(s if isinstance(s, str) else str(s) for s in seats))
+        for number, (seat, name) in enumerate(zip(seats, names, strict=True)):
+            if not is_writable(name):
+                raise GameError(f"{self.game_id}: {seat!r} is no name of an agent; it must be text that UTF-8 holds")
+            if seat in seats[:number] or name in names[:number]:
+                raise GameError(f"{self.game_id}: two agents are called {name!r}; give each a name of its own")
+        return names
 
     def _roles(self, declared: Any) -> dict[str, str]:
         """Kind of seat of every agent."""
         if not isinstance(declared, Mapping):
             kind = type(declared).__name__
             raise GameError(f"{self.game_id}: `roles` is a {kind}; it must be a mapping of agents to roles")
-        roles = {agent: str(declared.get(agent, agent)) for agent in self.agent_ids}
+        roles = {name: str(declared.get(seat, name)) for name, seat in self._ids.items()}
         for role in roles.values():
             if not is_writable(role):
                 raise GameError(f"{self.game_id}: {role!r} is no name of a role; it must be text that UTF-8 holds")
@@ -104,26 +109,26 @@ class EnvironmentSession(GameSession):
             raise GameError(f"{self.game_id}: {name} raised {type(error).__name__}: {error}") from error
 
     def expert_action(self, agent_id: str) -> str | None:
-        return self._optional("expert_action", agent_id)
+        return self._optional("expert_action", self._id(agent_id))
 
     def expert_thought(self, agent_id: str) -> str | None:
-        return self._optional("expert_thought", agent_id)
+        return self._optional("expert_thought", self._id(agent_id))
 
     def random_action(self, agent_id: str, rng: random.Random) -> str | None:
         """A text of the action space of a game that others wrote; those of this package's base classes take any text,
         so that they say themselves what is typical, if anything is.
         """
         if isinstance(self._game, OUR_BASES):
-            return self._optional("random_action", agent_id, rng)
+            return self._optional("random_action", self._id(agent_id), rng)
         space = self._action_space(agent_id)
         length = rng.randint(space.min_length, max(space.min_length, min(space.max_length, MAX_RANDOM_LENGTH)))
         return "".join(rng.choices(sorted(space.character_set), k=length))
 
     def _action_space(self, agent_id: str) -> spaces.Text:
-        return self.env.action_space(agent_id)  # type: ignore[no-any-return]
+        return self.env.action_space(self._id(agent_id))  # type: ignore[no-any-return]
 
     def pass_action(self, agent_id: str) -> str | None:
-        return self._optional("pass_action", agent_id)
+        return self._optional("pass_action", self._id(agent_id))
 
     def _ended(self, agent_id: str, terminated: Any, truncated: Any) -> bool:
         """Note whether a player's game is over, and how."""
@@ -154,13 +159,22 @@ class EnvironmentSession(GameSession):
         except Exception as error:
             raise GameError(f"{self.game_id}: {name}() raised {type(error).__name__}: {error}") from error
 
-    def _known(self, agent_id: str) -> str:
-        """The agent, one of those the environment began with."""
-        if agent_id not in self.agent_ids:
-            raise GameError(
-                f"{self.game_id}: {agent_id!r} is none of possible_agents, {', '.join(map(str, self.agent_ids))}"
-            )
-        return agent_id
+    def _id(self, agent_id: str) -> Any:
+        """What the environment calls an agent."""
+        return self._ids.get(agent_id, agent_id)
+
+    def _known(self, seat: Any) -> str:
+        """Name of an agent, one of those the environment began with."""
+        if seat not in self._names:
+            raise GameError(f"{self.game_id}: {seat!r} is none of possible_agents, {', '.join(self.agent_ids)}")
+        return self._names[seat]
+
+    def _named(self, values: Mapping[Any, T]) -> dict[str, T]:
+        """What the environment says of each agent, by names."""
+        return {self._names.get(seat, str(seat)): value for seat, value in values.items()}
+
+    def _infos_of(self, values: Mapping[Any, Any]) -> dict[str, dict[str, Any]]:
+        return {name: self._info(info) for name, info in self._named(values).items()}
 
     def _reward(self, value: Any, agent_id: str) -> float:
         scalar = value.item() if isinstance(value, np.generic | np.ndarray) and np.size(value) == 1 else value
@@ -204,7 +218,7 @@ class EnvironmentSession(GameSession):
             raise GameError(
                 f"{self.game_id}: info['turns_left'] must be a whole number of at most {MAX_TURNS_LEFT:,}, or None"
             )
-        refusal = self._game.referee.note(agent_id) if isinstance(self._game, OUR_BASES) else ""
+        refusal = self._game.referee.note(self._id(agent_id)) if isinstance(self._game, OUR_BASES) else ""
         return Observation(self._text(text, agent_id), legal, None if left is None else int(left), refusal)
 
     def _action_of(self, actions: Mapping[str, str], agent_id: str) -> str:
@@ -264,7 +278,7 @@ class GymnasiumSession(EnvironmentSession):
 class AECSession(EnvironmentSession):
     """A PettingZoo AEC environment: players take turns."""
 
-    def _seats(self) -> tuple[str, ...]:
+    def _seats(self) -> tuple[Any, ...]:
         for agent in self.env.possible_agents:
             _check_spaces(self.game_id, f" of {agent}", self.env.observation_space(agent), self.env.action_space(agent))
         self._last: dict[str, Observation] = {}
@@ -276,16 +290,15 @@ class AECSession(EnvironmentSession):
         self._clear_finished()
 
     def to_act(self) -> tuple[str, ...]:
-        return (self.env.agent_selection,) if self.env.agents else ()
+        return (self._known(self.env.agent_selection),) if self.env.agents else ()
 
     def observe(self, agent_id: str) -> Observation:
         if agent_id in self._last:
             return self._last[agent_id]
-        text = self._guard("observe", self.env.observe, agent_id)
-        return self._observation(text, self._info(self.env.infos.get(agent_id, {})), agent_id)
+        return self._seen(agent_id)
 
     def step(self, actions: Mapping[str, str]) -> StepResult:
-        agent = self.env.agent_selection
+        agent = self._known(self.env.agent_selection)
         self._guard("step", self.env.step, self._action_of(actions, agent))
         return self._taken()
 
@@ -293,22 +306,21 @@ class AECSession(EnvironmentSession):
         method = getattr(self._game, "forfeit", None)
         if method is None:
             return None
-        self._guard("forfeit", method, agent_id)
+        self._guard("forfeit", method, self._id(agent_id))
         return self._taken()
 
     def _taken(self) -> StepResult:
         """What the environment says after a step; players whose game is over are taken off the table."""
         rewards = {self._known(a): self._reward(r, a) for a, r in self.env.rewards.items()}
-        infos = {a: self._info(i) for a, i in self.env.infos.items()}
+        infos = self._infos_of(self.env.infos)
         self._clear_finished()
         return self._result(rewards, infos, not self.env.agents)
 
     def _clear_finished(self) -> None:
         """Keep what players see last whose game is over, and take them off the table, as PettingZoo wants it."""
         for agent in self.env.agents:
-            if self._is_over(agent) and self._known(agent) not in self._last:
-                info = self._info(self.env.infos.get(agent, {}))
-                self._last[agent] = self._observation(self._guard("observe", self.env.observe, agent), info, agent)
+            if self._is_over(agent) and (name := self._known(agent)) not in self._last:
+                self._last[name] = self._seen(name)
         while self.env.agents and self._is_over(self._selected()):
             left = len(self.env.agents)
             self._guard("step", self.env.step, None)
@@ -320,23 +332,28 @@ class AECSession(EnvironmentSession):
         if self.env.agents and self._known(self.env.agent_selection) in self._ends:
             raise GameError(f"{self.game_id}: {self.env.agent_selection} is to act, but its game was over before")
 
-    def _selected(self) -> str:
-        agent: str = self.env.agent_selection
+    def _seen(self, agent_id: str) -> Observation:
+        seat = self._id(agent_id)
+        text = self._guard("observe", self.env.observe, seat)
+        return self._observation(text, self._info(self.env.infos.get(seat, {})), agent_id)
+
+    def _selected(self) -> Any:
+        agent = self.env.agent_selection
         if agent not in self.env.agents:
             raise GameError(f"{self.game_id}: agent_selection is {agent!r}, who is not among the agents any more")
         return agent
 
-    def _is_over(self, agent: str) -> bool:
+    def _is_over(self, agent: Any) -> bool:
         """Whether a player is done, as the environment says now."""
         terminated, truncated = self.env.terminations.get(agent), self.env.truncations.get(agent)
-        self._ended(agent, terminated, truncated)
+        self._ended(self._known(agent), terminated, truncated)
         return bool(terminated or truncated)
 
 
 class ParallelSession(EnvironmentSession):
     """A PettingZoo parallel environment: all players move at once."""
 
-    def _seats(self) -> tuple[str, ...]:
+    def _seats(self) -> tuple[Any, ...]:
         for agent in self.env.possible_agents:
             _check_spaces(self.game_id, f" of {agent}", self.env.observation_space(agent), self.env.action_space(agent))
         self._texts: dict[str, Any] = {}
@@ -345,28 +362,28 @@ class ParallelSession(EnvironmentSession):
 
     def reset(self, seed: int) -> None:
         texts, infos = self._guard("reset", self.env.reset, seed=seed)
-        self._texts = dict(texts)
-        self._infos = {agent: self._info(info) for agent, info in infos.items()}
+        self._texts, self._infos = self._named(texts), self._infos_of(infos)
         self._ends = {}
 
     def to_act(self) -> tuple[str, ...]:
-        return tuple(self._known(agent) for agent in self.env.agents if agent not in self._ends)
+        return tuple(name for name in map(self._known, self.env.agents) if name not in self._ends)
 
     def observe(self, agent_id: str) -> Observation:
         return self._observation(self._texts.get(agent_id), self._infos.get(agent_id, {}), agent_id)
 
     def step(self, actions: Mapping[str, str]) -> StepResult:
-        moves = {agent: self._action_of(actions, agent) for agent in self.to_act()}
+        moves = {self._id(agent): self._action_of(actions, agent) for agent in self.to_act()}
         texts, rewards, terminations, truncations, infos = self._guard("step", self.env.step, moves)
-        self._texts |= texts
-        self._infos |= {agent: self._info(info) for agent, info in infos.items()}
+        self._texts |= self._named(texts)
+        now = self._infos_of(infos)
+        self._infos |= now
         checked = {self._known(agent): self._reward(reward, agent) for agent, reward in rewards.items()}
         late = [agent for agent, reward in checked.items() if reward and agent in self._ends]
         if late:
             raise GameError(f"{self.game_id}: step() rewards {', '.join(late)}, whose game was over before")
         for agent in moves:
-            self._ended(agent, terminations.get(agent, False), truncations.get(agent, False))
-        return self._result(checked, {agent: self._infos[agent] for agent in infos}, not self.to_act())
+            self._ended(self._known(agent), terminations.get(agent, False), truncations.get(agent, False))
+        return self._result(checked, now, not self.to_act())
 
 
 def _check_spaces(game_id: str, whose: str, *found: Any) -> None:
