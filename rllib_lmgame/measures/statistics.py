@@ -93,7 +93,10 @@ def notes_on_levels(levels: int | None, settled: float | None) -> list[str]:
     """
     notes = ["one level was played: there is no interval over levels"] if levels == 1 else []
     if settled is not None:
-        notes.append(f"each level came more than once and ended alike; counted once each: {settled:.3f}, exactly")
+        notes.append(
+            f"each of these {levels} levels came more than once and ended alike; "
+            f"counted once each: {settled:.3f}, exactly"
+        )
     return notes
 
 
@@ -106,15 +109,23 @@ def _design_effect(played: Mapping[Hashable, Sequence[float]], mean: float) -> f
     spread = sum((result - mean) ** 2 for own in played.values() for result in own) / (count - 1)
     if spread == 0.0:
         return alike
-    prior = PRIOR_LEVELS * (count / len(played)) ** 2 * (mean**2 + (1 - mean) ** 2)
-    found = (_between(played, mean) + prior) / (count * spread)
+    found = (_between(played, mean) + _prior(played, mean, 0.0)) / (count * spread)
     return min(max(1.0, found), alike * len(played) / (len(played) - 1))
 
 
 def _between(played: Mapping[Hashable, Sequence[float]], mean: float) -> float:
-    """Variance of the sum of all results, from what those of each level sum up to."""
-    squares = sum((sum(own) - len(own) * mean) ** 2 for own in played.values())
-    return squares * len(played) / (len(played) - 1)
+    """Variance of the sum of all results, from what those of each level sum up to, by the jackknife (R. M. Bell and
+    D. F. McCaffrey, Survey Methodology 28, 2002): a level that came often pulls the mean to itself.
+    """
+    count = sum(map(len, played.values()))
+    squares = sum(((sum(own) - len(own) * mean) / (1 - len(own) / count)) ** 2 for own in played.values())
+    return squares * (len(played) - 1) / len(played)
+
+
+def _prior(played: Mapping[Hashable, Sequence[float]], mean: float, least: float) -> float:
+    """What :data:`PRIOR_LEVELS` of results of ``least``, and as many of 1, add to :func:`_between`."""
+    size = sum(map(len, played.values())) / len(played)
+    return PRIOR_LEVELS * size**2 * ((mean - least) ** 2 + (1 - mean) ** 2)
 
 
 def _by_level(results: Sequence[float], levels: Sequence[Hashable]) -> dict[Hashable, list[float]]:
@@ -151,13 +162,18 @@ def mean_interval(
     """
     if not values:
         raise ValueError("no values")
-    mean = fmean(values)
     played = _by_level(values, range(len(values)) if levels is None else levels)
-    if len(played) == 1:
-        return mean, -math.inf, math.inf
-    error = math.sqrt(_between(played, mean)) / len(values)
-    half = _quantile(len(played), confidence) * error
+    mean = fmean(values)
+    half = _half_width(played, mean, 0.0, confidence)
     return mean, mean - half, mean + half
+
+
+def _half_width(played: Mapping[Hashable, Sequence[float]], mean: float, prior: float, confidence: float) -> float:
+    """Of an interval by Student's t; ``prior`` is added to the variance of the sum of all results."""
+    if len(played) == 1:
+        return math.inf
+    error = math.sqrt(_between(played, mean) + prior) / sum(map(len, played.values()))
+    return _quantile(len(played), confidence) * error
 
 
 def paired_by_level(
@@ -166,10 +182,12 @@ def paired_by_level(
     level_of: Callable[[str], Hashable] = str,
     confidence: float = 0.95,
 ) -> tuple[int, float, float, float]:
-    """Mean of ``after - before`` over the results that both have, whatever their order, with :func:`mean_interval`.
+    """Mean of ``after - before`` over the results that both have, whatever their order, with its interval by Student's
+    t over levels. Few levels that all changed alike prove little of others: for either of the two results
+    :data:`PRIOR_LEVELS` of a gain of 1 and of a loss of 1 are added to the spread between levels.
 
     Args:
-        after: Results by name (game and seed).
+        after: Results of 0 to 1 by name (game and seed).
         before: The same, to compare with.
         level_of: The level of a name; by default each is one of its own.
         confidence: Of the interval.
@@ -184,4 +202,6 @@ def paired_by_level(
     if len(shared) < 2:
         raise ValueError(f"{len(after)} and {len(before)} results do not pair up")
     differences = [float(after[name]) - float(before[name]) for name in shared]
-    return len(shared), *mean_interval(differences, [level_of(name) for name in shared], confidence)
+    played, mean = _by_level(differences, [level_of(name) for name in shared]), fmean(differences)
+    half = _half_width(played, mean, 2 * _prior(played, mean, -1.0), confidence)
+    return len(shared), mean, mean - half, mean + half

@@ -37,7 +37,9 @@ def test_levels_are_counted_and_not_seeds() -> None:
     assert second.split()[:4] == ["after", "16", "2", "0.500"] and "+0.500 (" in second
     low, high = map(float, (greedy.split()[5], greedy.split()[7]))
     assert low < 0.1 and high > 0.9
-    assert note.strip() == "each level came more than once and ended alike; counted once each: 0.500, exactly"
+    assert (
+        note.strip() == "each of these 2 levels came more than once and ended alike; counted once each: 0.500, exactly"
+    )
     _, alone, said = success_table({"after": on_levels("1110", "aaaa")}, "test").splitlines()
     assert alone.split() == ["after", "4", "1", "0.750", "-"] and said.strip().startswith("one level was played")
 

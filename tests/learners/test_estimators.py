@@ -32,6 +32,7 @@ from rllib_lmgame.learners.advantages import (
     token_gae,
     value_targets,
 )
+from rllib_lmgame.learners.advantages.group_relative import GroupRelative
 from rllib_lmgame.learners.data.batching import NO_ROWS, TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.ranks import Ranks
@@ -341,6 +342,16 @@ def test_the_critics_target_is_discounted_as_the_advantages_are(monte_carlo: boo
         expected = np.array(advantages) + values[name]
         found = value_targets(estimator, inputs, monte_carlo=monte_carlo)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("size", range(2, 17))
+def test_an_equal_return_is_worth_exactly_nothing(size: int) -> None:
+    """An update is left out where every advantage is exactly 0."""
+    groups, returns = np.arange(3 * size) // size, np.repeat([0.1, -0.3, 0.7], size)
+    for name in ("grpo", "dr_grpo", "rloo", "max_rl"):
+        estimator = resolve_estimator(name)
+        assert isinstance(estimator, GroupRelative)
+        assert not estimator.of_trajectories(returns, groups, np.arange(3 * size).astype(object)).any(), name
 
 
 @pytest.mark.parametrize("scale", [2.0**-30, 1.0, 2.0**20])

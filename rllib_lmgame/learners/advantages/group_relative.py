@@ -81,8 +81,9 @@ class RLOO(GroupRelative):
         _, number = np.unique(episodes.astype(str), return_inverse=True)
         _, own = np.unique(groups * (number.max(initial=0) + 1) + number, return_inverse=True)
         others = _counts(groups) - _counts(own)
-        sums = _sums(returns, groups) - _sums(returns, own)
-        return np.where(others > 0, returns - sums / np.maximum(others, 1), 0.0)
+        centred = returns - _member(returns, groups)
+        sums = _sums(centred, groups) - _sums(centred, own)
+        return np.where(others > 0, centred - sums / np.maximum(others, 1), 0.0)
 
 
 class MaxRL(GroupRelative):
@@ -100,10 +101,15 @@ class MaxRL(GroupRelative):
 
 def group_means(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Mean of each one's group, float64 ``[N]``; exactly their value where all are equal."""
+    member = _member(values, groups)
+    return member + _sums(values - member, groups) / _counts(groups)
+
+
+def _member(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """The value of one of each one's group, float64 ``[N]``: differences from it are exactly 0 where all are equal."""
     members = np.zeros(groups.max(initial=-1) + 1)
     members[groups] = values
-    member = members[groups]
-    return member + _sums(values - member, groups) / _counts(groups)
+    return members[groups]
 
 
 def group_deviations(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
