@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,8 @@ MESSAGES = ({"role": "user", "content": "x"},)
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "recursion"),
         ("{{ 'a' * 2000000 }}", "2,000,000 characters of a short conversation"),
         ("{#" + "a" * 2000000 + "#}", "characters, more than"),
+        ("{{ messages[0].content }}{{ '\\ud800' }}", "'\\ud800', half of a character"),
+        ("{{ raise_exception('\\ud800') }}", "\\ud800"),
     ],
 )
 def test_a_template_that_takes_too_much_is_refused(tokenizer_of: Any, template: str, said: str) -> None:
@@ -64,3 +67,23 @@ def test_a_process_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendering, "_CODE", "raise SystemExit('no such module')")
     with pytest.raises(RenderingStopped, match="status 1: no such module"):
         render("{{ messages[0].content }} once", [MESSAGES], {})
+
+
+@pytest.mark.parametrize("value", [{1, 2}, lambda: 1, threading.Lock(), {(1, 2): 3}])
+def test_arguments_that_json_cannot_hold_are_refused(tokenizer_of: Any, value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"language_model\.chat_template_kwargs: it must be what JSON can hold"):
+        ChatFormat(tokenizer_of("zephyr"), LanguageModelOptions(chat_template_kwargs={"x": value}))
+
+
+def test_what_is_printed_while_python_starts_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import atexit, os\nprint('modules loaded')\nos.write(1, b'half a line')\natexit.register(print, 'bye')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert render("{{ messages[0].content }} told", [MESSAGES], {}) == (("x told", ""),)
+
+
+def test_an_answer_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendering, "_CODE", "print('modules loaded')")
+    with pytest.raises(RenderingStopped, match="answered 'modules loaded' instead of texts"):
+        render("{{ messages[0].content }} twice", [MESSAGES], {})

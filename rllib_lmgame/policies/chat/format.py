@@ -8,6 +8,7 @@ ids themselves.
 from __future__ import annotations
 
 import copy
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -359,6 +360,12 @@ class ChatFormat:
             ) from error
 
     def _render(self, conversations: Sequence[Messages]) -> Sequence[Rendered]:
+        try:
+            json.dumps(self.options.chat_template_kwargs)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ConfigError(
+                "config.language_model.chat_template_kwargs", f"it must be what JSON can hold: {first_line(error)}"
+            ) from None
         variables = {**self.tokenizer.special_tokens_map, **self.options.chat_template_kwargs}
         if self.template in (PLAIN_CHAT_TEMPLATE, TINY_CHAT_TEMPLATE) or _renders_itself(self.tokenizer):
             return [self._render_here(messages) for messages in conversations]

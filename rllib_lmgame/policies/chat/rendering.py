@@ -82,11 +82,18 @@ def _render(job: bytes) -> tuple[Rendered, ...]:
     if process.returncode:
         last = complaint.decode(errors="replace").strip().rpartition("\n")[2][:300]
         raise RenderingStopped(f"rendering it ended with status {process.returncode}: {last}")
-    return tuple(Rendered(*pair) for pair in json.loads(said))
+    answer = said.rstrip().rpartition(b"\n")[2]  # What stands before was printed while Python started.
+    try:
+        return tuple(Rendered(*pair) for pair in json.loads(answer))
+    except (ValueError, TypeError):
+        shown = ascii(answer.decode(errors="replace")[:100])
+        raise RenderingStopped(f"the process that rendered it answered {shown} instead of texts") from None
 
 
 def main() -> None:
-    """The process that renders: reads the job, writes the texts."""
+    """The process that renders: reads the job, writes the texts as its last line."""
+    answers = os.dup(1)
+    os.dup2(2, 1)  # What a package prints while it is imported is no answer.
     from transformers.utils.chat_template_utils import render_jinja_template
 
     template, conversations, variables = pickle.load(sys.stdin.buffer)
@@ -96,16 +103,24 @@ def main() -> None:
         try:
             arguments = {"add_generation_prompt": True, **variables}
             (text,), _ = render_jinja_template(conversations=[messages], chat_template=template, **arguments)
-            found.append(Rendered(text) if len(text) <= MAX_TEXT else Rendered("", _too_long(len(text))))
+            found.append(Rendered("", problem) if (problem := _text_problem(text)) else Rendered(text))
         except MemoryError:
             found.append(Rendered("", f"rendering it takes more than {MEMORY_LIMIT >> 20} MiB of memory"))
         except Exception as error:
-            found.append(Rendered("", str(error)[:1000] or type(error).__name__))
-    sys.stdout.write(json.dumps(found))
+            said = str(error)[:1000].encode(errors="backslashreplace").decode()
+            found.append(Rendered("", said or type(error).__name__))
+    with open(answers, "w", encoding="ascii") as file:
+        file.write(f"\n{json.dumps(found)}\n")
 
 
-def _too_long(characters: int) -> str:
-    return f"it makes {characters:,} characters of a short conversation, more than {MAX_TEXT:,}"
+def _text_problem(text: str) -> str:
+    if len(text) > MAX_TEXT:
+        return f"it makes {len(text):,} characters of a short conversation, more than {MAX_TEXT:,}"
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        return f"it writes {text[error.start]!a}, half of a character, which UTF-8 cannot hold"
+    return ""
 
 
 def _limit_this_process() -> None:
