@@ -9,6 +9,7 @@ configuration reference in ``docs/`` is generated from the same fields.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import logging
 import math
 import sys
@@ -26,8 +27,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LARGEST_WHOLE = 2**31 - 1
-"""Whole numbers have no larger amount where their option says nothing: seeds and counts are 32-bit numbers to many who
-read them."""
+"""Whole numbers have no larger amount where an option of this package says nothing: seeds and counts are 32-bit numbers
+to many who read them."""
 
 LARGEST = 1e9
 """Likewise for other numbers: products of some of them stay within a float32, and waits within what clocks take."""
@@ -100,10 +101,19 @@ def build(cls: type[T], values: Mapping[str, Any], path: str = "", base: T | Non
         where = f"{path}.{key}" if path else str(key)
         if key not in fields:
             raise unknown_key(str(key), fields, path)
-        checked[key] = check_value(value, hints[key], fields[key].metadata, where)
+        checked[key] = check_value(value, hints[key], _limits_of(fields[key], cls), where)
     if base is not None:
         return dataclasses.replace(base, **checked)  # type: ignore[type-var]
     return cls(**checked)
+
+
+def _limits_of(field: dataclasses.Field[Any], group: type) -> Limits:
+    """Limits of a field; without any, one of somebody else's group takes every finite number: not ours to know."""
+    declares = next(cls for cls in group.__mro__ if field.name in inspect.get_annotations(cls))
+    own = declares.__module__.partition(".")[0] == __name__.partition(".")[0]
+    if own or field.metadata.get("high") is not None:
+        return field.metadata
+    return {**field.metadata, "high": sys.float_info.max}
 
 
 def with_new_names(values: Any, names: Mapping[str, str], path: str) -> Any:
@@ -151,7 +161,7 @@ def check_value(value: Any, hint: Any, metadata: Limits, path: str) -> Any:
         hint_text = f" (did you mean {match!r}?)" if match else ""
         raise ConfigError(path, f"{shown(value)} is not one of {', '.join(map(repr, choices))}{hint_text}")
     for where, number in _numbers(value, hint, path):
-        _check_size(number, metadata.get("high"), where)
+        _check_size(number, metadata.get("low"), metadata.get("high"), where)
     if isinstance(value, int | float) and not isinstance(value, bool):
         low, above = metadata.get("low"), metadata.get("above")
         if low is not None and value < low:
@@ -175,11 +185,13 @@ def _numbers(value: Any, hint: Any, path: str) -> Iterator[tuple[str, int | floa
             yield from _numbers(item, None, f"{path}.{key}")
 
 
-def _check_size(number: int | float, high: float | None, path: str) -> None:
+def _check_size(number: int | float, low: float | None, high: float | None, path: str) -> None:
     if isinstance(number, float) and not math.isfinite(number):
         raise ConfigError(path, f"must be a finite number, got {number}")
     largest = LARGEST_WHOLE if isinstance(number, int) else LARGEST
     high, least = (largest, -largest) if high is None else (high, -max(high, largest))
+    if low is not None:
+        least = min(low, least)
     if number > high:
         raise ConfigError(path, f"must be at most {digits(high)}, got {digits(number)}")
     if number < least:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 import types
 import typing
+from dataclasses import dataclass
 
 import pytest
 
 from rllib_lmgame.algorithms.registry import OWN
 from rllib_lmgame.algorithms.rllib_keys import _TYPES, check_rllib_key
+from rllib_lmgame.envs.contract.base import TextGameOptions
 from rllib_lmgame.envs.registry import load_factory, own_games
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
 from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
 from rllib_lmgame.policies.model.tiny import TinyModelOptions
-from rllib_lmgame.schema import build
+from rllib_lmgame.schema import build, option
 from tests.experiments.test_check import GAME, check, error_of
 
 HUGE = (10**26, 1e26, -(10**26), math.inf, -math.inf, math.nan)
@@ -111,3 +113,19 @@ def test_functions_of_others_take_any_number() -> None:
 
     given = {"project": 10**18, "sizes": [1e20]}
     assert check_arguments(theirs, given, "callbacks[0]") == given
+
+
+@dataclass(frozen=True)
+class _Theirs(TextGameOptions):
+    world_seed: int = option(2**40, "Of a world.")
+    budget: float = option(5e9, "Money.")
+    sizes: list[float] = option([], "Of things.")
+    depth: int = option(0, "Below the sea.", low=-(10**12), high=10)
+
+
+def test_options_of_games_of_others_take_any_finite_number_and_ours_beside_them_do_not() -> None:
+    given = {"world_seed": 2**40, "budget": -5e9, "sizes": [1e10], "depth": -(10**11)}
+    assert vars(build(_Theirs, given)).items() >= given.items()
+    for wrong in ({"budget": math.inf}, {"world_seed": 10**400}, {"max_turns": 5 * 10**9}, {"depth": -(10**13)}):
+        with pytest.raises(ConfigError):
+            build(_Theirs, wrong)
