@@ -82,6 +82,9 @@ Before a model is trained this is tried on a small random copy of *its* configur
 differs from the defaults below may fare otherwise. Where no copy can be made, rows go one by one, and the first
 iteration's `logprob_gap_mean` (`token_ppo.max_logprob_gap`) tells whether engine and learner agree.
 
+Engines get weights by the names of the model's checkpoint, also where Transformers holds them otherwise in memory (the
+experts of a mixture as one tensor a layer).
+
 Causal models of Transformers {transformers.__version__}, by their default configuration:
 
 {table(head, rows)}

@@ -434,7 +434,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         sender = self._device_pushes.setdefault(module_id, push)
         with self.weights_for(use, module_id) as weights, self.ranks.all_or_none():
             if self.ranks.rank == 0:
-                sender({name: tensor.to(self._device) for name, tensor in weights.items()}, version)
+                sender(self.module[module_id].as_checkpoint(weights, self._device), version)
 
     # Metrics.
 

@@ -284,8 +284,8 @@ class LearnerStateMixin:
             yield chosen_weights(use, trained, self._averages.get(module_id))
 
     def pack_weights(self, module_id: str, version: int, use: WeightUse = WeightUse.TRAINING) -> WeightBundle | None:
-        """Complete tensors by Hugging Face name in one buffer, on rank 0, ``None`` elsewhere. All learners must be
-        asked.
+        """Complete tensors as the model's checkpoint has them, in one buffer, on rank 0, ``None`` elsewhere. All
+        learners must be asked.
 
         They are copied into it one after the other; of an average that is sent in half precision there is for that time
         a whole copy beside it.
@@ -296,7 +296,7 @@ class LearnerStateMixin:
             use: What they are for.
         """
         with self.weights_for(use, module_id) as weights:
-            return pack_state(weights, version) if self.ranks.rank == 0 else None
+            return pack_state(self.module[module_id].as_checkpoint(weights), version) if self.ranks.rank == 0 else None
 
     def export_hf(self, directory: str | Path, module_id: str, use: WeightUse = WeightUse.EXPORT) -> None:
         """Rank 0 writes a policy's Hugging Face directory. All learners must be asked."""

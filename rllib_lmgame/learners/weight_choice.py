@@ -33,7 +33,7 @@ def takes_average(use: WeightUse, averaging: bool) -> bool:
 def chosen_weights(
     use: WeightUse, trained: Mapping[str, torch.Tensor], average: WeightAverage | None
 ) -> dict[str, torch.Tensor]:
-    """The complete tensors for ``use``, by Hugging Face name and in the numerics of those that are trained.
+    """The complete tensors for ``use``, by their names in memory and in the numerics of those that are trained.
 
     Args:
         use: What they are for.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +28,7 @@ from rllib_lmgame.inference.weights.bundles import state_checksum, unpack_state
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.ranks import OtherLearnerError, Ranks
 from rllib_lmgame.learners.weight_choice import WeightUse
+from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of
 from rllib_lmgame.policies.model.files import ModelFiles
 
 NCCL = {
@@ -137,6 +139,9 @@ class Learner:
         self.ranks = ranks
         self.weights = {"w": torch.ones(2, dtype=torch.bfloat16)}
         self._engines = {"player": self}
+        model = SimpleNamespace(_weight_conversions=[], config=None)
+        parts = parts_of(model, self.weights)
+        self.module = {"player": SimpleNamespace(as_checkpoint=partial(CheckpointTensors, model, parts))}
         self._device_pushes: dict[str, Any] = {}
         self._averages = {"player": SimpleNamespace(tensors={"w": torch.full((2,), 3.0)})}
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from rllib_lmgame.inference.engines.vllm_engine import _checkpoint_shapes, _engine_args
+from rllib_lmgame.inference.engines.vllm_engine import _checkpoint_shapes, _engine_args, _unused_by_transformers
 from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.serving.actor import EngineSpec, make_engine
 
@@ -61,6 +61,20 @@ def test_weights_are_those_of_the_index_without_buffers(tmp_path: Path) -> None:
     write(tmp_path, "model-1.safetensors", ["a.weight"])
     write(tmp_path, "model-2.safetensors", ["b.weight"])
     assert _checkpoint_shapes(str(tmp_path))[0].keys() == shards.keys()
+
+
+@pytest.mark.parametrize(
+    ("model_type", "name", "unused"),
+    [
+        ("deepseek_v3", "model.layers.61.mlp.experts.0.down_proj.weight", True),
+        ("deepseek_v3", "model.layers.60.mlp.experts.0.down_proj.weight", False),
+        ("qwen3_next", "mtp.fc.weight", True),
+        ("qwen2", "mtp.fc.weight", False),
+        ("of_another_package", "mtp.fc.weight", False),
+    ],
+)
+def test_weights_that_learners_do_not_have_are_not_waited_for(model_type: str, name: str, unused: bool) -> None:
+    assert _unused_by_transformers(model_type)(name) is unused
 
 
 def test_weights_that_are_missing_are_not_made_up(tmp_path: Path, tiny_model_dir: str) -> None:

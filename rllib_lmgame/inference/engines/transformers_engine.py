@@ -21,6 +21,7 @@ from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, StopReason
 from rllib_lmgame.inference.registry import TRANSFORMERS
 from rllib_lmgame.inference.weights.bundles import misfit, not_finite, tensors_of
+from rllib_lmgame.policies.model.checkpoint_names import load_checkpoint_tensors, parts_of
 from rllib_lmgame.policies.model.positions import fix_rope
 from rllib_lmgame.telemetry.quiet import no_bars_for
 
@@ -119,19 +120,16 @@ class TransformersCore(Core):
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Replace all weights with these, named as in a Hugging Face checkpoint. Called while nothing runs."""
-        import torch
-
         tensors = tensors_of(state)
         own = self._model.state_dict()  # Parameters, and buffers that are part of the model.
         tied = bool(self._model.config.tie_word_embeddings)
-        problem = misfit(tensors, {n: tuple(p.shape) for n, p in own.items()}, tied)
+        parts = parts_of(self._model, own)
+        problem = misfit(tensors, {name: shape for part in parts for name, shape in part.shapes.items()}, tied)
         if problem is None and (name := not_finite(tensors)):
             problem = f"{name} holds NaN or infinity"
         if problem is not None:
             raise ValueError(problem)
-        with torch.no_grad():
-            for name, tensor in tensors.items():
-                own[name].copy_(tensor)
+        load_checkpoint_tensors(self._model, parts, own, tensors)
 
     def reset_prefix_cache(self) -> None:
         """Forget every cached prefix: there is none."""

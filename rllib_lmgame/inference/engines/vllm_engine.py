@@ -14,7 +14,8 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,7 @@ class VLLMCore(Core):
         self.context_length = context_length
         self.vocab_size = config.model_config.get_vocab_size()
         self._expected, self._tied = _checkpoint_shapes(model_dir)
+        self._unused = _unused_by_transformers(str(config.model_config.hf_config.model_type))
         self._running: dict[str, tuple[list[int], list[float]]] = {}
         self._scored: dict[str, tuple[int, ...]] = {}
         self._computed = 0
@@ -136,7 +138,8 @@ class VLLMCore(Core):
     def load(self, state: Mapping[str, Any]) -> None:
         """Replace all weights with these, named as in a Hugging Face checkpoint. Called while nothing runs."""
         tensors = tensors_of(state)
-        problem = misfit(tensors, self._expected, self._tied) if self._expected else None
+        expected = {n: s for n, s in self._expected.items() if n in tensors or not self._unused(n)}
+        problem = misfit(tensors, expected, self._tied) if expected else None
         if problem is None and (name := not_finite(tensors)):
             problem = f"{name} holds NaN or infinity"
         if problem is not None:
@@ -208,9 +211,23 @@ def load_into_worker(worker: Any, source: Mapping[str, Any] | str) -> None:
         from safetensors.torch import load_file
 
         source = load_file(source)
+    on_cpu, model = worker.device.type == "cpu", worker.model_runner.get_model()
+    if on_cpu:
+        _forget_expert_kernels(model)
     worker.reload_weights(weights_iterator=iter(source.items()))
-    if worker.device.type == "cpu":
-        _repack_for_cpu(worker.model_runner.get_model())
+    if on_cpu:
+        _repack_for_cpu(model)
+
+
+def _forget_expert_kernels(model: Any) -> None:
+    """Make vLLM 0.32's reload pack the experts.
+
+    Its CPU kernel packs them when it is made, and not when it is there already: it would read plain weights as packed
+    ones.
+    """
+    for module in model.modules():
+        if getattr(module, "quant_method", None) is not None and hasattr(module.quant_method, "moe_kernel"):
+            module.quant_method.moe_kernel = None
 
 
 def _repack_for_cpu(model: Any) -> None:
@@ -325,6 +342,18 @@ def _checkpoint_shapes(model_dir: str) -> tuple[dict[str, tuple[int, ...]], bool
             weights = [name for name in tensors.keys() if not name.endswith(NOT_WEIGHTS)]  # noqa: SIM118
             shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in weights}
     return shapes, tied_embeddings(json.loads((folder / "config.json").read_text()))
+
+
+def _unused_by_transformers(model_type: str) -> Callable[[str], bool]:
+    """Whether a checkpoint's weight is one that Transformers' models of a type leave there, and learners do not have:
+    of layers that predict further tokens (DeepSeek-V3's 61st), say.
+    """
+    import transformers
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES
+
+    model = getattr(transformers, str(CLASSES.get(model_type)), None)
+    patterns = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()
+    return lambda name: any(re.search(pattern, name) for pattern in patterns)
 
 
 def _without_seed(spec: SamplingSpec) -> SamplingSpec:

@@ -1,7 +1,7 @@
 """Weights on their way from a learner to the engines: one buffer, its layout, its checksum.
 
-A *state* is a mapping from Hugging Face parameter names to numpy arrays or torch tensors. bfloat16, which numpy does
-not know, travels as its bytes with the dtype's name beside it.
+A *state* is a mapping from the names in a model's Hugging Face checkpoint to numpy arrays or torch tensors. bfloat16,
+which numpy does not know, travels as its bytes with the dtype's name beside it.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from rllib_lmgame.inference.core import EngineDeadError, WeightUpdateError
 from rllib_lmgame.inference.weights.bundles import SharedBundle, WeightBundle, pack_state
 
 State = Mapping[str, Any] | WeightBundle | SharedBundle
-"""Weights to push: Hugging Face named arrays or tensors, packed, or packed and in the object store."""
+"""Weights to push: arrays or tensors named as in the model's checkpoint, packed, or packed and in the object store."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class DeviceTransport(WeightTransport):
     def _send(self, trainer: Any, client: _SyncClient, state: Mapping[str, Any]) -> Any:
         """Send over ``trainer``, or one that is connected first; returns it."""
         trainer = trainer or self._connect(client, _StateSource())
-        trainer.client, trainer.source.state = client, dict(state)
+        trainer.client, trainer.source.state = client, state
         trainer.send_weights()
         trainer.source.state = {}
         return trainer
@@ -318,7 +318,7 @@ def _in_thread(function: Callable[[], Any], device: Any) -> Future[Any]:
 class _StateSource:
     """vLLM's ``WeightSource`` over a mapping of tensors that is replaced before each push."""
 
-    state: dict[str, Any] = field(default_factory=dict)
+    state: Mapping[str, Any] = field(default_factory=dict)
 
     def metadata(self) -> list[Any]:
         from vllm.distributed.weight_transfer import ParamMeta

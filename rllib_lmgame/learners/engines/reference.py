@@ -24,7 +24,7 @@ class Reference:
         module: The model (:func:`frozen_copy`).
         options: How it follows.
         ranks: The learners.
-        weights: Complete tensors by Hugging Face name that the model was made of; may be more exact than the model.
+        weights: Complete tensors by their names in memory that the model was made of; may be more exact than it.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Reference:
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
-        """What a checkpoint has to hold, by Hugging Face name; what counts is the first learner's."""
+        """What a checkpoint has to hold, by the names in memory; what counts is the first learner's."""
         return self.module.hf_state() if self._exact is None else self._exact.tensors
 
     def moves_after(self, updates: int) -> bool:
@@ -76,7 +76,7 @@ def frozen_copy(
 
     Args:
         module: The policy, for its configuration and numerics.
-        weights: Complete tensors by Hugging Face name.
+        weights: Complete tensors by their names in memory.
         device: Where it is to live.
     """
     config: dict[str, Any] = dict(module.model_config)  # type: ignore[arg-type]

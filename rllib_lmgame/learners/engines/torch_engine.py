@@ -66,7 +66,7 @@ class UpdateEngine(Protocol):
         """Replace them; what counts is the first learner's."""
 
     def full_state(self) -> AbstractContextManager[dict[str, torch.Tensor]]:
-        """The language model's complete tensors by Hugging Face name, on every rank, valid (not copies)
+        """The language model's complete tensors by their names in memory, on every rank, valid (not copies)
         inside the context.
         """
 

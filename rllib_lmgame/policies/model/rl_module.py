@@ -26,6 +26,7 @@ from torch import nn
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.model.attention import CHECKPOINTING, FLASH, PACKED, PackedRows, resolve_implementation
 from rllib_lmgame.policies.model.card import Played
+from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of
 from rllib_lmgame.policies.model.export import save_policy
 from rllib_lmgame.policies.model.files import tokenizer_source
 from rllib_lmgame.policies.model.isolation import Packing, UnfitModelError, backbone_of, packing_of, row_arguments
@@ -125,6 +126,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
             self.model_dir, dtype, self.attention, trust_remote_code=self.options.trust_remote_code
         )
         self.packs = packing.fits
+        self._checkpoint_parts = parts_of(self.language_model, self.hf_state())
         fix_rope(self.language_model, self.options.context_length)
         if self.options.gradient_checkpointing:
             self.recompute_activations()
@@ -252,8 +254,19 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         return self.value_head.outer
 
     def hf_state(self) -> dict[str, torch.Tensor]:
-        """The language model's tensors by their Hugging Face names; a tied head is left out. Nothing is copied."""
+        """The language model's tensors by their names in memory; a tied head is left out. Nothing is copied."""
         return _unique_state(self.language_model)
+
+    def as_checkpoint(
+        self, state: Mapping[str, torch.Tensor], device: torch.device | None = None
+    ) -> Mapping[str, torch.Tensor]:
+        """Tensors by the names of :meth:`hf_state`, as the model's checkpoint has them and engines take them.
+
+        Args:
+            state: The tensors, complete.
+            device: Where they are to be; where they are, if ``None``.
+        """
+        return CheckpointTensors(self.language_model, self._checkpoint_parts, state, device)
 
     def load_hf_state(self, state: Mapping[str, Any]) -> None:
         """Copy tensors made by :meth:`hf_state` into the model."""
