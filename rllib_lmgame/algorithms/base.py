@@ -115,6 +115,7 @@ class LMGameAlgorithm(PPO):
     """
 
     config: LMGameConfig
+    _has_result = False
 
     def __init__(self, config: Any = None, *args: Any, **kwargs: Any) -> None:
         # RLlib's configuration object drops what Tune says of the trial before Tune's own base class looks for it.
@@ -287,14 +288,15 @@ class LMGameAlgorithm(PPO):
         self.metrics.log_value((TIMERS, name), time.perf_counter() - start, window=1, reduce="mean")
 
     def tell(self, words: str, what: str = "") -> None:
-        """Say to whoever watches the trial what it begins to do, or ``what`` else."""
+        """Say to whoever watches the trial what it begins to do, until its first result here, or ``what`` else."""
         trial = getattr(self, "_tune_trial", None)
-        if trial is not None:
+        if trial is not None and (what or not self._has_result):
             tell_phase(f"{trial.trial_id}{what}", words)
 
     def step(self) -> dict[str, Any]:
         """RLlib's iteration; every result has the same columns, with NaN for what this iteration did not measure."""
         result: dict[str, Any] = super().step()
+        self._has_result = True
         entry, stage = self.config.entry, self.config.supervised_options
         evaluates = bool(self.config.evaluation_interval) or (stage is not None and stage.validates)
         return with_columns(

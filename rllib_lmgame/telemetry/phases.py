@@ -5,6 +5,8 @@ It stands in the key-value store of Ray's control service, which every process o
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 WHY_DROPPED = "/dropped"
 """Behind a trial's id: where it says why episodes were dropped."""
 
@@ -12,18 +14,25 @@ _NAMESPACE = b"rllib_lmgame_phase"
 
 
 def tell_phase(trial_id: str, phase: str) -> None:
-    """Say what the trial begins to do; nothing without a cluster."""
+    """Say what the trial begins to do; nothing without a cluster, or where its control service does not answer."""
+    from ray.exceptions import RayError
     from ray.experimental import internal_kv
 
-    if internal_kv._internal_kv_initialized():
+    if not internal_kv._internal_kv_initialized():
+        return
+    with suppress(RayError, OSError):  # Nothing fails because it could not be watched.
         internal_kv._internal_kv_put(trial_id.encode(), phase.encode(), overwrite=True, namespace=_NAMESPACE)
 
 
 def phase_of(trial_id: str) -> str | None:
-    """What the trial said last; ``None`` if it has said nothing."""
+    """What the trial said last; ``None`` if it has said nothing, or nothing can be heard just now."""
+    from ray.exceptions import RayError
     from ray.experimental import internal_kv
 
     if not internal_kv._internal_kv_initialized():
         return None
-    told = internal_kv._internal_kv_get(trial_id.encode(), namespace=_NAMESPACE)
+    try:
+        told = internal_kv._internal_kv_get(trial_id.encode(), namespace=_NAMESPACE)
+    except (RayError, OSError):
+        return None
     return None if told is None else told.decode()
