@@ -28,7 +28,7 @@ ATTEMPTS = 10
 
 
 @contextmanager
-def locked(directory: str | Path, key: str, taken: str, hint: str) -> Iterator[None]:
+def locked(directory: str | Path, key: str, taken: str, hint: str, for_it_alone: bool = False) -> Iterator[None]:
     """Hold the lock of a directory while inside; a directory that was made for it and got nothing else goes with it.
 
     Args:
@@ -36,6 +36,7 @@ def locked(directory: str | Path, key: str, taken: str, hint: str) -> Iterator[N
         key: Option that named it, for the error.
         taken: What the error says if another process holds it; that process follows in brackets.
         hint: What the error says is to be done.
+        for_it_alone: The directory goes if there is nothing else in it, whoever made it.
 
     Raises:
         ConfigError: if another process holds it, naming that process, its machine and start.
@@ -57,7 +58,7 @@ def locked(directory: str | Path, key: str, taken: str, hint: str) -> Iterator[N
             yield
         finally:
             file.truncate(0)
-            if made:
+            if made or for_it_alone:
                 _remove_if_alone(path)
 
 

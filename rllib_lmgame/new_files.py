@@ -26,7 +26,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.lock import LOCK_FILE, locked
 from rllib_lmgame.storage import expanded
 
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_NO_LINKS = (errno.EPERM, errno.EACCES, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 """What file systems without hard links answer."""
 
 
@@ -45,17 +45,27 @@ class NewFile:
     wanted: Path
     path: Path | None = None
 
+    def status(self) -> int:
+        """Exit status of the command that made it; a file that is not there is said."""
+        if self.path is None:
+            missing = "nothing was written, or somebody removed it meanwhile"
+            print(f"error: {self.wanted} could not be written: {missing}", file=sys.stderr)
+        return 0 if self.path == self.wanted else 1
+
 
 def out_path(path: str | Path) -> Path:
-    """What ``--out`` names.
+    """What ``--out`` names, wherever a game goes meanwhile.
 
     Raises:
-        ConfigError: if it is in the home directory of a user whom nobody knows.
+        ConfigError: if it is in the home directory of a user whom nobody knows, or the working directory is gone.
     """
     out = expanded(path)
     if out.parts and out.parts[0].startswith("~"):
         raise ConfigError("--out", f"there is no user {out.parts[0][1:]!r}; write ./{out} for a directory of that name")
-    return out
+    try:
+        return out.absolute()
+    except OSError as error:
+        raise _cannot_be_written(out, error) from None
 
 
 @contextmanager
@@ -114,7 +124,8 @@ def _work_directory(out: Path) -> Iterator[Path]:
         raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG))
     digest = hashlib.sha256(os.fsencode(out.name)).hexdigest()[:8]
     room = out.with_name(f".{out.name[:40]}-{digest}")
-    with locked(room, "--out", f"{out} is being written by another process", "name another file, or wait for its end"):
+    taken, hint = f"{out} is being written by another process", "name another file, or wait for its end"
+    with locked(room, "--out", taken, hint, for_it_alone=True):
         for left in room.iterdir():
             if left.name != LOCK_FILE and any(left.iterdir()):
                 print(f"note: a command that wrote {out} and did not end left what it had in {left}", file=sys.stderr)
@@ -156,4 +167,8 @@ def _link(source: Path, target: Path) -> None:
         if error.errno not in _NO_LINKS:
             raise
         target.touch(exist_ok=False)
-        source.replace(target)
+        try:
+            source.replace(target)
+        except OSError:
+            target.unlink()
+            raise

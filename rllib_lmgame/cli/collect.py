@@ -92,8 +92,9 @@ def _write(out: str, episodes: Iterable[PlayedEpisode], successes_only: bool) ->
                 waiting = []
         with writing(file.wanted):
             log.write(waiting)
-    print(f"{file.path}: {tally.written} episodes in {time.perf_counter() - began:.1f} s; {tally}")
-    return 0 if file.path == file.wanted else 1
+    if file.path is not None:
+        print(f"{file.path}: {tally.written} episodes in {time.perf_counter() - began:.1f} s; {tally}")
+    return file.status()
 
 
 class _Tally:

@@ -174,11 +174,7 @@ def run(args: argparse.Namespace) -> int:
     with new_file(args.out) if args.out is not None else nullcontext() as file:
         numbers = evaluate(checkpoint, env_config, args, None if file is None else file.scratch)
         print_numbers(checkpoint, numbers, as_json=args.json)
-    if file is None:
-        return 0
-    if file.path is None:
-        print(f"error: {file.wanted} could not be written (see above)", file=sys.stderr)
-    return 0 if file.path == file.wanted else 1
+    return 0 if file is None else file.status()
 
 
 def _evaluate_own(

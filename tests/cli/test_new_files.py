@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.cli import main
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.new_files import new_file
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, read_log
 
@@ -71,17 +73,20 @@ def test_what_a_killed_command_had_written_is_told_and_kept(tmp_path: Path, caps
     assert collect(out) == 0 and len(read_log(out)) == 70
     left = Path(capsys.readouterr().err.rsplit(" in ", 1)[1].strip())
     assert [file.read_text() for file in left.iterdir()] == ["begun"]
+    shutil.rmtree(left)
+    out.unlink()
+    assert collect(out) == 0 and names(tmp_path) == ["q.jsonl"]
 
 
-@pytest.mark.parametrize("has_links", [True, False], ids=["hard links", "none"])
+@pytest.mark.parametrize("code", [None, errno.EPERM, errno.EACCES, errno.EXDEV], ids=lambda code: f"errno {code}")
 def test_a_file_made_meanwhile_stays(
-    has_links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    code: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "q.jsonl"
-    if not has_links:
+    if code is not None:
 
         def link(*paths: object) -> None:
-            raise PermissionError(errno.EPERM, "Operation not permitted")
+            raise OSError(code, os.strerror(code))
 
         monkeypatch.setattr(os, "link", link)
     while_collecting(monkeypatch, lambda: out.write_text("somebody's"))
@@ -92,17 +97,60 @@ def test_a_file_made_meanwhile_stays(
     assert out.read_text() == "somebody's" and len(read_log(tmp_path / "q-2.jsonl")) == 70
 
 
+@pytest.mark.parametrize("call", ["link", "fsync"])
 def test_what_cannot_get_its_name_is_kept_where_it_lies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def link(*paths: object) -> None:
+    def fails(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "link", link)
+    monkeypatch.setattr(os, call, fails)
     assert collect(tmp_path / "q.jsonl") == 2
     said = capsys.readouterr().err
     assert "q.jsonl cannot be written: No space left on device; what was written is in " in said
     assert len(read_log(said.rsplit(" in ", 1)[1].strip())) == 70
+
+
+def test_nothing_but_the_file_is_left_where_neither_links_nor_renaming_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*paths: object) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    monkeypatch.setattr(os, "link", fails)
+    monkeypatch.setattr(Path, "replace", fails)
+    assert collect(tmp_path / "q.jsonl") == 2
+    (written,) = (tmp_path / names(tmp_path)[0]).glob("*/*")
+    assert len(names(tmp_path)) == 1 and len(read_log(written)) == 70
+
+
+def test_a_relative_path_is_that_of_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home := tmp_path / "home").mkdir()
+    monkeypatch.chdir(home)
+    while_collecting(monkeypatch, lambda: os.chdir(tmp_path))
+    assert collect("q.jsonl") == 0
+    assert names(home) == ["q.jsonl"] and len(read_log(home / "q.jsonl")) == 70
+    assert names(tmp_path) == ["home"]
+
+
+def test_a_directory_that_is_removed_meanwhile_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home := tmp_path / "home").mkdir()
+    monkeypatch.chdir(home)
+    write = EpisodeLog.write
+
+    def then(log: EpisodeLog, records: Any) -> None:
+        write(log, records)
+        if len(records) < 64:
+            shutil.rmtree(home)
+
+    monkeypatch.setattr(EpisodeLog, "write", then)
+    assert collect("q.jsonl") == 1
+    said = capsys.readouterr()
+    assert not said.out and said.err.startswith(f"error: {home}/q.jsonl could not be written: ")
+    with pytest.raises(ConfigError, match="q.jsonl cannot be written: No such file"), new_file("q.jsonl"):
+        pass
 
 
 def test_files_beside_the_new_one_are_not_touched(tmp_path: Path) -> None:
