@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +31,7 @@ def plain_info(info: Mapping[Any, Any]) -> dict[str, Any]:
         raise ValueError(f"`success` is {success!r}, neither true nor false")
     result: Any = info.get("result")
     if hasattr(result, "tolist"):
-        result = result.tolist()
+        result = _listed(result)
     if isinstance(result, int | float) and not _is_finite(result):
         raise ValueError("`result` is not a finite number")
     if plain.get("measures") is not None:
@@ -58,12 +59,20 @@ def _plain(value: Any) -> Any:
     if isinstance(value, int):
         return int(value) if value.bit_length() <= _MAX_BITS else hex(value)
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return _plain(_listed(value))
     if isinstance(value, Mapping):
         return _mapping(value)
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     return str(value)
+
+
+def _listed(value: Any) -> Any:
+    """An array as lists, a number of NumPy's as Python's: ``tolist`` gives one that Python has none for as it is."""
+    listed = value.tolist()
+    if type(listed) is not type(value):
+        return listed
+    return float(value) if isinstance(value, numbers.Real) else str(value)
 
 
 def _mapping(values: Mapping[Any, Any]) -> dict[str, Any]:

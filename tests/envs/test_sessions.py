@@ -247,11 +247,13 @@ def test_agents_may_be_called_by_anything_that_is_a_key(game: str, reply: str, i
 @pytest.mark.parametrize("name", ["invalid_action", "forfeit"])
 def test_what_an_info_says_of_a_move_is_true_or_false(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     session = make_session("broken_games:Plain", {"fault": "odd"})
-    for value, fine in ((True, True), (np.False_, True), (0, True), (None, True), ("no", False), (2, False)):
+    fine_ones = (True, np.False_, 0, np.int64(1), 0.0, np.float32(0), np.longdouble(1), None)
+    for value, fine in [(value, True) for value in fine_ones] + [("no", False), (2, False), (0.5, False)]:
         monkeypatch.setitem(importlib.import_module("broken_games").ODD_INFOS, "odd", {name: value})
         session.reset(0)
         with nullcontext() if fine else pytest.raises(GameError, match=rf"info\['{name}'\] is {value!r}; it must be"):
-            session.step({"player": "x"})
+            said = session.step({"player": "x"}).infos["player"][name]
+            assert said is (None if value is None else bool(value))
 
 
 def test_infos_of_numpy_and_of_generators_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from rllib_lmgame.evaluation.players.endpoints.client import (
     EndpointError,
 )
 from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
-from rllib_lmgame.evaluation.players.endpoints.secrecy import gives_away
+from rllib_lmgame.evaluation.players.endpoints.secrecy import RUN, gives_away
 from rllib_lmgame.evaluation.players.naming import make_players
 from rllib_lmgame.evaluation.players.player import PlayerSettings
 from rllib_lmgame.evaluation.tournament.run import Outcome, Tournament, play_tournament
@@ -231,9 +231,28 @@ def test_a_reply_that_holds_the_key_is_none(monkeypatch: pytest.MonkeyPatch) -> 
     assert ask(sends_reply("the box is empty"), variable="MY_KEY").said.text == "the box is empty"  # type: ignore[attr-defined]
 
 
-@given(st.text(max_size=80), st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=1, max_size=40))
+@pytest.mark.parametrize(
+    ("key", "said", "shown"),
+    [
+        ("EMPTY", "the messages are empty: EMPTY", "the messages are empty: EMPTY"),
+        ("x", "context of 64 exceeded", "context of 64 exceeded"),
+        ("none", "None is not allowed, none was given", "None is not allowed, none was given"),
+        ("no-key-required", "there is no key required here", "there is no key required here"),
+        ("hello", "say Hello: 'olleh', not hello", "say Hello: 'olleh', not ***"),
+    ],
+)
+def test_a_word_as_a_key_hides_no_reason(key: str, said: str, shown: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", key)
+    with pytest.raises(EndpointError, match=re.escape(f"HTTP 404: {shown}")):
+        ask(refuses(404, json.dumps({"error": said})), variable="MY_KEY")
+
+
+@given(
+    st.text(max_size=80), st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=RUN, max_size=40)
+)
 def test_a_key_is_found_in_any_text(around: str, key: str) -> None:
-    assert gives_away(around + "".join(f"{c}\u2060" for c in key), key) or not any(map(str.isalnum, key))
+    assert gives_away(around + "".join(f"{c}\u2060" for c in key), key) or sum(map(str.isalnum, key)) < RUN
+    assert gives_away(around + key, key)
     gives_away(around, key)
 
 

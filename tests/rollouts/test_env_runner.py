@@ -389,12 +389,16 @@ def test_numbers_that_json_cannot_hold_become_texts(tmp_path: Path) -> None:
     info = plain_info(numbers)
     assert info["nan"] == "nan" and info["array"] == [1.5, "-inf"] and int(info["huge"], 16) == 10**5000
     assert info[hex(10**5000)] == [10**4299, True]
+    long = {"one": np.longdouble("0.5"), "many": np.array([0.5, "inf"], np.longdouble), "two": np.clongdouble(1)}
+    assert plain_info(long) == {"one": 0.5, "many": [0.5, "inf"], "two": str(np.clongdouble(1))}
     log = EpisodeLog(tmp_path / "log.jsonl")
     log.write([info])
     assert json.loads(log.path.read_text(), parse_constant=pytest.fail) == info
 
 
-@pytest.mark.parametrize("result", [float("nan"), np.float32("inf"), 10**5000], ids=["nan", "inf", "huge"])
+@pytest.mark.parametrize(
+    "result", [float("nan"), np.float32("inf"), np.longdouble("nan"), 10**5000], ids=["nan", "inf", "long", "huge"]
+)
 def test_a_result_that_ranks_nobody_is_refused(result: Any) -> None:
     with pytest.raises(ValueError, match="`result` is not a finite number"):
         plain_info({"result": result})

@@ -34,7 +34,9 @@ MAX_REWARD = 1e9
 
 MAX_TURNS_LEFT = 10**9
 FLAGS = ("invalid_action", "forfeit")
-"""Keys of an info that are True or False: nothing that only counts as one of them."""
+"""Keys of an info that are True or False, or the number 1 or 0 of any type: nothing else that only counts as one of
+them.
+"""
 
 LONGEST_OBSERVATION = 16 * MAX_TEXT
 """Of a game of another author, in characters: all games of an env runner wait while one is encoded."""
@@ -193,11 +195,15 @@ class EnvironmentSession(GameSession):
     def _info(self, value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise GameError(f"{self.game_id}: info is {type(value).__name__}; it must be a dict")
+        info = dict(value)
         for name in FLAGS:
-            flag = value.get(name)
-            if flag is not None and not (isinstance(flag, np.bool_ | numbers.Integral) and flag in (0, 1)):
+            flag = info.get(name)
+            if flag is None:
+                continue
+            if not (isinstance(flag, np.bool_ | numbers.Number) and flag in (0, 1)):
                 raise GameError(f"{self.game_id}: info[{name!r}] is {flag!r}; it must be True or False")
-        return dict(value)
+            info[name] = bool(flag)
+        return info
 
     def _text(self, value: Any, agent_id: str) -> str:
         if not isinstance(value, str):

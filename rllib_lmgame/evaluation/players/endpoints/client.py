@@ -22,7 +22,7 @@ import aiohttp
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.evaluation.players.endpoints.address import Address
 from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
-from rllib_lmgame.evaluation.players.endpoints.secrecy import gives_away
+from rllib_lmgame.evaluation.players.endpoints.secrecy import gives_away, is_pretended
 from rllib_lmgame.json_files import parse
 from rllib_lmgame.policies.chat.messages import Message
 from rllib_lmgame.text import one_line, printable
@@ -103,6 +103,7 @@ class EndpointClient:
         self.options = options
         self.counts = Counts()
         self._key = address.key()
+        self._secret = None if self._key is None or is_pretended(self._key) else self._key
         self._limit_s = time_limit_s
         self._at_once = at_once
         self._failed_in_a_row = 0
@@ -267,13 +268,14 @@ class EndpointClient:
         return f"{self.address.url} answered HTTP {status}: {self._clean(_error_of(content))}"
 
     def _clean(self, text: str) -> str:
-        text = (text if self._key is None else text.replace(self._key, "***"))[: 4 * SHOWN]
-        if self._key is not None and gives_away(text, self._key):
+        text = (text if self._secret is None else text.replace(self._secret, "***"))[: 4 * SHOWN]
+        if self._secret is not None and gives_away(text, self._secret):
             return "(not shown: what the server says holds parts of the key)"
         return printable(one_line(text))[:SHOWN]
 
     def _key_in_reply(self, text: str) -> bool:
-        return self._key is not None and len(self._key) >= KEY_LENGTH and gives_away(text, self._key, KEY_LENGTH)
+        secret = self._secret
+        return secret is not None and len(secret) >= KEY_LENGTH and gives_away(text, secret, KEY_LENGTH)
 
     def spent(self) -> dict[str, int]:
         """:class:`Counts` as plain data, without what did not happen."""

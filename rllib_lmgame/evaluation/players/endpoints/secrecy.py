@@ -11,20 +11,34 @@ from collections.abc import Iterator
 from urllib.parse import unquote_plus
 
 RUN = 8
-"""So many characters of a key in a row give it away; all of a shorter one."""
+"""So many letters and digits of a key in a row give it away. A key of fewer is likely a word of a message, or a part
+of one: only as it is, it counts.
+"""
+
+PRETEND = (
+    *("empty", "none", "null", "x", "xx", "xxx", "test", "dummy", "fake", "foo", "key", "apikey", "token", "unused"),
+    *("nokey", "notneeded", "notused", "notrequired", "noneneeded", "nokeyrequired", "sknokeyrequired", "placeholder"),
+    *("tokenabc123", "ollama", "vllm", "lmstudio", "local"),
+)
+"""Letters and digits of what people write where a server asks for no key, but its client wants one."""
 
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
 _NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/]")
 _NOT_HEX = re.compile(r"[^0-9a-fA-F]")
 
 
+def is_pretended(key: str) -> bool:
+    """Whether a key is no secret."""
+    return _core(key) in PRETEND
+
+
 def gives_away(text: str, key: str, run: int = RUN) -> bool:
     """Whether ``run`` characters of ``key`` in a row are in ``text``: whatever their case, forwards or backwards, with
     anything between them that is neither letter nor digit, as they are or escaped as in addresses, JSON, HTML, base64
-    or hexadecimal numbers. A key without letters and digits counts as it is.
+    or hexadecimal numbers. A key of fewer than :data:`RUN` letters and digits counts as it is.
     """
     secret = _core(key)
-    if not secret:
+    if len(secret) < RUN:
         return key in text
     run = min(run, len(secret))
     runs = {secret[start : start + run] for start in range(len(secret) - run + 1)}
