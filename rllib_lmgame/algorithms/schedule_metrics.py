@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from rllib_lmgame.telemetry.metrics import (
     LEAGUE_NAMES,
     LEARNER_NAMES,
     MEASURES,
+    OF_TUNE,
     OUTCOME_RATES,
     RATES,
     RLLIB_EVALUATION,
@@ -59,9 +61,6 @@ _SEVERAL = (
     *("mean_win_rate", "rating", "exploiters"),
 )
 """Second parts of names that need a third one."""
-
-_OF_TUNE = frozenset({"time_this_iter_s", "timestamp", "pid"})
-"""Numbers at the top that Tune puts into every result."""
 
 _OF_STAGE = "confident_fraction"
 """What a supervised stage reports of a policy, and PPO does not."""
@@ -157,7 +156,7 @@ def result_problem(name: str, config: Any) -> tuple[str, bool] | None:
         report what they like. ``None`` if nothing is wrong.
     """
     head, _, rest = name.partition("/")
-    if head in NEVER_FOLLOWED or head == "timers" or name in _OF_TUNE:
+    if head in NEVER_FOLLOWED or head == "timers" or name in OF_TUNE:
         return None
     if name == ENV_STEPS:
         return f"no result has {name!r}; did you mean {NUMBERS[name]!r}?", True
@@ -222,7 +221,8 @@ def _hint_of_game(name: str, above: str, games: Callable[[], Sequence[GameConfig
     _, _, game, *rest = name.split("/")
     ids = sorted({game_spec(config.env).game_id.replace("/", "_") for config in games()})
     if len(ids) == 1:
-        number = rest[-1] if rest and rest[-1] in EPISODE_NAMES else "success_rate"
+        number = "/".join(itertools.dropwhile(lambda part: part not in EPISODE_NAMES, rest))
+        number = "success_rate" if not number or number in _SEVERAL else number
         return f"there is one game: did you mean '{above}env_runners/{number}'?"
     if game in ids:
         return None if rest else f"e.g. {above}{name}/success_rate"

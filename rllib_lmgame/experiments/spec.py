@@ -127,6 +127,7 @@ _STOP_RENAMED = {
     "env_runners/episode_reward_mean": "env_runners/episode_return_mean",
     "evaluation/episode_reward_mean": "evaluation/env_runners/episode_return_mean",
     "timesteps_total": "num_env_steps_sampled_lifetime",
+    "episodes_total": "env_runners/num_episodes_lifetime",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.errors import ConfigError
@@ -32,31 +33,40 @@ class AtMost:
 
 
 _RISING = frozenset({"training_iteration", "ppo_iteration", "supervised_steps", "time_total_s"})
-"""Numbers that begin at 0 and only grow, beside those whose names end in ``_lifetime``."""
+"""Numbers at the top of a result that begin at 0 and only grow, beside RLlib's counters."""
+
+_COUNTER = re.compile(r"(.*/)?num_(episodes|((env|agent|module)_steps_(sampled|trained)))_lifetime")
 
 
-def check_stopping_number(setting: str, metric: str, number: float) -> None:
+def check_stopping_number(setting: str, metric: str, number: float, *, ours: bool) -> str | None:
     """Whether a trial can come to a number, and has not come to it before it begins.
 
     Args:
         setting: ``stop`` or ``stop_below``.
         metric: What it is a number of.
         number: The number.
+        ours: Whether nobody but this package and RLlib reports numbers.
+
+    Returns:
+        What to tell of a number that only seems to be out of reach.
 
     Raises:
         ConfigError: if it is passed by the first result or never, as far as the metric's name says.
     """
-    key, parts = f"{setting}.{metric}", metric.split("/")
-    if parts[-1] in _RISING or parts[-1].endswith("_lifetime"):
+    key = f"{setting}.{metric}"
+    if metric in _RISING or _COUNTER.fullmatch(metric):
         if setting == "stop_below":
             raise ConfigError(key, f"{metric} only grows; use `stop`")
         if number <= 0:
             raise ConfigError(key, f"must be greater than 0, which the first result exceeds, got {number:g}")
-    elif not RATES.isdisjoint(parts):
-        if setting == "stop" and not 0 < number <= 1:
-            raise ConfigError(key, f"{metric} lies between 0 and 1: must be greater than 0, at most 1, got {number:g}")
-        if setting == "stop_below" and not 0 <= number < 1:
-            raise ConfigError(key, f"{metric} lies between 0 and 1: must be at least 0, less than 1, got {number:g}")
+    elif not RATES.isdisjoint(metric.split("/")):
+        stops = setting == "stop"
+        if not (0 < number <= 1 if stops else 0 <= number < 1):
+            if not ours:
+                return f"{key}: if this is a share between 0 and 1, the first result reaches {number:g} or none does"
+            allowed = "greater than 0, at most 1" if stops else "at least 0, less than 1"
+            raise ConfigError(key, f"{metric} lies between 0 and 1: must be {allowed}, got {number:g}")
+    return None
 
 
 def stopping_criteria(options: ExperimentOptions) -> dict[str, Any]:

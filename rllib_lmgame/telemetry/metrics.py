@@ -326,6 +326,9 @@ RESULT_HEADS = (
     "config",
 )
 """Heads of the names of numbers that RLlib reports; an algorithm's entry names its own."""
+OF_TUNE = frozenset({"time_this_iter_s", "timestamp", "pid"})
+"""Numbers at the top that Tune puts into every result."""
+
 RLLIB_EVALUATION = (
     *("num_healthy_workers", "actor_manager_num_outstanding_async_reqs", "num_remote_worker_restarts"),
     "num_env_runners_dropped_lifetime",

@@ -715,6 +715,7 @@ def test_a_missing_opponent_is_named_with_its_line() -> None:
         ("env_runners/succes_rate", "did you mean 'env_runners/success_rate'?"),
         ("env_runners/nonsense", "no result has 'env_runners/nonsense'"),
         ("env_runners/games/lmgame_Sokoban-v0/success_rate", "did you mean 'env_runners/success_rate'?"),
+        ("env_runners/games/lmgame_Sokoban-v0/measures/x", "did you mean 'env_runners/measures/x'?"),
         ("learners/player/entropi", "did you mean 'learners/player/entropy'?"),
         ("success_rate", "did you mean 'env_runners/success_rate'?"),
         ("env_steps", "did you mean 'num_env_steps_sampled_lifetime'?"),

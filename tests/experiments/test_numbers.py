@@ -18,7 +18,7 @@ from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
 from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
 from rllib_lmgame.policies.model.tiny import TinyModelOptions
 from rllib_lmgame.schema import build, option
-from tests.experiments.test_check import GAME, check, error_of
+from tests.experiments.test_check import GAME, STOCK, check, error_of
 
 HUGE = (10**26, 1e26, -(10**26), math.inf, -math.inf, math.nan)
 
@@ -129,3 +129,19 @@ def test_options_of_games_of_others_take_any_finite_number_and_ours_beside_them_
     for wrong in ({"budget": math.inf}, {"world_seed": 10**400}, {"max_turns": 5 * 10**9}, {"depth": -(10**13)}):
         with pytest.raises(ConfigError):
             build(_Theirs, wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "more"), [(STOCK, ()), (GAME, ("config.callbacks=ray.rllib.callbacks.callbacks.RLlibCallback",))]
+)
+def test_names_of_others_that_look_like_ours_are_told_and_not_refused(text: str, more: tuple[str, ...]) -> None:
+    checked = check(text, *more, "stop={env_runners/success_rate: 90}")
+    assert any("stop.env_runners/success_rate: if this is a share" in notice for notice in checked.spec.notices)
+    below = "stop_below={env_runners/errors_lifetime: 3}"
+    check(text, *more, "stop={timestamp: 2e9, env_runners/reward_lifetime: -5}", below)
+    counter = "env_runners/num_episodes_lifetime"
+    assert "greater than 0" in error_of(text, *more, f"stop={{{counter}: 0}}").message
+
+
+def test_rllibs_old_name_of_a_count_of_episodes_is_known() -> None:
+    assert "env_runners/num_episodes_lifetime" in check(GAME, "stop={episodes_total: 5}").spec.options.stop

@@ -15,7 +15,7 @@ from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
-from rllib_lmgame.algorithms.registry import AlgorithmEntry
+from rllib_lmgame.algorithms.registry import OWN, AlgorithmEntry
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, quick_entry, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
@@ -40,7 +40,7 @@ from rllib_lmgame.experiments.stock.keys import check_stock_config
 from rllib_lmgame.experiments.stopping import check_stopping_number
 from rllib_lmgame.schedules import ENV_STEPS, NUMBERS
 from rllib_lmgame.storage import is_uri
-from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, EVALUATION_COLUMNS, RESULT_HEADS
+from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, EVALUATION_COLUMNS, OF_TUNE, RESULT_HEADS
 
 MAX_GRID, MAX_TRIALS = 4096, 100_000
 _SCHEDULER_METRIC = "scheduler.metric"
@@ -361,10 +361,11 @@ def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
 
 def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
     known = (*RESULT_HEADS, *(entry.metrics if entry else ()))
+    ours = entry in OWN.values() and not any(key.startswith("callbacks") for key in spec.config)
     for key, metric in _stops(spec):
         if key == "stop_below" and metric in spec.options.stop:
             raise ConfigError(f"{key}.{metric}", "stands below `stop` too; keep one")
-        check_stopping_number(key, metric, getattr(spec.options, key)[metric])
+        _notice(spec, check_stopping_number(key, metric, getattr(spec.options, key)[metric], ours=ours))
         if key == "stop" and metric.startswith(FALLING):
             spec.notices.append(
                 f"stop.{metric}: ends the trial once it is at least {spec.options.stop[metric]:g}; `stop_below` ends "
@@ -373,7 +374,7 @@ def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
         if entry is not None and metric == ENV_STEPS:
             raise ConfigError(f"{key}.{metric}", f"did you mean {NUMBERS[metric]!r}?")
         head = metric.split("/")[0]
-        if head in known:
+        if head in known or metric in OF_TUNE:
             continue
         match = nearest(metric, known) or nearest(head, known)
         if match:

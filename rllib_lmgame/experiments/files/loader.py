@@ -189,7 +189,10 @@ class _Builder:
         if node.tag not in _PLAIN_TAGS[type(node)]:
             tag = node.tag.replace(_TAG, "!!")
             raise ConfigError(
-                dotted(path), f"the tag {tag} is not allowed here; an experiment file holds plain data only", place
+                dotted(path),
+                f"the tag {tag if len(tag) <= 100 else shown(tag)} is not allowed here; an experiment file holds plain "
+                "data only",
+                place,
             )
         if id(node) in self.open:
             raise ConfigError(dotted(path), "an alias refers to the value it stands in", place)
@@ -314,6 +317,10 @@ _SCALARS: dict[str, Any] = {
 }
 
 
+_MOST_SAID = 200
+"""Characters of what PyYAML says, which may hold a tag or a name of any length."""
+
+
 def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> ConfigError:
     if isinstance(error, yaml.reader.ReaderError):
         place = f"{name}:{text.count(chr(10), 0, error.position) + 1}"
@@ -322,6 +329,7 @@ def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> ConfigError:
     problem = getattr(error, "problem", None) or str(error)
     if isinstance(error, yaml.composer.ComposerError) and error.context:
         problem = f"{error.context}, {problem}"
+    problem = problem if len(problem) <= _MOST_SAID else shown(problem, _MOST_SAID)
     if mark is None:
         return ConfigError("", f"not readable as YAML: {problem}", name)
     lines = text.splitlines()
