@@ -155,18 +155,19 @@ def check_language_model(options: LanguageModelOptions, key: Callable[..., str])
         check_model(options.model, key("model"))
         directory = model_directory(options.model)
         tokenizer = tokenizer_source(options, directory)
+        tokenizer_key = key("tokenizer", "model") if options.tokenizer else key("model")
         try:
             problem = vocabulary_problem(directory, tokenizer)
         except (OSError, ValueError) as error:
             problem = str(error)
         if problem is not None:
-            raise ConfigError(key("tokenizer", "model"), problem)
+            raise ConfigError(tokenizer_key, problem)
         if Path(tokenizer).is_dir() and not options.trust_remote_code:  # Nothing is fetched here, and no code is run.
             try:
                 ChatFormat(load_tokenizer(directory, options), options)
             except ConfigError as error:
                 name = error.path.rpartition(".")[2]
-                raise ConfigError(key(name, "model") if name == "tokenizer" else key(name), error.message) from error
+                raise ConfigError(tokenizer_key if name == "tokenizer" else key(name), error.message) from error
         config = local_config(directory)
         problem = None if config is None else context_problem(config, options.context_length)
         if problem is not None:

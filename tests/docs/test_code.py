@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import shlex
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,6 +20,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from rllib_lmgame.algorithms.grpo import LMGameGRPOConfig
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.cli.main import make_parser
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
@@ -28,6 +30,7 @@ from rllib_lmgame.experiments.spec import make_spec
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.objectives import PolicyTerms
 from rllib_lmgame.policies.model.tiny import build_tiny_model
+from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.asking import Answer
 from rllib_lmgame.rollouts.records import GameConfig
@@ -124,7 +127,14 @@ def test_the_page_of_ones_own_model_shows_what_it_sees(
     AutoModelForCausalLM.from_config(LlamaConfig(vocab_size=320, **shape)).save_pretrained(tmp_path / "models" / "mine")
     monkeypatch.chdir(tmp_path)
     (text,) = blocks(ROOT / "docs" / "own-model.md", "python")
-    exec(compile(text, "own-model.md", "exec"), {})
+    names: dict[str, Any] = {}
+    exec(compile(text, "own-model.md", "exec"), names)
+    page = (ROOT / "docs" / "own-model.md").read_text(encoding="utf-8")
+    (spec,) = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0]).values()
+    (command,) = re.findall(r"\$ (rllib evaluate models/mine .*)", page)
+    given = yaml.safe_load(make_parser("evaluate").parse_args(shlex.split(command)[1:]).config)["language_model"]
+    assert LanguageModelOptions(**spec["config"]["language_model"]) == names["options"]
+    assert LanguageModelOptions(model="models/mine", **given) == names["options"]
     printed = capsys.readouterr().out
     assert "<|assistant|><answer>\n" in printed and "room for a reply of 16" in printed
     assert "a reply that is read: '<answer>12</answer>'" in printed

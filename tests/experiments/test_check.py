@@ -201,6 +201,15 @@ def of_taxi(tmp_path_factory) -> Path:
     return checkpoint
 
 
+def test_a_model_without_a_tokenizer_is_told_at_the_key_that_named_it(of_taxi: Path, tmp_path: Path) -> None:
+    bare = shutil.copytree(of_taxi / "hf", tmp_path / "bare", ignore=shutil.ignore_patterns("*token*", "vocab*"))
+    error = error_of(
+        GAME.replace("{num_", "{language_model: {max_tokens_per_turn: 8}, num_"), f"config.language_model.model={bare}"
+    )
+    assert (error.path, error.source) == ("config.language_model.model", f"--set config.language_model.model={bare}")
+    assert "name one in language_model.tokenizer" in error.message
+
+
 def test_a_checkpoint_of_other_models_is_not_restored(of_taxi):
     with pytest.raises(ConfigError, match=r"'player' has another tokenizer: there token \d+ is") as caught:
         check(GAME + f"  restore: {of_taxi}\n", trust=True)

@@ -131,7 +131,7 @@ def vocabulary_problem(model: str, tokenizer: str) -> str | None:
     if not files.is_dir():
         return None
     if not any((files / name).is_file() for name in TOKENIZER_FILES):
-        return f"there is no tokenizer in {files}"
+        return f"there is no tokenizer in {files}; name one in language_model.tokenizer"
     known, given = expanded(model) / "config.json", files / "tokenizer.json"
     if not (known.is_file() and given.is_file()):
         return None
