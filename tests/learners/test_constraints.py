@@ -15,6 +15,7 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.inference.choices import allowed_tokens
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.lm_head import Allowed, token_logprobs
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
 
@@ -37,7 +38,8 @@ def token_terms(
     plain forward pass.
     """
     ids = torch.tensor([[*prompt, *reply]])
-    logits = model(ids, position_ids=torch.arange(ids.shape[1])[None]).logits[0]
+    with PackedRows(torch.tensor([0, ids.shape[1]])):
+        logits = model(ids, position_ids=torch.arange(ids.shape[1])[None]).logits[0]
     logprobs, entropies = [], []
     for at, token in enumerate(reply):
         legal = sorted({c[at] for c in choices if tuple(c[:at]) == tuple(reply[:at])})

@@ -31,6 +31,7 @@ from rllib_lmgame.learners.objectives import PPOObjective, SupervisedObjective
 from rllib_lmgame.learners.options import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
+from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.rl_module import ScriptedRLModule
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn, trajectory_of
 from rllib_lmgame.telemetry.metrics import LEARNER_NAMES
@@ -73,7 +74,9 @@ def test_one_update_equals_ppo_written_out(
     outputs = []
     for row in rows:
         ids = torch.as_tensor(row.input_ids).long()[None]
-        hidden = model.model(ids, use_cache=False, position_ids=torch.arange(ids.shape[1])[None]).last_hidden_state[0]
+        with PackedRows(torch.tensor([0, ids.shape[1]])):
+            out = model.model(ids, use_cache=False, position_ids=torch.arange(ids.shape[1])[None])
+        hidden = out.last_hidden_state[0]
         at = torch.as_tensor(row.loss_mask).nonzero().squeeze(-1)
         logprobs = model.lm_head(hidden[at - 1]).log_softmax(-1)
         values = module.value_head(hidden)
@@ -617,7 +620,8 @@ def test_the_kl_penalty_has_the_gradient_that_was_asked_for(
     for row in build_rows([trajectory_of(e.agent_episodes["player"]) for e in episodes], max_row_tokens=128):
         ids, at = torch.as_tensor(row.input_ids).long(), torch.as_tensor(row.loss_mask).nonzero().squeeze(-1)
         for model, into in ((module.language_model, ours), (learner.reference("player").language_model, theirs)):
-            logits = model(ids[None], position_ids=torch.arange(len(ids))[None]).logits[0]
+            with PackedRows(torch.tensor([0, len(ids)])):
+                logits = model(ids[None], position_ids=torch.arange(len(ids))[None]).logits[0]
             into.append(logits[at - 1].log_softmax(-1).gather(-1, ids[at][:, None]).squeeze(-1))
     difference_ = torch.cat(ours) - torch.cat(theirs).detach()
     formula = difference_**2 / 2 if gradient == "k2" else torch.exp(-difference_) - 1 + difference_
