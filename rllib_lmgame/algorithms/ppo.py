@@ -97,6 +97,7 @@ class LMGamePPO(LMGameAlgorithm):
 
     def setup(self, config: LMGamePPOConfig) -> None:
         self._ppo_iteration = 0
+        self._gaps_checked: set[str] = set()
         self._warm_start: SupervisedStage | None = None
         self._league: LeaguePlay | None = None
         self._schedules = schedules_of(self.config)
@@ -129,8 +130,7 @@ class LMGamePPO(LMGameAlgorithm):
         with self._reading_ahead():
             results = self.update(result)
         self.after_update(results)
-        if self._ppo_iteration == 0:
-            self._check_logprob_gaps()
+        self._check_logprob_gaps()
         with self.timed(WEIGHT_SYNC_TIMER):
             self.push_weights()
         self._ppo_iteration += 1
@@ -229,16 +229,20 @@ class LMGamePPO(LMGameAlgorithm):
             return update_learners(self.learner_group, data, timesteps, scheduled=scheduled)
 
     def _check_logprob_gaps(self) -> None:
-        """Sampler and learners compute the same models.
+        """Sampler and learners compute the same models: each policy's first update in this process tells, also of a
+        run that was restored, perhaps with another engine.
 
         Raises:
             ConfigError: naming a policy of which they do not, and why that may be.
         """
-        for policy in self.config.trained_policies():
+        for policy in [name for name in self.config.trained_policies() if name not in self._gaps_checked]:
+            if not self.metrics.peek((LEARNER_RESULTS, policy, "trained_tokens"), default=0.0) > 0:
+                continue  # It was not updated: NaN, or nothing yet.
             most = self.config.get_config_for_module(policy).token_ppo_options.max_logprob_gap
-            gap = float(self.metrics.peek((LEARNER_RESULTS, policy, "logprob_gap_mean"), default=math.nan))
-            if most is not None and gap > most:
+            gap = float(self.metrics.peek((LEARNER_RESULTS, policy, "logprob_gap_mean"), default=0.0))
+            if most is not None and (math.isnan(gap) or gap > most):
                 raise ConfigError("config.token_ppo.max_logprob_gap", gap_problem(policy, gap, self.config))
+            self._gaps_checked.add(policy)
 
     def _env_steps(self) -> int:
         """RLlib's counter of the steps of games played so far."""

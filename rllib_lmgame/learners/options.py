@@ -229,8 +229,8 @@ class TokenPPOOptions:
     )
     max_logprob_gap: float | None = option(
         0.5,
-        "A first iteration with `logprob_gap_mean` above this ends the run: sampler and learner then compute different "
-        "models. Numerics alone differ by hundredths at most. Null goes on.",
+        "A policy's first update, also after a resume, with `logprob_gap_mean` above this or NaN ends the run: sampler "
+        "and learner then compute different models. Numerics alone differ by hundredths at most. Null goes on.",
         above=0,
     )
     staleness_limit: int | None = option(
