@@ -1086,6 +1086,7 @@ class Loop(LMGamePPO):
     def __init__(self, config: LMGamePPOConfig) -> None:
         self.config, self.metrics, self.engine_groups, self.learner_group = config, Notes(), {}, None
         self._warm_start = self._league = None
+        self._gaps_checked: set[str] = set()
         self._ppo_iteration = self._policy_version = 0
         self._needs_groups = self._selects = False
         self._state_rollouts: dict[str, int] = {}
