@@ -250,7 +250,7 @@ class TokenPPOOptions:
     max_tokens_per_microbatch: int | None = option(
         None,
         f"Tokens in one forward and backward pass. null: {MOST_TOKENS} on a GPU; on CPUs a power of two, at most as "
-        "many, whose activations take up to 2 GiB in dense models (1024 with one of 135 M parameters).",
+        "many, whose activations take up to 2 GiB in models like Qwen2 and Llama (1024 with one of 135 M parameters).",
         low=LEAST_TOKENS,
     )
     max_row_tokens: int | None = option(None, "Longest row; null takes the policy's `context_length`.", low=8)
