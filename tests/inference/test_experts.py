@@ -55,6 +55,9 @@ def make_mixture(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[in
 def test_experts_are_replaced(engine: str, make_mixture: Callable[[int], tuple[Any, Path]]) -> None:
     if engine == "vllm":
         pytest.importorskip("vllm")
+        from vllm.distributed.parallel_state import destroy_model_parallel
+
+        destroy_model_parallel()  # An engine of a dense model in this process has left no group for experts.
     (first, directory), (second, other) = make_mixture(0), make_mixture(1)
     options = InferenceOptions(engine=engine, kv_cache_memory_mb=32)
     made = make_engine(EngineSpec("e", str(directory), options, CONTEXT))
