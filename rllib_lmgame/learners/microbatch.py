@@ -5,7 +5,7 @@ from __future__ import annotations
 MOST_TOKENS = 8192
 LEAST_TOKENS = 16
 CPU_ACTIVATIONS = 2 * 2**30
-"""Bytes of activations on a CPU. More tokens at once make no update faster there: arithmetic is what takes the time."""
+"""Bytes of activations on a CPU, which the learner shares with engines, env runners and Ray."""
 
 
 def kept_per_token(

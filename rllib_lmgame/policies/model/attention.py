@@ -44,7 +44,8 @@ def row_groups(lengths: Sequence[int]) -> list[RowGroup]:
 class PackedRows(AbstractContextManager["PackedRows"]):
     """Where the rows of a pack begin, known to the attention of every forward pass inside ``with``.
 
-    May be entered again, also in another thread: recomputed layers need it in the backward pass.
+    May be entered again, also in another thread (recomputed layers need it in the backward pass), but not by two
+    threads at once.
 
     Attributes:
         groups: See :func:`row_groups`.
