@@ -81,13 +81,13 @@ def pages() -> dict[str, Callable[[], str]]:
 def configuration_page() -> str:
     """The configuration reference."""
     from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
-    from rllib_lmgame.inference.options import InferenceOptions
-    from rllib_lmgame.league.exploiters import ExploiterOptions
-    from rllib_lmgame.learners.options import ReferenceOptions, TokenPPOOptions
     from rllib_lmgame.policies.model.tiny import TinyModelOptions
-    from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
-    from rllib_lmgame.rollouts.options import TextRolloutOptions
     from rllib_lmgame.rollouts.records import GameConfig
+    from rllib_lmgame.settings.sections.exploiters import ExploiterOptions
+    from rllib_lmgame.settings.sections.inference import InferenceOptions
+    from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, PlayerOptions
+    from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+    from rllib_lmgame.settings.sections.token_ppo import ReferenceOptions, TokenPPOOptions
 
     parts = [
         NOTICE,
@@ -154,10 +154,10 @@ def section(title: str, text: str, group: type) -> str:
 
 def _schedules_section() -> str:
     """The schedules, and what may follow one."""
-    from rllib_lmgame.algorithms.registry import PPO
-    from rllib_lmgame.algorithms.rllib_keys import SCHEDULED_KEYS
     from rllib_lmgame.algorithms.scheduled import schedulable
-    from rllib_lmgame.schedules import ScheduleOptions
+    from rllib_lmgame.settings.algorithms import PPO
+    from rllib_lmgame.settings.schedules import ScheduleOptions
+    from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS
 
     keys = [f"`{name}.{option}`" for name, group in PPO.groups.items() for option in schedulable(group)]
     keys += [f"`{key}`" for key in SCHEDULED_KEYS]
@@ -172,7 +172,7 @@ def _schedules_section() -> str:
 
 def _algorithm_sections() -> list[str]:
     """The sections that some algorithms have, a table for each option group."""
-    from rllib_lmgame.algorithms.registry import COMMON_SECTIONS, OWN
+    from rllib_lmgame.settings.algorithms import COMMON_SECTIONS, OWN
 
     owners: dict[type, dict[str, list[str]]] = {}
     for entry in OWN.values():

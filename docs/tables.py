@@ -8,7 +8,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rllib_lmgame.schema import digits, type_name
+from rllib_lmgame.settings.schema import digits, type_name
 
 
 def option_table(group: type) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 from tables import table
 
-from rllib_lmgame.league.exploiters import are_names_and_numbers
-from rllib_lmgame.learners.options import is_type_and_numbers, is_type_and_words
-from rllib_lmgame.trust import is_hub_id, is_name, is_number, is_template, verdict
+from rllib_lmgame.settings.sections.exploiters import are_names_and_numbers
+from rllib_lmgame.settings.sections.token_ppo import is_type_and_numbers, is_type_and_words
+from rllib_lmgame.settings.trust import is_hub_id, is_name, is_number, is_template, verdict
 
 INTRODUCTION = """# What is taken from files of others
 
@@ -108,7 +108,7 @@ def _table(rows: Iterable[tuple[str, str, str]]) -> str:
 
 def _sections() -> list[tuple[str, str, str]]:
     from rllib_lmgame.algorithms.trust import SECTIONS
-    from rllib_lmgame.policies.options import PlayerOptions
+    from rllib_lmgame.settings.sections.language_model import PlayerOptions
 
     groups = {**SECTIONS, "policies": PlayerOptions}
     rows = [(f"`{name}`", f"`{key}`", taken) for name, group in groups.items() for key, taken in _limited(group)]

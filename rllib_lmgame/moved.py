@@ -7,6 +7,9 @@ from pathlib import Path
 
 MOVED: Mapping[str, str] = {
     "algorithms.evaluation": "evaluation.evaluate",
+    "algorithms.measures": "algorithms.measuring.measures",
+    "algorithms.options": "settings.sections.supervised",
+    "algorithms.registry": "settings.algorithms",
     "envs.checker": "envs.checking.checker",
     "envs.datasets": "envs.support.datasets",
     "envs.replies": "envs.support.replies",
@@ -16,10 +19,18 @@ MOVED: Mapping[str, str] = {
     "envs.splits": "envs.contract.splits",
     "envs.turns": "envs.contract",
     "envs.waiting": "waiting",
+    "inference.options": "settings.sections.inference",
     "inference.transformers_engine": "inference.engines.transformers_engine",
     "inference.vllm_engine": "inference.engines.vllm_engine",
+    "league.options": "settings.sections.league",
     "learners.batching": "learners.data.batching",
+    "learners.options": "settings.sections.token_ppo",
+    "policies.options": "settings.sections.language_model",
     "rollouts.episode_log": "rollouts.log.episode_log",
+    "rollouts.options": "settings.sections.text_rollouts",
+    "schedules": "settings.schedules",
+    "schema": "settings.schema",
+    "trust": "settings.trust",
 }
 """Old place -> new one, below this package; a game's modules are in ``envs.games.<family>`` now."""
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import Limits, check_value
+from rllib_lmgame.settings.schema import Limits, check_value
 from rllib_lmgame.text import in_words
 
 _ANY_SIZE = {"high": sys.float_info.max}
@@ -152,7 +152,7 @@ def _with_limits(hint: Any) -> tuple[Any, Limits]:
 
 
 def _is_plain(hint: Any) -> bool:
-    """Whether :func:`~rllib_lmgame.schema.check_value` knows the type, at every depth."""
+    """Whether :func:`~rllib_lmgame.settings.schema.check_value` knows the type, at every depth."""
     hint, _ = _with_limits(hint)
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType, list, tuple, dict):

@@ -42,7 +42,7 @@ def with_whole_paths(group: type, values: Any) -> Any:
     A trial has a working directory of its own, in which a relative path leads nowhere.
 
     Args:
-        group: Their group; its fields say which of them may be paths (:func:`~rllib_lmgame.schema.option`).
+        group: Their group; its fields say which of them may be paths (:func:`~rllib_lmgame.settings.schema.option`).
         values: Options by name.
     """
     if not isinstance(values, Mapping):

@@ -30,23 +30,22 @@ from ray.rllib.utils.metrics import (
 from ray.tune import PlacementGroupFactory
 from ray.tune.result import TRIAL_INFO
 
-from rllib_lmgame.algorithms import engines, learners
+from rllib_lmgame.algorithms import learners
 from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
 from rllib_lmgame.algorithms.checkpoints.leagues import check_league
 from rllib_lmgame.algorithms.checkpoints.models import check_models
+from rllib_lmgame.algorithms.cluster import engines
+from rllib_lmgame.algorithms.cluster.env_runners import RunnerGroup
+from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
+from rllib_lmgame.algorithms.cluster.threads import places
 from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
-from rllib_lmgame.algorithms.env_runners import RunnerGroup
-from rllib_lmgame.algorithms.measures import LAST, measure_policies, measured_columns
-from rllib_lmgame.algorithms.ray_cluster import be_connected
-from rllib_lmgame.algorithms.registry import reference
+from rllib_lmgame.algorithms.measuring.measures import LAST, measure_policies, measured_columns
 from rllib_lmgame.algorithms.scheduled import scheduled_games
-from rllib_lmgame.algorithms.threads import places
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.weight_choice import WeightUse
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model.files import ModelFiles, model_directory
-from rllib_lmgame.policies.options import TINY_MODEL
 from rllib_lmgame.rollouts.episodes import over_levels
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session, run_to_end
 from rllib_lmgame.rollouts.line_ups import LineUps
@@ -54,6 +53,8 @@ from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, EpisodeSource, Rounds, play_all
+from rllib_lmgame.settings.algorithms import reference
+from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 from rllib_lmgame.storage import is_uri
 from rllib_lmgame.telemetry.metrics import (
     EXPERT_TIMER,
@@ -574,7 +575,7 @@ def tiny_corpus(config: LMGameConfig) -> list[str]:
     Raises:
         ConfigError: if a game cannot be played.
     """
-    from rllib_lmgame.policies.placeholders import fill_placeholders
+    from rllib_lmgame.settings.placeholders import fill_placeholders
 
     corpus: list[str] = []
     for game in corpus_games(config):

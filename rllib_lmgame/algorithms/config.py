@@ -17,14 +17,19 @@ from ray.util import log_once
 
 from rllib_lmgame.algorithms.config_checks import below_config, check_together, check_who_learns
 from rllib_lmgame.algorithms.games import build_games, on_split
-from rllib_lmgame.algorithms.measures import KEY as MEASURES
-from rllib_lmgame.algorithms.measures import check_measures
+from rllib_lmgame.algorithms.measuring.measures import KEY as MEASURES
+from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.algorithms.module_checks import check_overrides
-from rllib_lmgame.algorithms.options import DataSelectionOptions, SupervisedOptions
 from rllib_lmgame.algorithms.oversampling_checks import check_oversampling
-from rllib_lmgame.algorithms.registry import OWN, AlgorithmEntry
-from rllib_lmgame.algorithms.rllib_keys import check_rllib_key, check_without_effect, rllib_keys
-from rllib_lmgame.algorithms.suggestions import (
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.scheduled import own_keys
+from rllib_lmgame.learners.weight_choice import WeightUse, takes_average
+from rllib_lmgame.policies.mapping import MappingFn, is_league, make_mapping
+from rllib_lmgame.policies.model.files import ModelFiles
+from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
+from rllib_lmgame.settings.algorithms import OWN, AlgorithmEntry
+from rllib_lmgame.settings.names import (
     PLAIN_ATTRIBUTES,
     RUNTIME_FIELDS,
     check_keys,
@@ -33,20 +38,15 @@ from rllib_lmgame.algorithms.suggestions import (
     own_attributes,
     set_at_start,
 )
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.league.options import LeagueOptions
-from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.learners.scheduled import own_keys
-from rllib_lmgame.learners.weight_choice import WeightUse, takes_average
-from rllib_lmgame.policies.mapping import MappingFn, is_league, make_mapping
-from rllib_lmgame.policies.model.files import ModelFiles
-from rllib_lmgame.policies.options import LANGUAGE_MODEL, LanguageModelOptions, PlayerOptions
-from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.options import TextRolloutOptions
-from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
-from rllib_lmgame.schedules import ScheduleOptions, read_schedules
-from rllib_lmgame.schema import build, check_value, describe, limits
+from rllib_lmgame.settings.schedules import ScheduleOptions, read_schedules
+from rllib_lmgame.settings.schema import build, check_value, describe, limits
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LanguageModelOptions, PlayerOptions
+from rllib_lmgame.settings.sections.league import LeagueOptions
+from rllib_lmgame.settings.sections.rllib import check_rllib_key, check_without_effect, rllib_keys
+from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 from rllib_lmgame.storage import with_whole_paths
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.quiet import leave_out_noise
@@ -139,19 +139,19 @@ class LMGameConfig(PPOConfig):
     # -- sections -----------------------------------------------------------------------------------------------
 
     def language_model(self, **options: Any) -> Self:
-        """Which model, and how it is talked to: :class:`~rllib_lmgame.policies.options.LanguageModelOptions`."""
+        """Which model, and how it is talked to: :class:`~.language_model.LanguageModelOptions`."""
         return self.set_section("language_model", options)
 
     def inference(self, **options: Any) -> Self:
-        """The engines: :class:`~rllib_lmgame.inference.options.InferenceOptions`."""
+        """The engines: :class:`~rllib_lmgame.settings.sections.inference.InferenceOptions`."""
         return self.set_section("inference", options)
 
     def text_rollouts(self, **options: Any) -> Self:
-        """How episodes are played: :class:`~rllib_lmgame.rollouts.options.TextRolloutOptions`."""
+        """How episodes are played: :class:`~rllib_lmgame.settings.sections.text_rollouts.TextRolloutOptions`."""
         return self.set_section("text_rollouts", options)
 
     def token_ppo(self, **options: Any) -> Self:
-        """The token-level update: :class:`~rllib_lmgame.learners.options.TokenPPOOptions`."""
+        """The token-level update: :class:`~rllib_lmgame.settings.sections.token_ppo.TokenPPOOptions`."""
         return self.set_section("token_ppo", options)
 
     def deepspeed(self, config: Mapping[str, Any] | None = None, **options: Any) -> Self:
@@ -168,7 +168,7 @@ class LMGameConfig(PPOConfig):
         """Who plays: policies by name, and who takes which seat.
 
         Args:
-            policies: Names, or name -> :class:`~rllib_lmgame.policies.options.PlayerOptions` fields.
+            policies: Names, or name -> :class:`~rllib_lmgame.settings.sections.language_model.PlayerOptions` fields.
             policy_mapping_fn: See :func:`~rllib_lmgame.policies.mapping.make_mapping`.
         """
         if isinstance(policies, Mapping):
@@ -190,7 +190,7 @@ class LMGameConfig(PPOConfig):
         return self
 
     def schedules(self, schedules: Mapping[str, Any]) -> Self:
-        """Options that change during the run: dotted key -> :class:`~rllib_lmgame.schedules.ScheduleOptions` fields."""
+        """Options that change during the run: dotted key -> :class:`~.schedules.ScheduleOptions` fields."""
         self.schedule_options = read_schedules(schedules, "config.schedules")
         return self
 
@@ -568,8 +568,8 @@ class LMGameConfig(PPOConfig):
         """
         from rllib_lmgame.learners.advantages import needs_groups, resolve_estimator
         from rllib_lmgame.learners.objectives import resolve_objective
-        from rllib_lmgame.learners.options import GROUP
         from rllib_lmgame.learners.settings import LearnerSettings
+        from rllib_lmgame.settings.sections.token_ppo import GROUP
 
         for policy in self.trained_policies():
             config = self.get_config_for_module(policy)

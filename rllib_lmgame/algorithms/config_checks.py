@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.games import is_contest, is_self_play, lists_legal_actions
-from rllib_lmgame.algorithms.measures import KEY as MEASURES
-from rllib_lmgame.algorithms.measures import check_measures
+from rllib_lmgame.algorithms.measuring.measures import KEY as MEASURES
+from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.algorithms.module_checks import own_options_named
 from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.schedule_checks import check_schedules, check_selected
@@ -38,11 +38,11 @@ from rllib_lmgame.league.reach import MostPlay, check_reach
 from rllib_lmgame.learners.scheduled import own_keys
 from rllib_lmgame.policies.mapping import KEY as MAPPING
 from rllib_lmgame.policies.mapping import is_league
-from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.schema import describe
+from rllib_lmgame.settings.schema import describe
+from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
@@ -200,8 +200,8 @@ def _check_update(config: LMGameConfig, scheduled: Collection[str]) -> None:
     from rllib_lmgame.learners.advantages.group_relative import MaxRL
     from rllib_lmgame.learners.objectives import resolve_objective
     from rllib_lmgame.learners.objectives.checks import check_objective
-    from rllib_lmgame.learners.options import INITIAL
     from rllib_lmgame.learners.settings import LearnerSettings
+    from rllib_lmgame.settings.sections.token_ppo import INITIAL
 
     options = config.token_ppo_options
     LearnerSettings.from_config(config)

@@ -16,7 +16,7 @@ from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.local.scripted_players import call_game
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.schema import build
+from rllib_lmgame.settings.schema import build
 
 _DRAWS = 32
 """Episodes that are looked at to see who plays, for mappings that draw seats."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rllib_lmgame.algorithms import registry
 from rllib_lmgame.algorithms.module_checks import own_options_named
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.advantages import ADVANTAGE_ESTIMATORS, needs_critic
+from rllib_lmgame.settings import algorithms as registry
 
 
 class LMGameGRPOConfig(LMGamePPOConfig):

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.checkpoints.learner_files import read_by_learners, written_by_learners
 from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords, file_records
-from rllib_lmgame.algorithms.engines import opponent_key
-from rllib_lmgame.algorithms.learner_calls import foreach_learner
+from rllib_lmgame.algorithms.cluster.engines import opponent_key
+from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.inference.weights.bundles import SharedBundle
 from rllib_lmgame.json_files import write_json
@@ -39,7 +39,7 @@ from rllib_lmgame.rollouts.records import EpisodeSummary, PlayResult, PlaySettin
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.base import LMGameAlgorithm
-    from rllib_lmgame.league.options import LeagueOptions
+    from rllib_lmgame.settings.sections.league import LeagueOptions
 
 
 class LeaguePlay:

@@ -10,7 +10,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 
 from rllib_lmgame.algorithms.checkpoints.learner_files import read_by_learners, written_by_learners
 from rllib_lmgame.algorithms.checkpoints.manifest import LEARNER_SHARDS, hf_directory
-from rllib_lmgame.algorithms.learner_calls import answers_of_learners, foreach_learner
+from rllib_lmgame.algorithms.cluster.learner_calls import answers_of_learners, foreach_learner
 from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.inference.weights.bundles import SharedBundle, WeightBundle
 from rllib_lmgame.learners.weight_choice import WeightUse

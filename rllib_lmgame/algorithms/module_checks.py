@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from rllib_lmgame.algorithms.registry import OWN
-from rllib_lmgame.algorithms.rllib_keys import SCHEDULED_KEYS, WITHOUT_EFFECT, without_effect
 from rllib_lmgame.algorithms.scheduled import ScheduledConfig
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.learners.scheduled import own_keys
-from rllib_lmgame.schema import describe
+from rllib_lmgame.settings.algorithms import OWN
+from rllib_lmgame.settings.schema import describe
+from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS, WITHOUT_EFFECT, without_effect
 
 PATH = "config.algorithm_config_overrides_per_module"
 

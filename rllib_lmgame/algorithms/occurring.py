@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.schedules import COUNTERS, TYPES, Point, ScheduleOptions, interpolate, nearest_whole, typed
+from rllib_lmgame.settings.schedules import COUNTERS, TYPES, Point, ScheduleOptions, interpolate, nearest_whole, typed
 
 MOST = 1024
 """Combinations of values that are looked at, if nobody says more."""
@@ -140,7 +140,7 @@ class _Line:
 
     Attributes:
         first, second: The points.
-        reached: Where a value between theirs is (:class:`~rllib_lmgame.schedules.Way`).
+        reached: Where a value between theirs is (:class:`~rllib_lmgame.settings.schedules.Way`).
         counts: What the option follows is a counter.
     """
 

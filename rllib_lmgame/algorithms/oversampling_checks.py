@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from rllib_lmgame.algorithms.options import DataSelectionOptions
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import spare_groups
+from rllib_lmgame.settings.sections.supervised import DataSelectionOptions
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 
 def check_oversampling(

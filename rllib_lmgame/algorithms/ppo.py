@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TIMERS
 from ray.util import log_once
 
-from rllib_lmgame.algorithms import engines, registry
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
+from rllib_lmgame.algorithms.cluster import engines
+from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, update_learners
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.league import LeaguePlay
-from rllib_lmgame.algorithms.learner_calls import foreach_learner, update_learners
-from rllib_lmgame.algorithms.options import groups_needed
 from rllib_lmgame.algorithms.restart_checks import check_state_rollouts
 from rllib_lmgame.algorithms.scheduled import Present, at_present, schedules_of, selects
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_and_select
@@ -27,12 +26,14 @@ from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.algorithms.validation import games_blamed_first
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.scheduled import own_keys
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
-from rllib_lmgame.schedules import ENV_STEPS, PPO_ITERATION
+from rllib_lmgame.settings import algorithms as registry
+from rllib_lmgame.settings.schedules import ENV_STEPS, PPO_ITERATION
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.settings.sections.supervised import groups_needed
 from rllib_lmgame.telemetry.metrics import ROLLOUT_TIMER, UPDATE_TIMER, VINE_NAMES, VINE_TIMER, WEIGHT_SYNC_TIMER
 
 if TYPE_CHECKING:
@@ -73,15 +74,15 @@ class LMGamePPOConfig(LMGameConfig):
             logger.warning(cut)
 
     def warm_start(self, **options: Any) -> Self:
-        """Supervised learning before PPO: :class:`~rllib_lmgame.algorithms.options.SupervisedOptions`."""
+        """Supervised learning before PPO: :class:`~rllib_lmgame.settings.sections.supervised.SupervisedOptions`."""
         return self.set_section("warm_start", options)
 
     def data_selection(self, **options: Any) -> Self:
-        """What is trained on of what was played: :class:`~rllib_lmgame.algorithms.options.DataSelectionOptions`."""
+        """What is trained on of what was played: :class:`~.supervised.DataSelectionOptions`."""
         return self.set_section("data_selection", options)
 
     def league(self, **options: Any) -> Self:
-        """Past versions of the policies as opponents: :class:`~rllib_lmgame.league.options.LeagueOptions`."""
+        """Past versions of the policies as opponents: :class:`~rllib_lmgame.settings.sections.league.LeagueOptions`."""
         return self.set_section("league", options)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rllib_lmgame.algorithms.module_checks import own_options_named
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.learners.options import REWARD
+from rllib_lmgame.settings.sections.token_ppo import REWARD
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig

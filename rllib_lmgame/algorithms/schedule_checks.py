@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from rllib_lmgame.algorithms.occurring import in_lockstep, occurring
-from rllib_lmgame.algorithms.options import DataSelectionOptions
 from rllib_lmgame.algorithms.schedule_metrics import check_metrics
 from rllib_lmgame.algorithms.scheduled import PATH, ScheduledConfig, Target, find_target, game_variants, whole_keys
 from rllib_lmgame.algorithms.validation import (
@@ -24,8 +23,9 @@ from rllib_lmgame.algorithms.validation import (
 from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.scheduled import own_keys
-from rllib_lmgame.rollouts.options import TextRolloutOptions
-from rllib_lmgame.schema import check_value
+from rllib_lmgame.settings.schema import check_value
+from rllib_lmgame.settings.sections.supervised import DataSelectionOptions
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 _MANY = 4096
 """Combinations that are looked at where a look costs microseconds."""

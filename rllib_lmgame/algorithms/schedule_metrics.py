@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from rllib_lmgame.algorithms.registry import OWN
 from rllib_lmgame.algorithms.scheduled import PATH, ScheduledConfig, selects
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.schedules import ENV_STEPS, NUMBERS, PPO_ITERATION
+from rllib_lmgame.settings.algorithms import OWN
+from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, PPO_ITERATION
 from rllib_lmgame.telemetry.metrics import (
     CRITIC_NAMES,
     EPISODE_NAMES,
@@ -204,7 +204,7 @@ def _hint_of_evaluation(name: str, config: Any, closed: Collection[str]) -> str 
 
 def measured_names(config: Any) -> set[str]:
     """Names below ``evaluation`` of what is measured beside episodes."""
-    from rllib_lmgame.algorithms.measures import measured_columns
+    from rllib_lmgame.algorithms.measuring.measures import measured_columns
 
     measures, games = config.evaluation_measures, config.games_for_evaluation()
     if not measures:

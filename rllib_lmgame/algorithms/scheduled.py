@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rllib_lmgame.algorithms.occurring import MOST, occurring
-from rllib_lmgame.algorithms.options import DataSelectionOptions
-from rllib_lmgame.algorithms.registry import AlgorithmEntry
-from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, OTHER_NAMES, SCHEDULED_KEYS, key_rule
 from rllib_lmgame.envs.registry import game_spec, load_factory
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.league.options import LeagueOptions
-from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
-from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.schedules import ScheduleOptions, Schedules
-from rllib_lmgame.schema import Limits, limits, unknown_key
+from rllib_lmgame.settings.algorithms import AlgorithmEntry
+from rllib_lmgame.settings.schedules import ScheduleOptions, Schedules
+from rllib_lmgame.settings.schema import Limits, limits, unknown_key
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, PlayerOptions
+from rllib_lmgame.settings.sections.league import LeagueOptions
+from rllib_lmgame.settings.sections.rllib import FLAT_KEYS, OTHER_NAMES, SCHEDULED_KEYS, key_rule
+from rllib_lmgame.settings.sections.supervised import DataSelectionOptions
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 if TYPE_CHECKING:
     from typing import Self
@@ -164,7 +164,7 @@ class Present:
 
 
 def at_present(config: ScheduledConfig, values: Mapping[str, float]) -> Present:
-    """The configuration with ``values`` (of :meth:`~rllib_lmgame.schedules.Schedules.values`) in their places."""
+    """The configuration with ``values`` (of :meth:`~.Schedules.values`) in their places."""
     games = list(config.training_games())
     changes: dict[str, dict[str, float]] = {}
     learner = {}

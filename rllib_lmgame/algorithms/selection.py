@@ -13,11 +13,11 @@ import numpy as np
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-from rllib_lmgame.algorithms.options import DataSelectionOptions, share_of_groups
 from rllib_lmgame.learners.data.sharding import group_of, played_parts
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import PlayResult
 from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, RESPONSE_IDS
+from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, share_of_groups
 
 EQUAL = 1e-6
 """Returns whose deviation is no larger than this are equal."""

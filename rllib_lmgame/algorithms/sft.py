@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.algorithms import registry
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.config import LMGameConfig
-from rllib_lmgame.algorithms.options import SupervisedOptions
 from rllib_lmgame.algorithms.supervised import SupervisedStage
+from rllib_lmgame.settings import algorithms as registry
+from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 
 if TYPE_CHECKING:
     from typing import Self
@@ -23,7 +23,7 @@ class LMGameSFTConfig(LMGameConfig):
         super().__init__(algo_class=algo_class or LMGameSFT)
 
     def supervised(self, **options: Any) -> Self:
-        """The supervised learning: :class:`~rllib_lmgame.algorithms.options.SupervisedOptions`."""
+        """The supervised learning: :class:`~rllib_lmgame.settings.sections.supervised.SupervisedOptions`."""
         return self.set_section("supervised", options)
 
     def who_compares(self) -> None:

@@ -17,7 +17,6 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
-from rllib_lmgame.algorithms.options import DataSelectionOptions
 from rllib_lmgame.algorithms.selection import overlong_loss
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.data.sharding import played_parts
@@ -33,6 +32,7 @@ from rllib_lmgame.rollouts.trajectory import (
     observation_key,
     trajectory_of,
 )
+from rllib_lmgame.settings.sections.supervised import DataSelectionOptions
 from rllib_lmgame.telemetry.metrics import VINE_NAMES
 
 logger = logging.getLogger(__name__)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
-from rllib_lmgame.algorithms.learner_calls import update_learners
-from rllib_lmgame.algorithms.options import SupervisedOptions
+from rllib_lmgame.algorithms.cluster.learner_calls import update_learners
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.rollouts.episodes import success_by_seed
 from rllib_lmgame.rollouts.log.replay import LoggedEpisodes
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
+from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, episode_metrics
 
 if TYPE_CHECKING:

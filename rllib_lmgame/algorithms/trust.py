@@ -5,7 +5,7 @@ One function decides for both, :func:`check_config`, on the mapping as it stands
 of it. Taken are
 
 * games of this package by their id, with such of their options as are plain data (no files, no programs, no addresses);
-* the sections, as far as their options are declared so (:mod:`rllib_lmgame.trust`): plug-ins by their registered names,
+* the sections, as far as their options are declared so (:mod:`.trust`): plug-ins by their registered names,
   models by their hub ids;
 * numbers and truth values of RLlib's own keys, and the few texts listed here.
 """
@@ -15,12 +15,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from rllib_lmgame.algorithms.registry import OWN
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
-from rllib_lmgame.schedules import ScheduleOptions, holds_schedules, read_schedules
-from rllib_lmgame.schema import describe
-from rllib_lmgame.trust import Alternatives, Gate, is_name, is_number
+from rllib_lmgame.settings.algorithms import OWN
+from rllib_lmgame.settings.schedules import ScheduleOptions, holds_schedules, read_schedules
+from rllib_lmgame.settings.schema import describe
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, PlayerOptions
+from rllib_lmgame.settings.trust import Alternatives, Gate, is_name, is_number
 
 SECTIONS: Mapping[str, type] = {name: group for entry in OWN.values() for name, group in entry.groups.items()}
 """Sections of the configurations of this package's algorithms -> their option groups."""

@@ -10,17 +10,11 @@ from typing import Any
 
 from ray.rllib.algorithms.ppo import PPOConfig
 
-from rllib_lmgame.algorithms.options import DataSelectionOptions, groups_needed, share_of_groups
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.registry import game_spec, load_factory, make_game, session_of
 from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.registry import ENGINES, EngineEntry, find_engine
-from rllib_lmgame.league.exploiters import KEY as EXPLOITERS
-from rllib_lmgame.league.exploiters import ExploiterOptions, share_without_members
 from rllib_lmgame.league.matchmaking import MATCHMAKERS, resolve_matchmaker
-from rllib_lmgame.league.options import LeagueOptions
-from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import (
     check_model,
@@ -32,10 +26,16 @@ from rllib_lmgame.policies.model.files import (
 )
 from rllib_lmgame.policies.model.positions import context_problem
 from rllib_lmgame.policies.model.tiny import check_shape
-from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
-from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.schedules import check_points
+from rllib_lmgame.settings.schedules import check_points
+from rllib_lmgame.settings.sections.exploiters import KEY as EXPLOITERS
+from rllib_lmgame.settings.sections.exploiters import ExploiterOptions, share_without_members
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
+from rllib_lmgame.settings.sections.league import LeagueOptions
+from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, groups_needed, share_of_groups
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 from rllib_lmgame.text import in_words, one_line
 
 

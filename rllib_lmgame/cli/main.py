@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from rllib_lmgame.algorithms.ray_cluster import be_patient
+from rllib_lmgame.algorithms.cluster.ray_cluster import be_patient
 from rllib_lmgame.cli.signals import Ending, raised_signals
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.text import first_line, printable

@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.envs.checking.limits import CALL_LIMIT_S
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.time_limits import CALL_LIMIT_S
 
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.players.player import PlayerSettings
@@ -79,7 +79,7 @@ def player_settings(
     """
     from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
     from rllib_lmgame.evaluation.players.player import PlayerSettings
-    from rllib_lmgame.schema import build
+    from rllib_lmgame.settings.schema import build
 
     check_temperature(args.temperature)
     time_limit_s = CALL_LIMIT_S if args.time_limit is None else args.time_limit
@@ -123,10 +123,10 @@ def _sections(text: str | None) -> Mapping[str, Mapping[str, Any]]:
 
 def _check(sections: Mapping[str, Mapping[str, Any]]) -> None:
     """Raise :class:`ConfigError` for a value that no player could use, whether one is there that would or not."""
-    from rllib_lmgame.inference.options import InferenceOptions
-    from rllib_lmgame.policies.options import LanguageModelOptions
-    from rllib_lmgame.rollouts.options import TextRolloutOptions
-    from rllib_lmgame.schema import build
+    from rllib_lmgame.settings.schema import build
+    from rllib_lmgame.settings.sections.inference import InferenceOptions
+    from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+    from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
     for name, options in (
         ("language_model", LanguageModelOptions),

@@ -99,9 +99,9 @@ def _tournament(args: argparse.Namespace) -> Tournament:
     from rllib_lmgame.envs.registry import game_spec
     from rllib_lmgame.evaluation.players.naming import make_players, without_names
     from rllib_lmgame.evaluation.tournament.run import Tournament
-    from rllib_lmgame.rollouts.options import TextRolloutOptions
     from rllib_lmgame.rollouts.records import GameConfig
-    from rllib_lmgame.schema import build
+    from rllib_lmgame.settings.schema import build
+    from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
     env_config = parse_env_config(args.env_config)
     find_in_current_directory([args.games, without_names(args.players), env_config])

@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.games import has_option, on_split
-from rllib_lmgame.algorithms.ray_cluster import be_connected
-from rllib_lmgame.algorithms.registry import PPO
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.naming import FLAG, make_players, split_name
@@ -28,6 +27,7 @@ from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.plans import plan_evaluation
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.settings.algorithms import PPO
 from rllib_lmgame.telemetry.metrics import MOSTLY, episode_metrics, returns_by_seat, unread_replies
 
 AGAINST = "--against"
@@ -147,9 +147,9 @@ def engines_for(
     Args:
         config: With the files of its models.
         log_dir: Directory of episode logs.
-        connected: What connects to a Ray cluster; by default :func:`~rllib_lmgame.algorithms.ray_cluster.be_connected`.
+        connected: What connects to a Ray cluster; by default :func:`~.ray_cluster.be_connected`.
     """
-    from rllib_lmgame.algorithms.engines import start_engines
+    from rllib_lmgame.algorithms.cluster.engines import start_engines
 
     config.episode_log_dir = log_dir
     with connected or ray_cluster():
@@ -260,7 +260,7 @@ def evaluate_checkpoint(
             missing afterwards if it could not be written.
         trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it
             (:mod:`.saved_config`).
-        connected: What connects to a Ray cluster, by default :func:`~rllib_lmgame.algorithms.ray_cluster.be_connected`.
+        connected: What connects to a Ray cluster, by default :func:`~.ray_cluster.be_connected`.
 
     Returns:
         Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, ``temperature``, ``successes`` (by seed),

@@ -16,15 +16,15 @@ from typing import Any
 from rllib_lmgame.algorithms.checkpoints.manifest import LAST_DIRECTORY, hf_directory, read_json, verify_manifest
 from rllib_lmgame.algorithms.checkpoints.ownership import TRUST_FLAG, wrote_checkpoint
 from rllib_lmgame.algorithms.config import CONFIG_FILE, OVERRIDES, RUN, LMGameConfig
-from rllib_lmgame.algorithms.registry import PPO, AlgorithmEntry, find_entry
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.policies.model.files import ModelFiles, code_problem, model_problem
-from rllib_lmgame.policies.options import LANGUAGE_MODEL, TINY_MODEL
-from rllib_lmgame.schema import describe
+from rllib_lmgame.settings.algorithms import PPO, AlgorithmEntry, find_entry
+from rllib_lmgame.settings.schema import describe
+from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, TINY_MODEL
+from rllib_lmgame.settings.trust import Gate, is_name
 from rllib_lmgame.storage import expanded
-from rllib_lmgame.trust import Gate, is_name
 
 MAX_CONFIG_BYTES = 1_000_000
 GATE = Gate(

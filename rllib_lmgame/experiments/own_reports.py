@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rllib_lmgame.trust import is_name, is_number
+from rllib_lmgame.settings.trust import is_name, is_number
 
 OWN_REPORTS: Mapping[str, str] = {
     "learning": "rllib_lmgame.evaluation.learning_report:learning_report",

@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllib_lmgame.algorithms.registry import known_entry
-from rllib_lmgame.algorithms.suggestions import find_key
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.experiments.own_reports import OWN_REPORTS, is_own_report
 from rllib_lmgame.experiments.plain_values import is_plain_scheduler
 from rllib_lmgame.experiments.source import Source
-from rllib_lmgame.schema import build, describe, option
+from rllib_lmgame.settings.algorithms import known_entry
+from rllib_lmgame.settings.names import find_key
+from rllib_lmgame.settings.schema import build, describe, option
+from rllib_lmgame.settings.trust import is_name
 from rllib_lmgame.text import is_writable, shown
-from rllib_lmgame.trust import is_name
 
 
 @dataclass(frozen=True)

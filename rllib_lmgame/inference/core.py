@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, StopReason
+from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 
 class EngineDeadError(RuntimeError):

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.imports import find_plugin, import_path
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import DeviceEngine, InferenceEngine
+from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.signatures import check_call, check_methods
 
 KEY = "inference.engine"

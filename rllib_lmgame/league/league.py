@@ -12,15 +12,15 @@ from functools import partial
 from typing import Any
 
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.league.exploiters import Attempt, ExploiterOptions, share_without_members
 from rllib_lmgame.league.matches import Match, Table, deal_matches
 from rllib_lmgame.league.matchmaking import Standing, draw_member, draw_past, drawn, resolve_matchmaker
 from rllib_lmgame.league.members import Member, leaving, member_name, member_of
-from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.league.payoffs import Payoffs
 from rllib_lmgame.measures.ratings import bradley_terry
 from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.records import EpisodeSummary
+from rllib_lmgame.settings.sections.exploiters import Attempt, ExploiterOptions, share_without_members
+from rllib_lmgame.settings.sections.league import LeagueOptions
 
 
 def policies_gone(state: Mapping[str, Any], policies: Iterable[str]) -> list[str]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_plugin
 from rllib_lmgame.league.members import Member
-from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.rollouts.plans import stable_seed
+from rllib_lmgame.settings.sections.league import LeagueOptions
 from rllib_lmgame.signatures import check_call
 
 KEY = "config.league.matchmaking"

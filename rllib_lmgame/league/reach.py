@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.league.exploiters import KEY, ExploiterOptions
-from rllib_lmgame.league.options import LeagueOptions
 from rllib_lmgame.league.payoffs import PRIOR_GAMES
+from rllib_lmgame.settings.sections.exploiters import KEY, ExploiterOptions
+from rllib_lmgame.settings.sections.league import LeagueOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,6 @@ from rllib_lmgame.learners.freed_memory import give_back_gpu_memory, give_back_m
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
 from rllib_lmgame.learners.metrics import UpdateMeter, update_metrics
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
-from rllib_lmgame.learners.options import INITIAL
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.scheduled import own_keys, with_values
 from rllib_lmgame.learners.settings import LearnerSettings, learner_threads
@@ -57,7 +56,8 @@ from rllib_lmgame.learners.update_loop import StepCounts, UpdateLoop
 from rllib_lmgame.learners.weight_choice import WeightUse
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.trajectory import Trajectory, trajectory_of
-from rllib_lmgame.schedules import interpolate
+from rllib_lmgame.settings.schedules import interpolate
+from rllib_lmgame.settings.sections.token_ppo import INITIAL
 
 DevicePush = Callable[[Mapping[str, torch.Tensor], int], Any]
 """Sends named tensors to the engines as a version of the weights."""

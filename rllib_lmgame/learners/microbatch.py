@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-MOST_TOKENS = 8192
-LEAST_TOKENS = 16
+from rllib_lmgame.settings.sections.token_ppo import LEAST_TOKENS, MOST_TOKENS
+
 CPU_ACTIVATIONS = 2 * 2**30
 """Bytes of activations on a CPU, which the learner shares with engines, env runners and Ray."""
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners.engines.deepspeed_engine import half_dtype, optimizer_is_guarded
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, default_tokens, kept_per_token
-from rllib_lmgame.learners.options import FIT, POPART, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.policies.model.attention import FLASH
-from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+from rllib_lmgame.settings.sections.token_ppo import FIT, POPART, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.threads import AUTO
 
 _SEED_STRIDE = 1_000_003

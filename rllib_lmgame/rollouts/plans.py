@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.rollouts.beginnings import Beginning
+from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 
 
 @dataclass(frozen=True, slots=True)

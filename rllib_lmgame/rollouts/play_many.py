@@ -11,13 +11,13 @@ from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.game_calls import abandon, open_session
-from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.oversampling import Race
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
 from rllib_lmgame.rollouts.records import Failure, GameConfig
 from rllib_lmgame.rollouts.restarts import check_reached
 from rllib_lmgame.rollouts.seats import EpisodeFailed, Seat
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.text import in_words
 
 logger = logging.getLogger(__name__)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode

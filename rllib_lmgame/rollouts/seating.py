@@ -10,12 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from rllib_lmgame.envs.contract.session import GameSession
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.format import ChatFormat
-from rllib_lmgame.policies.options import LANGUAGE_MODEL
 from rllib_lmgame.policies.scripted import ScriptedPlayer, make_scripted_player
-from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
 from rllib_lmgame.rollouts.restarts import RecordedPlayer, RecordedReplies
 from rllib_lmgame.rollouts.seats import (
@@ -27,6 +24,9 @@ from rllib_lmgame.rollouts.seats import (
     ScriptedSeat,
     Seat,
 )
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 Replies = Callable[[SeatAssignment, EpisodePlan, int], ReplySource]
 """Where the replies of a language model in a seat come from; the number is the seat's own seed."""

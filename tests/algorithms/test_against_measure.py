@@ -10,27 +10,27 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from rllib_lmgame.algorithms import against as measure
-from rllib_lmgame.algorithms import measures
-from rllib_lmgame.algorithms.against import Against
-from rllib_lmgame.algorithms.measures import EnginePolicies, measured_columns
+from rllib_lmgame.algorithms.measuring import against as measure
+from rllib_lmgame.algorithms.measuring import measures
+from rllib_lmgame.algorithms.measuring.against import Against
+from rllib_lmgame.algorithms.measuring.measures import EnginePolicies, measured_columns
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.envs.games.duels.connect_four_search import Grid, best_columns
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.measures.tic_tac_toe import chances, decisions, minimax_player, uniform_player
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
-from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.asking import Answer, NoRoom, NotAnswered
 from rllib_lmgame.rollouts.local import scripted_players
-from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.trust import Gate
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+from rllib_lmgame.settings.trust import Gate
 
 LET_GO = threading.Event()
 TIC_TAC_TOE, CONNECT_FOUR = GameConfig("lmgame/TicTacToe-v0"), GameConfig("lmgame/ConnectFour-v0")

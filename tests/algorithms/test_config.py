@@ -13,13 +13,13 @@ import pytest
 from ray import tune
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.algorithms.rllib_keys import OTHER_NAMES, rllib_keys, rllib_words
-from rllib_lmgame.algorithms.suggestions import check_top_level, own_attributes
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.imports import find_plugin, import_path
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.policies.scripted import make_scripted_player
+from rllib_lmgame.settings.names import check_top_level, own_attributes
+from rllib_lmgame.settings.sections.rllib import OTHER_NAMES, rllib_keys, rllib_words
 from tests.envs.broken_games import Counting
 
 TWO_TRAINED = {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"}

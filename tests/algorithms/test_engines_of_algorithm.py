@@ -15,13 +15,12 @@ import ray
 import torch
 from learner_weights import hf_state
 
-from rllib_lmgame.algorithms.engines import engine_seed, engine_sets, start_engines
-from rllib_lmgame.algorithms.learner_calls import foreach_learner
+from rllib_lmgame.algorithms.cluster.engines import engine_seed, engine_sets, start_engines
+from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
 from rllib_lmgame.algorithms.learners import push_from_learners, share_weights
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import InferenceEngine
 from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.inference.weights.bundles import state_checksum, unpack_state
@@ -30,6 +29,7 @@ from rllib_lmgame.learners.ranks import OtherLearnerError, Ranks
 from rllib_lmgame.learners.weight_choice import WeightUse
 from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of
 from rllib_lmgame.policies.model.files import ModelFiles
+from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 NCCL = {
     "inference": {"engine": "vllm", "weight_transport": "nccl", "num_gpus_per_engine": 1},
@@ -214,7 +214,7 @@ def test_engines_are_told_whether_code_of_the_model_is_trusted(
         told.append(trust_remote_code)
         return SimpleNamespace(wait_until_ready=lambda: None)
 
-    monkeypatch.setattr("rllib_lmgame.algorithms.engines.EngineGroup.create", create)
+    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.engines.EngineGroup.create", create)
     monkeypatch.setattr("ray.util.get_current_placement_group", lambda: None)  # It would start Ray.
     for trusted in (False, True):
         config = make_config(language_model={"trust_remote_code": trusted})

@@ -9,8 +9,8 @@ import pytest
 
 from rllib_lmgame.algorithms.grpo import LMGameGRPO, LMGameGRPOConfig
 from rllib_lmgame.algorithms.ppo import LMGamePPO
-from rllib_lmgame.algorithms.registry import find_entry
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.settings.algorithms import find_entry
 
 
 def config_of(**settings: Any) -> LMGameGRPOConfig:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.algorithms import measures
-from rllib_lmgame.algorithms.exploitability import Exploitability
-from rllib_lmgame.algorithms.measures import load_measure, measure_policies, measured_columns, profiles
+from rllib_lmgame.algorithms.measuring import measures
+from rllib_lmgame.algorithms.measuring.exploitability import Exploitability
+from rllib_lmgame.algorithms.measuring.measures import load_measure, measure_policies, measured_columns, profiles
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.serving import client
@@ -17,7 +17,7 @@ from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.rollouts.asking import Answer, NotAnswered
 from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.trust import Gate
+from rllib_lmgame.settings.trust import Gate
 
 KUHN = {"env": "lmgame/KuhnPoker-v0", "env_config": {}}
 
@@ -322,7 +322,7 @@ def test_the_gap_of_a_matrix_game_is_what_a_best_response_gains(make_config: Cal
 
 
 def test_why_a_game_cannot_be_walked_is_found_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rllib_lmgame.algorithms import exploitability
+    from rllib_lmgame.algorithms.measuring import exploitability
 
     walks: list[str] = []
 

@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.algorithms.config import LMGameConfig
-from rllib_lmgame.algorithms.options import SupervisedOptions
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
-from rllib_lmgame.algorithms.registry import (
+from rllib_lmgame.algorithms.sft import LMGameSFTConfig
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.evaluation.saved_config import algorithm_of, of_a_stranger
+from rllib_lmgame.experiments.checks.algorithms import quick_entry, resolve_algorithm
+from rllib_lmgame.settings.algorithms import (
     COMMON_SECTIONS,
     ENTRY_POINT_GROUP,
     OWN,
@@ -27,10 +30,7 @@ from rllib_lmgame.algorithms.registry import (
     known_entry,
     reference,
 )
-from rllib_lmgame.algorithms.sft import LMGameSFTConfig
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.evaluation.saved_config import algorithm_of, of_a_stranger
-from rllib_lmgame.experiments.checks.algorithms import quick_entry, resolve_algorithm
+from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 
 
 class OtherLoop(LMGamePPO):
@@ -58,7 +58,7 @@ def announce(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Announce:
 
 def test_the_registry_is_light() -> None:
     code = (
-        "import sys, rllib_lmgame.algorithms.registry; print([name for name in ('ray', 'torch', 'transformers', "
+        "import sys, rllib_lmgame.settings.algorithms; print([name for name in ('ray', 'torch', 'transformers', "
         "'vllm') if name in sys.modules])"
     )
     assert (

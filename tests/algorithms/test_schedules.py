@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from rllib_lmgame.algorithms import base, ppo
 from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
-from rllib_lmgame.algorithms.registry import PPO, AlgorithmEntry, Section
 from rllib_lmgame.algorithms.schedule_checks import check_schedules
 from rllib_lmgame.algorithms.schedule_metrics import NEVER_FOLLOWED
 from rllib_lmgame.algorithms.scheduled import at_present, scheduled_games, schedules_of, selects
@@ -28,11 +27,20 @@ from rllib_lmgame.algorithms.state_values import Wanted
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
-from rllib_lmgame.learners.options import check_reference, is_type_and_numbers
 from rllib_lmgame.results import number_at
 from rllib_lmgame.rollouts.records import PlayResult
-from rllib_lmgame.schedules import TYPES, ScheduleOptions, Schedules, Way, interpolate, read_schedule, read_schedules
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.algorithms import PPO, AlgorithmEntry, Section
+from rllib_lmgame.settings.schedules import (
+    TYPES,
+    ScheduleOptions,
+    Schedules,
+    Way,
+    interpolate,
+    read_schedule,
+    read_schedules,
+)
+from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.sections.token_ppo import check_reference, is_type_and_numbers
 
 SOKOBAN = {"env": "lmgame/Sokoban-v0", "language_model": {"model": "tiny"}}
 TWO_GAMES = {"games": ["lmgame/Sokoban-v0", {"env": "lmgame/FrozenLake-v0", "weight": 3}]}
@@ -257,7 +265,7 @@ def test_checks_see_the_whole_numbers_of_every_type(monkeypatch: pytest.MonkeyPa
     def position(first: Any, second: Any, value: float) -> float:
         return first[0] + (second[0] - first[0]) * ((value - first[1]) / (second[1] - first[1])) ** 0.5
 
-    monkeypatch.setattr("rllib_lmgame.schedules.TYPES", types := {**TYPES, "late": Way(late, position)})
+    monkeypatch.setattr("rllib_lmgame.settings.schedules.TYPES", types := {**TYPES, "late": Way(late, position)})
     monkeypatch.setattr("rllib_lmgame.algorithms.occurring.TYPES", types)
     entries = {"a": ScheduleOptions(points=[[0, 0], [1000, 8]], type="late")}
     schedules, seen = Schedules(entries, entries), {values["a"] for values in occurring(entries, entries)}

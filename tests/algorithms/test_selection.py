@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-from rllib_lmgame.algorithms.options import DataSelectionOptions
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.schedule_checks import check_schedules
 from rllib_lmgame.algorithms.scheduled import at_present
@@ -28,10 +27,11 @@ from rllib_lmgame.algorithms.selection import (
 )
 from rllib_lmgame.algorithms.validation import check_selection
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, spare_groups
 from rllib_lmgame.rollouts.records import PlayResult
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+from rllib_lmgame.settings.sections.supervised import DataSelectionOptions
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 few = settings(max_examples=50)
 rewards = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=3)

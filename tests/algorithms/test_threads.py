@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame import threads
-from rllib_lmgame.algorithms.threads import HERE, Places, in_group, places
-from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.algorithms.cluster.threads import HERE, Places, in_group, places
 from rllib_lmgame.learners.settings import learner_threads
+from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.threads import cores_of_trial, first_environment, openmp_threads, threads_each, usable_cores
 
 NODES = st.sampled_from("abc")
@@ -104,7 +104,7 @@ def test_processes_are_found_among_the_bundles(
 ) -> None:
     """The main process, two env runners, two learners, three engines, on two nodes."""
     monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "a"))
-    monkeypatch.setattr("rllib_lmgame.algorithms.threads.usable_cores", lambda: 4)
+    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.usable_cores", lambda: 4)
     bundles = [("a", 1.0), ("a", 1.0), ("b", 1.0), ("a", 2.0), ("b", 4.0), ("a", 4.0), ("b", 5.0), ("b", 6.0)]
     config = make_config(num_env_runners=2, num_learners=2, inference={"num_engines": 3})
     found = in_group(table(*bundles), [node("a", 8.0), node("b", 32.0)], config, engines=3, most=None)
@@ -117,7 +117,7 @@ def test_a_learner_in_the_main_process_is_on_its_node(
     make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "a"))
-    monkeypatch.setattr("rllib_lmgame.algorithms.threads.usable_cores", lambda: 2)
+    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.usable_cores", lambda: 2)
     found = in_group(table(("a", 1.0), ("a", 1.0)), [node("a", 2.0)], make_config(), engines=1, most=None)
     assert (found.engine_threads(), found.learner_threads()) == (2, 2)
 
@@ -127,7 +127,7 @@ def test_openmp_and_determinism_limit_what_auto_takes(
 ) -> None:
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.setattr("ray.util.get_current_placement_group", lambda: None)
-    monkeypatch.setattr("rllib_lmgame.algorithms.threads.usable_cores", lambda: 8)
+    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.usable_cores", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS")
     config, repeated = make_config(num_learners=3), make_config(text_rollouts={"deterministic": True})
     assert places(config, 2) == Places({HERE: 8}, [HERE] * 2, [HERE] * 3, [], None)

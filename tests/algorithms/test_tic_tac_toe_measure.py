@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.algorithms.measures import load_measure, measured_columns
-from rllib_lmgame.algorithms.tic_tac_toe import TicTacToeChances
+from rllib_lmgame.algorithms.measuring.measures import load_measure, measured_columns
+from rllib_lmgame.algorithms.measuring.tic_tac_toe import TicTacToeChances
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.measures.game_tree import InformationSet

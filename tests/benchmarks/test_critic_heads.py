@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.policies.model.tiny import build_tiny_model
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 if not BENCHMARKS.is_dir():

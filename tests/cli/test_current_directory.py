@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rllib_lmgame.algorithms.registry import OWN
 from rllib_lmgame.cli import main
 from rllib_lmgame.envs.registry import load_factory, own_games
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.spec import ExperimentOptions
 from rllib_lmgame.imports import IMPORTING_KEYS, find_in_current_directory, named_in
-from rllib_lmgame.policies.options import PlayerOptions
+from rllib_lmgame.settings.algorithms import OWN
+from rllib_lmgame.settings.sections.language_model import PlayerOptions
 
 MINE = """
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe

@@ -15,7 +15,7 @@ from rllib_lmgame.learners.advantages import (
     reads,
 )
 from rllib_lmgame.learners.objectives.policy_losses import POLICY_LOSSES
-from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 SECOND_NAME = "role_baseline"
 """Of `rae`."""

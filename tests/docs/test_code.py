@@ -30,10 +30,10 @@ from rllib_lmgame.experiments.spec import make_spec
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.objectives import PolicyTerms
 from rllib_lmgame.policies.model.tiny import build_tiny_model
-from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.asking import Answer
 from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -73,7 +73,7 @@ def test_the_example_of_a_game_in_which_all_reply_at_once_plays_it(
 
 
 def test_every_option_of_every_section_is_described() -> None:
-    from rllib_lmgame.algorithms.registry import PPO
+    from rllib_lmgame.settings.algorithms import PPO
 
     text = (DOCS / "configuration.md").read_text(encoding="utf-8")
     for section, group in PPO.groups.items():

@@ -10,7 +10,7 @@ import pytest
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.objectives import POLICY_LOSSES
-from rllib_lmgame.learners.options import AGGREGATIONS
+from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "algorithms.md").read_text(encoding="utf-8")
 

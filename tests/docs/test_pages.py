@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import rllib_lmgame
-from rllib_lmgame.algorithms.measures import OWN_MEASURES
+from rllib_lmgame.algorithms.measuring.measures import OWN_MEASURES
 from rllib_lmgame.cli.main import COMMANDS, make_parser
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
@@ -196,7 +196,7 @@ NAMED = {
             ("docs/configuration.md", r"^\| `player` \|(.*)"),
             ("docs/many-players.md", r"scripted players \((.*?)\)"),
             ("docs/tournaments.md", r"^\|(.*)\| a scripted player \|"),
-            ("rllib_lmgame/algorithms/against.py", r"^ +player: The opponent: (.*)"),
+            ("rllib_lmgame/algorithms/measuring/against.py", r"^ +player: The opponent: (.*)"),
         ],
     ),
     "measures": (

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.algorithms.config import LMGameConfig
-from rllib_lmgame.algorithms.options import share_of_groups
 from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
@@ -25,7 +24,8 @@ from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.learners.advantages import needs_critic, resolve_estimator
 from rllib_lmgame.learners.microbatch import MOST_TOKENS
-from rllib_lmgame.schedules import ScheduleOptions
+from rllib_lmgame.settings.schedules import ScheduleOptions
+from rllib_lmgame.settings.sections.supervised import share_of_groups
 
 EXAMPLES = Path(__file__).parents[2] / "tuned_examples"
 FILES = sorted(EXAMPLES.rglob("*.yaml"))

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 
 import ray
 
-from rllib_lmgame.algorithms.learner_calls import foreach_learner
+from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
 from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 
 class Countdown(TextGame):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
-from rllib_lmgame.inference.options import InferenceOptions
+from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 
 class CountingEngine(TransformersEngine):

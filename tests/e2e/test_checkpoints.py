@@ -419,7 +419,7 @@ def test_learners_need_not_share_a_disk_with_the_algorithm(
 def test_a_full_disk_of_a_remote_learner_leaves_no_half_checkpoint(
     start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path, num_learners: int
 ) -> None:
-    from rllib_lmgame.algorithms.learner_calls import foreach_learner
+    from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
 
     def limit_files(size: int) -> Callable[[Any], None]:
         return lambda learner: (

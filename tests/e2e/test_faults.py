@@ -63,7 +63,7 @@ def test_episodes_of_a_faulty_game_are_dropped_and_replaced(players: Any, game: 
 
 
 def test_dropped_episodes_are_counted_by_reason(players: Any) -> None:
-    from rllib_lmgame.algorithms.engines import engine_metrics, engine_stats
+    from rllib_lmgame.algorithms.cluster.engines import engine_metrics, engine_stats
 
     result = play(players, "Raises")
     stats = engine_stats(players.engine_groups)
@@ -158,7 +158,7 @@ def test_an_engine_killed_while_generating_and_in_an_update_comes_back_with_the_
 def test_a_lost_learner_ends_training_with_its_cause(
     start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
 ) -> None:
-    from rllib_lmgame.algorithms.learner_calls import LearnerError
+    from rllib_lmgame.algorithms.cluster.learner_calls import LearnerError
     from rllib_lmgame.errors import CheckpointError
 
     algorithm = start(make_config(num_learners=2))
@@ -184,7 +184,7 @@ def break_the_second(learner: Any) -> None:
 def test_a_learner_that_fails_ends_an_update_the_others_wait_in(
     start: Callable[..., Any], make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rllib_lmgame.algorithms import learner_calls
+    from rllib_lmgame.algorithms.cluster import learner_calls
 
     algorithm = start(make_config(num_learners=2))
     algorithm.learner_group.foreach_learner(break_the_second)

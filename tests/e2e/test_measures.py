@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.algorithms.measures import measure_policies
+from rllib_lmgame.algorithms.measuring.measures import measure_policies
 from rllib_lmgame.evaluation.evaluate import saved_policies
 from rllib_lmgame.evaluation.exploitability_report import checkpoint_exploitability
 from rllib_lmgame.rollouts.records import GameConfig

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.algorithms.learner_calls import foreach_learner
+from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
 from rllib_lmgame.algorithms.schedule_metrics import followed
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.results import number_at
-from rllib_lmgame.schedules import ENV_STEPS
+from rllib_lmgame.settings.schedules import ENV_STEPS
 
 WARM_START = {
     "max_steps": 2,
@@ -40,7 +40,7 @@ def cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
 
     before = torch.get_num_threads()
     monkeypatch.delenv("OMP_NUM_THREADS")
-    yield lambda number: monkeypatch.setattr("rllib_lmgame.algorithms.threads.usable_cores", lambda: number)
+    yield lambda number: monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.usable_cores", lambda: number)
     torch.set_num_threads(before)
 
 

@@ -16,9 +16,9 @@ from rllib_lmgame.cli import main
 from rllib_lmgame.evaluation import evaluate as evaluation
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, evaluate_checkpoint
 from rllib_lmgame.policies.model.export import save_tokenizer
-from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.records import Failure, GameConfig, PlayResult
 from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 
 def test_no_episode_played_is_an_error_with_its_cause() -> None:

@@ -13,7 +13,6 @@ from ray.tune import Callback
 from rllib_lmgame.algorithms.base import initial_model
 from rllib_lmgame.algorithms.checkpoints.paths import MARKER
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.algorithms.rllib_keys import WITHOUT_EFFECT
 from rllib_lmgame.envs.games.grids.sokoban import Sokoban
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.checks.callbacks import make_callbacks
@@ -24,8 +23,9 @@ from rllib_lmgame.experiments.checks.unread import CRITIC_KEYS
 from rllib_lmgame.experiments.files.loader import load_text
 from rllib_lmgame.experiments.files.overrides import apply_overrides
 from rllib_lmgame.experiments.spec import make_specs
-from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.settings.sections.rllib import WITHOUT_EFFECT
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 GAME = "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n  stop: {ppo_iteration: 1}\n  config: {num_learners: 1}\n"
 STOCK = "a:\n  run: PPO\n  env: CartPole-v1\n  stop: {training_iteration: 1}\n  config: {num_env_runners: 0}\n"

@@ -8,8 +8,8 @@ import threading
 import psutil
 import pytest
 
-from rllib_lmgame.algorithms import ray_cluster as clusters
-from rllib_lmgame.algorithms.ray_cluster import answers, node_is_alive
+from rllib_lmgame.algorithms.cluster import ray_cluster as clusters
+from rllib_lmgame.algorithms.cluster.ray_cluster import answers, node_is_alive
 from rllib_lmgame.experiments.run import cluster_watch
 from rllib_lmgame.experiments.run.cluster_watch import Silence, watched_head
 

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from rllib_lmgame.algorithms.registry import OWN
-from rllib_lmgame.algorithms.rllib_keys import _TYPES, check_rllib_key
 from rllib_lmgame.envs.contract.base import TextGameOptions
 from rllib_lmgame.envs.registry import load_factory, own_games
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
 from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
 from rllib_lmgame.policies.model.tiny import TinyModelOptions
-from rllib_lmgame.schema import build, option
+from rllib_lmgame.settings.algorithms import OWN
+from rllib_lmgame.settings.schema import build, option
+from rllib_lmgame.settings.sections.rllib import _TYPES, check_rllib_key
 from tests.experiments.test_check import GAME, STOCK, check, error_of
 
 HUGE = (10**26, 1e26, -(10**26), math.inf, -math.inf, math.nan)

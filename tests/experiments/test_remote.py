@@ -25,10 +25,10 @@ from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.experiments.files.remote import fetch
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import make_specs
-from rllib_lmgame.policies.options import LanguageModelOptions, PlayerOptions
-from rllib_lmgame.schedules import ScheduleOptions, read_schedule
-from rllib_lmgame.schema import option
-from rllib_lmgame.trust import Gate, takes
+from rllib_lmgame.settings.schedules import ScheduleOptions, read_schedule
+from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, PlayerOptions
+from rllib_lmgame.settings.trust import Gate, takes
 
 FILE = "a:\n  run: PPO\n  env: CartPole-v1\n  stop: {training_iteration: 1}\n  config: {lr: 1e-3}\n"
 Answer = tuple[int, dict[str, str], bytes]
@@ -442,7 +442,7 @@ def test_every_schedule_is_read_once_for_each_of_its_own_alternatives(monkeypatc
         experiment = {"run": "LMGamePPO", "env": "lmgame/Sokoban-v0", "config": {"schedules": schedules}}
         return refused_settings({"a": experiment}, Source("x"))
 
-    monkeypatch.setattr("rllib_lmgame.schedules.read_schedule", noted)
+    monkeypatch.setattr("rllib_lmgame.settings.schedules.read_schedule", noted)
     plain = {f"a{number}": {"points": [[0, 1]]} for number in range(400)}
     searched = {"points": {"grid_search": [[[0, 1]]] * 400}}
     for schedules in ({**plain, "b": searched}, {"token_ppo": {**plain, "b": searched}}):

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 import ray
 
-from rllib_lmgame.algorithms import ray_cluster
+from rllib_lmgame.algorithms.cluster import ray_cluster
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.resources import ResourceRequest

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import limits
+from rllib_lmgame.settings.schema import limits
 from rllib_lmgame.signatures import check_arguments
 
 PAIR = np.zeros(2)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.algorithms.registry import OWN
 from rllib_lmgame.experiments.run import runner
 from rllib_lmgame.experiments.run.options import RunOptions
 from rllib_lmgame.experiments.run.whole_paths import with_paths_of_here
+from rllib_lmgame.settings.algorithms import OWN
 from tests.experiments.test_check import check
 from tests.experiments.test_taught import record
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from rllib_lmgame.inference.core import Core, Finished
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.inference.serving.client import EngineClient
+from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 BAD = 13
 """A prompt token that the fake backend breaks on."""

@@ -17,10 +17,10 @@ from inference_reference import CONTEXT, STOP, VOCAB, reference_logprobs, reques
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.core import WeightUpdateError
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.inference.serving.client import EngineClient, LocalEngineClient
 from rllib_lmgame.inference.weights.bundles import pack_state, state_checksum
+from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 ray = pytest.importorskip("ray")
 OPTIONS = InferenceOptions(

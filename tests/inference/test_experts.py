@@ -11,9 +11,9 @@ import pytest
 from inference_reference import CONTEXT, STOP, VOCAB, generate_all, reference_logprobs, requests
 from safetensors.torch import load_file
 
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import SamplingSpec
 from rllib_lmgame.inference.serving.actor import EngineSpec, make_engine
+from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 SIZES = {
     "vocab_size": VOCAB,

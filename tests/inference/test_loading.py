@@ -15,8 +15,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from rllib_lmgame.inference.engines.vllm_engine import _checkpoint_shapes, _engine_args, _unused_by_transformers
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.serving.actor import EngineSpec, make_engine
+from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 
 @pytest.mark.parametrize("trusted", [False, True])

@@ -12,11 +12,11 @@ import torch
 from inference_reference import generate_all
 from transformers import AutoModelForCausalLM, Phi3Config
 
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 ORIGINAL = 32
 SCALING = {

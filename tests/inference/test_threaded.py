@@ -12,8 +12,8 @@ from fake_engine import BAD, FakeCore, request
 
 from rllib_lmgame.inference.core import EngineDeadError
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, StopReason
+from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 TIMEOUT_S = 120.0
 

@@ -13,9 +13,9 @@ import psutil
 import pytest
 from inference_reference import CONTEXT, STOP, reference_logprobs, requests, state_of
 
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.inference.serving.client import EngineClient
+from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 pytest.importorskip("vllm")
 ray = pytest.importorskip("ray")

@@ -392,7 +392,7 @@ def test_a_registered_estimator_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
         ("unlike anything", "known are bilevel_gae, dr_grpo, gae"),
         ("no_such_package_here:f", "cannot import 'no_such_package_here'"),
         ("rllib_lmgame.learners.advantages:no_such", "has no 'no_such'"),
-        ("rllib_lmgame.learners.options:NORMALIZE_MODES", "is a tuple, not a function"),
+        ("rllib_lmgame.settings.sections.token_ppo:NORMALIZE_MODES", "is a tuple, not a function"),
         (f"{__name__}:WithArguments", "cannot be made without arguments"),
         (
             f"{__name__}:with_six_arrays",

@@ -17,7 +17,7 @@ from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.entropy import next_coefficient
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.objectives.checks import check_objective
-from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 
 @given(st.floats(0, 1), st.floats(0, 10), st.floats(0.01, 10), st.floats(1e-4, 1))

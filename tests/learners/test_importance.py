@@ -25,7 +25,7 @@ from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.learners.objectives.checks import check_objective
 from rllib_lmgame.learners.objectives.importance import importance_weights
 from rllib_lmgame.learners.objectives.policy_losses import POLICY_LOSSES, PolicyTerms
-from rllib_lmgame.learners.options import IMPORTANCE_LEVELS, TokenPPOOptions
+from rllib_lmgame.settings.sections.token_ppo import IMPORTANCE_LEVELS, TokenPPOOptions
 
 
 def batch_of(rows: list[Row]) -> TokenBatch:

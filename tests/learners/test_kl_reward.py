@@ -20,9 +20,9 @@ from rllib_lmgame.learners.data.rows import Row
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
 from rllib_lmgame.learners.objectives.checks import check_objective
-from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 GAMMA, LAMBDA, COEFFICIENT = 0.95, 0.8, 0.3
 

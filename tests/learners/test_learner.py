@@ -19,7 +19,6 @@ from torch.nn.utils import get_total_norm
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import CheckpointError, ConfigError
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.learners import learner_state
 from rllib_lmgame.learners.data.batching import PackedBatch
 from rllib_lmgame.learners.data.rows import build_rows
@@ -28,12 +27,13 @@ from rllib_lmgame.learners.engines.ema import WeightAverage
 from rllib_lmgame.learners.engines.optim import PARTS, GuardedAdamW, learning_rates, make_optimizer, warmup_factor
 from rllib_lmgame.learners.engines.torch_engine import load_tensors
 from rllib_lmgame.learners.objectives import PPOObjective, SupervisedObjective
-from rllib_lmgame.learners.options import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.rl_module import ScriptedRLModule
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn, trajectory_of
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.settings.sections.token_ppo import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.telemetry.metrics import LEARNER_NAMES
 
 SMALL = {"max_tokens_per_microbatch": 64, "head_chunk_tokens": 8}

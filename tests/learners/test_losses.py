@@ -18,7 +18,7 @@ from rllib_lmgame.learners.objectives.losses import (  # noqa: E402
     value_loss,
 )
 from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms, clip  # noqa: E402
-from rllib_lmgame.learners.options import KL_ESTIMATORS, KL_GRADIENTS  # noqa: E402
+from rllib_lmgame.settings.sections.token_ppo import KL_ESTIMATORS, KL_GRADIENTS  # noqa: E402
 
 
 def tensor(*values: float, grad: bool = False):

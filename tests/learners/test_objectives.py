@@ -29,10 +29,10 @@ from rllib_lmgame.learners.objectives import (
     critic_targets,
     resolve_objective,
 )
-from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.rollouts.trajectory import trajectory_of
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 
 def settings_of(**ppo: Any) -> LearnerSettings:

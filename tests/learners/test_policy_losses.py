@@ -23,7 +23,7 @@ from rllib_lmgame.learners.objectives.policy_losses import (
     resolve_policy_loss,
     token_losses,
 )
-from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 LOW, HIGH = 0.15, 0.3
 STEP = 1e-6

@@ -15,8 +15,8 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.engines.reference import Reference, frozen_copy
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.learners.options import ReferenceOptions, check_reference
 from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.settings.sections.token_ppo import ReferenceOptions, check_reference
 
 State = dict[str, torch.Tensor]
 

@@ -18,9 +18,9 @@ from rllib_lmgame.learners.advantages import AdvantageInputs, estimator_state
 from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import PPOObjective
-from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 ROLES, GAMES = ("first", "second"), ("kuhn", "leduc")
 

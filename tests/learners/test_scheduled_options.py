@@ -11,7 +11,7 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.algorithms.scheduled import schedulable
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
-from rllib_lmgame.learners.options import TokenPPOOptions
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 NEEDS: dict[str, tuple[dict[str, Any], float]] = {
     "baseline_decay": ({"advantage_estimator": "rae"}, 0.1),

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
-from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.policies.placeholders import fill_placeholders
-from rllib_lmgame.schema import build
+from rllib_lmgame.settings.placeholders import fill_placeholders
+from rllib_lmgame.settings.schema import build
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 STYLES = ("chatml", "llama3", "gemma", "mistral", "zephyr", "qwen3")
 quick = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -12,7 +12,7 @@ from rllib_lmgame.inference.choices import allowed_tokens
 from rllib_lmgame.inference.core import choices_error
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
 from rllib_lmgame.policies.chat.format import ChatFormat
-from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 </>#\n._:-'"
 

@@ -26,7 +26,7 @@ from rllib_lmgame.policies.model.files import (
     model_problem,
     vocabulary_problem,
 )
-from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_shards_are_fine(folder: Path) -> None:
     ],
 )
 def test_a_damaged_tokenizer_is_named(folder: Path, name: str, content: str) -> None:
-    from rllib_lmgame.policies.options import LanguageModelOptions
+    from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
     (folder / name).write_text(content)
     with pytest.raises(ConfigError, match="no tokenizer at"):
@@ -159,7 +159,7 @@ def test_a_chat_template_is_run_in_a_sandbox(folder: Path, template: str) -> Non
     from transformers import AutoTokenizer
 
     from rllib_lmgame.policies.chat.format import ChatFormat
-    from rllib_lmgame.policies.options import LanguageModelOptions
+    from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     with pytest.raises(ConfigError, match="chat_template"):

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rllib_lmgame.algorithms.exploitability import _drawn_again, interval, numbers_of
+from rllib_lmgame.algorithms.measuring.exploitability import _drawn_again, interval, numbers_of
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import import_path
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
 from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.measures.exploitability import (
@@ -31,7 +30,6 @@ from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.model.tiny import build_tiny_model
-from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.asking import (
     NotAnswered,
     ask,
@@ -41,6 +39,8 @@ from rllib_lmgame.rollouts.asking import (
     prompts_of,
     sampled_answer,
 )
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 KUHN, LEDUC, DICE = "lmgame/KuhnPoker-v0", "lmgame/LeducPoker-v0", "lmgame/LiarsDice-v0"
 SHAPE = {"hidden_size": 32, "num_layers": 1, "num_heads": 1, "intermediate_size": 32, "vocab_size": 400}

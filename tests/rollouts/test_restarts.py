@@ -14,7 +14,6 @@ import pytest
 from session_play import play_games
 
 from rllib_lmgame.algorithms import state_values
-from rllib_lmgame.algorithms.options import DataSelectionOptions
 from rllib_lmgame.algorithms.selection import punish_overlong
 from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.envs.contract.base import text_space
@@ -30,6 +29,7 @@ from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import RolloutError, Rounds, play_all
 from rllib_lmgame.rollouts.trajectory import trajectory_of
+from rllib_lmgame.settings.sections.supervised import DataSelectionOptions
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 WORDS = ("yes", "I ask: is it big?", "[propose] 1 1 1", "A vote for you.", "cooperate", "zzz", "")

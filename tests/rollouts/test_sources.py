@@ -15,7 +15,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rllib_lmgame.algorithms.env_runners import RunnerGroup
+from rllib_lmgame.algorithms.cluster.env_runners import RunnerGroup
 from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.line_ups import LineUps

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.algorithms.base import COUNTED
-from rllib_lmgame.algorithms.registry import PPO
 from rllib_lmgame.rollouts.episodes import EpisodeSummary, SeatSummary
+from rllib_lmgame.settings.algorithms import PPO
 from rllib_lmgame.telemetry.metrics import (
     LEARNER_NAMES,
     episode_metrics,

@@ -16,7 +16,7 @@ from typing import Any
 import ray
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
-from rllib_lmgame.algorithms.learner_calls import LearnerError, ask_learner
+from rllib_lmgame.algorithms.cluster.learner_calls import LearnerError, ask_learner
 
 CHUNK_BYTES = 64 << 20
 

@@ -32,7 +32,7 @@ from rllib_lmgame.envs.contract.referee import MAX_TEXT as MAX_TEXT
 from rllib_lmgame.envs.contract.referee import InvalidAction as InvalidAction
 from rllib_lmgame.envs.contract.referee import Referee, reply_text
 from rllib_lmgame.envs.contract.splits import SPLIT_CHOICES, split_of_digest
-from rllib_lmgame.schema import build, option
+from rllib_lmgame.settings.schema import build, option
 
 MAX_QUOTED = 1_000
 """Longest text of another player that is shown, in characters: so that nobody can talk the game's own words out

@@ -20,7 +20,7 @@ from pettingzoo import ParallelEnv
 from rllib_lmgame.envs.contract.base import GameError, GameOptions, InvalidAction, invalid_rule
 from rllib_lmgame.envs.contract.multi_agent import TextMultiAgentGame
 from rllib_lmgame.envs.contract.referee import Ruling, reply_text
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 Step = tuple[dict[str, str], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]
 

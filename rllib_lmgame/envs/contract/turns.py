@@ -19,7 +19,7 @@ from pettingzoo import AECEnv
 from rllib_lmgame.envs.contract.base import GameError, GameOptions, InvalidAction, invalid_rule
 from rllib_lmgame.envs.contract.multi_agent import TextMultiAgentGame
 from rllib_lmgame.envs.contract.referee import Ruling, reply_text
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
-from rllib_lmgame.envs.checking.limits import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.evaluation.players.naming import FLAG, make_player, split_name
@@ -15,6 +14,7 @@ from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.seats import Seat
+from rllib_lmgame.time_limits import CALL_LIMIT_S
 
 
 class AtTable:

@@ -12,7 +12,7 @@ from rllib_lmgame.evaluation.players.language_model import LocalModel, ModelOpti
 from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
 from rllib_lmgame.evaluation.players.scripted import Scripted
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
-from rllib_lmgame.policies.options import LANGUAGE_MODEL
+from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 
 
 def checkpoint_player(name: str, source: str, directory: str, policy: str | None, settings: PlayerSettings) -> Player:

@@ -10,12 +10,12 @@ from rllib_lmgame.algorithms.checkpoints.manifest import file_hash
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.language_model import LocalModel, ModelOptions
 from rllib_lmgame.evaluation.players.player import PlayerSettings
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.policies.model.files import DATA_ENDINGS, check_model, model_directory, tokenizer_source
-from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.policies.scripted import HUGGING_FACE
-from rllib_lmgame.rollouts.options import TextRolloutOptions
-from rllib_lmgame.schema import build
+from rllib_lmgame.settings.schema import build
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.storage import expanded
 
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Self
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.serving.client import LocalEngineClient
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
-from rllib_lmgame.policies.options import LANGUAGE_MODEL, LanguageModelOptions
-from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
 from rllib_lmgame.rollouts.seating import Seating, engine_replies
 from rllib_lmgame.rollouts.seats import Seat
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LanguageModelOptions
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.text import first_line
 from rllib_lmgame.threads import AUTO
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from rllib_lmgame.envs.checking.limits import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
 from rllib_lmgame.rollouts.seats import Seat
+from rllib_lmgame.time_limits import CALL_LIMIT_S
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.algorithms.registry import (
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.imports import import_path
+from rllib_lmgame.settings.algorithms import (
     OWN,
     AlgorithmEntry,
     announced,
@@ -14,8 +16,6 @@ from rllib_lmgame.algorithms.registry import (
     known_names,
     unknown_algorithm,
 )
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.imports import import_path
 
 _OLD_STACK_ONLY = {
     "A2C",

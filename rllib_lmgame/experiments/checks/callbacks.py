@@ -8,7 +8,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.imports import import_path
-from rllib_lmgame.schema import describe
+from rllib_lmgame.settings.schema import describe
 from rllib_lmgame.signatures import check_arguments
 
 CALLBACKS = {

@@ -15,7 +15,6 @@ from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
-from rllib_lmgame.algorithms.registry import OWN, AlgorithmEntry
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, quick_entry, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
@@ -38,7 +37,8 @@ from rllib_lmgame.experiments.source import dotted
 from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec
 from rllib_lmgame.experiments.stock.keys import check_stock_config
 from rllib_lmgame.experiments.stopping import check_stopping_number
-from rllib_lmgame.schedules import ENV_STEPS, NUMBERS
+from rllib_lmgame.settings.algorithms import OWN, AlgorithmEntry
+from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS
 from rllib_lmgame.storage import is_uri
 from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, EVALUATION_COLUMNS, OF_TUNE, RESULT_HEADS
 

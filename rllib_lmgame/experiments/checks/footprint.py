@@ -12,10 +12,10 @@ from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.inference.serving.out_of_memory import ENGINE_KEYS, LEARNER_KEYS
 from rllib_lmgame.learners.microbatch import default_tokens, kept_per_token
-from rllib_lmgame.learners.options import EMA
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
-from rllib_lmgame.policies.options import TINY_MODEL
+from rllib_lmgame.settings.sections.language_model import TINY_MODEL
+from rllib_lmgame.settings.sections.token_ppo import EMA
 
 LEARNER, ENGINE = "learner of", "engine of"
 """What the names of these processes begin with."""
@@ -77,7 +77,7 @@ class Footprint:
 
 def footprint(config: Any) -> Footprint:
     """Estimate for one configuration of this package's algorithms."""
-    from rllib_lmgame.algorithms.engines import engine_sets
+    from rllib_lmgame.algorithms.cluster.engines import engine_sets
 
     policies = {policy: shape_of(config, policy) for policy in config.language_model_policies()}
     known = {policy: shape for policy, shape in policies.items() if shape is not None}

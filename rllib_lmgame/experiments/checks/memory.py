@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.inference.options import CPU_KV_CACHE_MIB
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, kept_per_token
+from rllib_lmgame.settings.sections.inference import CPU_KV_CACHE_MIB
 
 MIB = 2**20
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}

@@ -107,7 +107,7 @@ class _Chats:
     def _tokenizer(self, policy: str) -> Any:
         from rllib_lmgame.policies.model.files import load_tokenizer, model_directory, tokenizer_source
         from rllib_lmgame.policies.model.tiny import build_tokenizer, check_shape
-        from rllib_lmgame.policies.options import TINY_MODEL
+        from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 
         options = self.config.language_model_of(policy)
         if options.model == TINY_MODEL and options.tokenizer is None:
@@ -137,12 +137,12 @@ def _is_quick(game: GameConfig) -> bool:
 
 
 async def _check_game(game: GameConfig, config: Any, chats: _Chats) -> None:
-    from rllib_lmgame.policies.options import LANGUAGE_MODEL
     from rllib_lmgame.policies.scripted import make_scripted_player
     from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
     from rllib_lmgame.rollouts.line_ups import LineUps
     from rllib_lmgame.rollouts.plans import plan_episodes
     from rllib_lmgame.rollouts.seats import ExpertReplies, LanguageModelSeat
+    from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 
     timeout_s = config.text_rollout_options.env_step_timeout_s
     session = await open_session(game, timeout_s)

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.registry import AlgorithmEntry
-from rllib_lmgame.algorithms.rllib_keys import WITHOUT_EFFECT, without_effect
-from rllib_lmgame.algorithms.suggestions import check_keys, check_top_level
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.model.files import check_model
 from rllib_lmgame.policies.model.tiny import check_shape
-from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions, PlayerOptions
-from rllib_lmgame.schedules import read_schedules
-from rllib_lmgame.schema import build
+from rllib_lmgame.settings.algorithms import AlgorithmEntry
+from rllib_lmgame.settings.names import check_keys, check_top_level
+from rllib_lmgame.settings.schedules import read_schedules
+from rllib_lmgame.settings.schema import build
+from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions, PlayerOptions
+from rllib_lmgame.settings.sections.rllib import WITHOUT_EFFECT, without_effect
 
 
 def check_sections(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:

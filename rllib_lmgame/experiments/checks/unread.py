@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rllib_lmgame.algorithms.registry import SFT
 from rllib_lmgame.algorithms.trust import SECTIONS
 from rllib_lmgame.learners.scheduled import own_keys
+from rllib_lmgame.settings.algorithms import SFT
 
 CRITIC_KEYS = (
     "vf_loss_coeff",

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rllib_lmgame.settings.trust import Gate
 from rllib_lmgame.text import has_control_characters
-from rllib_lmgame.trust import Gate
 
 if TYPE_CHECKING:
     from rllib_lmgame.experiments.spec import ExperimentSpec
@@ -26,9 +26,9 @@ def refuse_code(spec: ExperimentSpec) -> None:
     Raises:
         ConfigError: naming key and line.
     """
-    from rllib_lmgame.algorithms.registry import known_entry
     from rllib_lmgame.algorithms.trust import check_config
     from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
+    from rllib_lmgame.settings.algorithms import known_entry
 
     gate = Gate("the network", "download the file, read it, and run it from disk", _alternatives)
     sections = {"checkpoint_config": CheckpointOptions, "search": SearchOptions}

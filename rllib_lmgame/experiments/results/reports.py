@@ -10,7 +10,7 @@ from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.experiments.own_reports import OWN_REPORTS, path_of_report
 from rllib_lmgame.experiments.results.outcome import TrialSummary
 from rllib_lmgame.imports import import_path
-from rllib_lmgame.schema import describe
+from rllib_lmgame.settings.schema import describe
 from rllib_lmgame.signatures import check_arguments
 
 

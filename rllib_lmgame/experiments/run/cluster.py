@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rllib_lmgame.algorithms.ray_cluster import (
+from rllib_lmgame.algorithms.cluster.ray_cluster import (
     check_temporary_directory,
     init_ray,
     join,

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rllib_lmgame.algorithms.ray_cluster import answers, kill_own_processes, node_is_alive
+from rllib_lmgame.algorithms.cluster.ray_cluster import answers, kill_own_processes, node_is_alive
 
 KNOCK_S = 5.0
 """Between two knocks at the head."""

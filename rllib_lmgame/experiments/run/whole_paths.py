@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rllib_lmgame.algorithms.registry import AlgorithmEntry
 from rllib_lmgame.envs.registry import game_spec, load_factory
-from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.settings.algorithms import AlgorithmEntry
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.storage import with_whole_paths
 
 

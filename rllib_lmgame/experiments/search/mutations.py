@@ -22,8 +22,8 @@ from rllib_lmgame.experiments.search.spaces import (
     to_tune,
 )
 from rllib_lmgame.experiments.source import dotted
-from rllib_lmgame.schema import describe
-from rllib_lmgame.trust import is_number
+from rllib_lmgame.settings.schema import describe
+from rllib_lmgame.settings.trust import is_number
 
 MUTATIONS = "hyperparam_mutations"
 WHERE = f"scheduler.{MUTATIONS}"

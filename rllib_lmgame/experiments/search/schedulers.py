@@ -10,7 +10,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.experiments.search.mutations import MUTATIONS, tune_mutations
-from rllib_lmgame.schema import describe
+from rllib_lmgame.settings.schema import describe
 
 ALIASES = {
     "asha": "async_hyperband",

@@ -17,7 +17,7 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.experiments.source import dotted
 from rllib_lmgame.imports import import_path
-from rllib_lmgame.schema import describe
+from rllib_lmgame.settings.schema import describe
 
 Path = tuple[str | int, ...]
 GRID = "grid_search"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.schema import describe
+from rllib_lmgame.settings.schema import describe
 from rllib_lmgame.text import first_line
 
 _EXTRA_KEYS = {

@@ -24,9 +24,9 @@ from functools import partial
 from typing import Any, ClassVar
 
 from rllib_lmgame.inference.core import Core, EngineDeadError, WeightUpdateError, failed
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest
 from rllib_lmgame.inference.weights.bundles import state_checksum
+from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 logger = logging.getLogger(__name__)
 

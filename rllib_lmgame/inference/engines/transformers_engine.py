@@ -17,12 +17,12 @@ from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.choices import ChoiceCursor
 from rllib_lmgame.inference.core import Core, Finished
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, StopReason
 from rllib_lmgame.inference.registry import TRANSFORMERS
 from rllib_lmgame.inference.weights.bundles import misfit, not_finite, tensors_of
 from rllib_lmgame.policies.model.checkpoint_names import load_checkpoint_tensors, parts_of
 from rllib_lmgame.policies.model.positions import fix_rope
+from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.telemetry.quiet import no_bars_for
 
 if TYPE_CHECKING:

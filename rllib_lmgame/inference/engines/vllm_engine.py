@@ -25,10 +25,10 @@ import numpy as np
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.core import Core, EngineDeadError, Finished, tied_embeddings
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.inference.registry import VLLM
 from rllib_lmgame.inference.weights.bundles import misfit, not_finite, tensors_of
+from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 CPU_BLOCK_SIZE = 32
 """Tokens per cache block on CPU: the smallest vLLM's CPU attention takes, since only whole blocks are shared."""

@@ -13,7 +13,6 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import EngineStats
 from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
@@ -29,6 +28,7 @@ from rllib_lmgame.inference.weights.transports import (
     make_transport,
     share,
 )
+from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.threads import AUTO, threads_here
 
 logger = logging.getLogger(__name__)

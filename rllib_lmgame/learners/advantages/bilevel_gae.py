@@ -8,7 +8,7 @@ import numpy as np
 
 from rllib_lmgame.learners.advantages.gae import discounted_sums, next_values
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
-from rllib_lmgame.schema import limits
+from rllib_lmgame.settings.schema import limits
 
 Share = Annotated[float | None, limits(low=0, high=1)]
 

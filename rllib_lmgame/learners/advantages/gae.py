@@ -7,7 +7,7 @@ from typing import Annotated
 import numpy as np
 
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
-from rllib_lmgame.schema import limits
+from rllib_lmgame.settings.schema import limits
 
 
 class GAE:

@@ -9,7 +9,7 @@ import numpy as np
 from rllib_lmgame.learners.advantages.gae import discounted_sums
 from rllib_lmgame.learners.advantages.group_relative import Epsilon, group_deviations, group_means
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
-from rllib_lmgame.schema import limits
+from rllib_lmgame.settings.schema import limits
 
 EPISODES, STEPS = AVERAGES = ("episodes", "steps")
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
-from rllib_lmgame.schema import limits
+from rllib_lmgame.settings.schema import limits
 
 Epsilon = Annotated[float, limits(above=0)]
 ROUNDING = 1e-6

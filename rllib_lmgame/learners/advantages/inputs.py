@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rllib_lmgame.learners.options import BASELINE_DECAY
+from rllib_lmgame.settings.sections.token_ppo import BASELINE_DECAY
 
 if TYPE_CHECKING:
     from rllib_lmgame.learners.data.batching import TokenBatch

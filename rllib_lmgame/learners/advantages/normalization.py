@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, AllReduce, alone
-from rllib_lmgame.learners.options import GROUP, NORMALIZE_MODES
+from rllib_lmgame.settings.sections.token_ppo import GROUP, NORMALIZE_MODES
 
 ROUNDING = 1e-9
 """A deviation below this multiple of the mean is what rounding left of equal numbers."""

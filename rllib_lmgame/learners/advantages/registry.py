@@ -21,7 +21,7 @@ from rllib_lmgame.learners.advantages.reinforce import Reinforce, ReinforcePP
 from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
 from rllib_lmgame.learners.advantages.turn_gae import TurnGAE
 from rllib_lmgame.learners.advantages.vine import Vine
-from rllib_lmgame.schema import describe, unknown_key
+from rllib_lmgame.settings.schema import describe, unknown_key
 from rllib_lmgame.signatures import check_arguments, check_call, made
 
 KEY = "token_ppo.advantage_estimator"

@@ -23,7 +23,7 @@ from rllib_lmgame.learners.engines.torch_engine import StepResult
 from rllib_lmgame.learners.engines.zero_parameters import read_whole, write_whole
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
-from rllib_lmgame.schema import describe, unknown_key
+from rllib_lmgame.settings.schema import describe, unknown_key
 
 _TAG = "state"
 _MOST_PER_BUCKET = 500_000_000

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from rllib_lmgame.learners.options import LEAST_VALUE_LR, TokenPPOOptions
+from rllib_lmgame.settings.sections.token_ppo import LEAST_VALUE_LR, TokenPPOOptions
 
 POLICY, VALUE_HEAD, VALUE_BACKBONE = PARTS = ("policy", "value_head", "value_backbone")
 """Parts of a module that may have learning rates of their own."""

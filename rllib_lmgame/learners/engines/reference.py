@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from rllib_lmgame.learners.engines.ema import WeightAverage
-from rllib_lmgame.learners.options import EMA, REFRESH, ReferenceOptions
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
+from rllib_lmgame.settings.sections.token_ppo import EMA, REFRESH, ReferenceOptions
 
 
 class Reference:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_lmgame.learners.data.batching import MinibatchSize, TokenBatch
-from rllib_lmgame.learners.options import CONSTANT_LENGTH, SEQUENCE_MEAN, TOKEN_MEAN, TURN_MEAN
+from rllib_lmgame.settings.sections.token_ppo import CONSTANT_LENGTH, SEQUENCE_MEAN, TOKEN_MEAN, TURN_MEAN
 
 
 def token_weights(batch: TokenBatch, how: str, length: int | None = None) -> np.ndarray:

@@ -17,9 +17,9 @@ from rllib_lmgame.learners.critic.critic import Critic
 from rllib_lmgame.learners.critic.popart import TokenUnits
 from rllib_lmgame.learners.data.batching import MinibatchSize, PackedBatch, TokenBatch
 from rllib_lmgame.learners.metrics import UpdateMeter
-from rllib_lmgame.learners.options import FIT
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
+from rllib_lmgame.settings.sections.token_ppo import FIT
 
 Loss = tuple[torch.Tensor, dict[str, Any]]
 """Sum of the loss over the action tokens of a micro-batch, which is divided by the action tokens of the minibatch on

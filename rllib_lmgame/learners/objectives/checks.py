@@ -7,7 +7,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.objectives.policy_losses import resolve_policy_loss
-from rllib_lmgame.learners.options import CONSTANT_LENGTH, GRADIENT, REWARD, TokenPPOOptions
+from rllib_lmgame.settings.sections.token_ppo import CONSTANT_LENGTH, GRADIENT, REWARD, TokenPPOOptions
 
 
 def check_objective(

@@ -12,8 +12,8 @@ import numpy as np
 
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.objectives.losses import MAX_LOG_RATIO
-from rllib_lmgame.learners.options import TokenPPOOptions
 from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 NAMES = ("importance_weight", "importance_capped_fraction", "importance_masked_fraction", "logprob_gap_mean")
 

@@ -24,8 +24,8 @@ from rllib_lmgame.learners.objectives.policy_losses import (
     token_losses,
 )
 from rllib_lmgame.learners.objectives.token_weights import learned_from, weigh_tokens
-from rllib_lmgame.learners.options import GROUP, LOSS, MONTE_CARLO, POPART, REWARD
 from rllib_lmgame.learners.settings import LearnerSettings
+from rllib_lmgame.settings.sections.token_ppo import GROUP, LOSS, MONTE_CARLO, POPART, REWARD
 
 
 class PPOObjective:

@@ -12,8 +12,8 @@ import torch
 from rllib_lmgame.learners.data.batching import PackedBatch
 from rllib_lmgame.learners.engines.optim import POLICY
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
-from rllib_lmgame.learners.options import INITIAL
 from rllib_lmgame.learners.settings import LearnerSettings
+from rllib_lmgame.settings.sections.token_ppo import INITIAL
 
 
 @dataclass(frozen=True)

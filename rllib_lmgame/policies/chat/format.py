@@ -32,7 +32,7 @@ from rllib_lmgame.policies.chat.template import (
     TemplatePieces,
     cut,
 )
-from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.storage import expanded
 from rllib_lmgame.text import first_line
 

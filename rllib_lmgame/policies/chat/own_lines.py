@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.parser import is_name, marks_of
-from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.policies.placeholders import fill_placeholders
+from rllib_lmgame.settings.placeholders import fill_placeholders
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 
 def message_parts(options: LanguageModelOptions, observation: Observation, note: str | None) -> tuple[str, str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 CARD_FILE = "README.md"
 
@@ -52,7 +52,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
-from rllib_lmgame.policies.options import LanguageModelOptions
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 GAMES = [{games}]
 SETTINGS = {{

@@ -20,7 +20,7 @@ from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.policies.chat.spelling import spelling_problem
 from rllib_lmgame.policies.model.carried_files import unpack
 from rllib_lmgame.policies.model.tiny import check_shape
-from rllib_lmgame.policies.options import TINY_MODEL, LanguageModelOptions
+from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.storage import expanded
 from rllib_lmgame.text import first_line
 

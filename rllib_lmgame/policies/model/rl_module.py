@@ -2,7 +2,7 @@
 
 ``model_config`` of a :class:`LanguageModelRLModule` carries
 
-* ``options``: :class:`~rllib_lmgame.policies.options.LanguageModelOptions`, or a mapping of its fields;
+* ``options``: :class:`~rllib_lmgame.settings.sections.language_model.LanguageModelOptions`, or a mapping of its fields;
 * ``model_dir``: directory or hub id of the weights (``options.model`` if absent);
 * ``on_gpu``: whether the module will live on a GPU (no if absent); that this process sees one says little;
 * ``critic``: whether it has a value function (yes if absent).
@@ -33,8 +33,8 @@ from rllib_lmgame.policies.model.isolation import Packing, UnfitModelError, back
 from rllib_lmgame.policies.model.last_layer import prunable, prune_last_layer, select
 from rllib_lmgame.policies.model.lm_head import Allowed, logit_transform, token_logprobs
 from rllib_lmgame.policies.model.positions import fix_rope
-from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.schema import build
+from rllib_lmgame.settings.schema import build
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.telemetry.quiet import no_bars_for
 from rllib_lmgame.text import first_line
 

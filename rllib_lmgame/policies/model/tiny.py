@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.template import TINY_CHAT_TEMPLATE
-from rllib_lmgame.schema import build, option
+from rllib_lmgame.settings.schema import build, option
 from rllib_lmgame.telemetry.quiet import no_bars_for
 
 if TYPE_CHECKING:

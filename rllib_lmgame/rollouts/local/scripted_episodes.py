@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rllib_lmgame.envs.checking.limits import CALL_LIMIT_S
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
 from rllib_lmgame.rollouts.seating import Seating
+from rllib_lmgame.time_limits import CALL_LIMIT_S
 
 PURPOSE = "collect"
 

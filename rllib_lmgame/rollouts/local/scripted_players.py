@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rllib_lmgame.envs.checking.limits import CALL_LIMIT_S
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.game_calls import GameCalls, run_to_end
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
 from rllib_lmgame.rollouts.seating import Seating, table_seed
 from rllib_lmgame.rollouts.seats import Seat
+from rllib_lmgame.time_limits import CALL_LIMIT_S
 
 T = TypeVar("T")
 

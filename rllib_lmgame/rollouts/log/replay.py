@@ -16,12 +16,12 @@ from rllib_lmgame.policies.scripted import SolverPlayer
 from rllib_lmgame.rollouts.episodes import to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.log.episode_log import numbered_records
-from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plain_info import plain_info
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import play_episode
 from rllib_lmgame.rollouts.seating import Seating
 from rllib_lmgame.rollouts.seats import ExpertReplies
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode

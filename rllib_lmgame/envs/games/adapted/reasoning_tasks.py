@@ -27,8 +27,8 @@ from rllib_lmgame.envs.games.mathematics.math_reasoning.expressions import read_
 from rllib_lmgame.envs.support.datasets import readable
 from rllib_lmgame.envs.support.replies import AnswerGame
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.schema import option
-from rllib_lmgame.trust import is_name
+from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.trust import is_name
 
 DATASET_SEED = 20_250_601
 """Seed of the data sets; the level is an index into one."""

@@ -11,7 +11,7 @@ from rllib_lmgame.envs.contract import read_word
 from rllib_lmgame.envs.games.dilemmas.repeated import RepeatedGame, RepeatedOptions
 from rllib_lmgame.envs.games.dilemmas.strategies import STRATEGIES
 from rllib_lmgame.envs.support.payoffs import cooperation_rate, social_welfare
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 Matrix = Mapping[tuple[str, str], float]
 """(own action, the other's) -> own pay-off; both players have the same."""

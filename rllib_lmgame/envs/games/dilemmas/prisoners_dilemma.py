@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from rllib_lmgame.envs.contract import TextParallelOptions
 from rllib_lmgame.envs.games.dilemmas.matrix_game import Matrix, MatrixGame, StrategyOptions
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 COOPERATE, DEFECT = "cooperate", "defect"
 

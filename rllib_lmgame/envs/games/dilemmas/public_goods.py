@@ -10,7 +10,7 @@ from rllib_lmgame.envs.contract import TextParallelOptions, read_word
 from rllib_lmgame.envs.games.dilemmas.repeated import RepeatedGame, RepeatedOptions
 from rllib_lmgame.envs.support.payoffs import social_welfare
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 
 @dataclass(frozen=True)

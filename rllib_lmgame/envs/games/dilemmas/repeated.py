@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rllib_lmgame.envs.contract import TextParallelGame, TextParallelOptions, quoted
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 LONGEST_MESSAGE = 500
 """Characters: those of all others in a large group must fit into an observation."""

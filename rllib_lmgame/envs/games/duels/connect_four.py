@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, TextAECOptions, read_word
 from rllib_lmgame.envs.games.duels.connect_four_search import Grid, best_columns
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 FAST_DEPTH = 6
 """A search this deep answers within a tenth of a second or so on the usual board."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rllib_lmgame.envs.contract import GameState, TextAECOptions, TextTreeGame
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 History = tuple[str, ...]
 """Actions since the deal, in order."""

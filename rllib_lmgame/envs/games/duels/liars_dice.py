@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from rllib_lmgame.envs.contract import GameState, TextAECOptions, TextTreeGame
 from rllib_lmgame.envs.support.equilibrium import Odds, equilibrium_odds
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 LIAR = "liar"
 MOST_BIDS_OF_EXPERT = 12

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, ClassVar
 
 from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, TextAECOptions, read_word
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 CELLS = "123456789"
 LINES = ((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6))

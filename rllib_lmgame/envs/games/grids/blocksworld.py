@@ -14,7 +14,7 @@ from typing import ClassVar
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions
 from rllib_lmgame.envs.contract.splits import level_digest, split_few
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 Stacks = tuple[int, ...]
 """Support of block 1, 2, ...: a block's number, or 0 for the table."""

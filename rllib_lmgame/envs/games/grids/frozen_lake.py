@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 GOAL_REWARD = 1.0
 MAX_MAPS_TRIED = 10_000

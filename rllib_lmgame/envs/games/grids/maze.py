@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions
 from rllib_lmgame.envs.contract.splits import level_digest, split_few
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 Place = tuple[int, int]
 """Row and column, from 0 at the top left."""

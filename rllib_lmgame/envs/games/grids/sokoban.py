@@ -10,7 +10,7 @@ from typing import ClassVar
 from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions
 from rllib_lmgame.envs.games.grids.sokoban_rooms import Distances, Level, bits, carve, directions, inner_cells, move
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 MAX_ROOMS_TRIED = 5_000
 MIN_FREE_SHARE = 0.4

@@ -17,8 +17,8 @@ from rllib_lmgame.envs.support.answers import TAIL, number_text, read_number
 from rllib_lmgame.envs.support.datasets import numbered_jsonl, readable
 from rllib_lmgame.envs.support.replies import AnswerGame
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.schema import option
-from rllib_lmgame.trust import is_name
+from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.trust import is_name
 
 RIGHT_REWARD, WRONG_REWARD = 10.0, -0.1
 MISS = "Incorrect. Please think again."

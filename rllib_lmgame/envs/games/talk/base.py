@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from rllib_lmgame.envs.contract import TextAECGame, TextAECOptions
 from rllib_lmgame.envs.contract.base import MAX_QUOTED
 from rllib_lmgame.envs.games.talk.transcript import Transcript
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 HEARD = f"The other player hears the first {MAX_QUOTED:,} characters of a message."
 

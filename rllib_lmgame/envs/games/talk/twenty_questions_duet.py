@@ -21,7 +21,7 @@ from rllib_lmgame.envs.games.words.guessing.twenty_questions import (
     still_possible,
     with_article,
 )
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 ASKER, ANSWERER = "asker", "answerer"
 QUESTIONS = 20

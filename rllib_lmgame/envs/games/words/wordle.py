@@ -25,7 +25,7 @@ from rllib_lmgame.envs.contract.splits import (
 )
 from rllib_lmgame.envs.support.datasets import package_lines
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 GREY, YELLOW, GREEN = 0, 1, 2
 COLOURS = ("grey", "yellow", "green")

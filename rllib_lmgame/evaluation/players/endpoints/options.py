@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 
 @dataclass(frozen=True)

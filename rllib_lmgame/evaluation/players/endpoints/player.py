@@ -16,14 +16,14 @@ from rllib_lmgame.evaluation.players.endpoints.client import (
 )
 from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
 from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
-from rllib_lmgame.inference.options import InferenceOptions
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.messages import MessageConversation
-from rllib_lmgame.policies.options import LanguageModelOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
 from rllib_lmgame.rollouts.seating import seat_seed
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, OutOfTokens, Seat
-from rllib_lmgame.schema import build
+from rllib_lmgame.settings.schema import build
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 
 class EndpointPlayer(Player):

@@ -17,8 +17,8 @@ from rllib_lmgame.envs.games.adapted.babyai.bot import Step, bot_walk, longest_c
 from rllib_lmgame.envs.games.adapted.babyai.commands import Plan, all_commands, plan_of
 from rllib_lmgame.envs.games.adapted.babyai.sight import Seen, Sight
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.schema import option
-from rllib_lmgame.trust import is_name
+from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.trust import is_name
 
 PREFIX = "BabyAI-"
 LEVELS = (

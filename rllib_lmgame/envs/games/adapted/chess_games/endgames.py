@@ -16,7 +16,7 @@ from rllib_lmgame.envs.games.adapted.chess_games.game import ChessGame, ChessGam
 from rllib_lmgame.envs.games.adapted.chess_games.opponents import Opponent, RandomOpponent
 from rllib_lmgame.envs.games.adapted.chess_games.tablebase import NO_MATE, table
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 PIECES = {"queen": chess.QUEEN, "rook": chess.ROOK}
 LONGEST_MATE = {"queen": 10, "rook": 16}

@@ -21,7 +21,7 @@ from rllib_lmgame.envs.games.adapted.chess_games.opponents import (
 )
 from rllib_lmgame.envs.games.adapted.chess_games.search import MATERIAL, best_move, is_drawn
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 WIN, LOSS, DRAW = 1.0, -1.0, 0.0
 EXPERT_DEPTH = OPPONENT_DEPTH = 2

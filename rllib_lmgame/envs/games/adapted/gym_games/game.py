@@ -15,8 +15,8 @@ from gymnasium import spaces
 
 from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
-from rllib_lmgame.trust import is_name
+from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.trust import is_name
 
 MAX_STARTS_TRIED = 3_000
 DISCOUNT = 0.999

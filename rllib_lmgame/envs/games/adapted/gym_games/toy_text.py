@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from rllib_lmgame.envs.contract.base import TextGameOptions
 from rllib_lmgame.envs.games.adapted.gym_games.game import GymTextGame, GymTextOptions
-from rllib_lmgame.schema import option
-from rllib_lmgame.trust import is_name
+from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.trust import is_name
 
 STANDS = ("R", "G", "Y", "B")
 IN_TAXI = 4

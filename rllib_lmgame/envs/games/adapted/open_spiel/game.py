@@ -12,8 +12,8 @@ from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions, TextTreeGa
 from rllib_lmgame.envs.games.adapted.open_spiel.loading import load_game, shows_information_state
 from rllib_lmgame.envs.games.adapted.open_spiel.state import SpielState, read_action
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
-from rllib_lmgame.trust import is_name
+from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.trust import is_name
 
 TEXTS = {
     "observation": ("observation_string",),

@@ -18,8 +18,8 @@ from rllib_lmgame.envs.games.adapted.sci_world.simulator import (
     splits_of,
 )
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.schema import option
-from rllib_lmgame.trust import is_name
+from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.trust import is_name
 
 ANY = "any"
 ACTION = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ,.'()\-]{0,199}")

@@ -12,8 +12,8 @@ from rllib_lmgame.envs.contract.turns import TextAECGame, TextAECOptions
 from rllib_lmgame.envs.games.adapted.text_arena.families import PLAYERS, check_env_id
 from rllib_lmgame.envs.games.adapted.text_arena.match import Match, set_up
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
-from rllib_lmgame.trust import is_name
+from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.trust import is_name
 
 SEEDS_TRIED = 400
 """Seeds tried for a level of the right split: some environments have one level alone."""

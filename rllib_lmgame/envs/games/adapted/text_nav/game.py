@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions
 from rllib_lmgame.envs.games.adapted.text_nav.house import House, HousePlan
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 GOAL_REWARD = 1.0
 

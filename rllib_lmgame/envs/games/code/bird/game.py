@@ -15,7 +15,7 @@ from rllib_lmgame.envs.games.code.bird.tasks import Task, generated_tasks, read_
 from rllib_lmgame.envs.support.replies import WholeReplyGame, as_block, only_block
 from rllib_lmgame.sandbox.queries.database import Database, QueryLimits, QueryResult, same_rows
 from rllib_lmgame.sandbox.queries.pool import SqlPool, sql_pool
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 GOLD_LIMITS = QueryLimits(seconds=30.0, rows=100_000, bytes=32 * 2**20)
 SCHEMA_QUERY = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"

@@ -13,7 +13,7 @@ from rllib_lmgame.envs.games.code.code_execution.problems import Problem, case_t
 from rllib_lmgame.envs.support.replies import WholeReplyGame, as_block, only_block
 from rllib_lmgame.sandbox.judging import Answer, Answers, call_function, run_tests, same
 from rllib_lmgame.sandbox.limits import MEBIBYTE, Limits
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 SYNTAX_CREDIT = 0.05
 WALL_FACTOR = 3.0

@@ -13,7 +13,7 @@ from rllib_lmgame.envs.games.code.tool_use.tasks import Task, generated_tasks, r
 from rllib_lmgame.envs.games.code.tool_use.tools import TOOLS, Toolbox, check_arguments
 from rllib_lmgame.envs.support.answers import same_answer
 from rllib_lmgame.envs.support.replies import WholeReplyGame
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 LISTED_PATHS = 16
 

@@ -16,7 +16,7 @@ from rllib_lmgame.envs.games.crafting.textcraft.minecraft import load_minecraft
 from rllib_lmgame.envs.games.crafting.textcraft.planning import CraftLevel, first_plan, goal_splits, make_level, plan
 from rllib_lmgame.envs.games.crafting.textcraft.recipes import Recipe, RecipeBook, own_recipes
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 MAX_AMOUNT = 999
 MAX_LENGTH = 500

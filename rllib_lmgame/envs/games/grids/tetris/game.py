@@ -26,7 +26,7 @@ from rllib_lmgame.envs.games.grids.tetris.board import (
 )
 from rllib_lmgame.envs.games.grids.tetris.search import best_drop, first_line
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 Spawn = tuple[int, int]
 """Number of the piece in its set, and the column of its left edge when it appears."""

@@ -11,8 +11,8 @@ from rllib_lmgame.envs.contract.base import TextGameOptions
 from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import HINTS, MAKERS, MAX_LEVEL, Problem, make_problem
 from rllib_lmgame.envs.support.replies import AnswerGame
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.schema import option
-from rllib_lmgame.trust import is_name
+from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.trust import is_name
 
 RULES = """You solve problems of mathematics. Reply with the result alone, worked out:
 - a number (17, -2.5, 3/4);

@@ -16,7 +16,7 @@ from rllib_lmgame.envs.games.words.car_dealer.buyer import PERSONAS
 from rllib_lmgame.envs.games.words.car_dealer.market import Car, Market, random_market, seller_reward
 from rllib_lmgame.envs.games.words.car_dealer.prices import dollars
 from rllib_lmgame.envs.support.bargaining import joint_share
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 SELLER, BUYER = "seller", "buyer"
 LMRL, SURPLUS = "lmrl", "surplus"

@@ -15,7 +15,7 @@ from rllib_lmgame.envs.games.talk.debate.judging import MAX_WORDS, RuleJudge, Sp
 from rllib_lmgame.envs.games.talk.debate.topics import CON, PRO, Topic, own_topics, read_topics, splits_of
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import import_path
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 SIDES = {"pro": PRO, "con": CON}
 RULES_JUDGE = "rules"

@@ -28,7 +28,7 @@ from rllib_lmgame.envs.games.talk.negotiation.shares import (
     share_text,
 )
 from rllib_lmgame.envs.support.bargaining import outcome_measures
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 SEALED, OPEN = "sealed", "open"
 

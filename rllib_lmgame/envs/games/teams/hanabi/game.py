@@ -11,7 +11,7 @@ from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, TextAECOption
 from rllib_lmgame.envs.games.teams.hanabi.expert import best_move
 from rllib_lmgame.envs.games.teams.hanabi.table import Card, Held, Move, Rules, Table
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 COLOURS = ("red", "yellow", "green", "white", "blue")
 

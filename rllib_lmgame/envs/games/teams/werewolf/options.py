@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rllib_lmgame.envs.contract import TextAECOptions
 from rllib_lmgame.envs.games.teams.werewolf.teams import DOCTOR, SEER, WEREWOLF
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 RULES = """You play Werewolf with {players} players: {roles}. The werewolves know each other; all other roles \
 are hidden.

@@ -14,7 +14,7 @@ from rllib_lmgame.envs.games.web.deep_search.loader import load_corpus
 from rllib_lmgame.envs.games.web.deep_search.world import MAX_HOPS, generated_corpus
 from rllib_lmgame.envs.support.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 from rllib_lmgame.text import one_line
 
 SEARCH, ANSWER = "search", "answer"

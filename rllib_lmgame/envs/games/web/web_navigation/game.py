@@ -17,8 +17,8 @@ from rllib_lmgame.envs.games.web.web_navigation.page import BUTTON, LINK, OPTION
 from rllib_lmgame.envs.games.web.web_navigation.remote import RemoteTask, load_tasks
 from rllib_lmgame.envs.games.web.web_navigation.tasks import FAMILIES
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
-from rllib_lmgame.trust import is_name
+from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.trust import is_name
 
 SITE_SEEDS = 2**31
 MOST_LISTED = 150

@@ -17,7 +17,7 @@ from rllib_lmgame.envs.games.web.webshop.loader import load_catalogue
 from rllib_lmgame.envs.games.web.webshop.pages import BUY, Page, clickables, clicked, page_text
 from rllib_lmgame.envs.games.web.webshop.products import Goal, Score, draw_price_limit, score
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 ACTION = re.compile(r"(search|click)\s*\[(.*)\]", re.IGNORECASE | re.DOTALL)
 LONGEST_SEARCH = 500

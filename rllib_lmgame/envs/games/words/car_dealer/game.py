@@ -14,8 +14,8 @@ from rllib_lmgame.envs.games.words.car_dealer.prices import dollars
 from rllib_lmgame.envs.games.words.guessing.questions import shown
 from rllib_lmgame.envs.support.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import option
-from rllib_lmgame.trust import is_name
+from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.trust import is_name
 
 MAX_SHOWN = 300
 """Characters of an utterance that are shown again."""

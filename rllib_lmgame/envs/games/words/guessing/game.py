@@ -12,7 +12,7 @@ from rllib_lmgame.envs.contract.base import TextGameOptions
 from rllib_lmgame.envs.games.words.guessing.oracle import own_oracle
 from rllib_lmgame.envs.games.words.guessing.questions import shown
 from rllib_lmgame.envs.support.replies import WholeReplyGame
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 QUESTION_REWARD = -1.0
 SURE_TURNS = 20

@@ -14,7 +14,7 @@ from rllib_lmgame.envs.games.words.guessing.cities import REVEALING, TOPICS, WIT
 from rllib_lmgame.envs.games.words.guessing.game import QUESTION_REWARD, GuessingGame, GuessingOptions
 from rllib_lmgame.envs.games.words.guessing.oracle import TABLE
 from rllib_lmgame.envs.games.words.guessing.questions import is_question, the_question
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 RULES = """You find out which city I am thinking of. It is one of {cities} well-known cities all over the world.
 Reply with one question about it, such as "What language do people speak there?" or "Is it in Europe?", or a guess, \

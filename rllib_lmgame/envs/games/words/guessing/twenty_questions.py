@@ -15,7 +15,7 @@ from rllib_lmgame.envs.games.words.guessing.game import QUESTION_REWARD, Guessin
 from rllib_lmgame.envs.games.words.guessing.objects import DEPENDS, NO, YES, Asked, ObjectTable, object_table
 from rllib_lmgame.envs.games.words.guessing.oracle import TABLE, UNKNOWN
 from rllib_lmgame.envs.games.words.guessing.questions import YES_NO_OPENERS, is_question, the_question
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
 
 ANSWERS = {NO: "No.", YES: "Yes.", DEPENDS: "It depends."}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import ray
 
-from rllib_lmgame.algorithms.threads import places
+from rllib_lmgame.algorithms.cluster.threads import places
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.rollouts.plans import stable_seed

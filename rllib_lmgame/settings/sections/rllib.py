@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schedules import check_points
-from rllib_lmgame.schema import check_value, limits
+from rllib_lmgame.settings.schedules import check_points
+from rllib_lmgame.settings.schema import check_value, limits
 
 _EXTRA_KEYS = (
     "lambda",

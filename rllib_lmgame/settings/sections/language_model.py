@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.policies.placeholders import check_placeholders
-from rllib_lmgame.schema import option
-from rllib_lmgame.trust import is_hub_id, is_name, is_template
+from rllib_lmgame.settings.placeholders import check_placeholders
+from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.trust import is_hub_id, is_name, is_template
 
 TINY_MODEL = "tiny"
 """Value of ``model`` that builds a tiny Qwen2 model and tokenizer on the spot (see :mod:`.model.tiny`)."""

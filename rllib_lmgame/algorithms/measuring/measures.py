@@ -21,21 +21,21 @@ from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.rollouts.asking import Answer, NotAnswered, ask, ask_for_samples, ask_for_words
 from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.line_ups import LineUps
-from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import Generate
-from rllib_lmgame.schema import describe
+from rllib_lmgame.settings.schema import describe
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.signatures import check_arguments
 
 KEY = "config.evaluation_config.measures"
 
 OWN_MEASURES: Mapping[str, str] = {
-    "against": "rllib_lmgame.algorithms.against:Against",
-    "best_response_gap": "rllib_lmgame.algorithms.matrix_games:BestResponseGap",
-    "exploitability": "rllib_lmgame.algorithms.exploitability:Exploitability",
-    "tic_tac_toe": "rllib_lmgame.algorithms.tic_tac_toe:TicTacToeChances",
+    "against": "rllib_lmgame.algorithms.measuring.against:Against",
+    "best_response_gap": "rllib_lmgame.algorithms.measuring.matrix_games:BestResponseGap",
+    "exploitability": "rllib_lmgame.algorithms.measuring.exploitability:Exploitability",
+    "tic_tac_toe": "rllib_lmgame.algorithms.measuring.tic_tac_toe:TicTacToeChances",
 }
 """Measures of this package by name -> import path; any other is named ``package.module:Class``."""
 

@@ -8,11 +8,11 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, OTHER_NAMES, OTHER_SECTIONS, WITHOUT_EFFECT, rllib_words
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.settings.sections.rllib import FLAT_KEYS, OTHER_NAMES, OTHER_SECTIONS, WITHOUT_EFFECT, rllib_words
 
 if TYPE_CHECKING:
-    from rllib_lmgame.algorithms.registry import AlgorithmEntry, Section
+    from rllib_lmgame.settings.algorithms import AlgorithmEntry, Section
 
 PLAIN_ATTRIBUTES = (
     "evaluation_games",
@@ -90,7 +90,7 @@ def evaluation_key(key: str) -> str | None:
 def check_keys(values: Any, section: str, groups: Mapping[str, type], path: str) -> None:
     """Raise if ``values`` has a key that its section does not have but another place does.
 
-    A key that is nowhere is left to :func:`~rllib_lmgame.schema.build`, which names the section's nearest one.
+    A key that is nowhere is left to :func:`~rllib_lmgame.settings.schema.build`, which names the section's nearest one.
 
     Raises:
         ConfigError: naming the place where the key belongs.

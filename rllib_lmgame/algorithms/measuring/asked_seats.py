@@ -20,7 +20,7 @@ from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, Seat
 
 if TYPE_CHECKING:
-    from rllib_lmgame.algorithms.measures import AskedPolicies
+    from rllib_lmgame.algorithms.measuring.measures import AskedPolicies
 
 
 class Rounds:

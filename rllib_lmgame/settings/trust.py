@@ -1,7 +1,7 @@
 """What is taken from a file that this user did not write: a stranger's checkpoint, an experiment fetched from the
 network.
 
-Only what is declared. Every option is declared with :func:`~rllib_lmgame.schema.option`, and numbers, truth values and
+Only what is declared. Every option is declared with :func:`~.schema.option`, and numbers, truth values and
 one of an option's ``choices`` can name neither code nor a program nor a file, so these are taken; any other text only
 where the option says so. What a mapping holds beyond declared options is refused. So an option that is added tomorrow
 is safe until somebody decides otherwise.
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.schema import check_value, describe, unknown_key
+from rllib_lmgame.settings.schema import check_value, describe, unknown_key
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _HUB_ID = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?")

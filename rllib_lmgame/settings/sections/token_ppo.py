@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.learners.microbatch import LEAST_TOKENS, MOST_TOKENS
-from rllib_lmgame.schema import build, option, with_new_names
+from rllib_lmgame.settings.schema import build, option, with_new_names
+from rllib_lmgame.settings.trust import is_name, is_number
 from rllib_lmgame.threads import MOST_THREADS
-from rllib_lmgame.trust import is_name, is_number
 
 WARMUP_STEPS_AFTER_SUPERVISION = 20
 """PPO begins with fresh moments, with which Adam's first steps are of full length whatever the gradient: a rate like
@@ -20,6 +19,9 @@ WARMUP_STEPS_AFTER_SUPERVISION = 20
 LEAST_VALUE_LR = 1e-5
 """Of a value head whose rate is not set: what verl's examples give a critic beside a policy at 1e-6. At 1e-6, 200 of
 Adam's steps move a value of 896 features of size one by no more than 0.18."""
+
+LEAST_TOKENS, MOST_TOKENS = 16, 8192
+"""Of a micro-batch that is not set."""
 
 BASELINE_DECAY = 0.95
 """Of the running mean per game and role (SPIRAL)."""

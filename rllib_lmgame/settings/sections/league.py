@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.league.exploiters import ExploiterOptions, are_names_and_numbers, check_exploiters
-from rllib_lmgame.schema import option
-from rllib_lmgame.trust import is_name
+from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.sections.exploiters import ExploiterOptions, are_names_and_numbers, check_exploiters
+from rllib_lmgame.settings.trust import is_name
 
 
 @dataclass(frozen=True)

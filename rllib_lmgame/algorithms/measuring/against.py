@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rllib_lmgame.algorithms.asked_seats import AskedSeat, Rounds
 from rllib_lmgame.algorithms.games import is_for_one
-from rllib_lmgame.envs.checking.limits import CALL_LIMIT_S
+from rllib_lmgame.algorithms.measuring.asked_seats import AskedSeat, Rounds
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.verdicts import Outcome
 from rllib_lmgame.errors import ConfigError
@@ -21,16 +20,17 @@ from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, make_scripted_playe
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.game_calls import abandon, open_session, run_to_end
 from rllib_lmgame.rollouts.local.scripted_players import call_game
-from rllib_lmgame.rollouts.options import TextRolloutOptions
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.play_many import PlayedPlans, first_error, play_many
 from rllib_lmgame.rollouts.records import Failure, GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, ScriptedSeat, Seat
-from rllib_lmgame.schema import limits
+from rllib_lmgame.settings.schema import limits
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+from rllib_lmgame.time_limits import CALL_LIMIT_S
 
 if TYPE_CHECKING:
-    from rllib_lmgame.algorithms.measures import AskedPolicies
+    from rllib_lmgame.algorithms.measuring.measures import AskedPolicies
 
 logger = logging.getLogger(__name__)
 

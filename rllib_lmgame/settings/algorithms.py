@@ -21,17 +21,17 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
 
-from rllib_lmgame.algorithms.options import DataSelectionOptions, SupervisedOptions
-from rllib_lmgame.algorithms.rllib_keys import FLAT_KEYS, OTHER_SECTIONS
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.imports import import_path
-from rllib_lmgame.inference.options import InferenceOptions
-from rllib_lmgame.league.options import LeagueOptions
-from rllib_lmgame.learners.options import TokenPPOOptions
-from rllib_lmgame.policies.options import LanguageModelOptions
-from rllib_lmgame.rollouts.options import TextRolloutOptions
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.settings.sections.league import LeagueOptions
+from rllib_lmgame.settings.sections.rllib import FLAT_KEYS, OTHER_SECTIONS
+from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
+from rllib_lmgame.settings.trust import is_name
 from rllib_lmgame.telemetry.metrics import CRITIC_NAMES, LEARNER_COLUMNS, LEARNER_NAMES
-from rllib_lmgame.trust import is_name
 
 ENTRY_POINT_GROUP = "rllib_lmgame.algorithms"
 
@@ -42,7 +42,7 @@ class Section:
 
     Attributes:
         attribute: Of the configuration object, which holds the options.
-        group: Option group (:mod:`rllib_lmgame.schema`).
+        group: Option group (:mod:`rllib_lmgame.settings.schema`).
         optional: Whether it is off (the attribute ``None``) unless it is written.
         played: Whether playing with a checkpoint reads it. Of a stranger's checkpoint the other sections are left out.
     """

@@ -12,10 +12,10 @@ from rllib_lmgame.envs.registry import make_game, make_session
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.measures.matrix_games import best_response_gaps, payoff_arrays
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.schema import limits
+from rllib_lmgame.settings.schema import limits
 
 if TYPE_CHECKING:
-    from rllib_lmgame.algorithms.measures import AskedPolicies
+    from rllib_lmgame.algorithms.measuring.measures import AskedPolicies
 
 
 class BestResponseGap:

@@ -73,9 +73,9 @@ def option(
         default: Default value; a ``list`` or ``dict`` default is copied per instance.
         doc: One or two sentences for the configuration reference.
         choices, low, high, above: As in :func:`limits`.
-        stranger: Whether a file that this user did not write may set it (:mod:`rllib_lmgame.trust`): always, never, or
+        stranger: Whether a file that this user did not write may set it (:mod:`.trust`): always, never, or
             to which values. ``None``: to numbers, truth values and the ``choices``, but to no other text.
-        schedulable: Whether a schedule may change it during a run (:mod:`rllib_lmgame.schedules`): its present value is
+        schedulable: Whether a schedule may change it during a run (:mod:`.schedules`): its present value is
             read in every iteration.
         path: Whether it may name a file or a directory (:func:`~rllib_lmgame.storage.with_whole_paths`).
     """

@@ -11,10 +11,10 @@ from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
 from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.measures.tic_tac_toe import chances, decisions, minimax_player, player_of, uniform_player
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.schema import limits
+from rllib_lmgame.settings.schema import limits
 
 if TYPE_CHECKING:
-    from rllib_lmgame.algorithms.measures import AskedPolicies
+    from rllib_lmgame.algorithms.measuring.measures import AskedPolicies
 
 MOST_MOVES = 5
 """Moves of a player, at most."""

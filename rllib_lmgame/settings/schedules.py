@@ -16,7 +16,7 @@ from typing import Any
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.results import is_metric, number_at
 from rllib_lmgame.saved_values import mapping_of, number_of
-from rllib_lmgame.schema import build, check_value, describe, limits, option, with_new_names
+from rllib_lmgame.settings.schema import build, check_value, describe, limits, option, with_new_names
 
 PPO_ITERATION, ENV_STEPS = "ppo_iteration", "env_steps"
 

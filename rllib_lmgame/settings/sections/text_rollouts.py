@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rllib_lmgame.envs.checking.limits import CALL_LIMIT_S
-from rllib_lmgame.schema import option
+from rllib_lmgame.settings.schema import option
+from rllib_lmgame.time_limits import CALL_LIMIT_S
 
 
 @dataclass(frozen=True)
