@@ -43,11 +43,12 @@ install: $(STAMP) ## install the package with the CPU engine and the tools, from
 quickstart: $(STAMP) ## train a tiny language model to play Sokoban (about seven minutes on two cores)
 	$(BIN)/rllib train file tuned_examples/quickstart-sokoban.yaml
 
-lint: $(STAMP) ## formatter rules, linter, type checker, and that imports run downwards
+lint: $(STAMP) ## formatter rules, linter, type checker, that imports run downwards, and that prose is short
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check --quiet $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python docs/prose.py
 
 docs: $(STAMP) ## write the pages that are generated from the code
 	$(BIN)/python docs/generate.py
