@@ -23,6 +23,7 @@ from tables import option_table, table, yaml_text
 from trust_page import trust_page
 
 from rllib_lmgame.errors import MissingDependencyError
+from rllib_lmgame.settings.schema import nested
 
 DOCS = Path(__file__).resolve().parent
 NOTICE = "<!-- Written by docs/generate.py from the code; edit the code, then run it again. -->"
@@ -148,8 +149,10 @@ def configuration_page() -> str:
 
 
 def section(title: str, text: str, group: type) -> str:
-    """A heading and the table of an option group."""
-    return "\n\n".join(part for part in (f"## {title}", text, option_table(group)) if part)
+    """A heading and the table of an option group, and below it those of the groups in it."""
+    parts = [f"## {title}", text, option_table(group)]
+    parts += [f"### `{key}`\n\n{option_table(inner)}" for key, inner in nested(group).items()]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _schedules_section() -> str:

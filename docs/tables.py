@@ -8,18 +8,20 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rllib_lmgame.settings.schema import digits, type_name
+from rllib_lmgame.settings.schema import digits, fields_of, given, tag_of, type_name, value_at
 
 
 def option_table(group: type) -> str:
     """Key, type, default, limits and documentation of every field."""
     hints = typing.get_type_hints(group)
     rows = []
-    for field in dataclasses.fields(group):
+    for key, field in fields_of(group).items():
+        if field.metadata.get("arguments"):
+            continue
         doc = str(field.metadata.get("doc", "")) or _GAME_FIELDS.get(field.name, "")
-        rows.append(
-            (f"`{field.name}`", type_name(hints[field.name]), default_text(field), limits_text(field.metadata), doc)
-        )
+        if field.metadata.get("of"):
+            doc = f"Of {' and '.join(f'`{kind}`' for kind in field.metadata['of'])}. {doc}"
+        rows.append((f"`{key}`", type_name(hints[field.name]), default_text(field), limits_text(field.metadata), doc))
     return table(("key", "type", "default", "allowed", "what it is"), rows)
 
 
@@ -33,10 +35,19 @@ _GAME_FIELDS = {
 def default_text(field: dataclasses.Field[Any]) -> str:
     """A field's default as YAML would have it."""
     if field.default is not dataclasses.MISSING:
-        return f"`{yaml_text(field.default)}`"
+        return f"`{yaml_text(_plain(field.default))}`"
     if field.default_factory is not dataclasses.MISSING:
         return f"`{yaml_text(field.default_factory())}`"
     return "must be given"
+
+
+def _plain(value: Any) -> Any:
+    """A group as YAML would have it: its type alone if nothing else is set, else what is set."""
+    if not dataclasses.is_dataclass(value):
+        return value
+    kind = tag_of(type(value))
+    said = {key: _plain(value_at(value, key)) for key in sorted(given(value))}
+    return value_at(value, kind) if kind and said.keys() <= {kind} else said
 
 
 def yaml_text(value: Any) -> str:
@@ -58,7 +69,7 @@ def limits_text(metadata: Mapping[str, Any]) -> str:
     """Choices or range of a field."""
     if metadata.get("choices"):
         return ", ".join(f"`{choice}`" for choice in metadata["choices"])
-    words = (("low", "≥"), ("above", ">"), ("high", "≤"))
+    words = (("low", "≥"), ("above", ">"), ("high", "≤"), ("below", "<"))
     return ", ".join(f"{sign} {digits(metadata[key])}" for key, sign in words if metadata.get(key) is not None)
 
 

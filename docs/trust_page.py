@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tables import table
 
+from rllib_lmgame.settings.schema import leaves
 from rllib_lmgame.settings.sections.exploiters import are_names_and_numbers
 from rllib_lmgame.settings.sections.token_ppo import is_type_and_numbers, is_type_and_words
 from rllib_lmgame.settings.trust import is_hub_id, is_name, is_number, is_template, verdict
@@ -130,16 +130,17 @@ def _games() -> list[tuple[str, str, str]]:
 
 def _limited(group: type) -> Iterable[tuple[str, str]]:
     """Options a stranger may not set to every value of their type, with what is taken."""
-    hints = typing.get_type_hints(group)
-    for field in dataclasses.fields(group):
-        taken, kinds = verdict(field.metadata), _kinds(hints[field.name])
-        if taken is not is_number:
+    for key, leaf in leaves(group).items():
+        taken, kinds = verdict(leaf.field.metadata), _kinds(leaf.hint)
+        if leaf.field.metadata.get("arguments"):
+            yield key, "numbers and words"
+        elif taken is not is_number:
             if taken is not True:
-                yield field.name, _VERDICTS[taken]
+                yield key, _VERDICTS[taken]
         elif str in kinds:
-            yield field.name, _VERDICTS[False]
+            yield key, _VERDICTS[False]
         elif Any in kinds:
-            yield field.name, "numbers and truth values"
+            yield key, "numbers and truth values"
 
 
 def _kinds(hint: Any) -> set[Any]:

@@ -39,7 +39,7 @@ from rllib_lmgame.settings.names import (
     set_at_start,
 )
 from rllib_lmgame.settings.schedules import ScheduleOptions, read_schedules
-from rllib_lmgame.settings.schema import build, check_value, describe, limits
+from rllib_lmgame.settings.schema import as_mapping, build, check_value, describe, limits, value_at
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LanguageModelOptions, PlayerOptions
 from rllib_lmgame.settings.sections.league import LeagueOptions
@@ -339,8 +339,8 @@ class LMGameConfig(PPOConfig):
         for name, section in self.entry.sections.items():
             group = getattr(self, section.attribute)
             if group is not None:
-                result[name] = dataclasses.asdict(group)
-        result["policies"] = {name: dataclasses.asdict(options) for name, options in self.player_options.items()}
+                result[name] = as_mapping(group)
+        result["policies"] = {name: as_mapping(options) for name, options in self.player_options.items()}
         if self.algorithm_config_overrides_per_module:
             modules = self.algorithm_config_overrides_per_module
             result[OVERRIDES] = {policy: self._own_options(policy) for policy in modules}
@@ -349,7 +349,7 @@ class LMGameConfig(PPOConfig):
         if self.games:
             result["games"] = [dataclasses.asdict(game) for game in self.games]
         if self.schedule_options:
-            result["schedules"] = {key: dataclasses.asdict(options) for key, options in self.schedule_options.items()}
+            result["schedules"] = {key: as_mapping(options) for key, options in self.schedule_options.items()}
         evaluation: dict[str, Any] = {}
         if self.evaluation_games:
             evaluation["games"] = [dataclasses.asdict(game) for game in self.evaluation_games]
@@ -368,7 +368,9 @@ class LMGameConfig(PPOConfig):
         for section, _, name in (key.partition(".") for key in sorted(own_keys(self, policy))):
             if name:
                 options = getattr(config, self.entry.sections[section].attribute)
-                found.setdefault(section, {})[name] = getattr(options, name)
+                head = name.partition(".")[0]
+                value = value_at(options, head)
+                found.setdefault(section, {})[head] = as_mapping(value) if dataclasses.is_dataclass(value) else value
         return found
 
     # -- what the parts ask for ---------------------------------------------------------------------------------

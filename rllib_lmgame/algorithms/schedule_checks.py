@@ -4,7 +4,6 @@ it is written down as it stands.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
@@ -23,7 +22,7 @@ from rllib_lmgame.algorithms.validation import (
 from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.scheduled import own_keys
-from rllib_lmgame.settings.schema import check_value
+from rllib_lmgame.settings.schema import check_value, with_changes
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
@@ -142,11 +141,11 @@ def _check_play(config: ScheduledConfig, compares: str | None) -> None:
     """How many episodes are played, and what is chosen of them."""
     configured = partial(check_selected, config, config.text_rollout_options, config.data_selection_options, compares)
     for values in _combinations(config, "text_rollouts", "data_selection"):
-        rollouts = dataclasses.replace(config.text_rollout_options, **_of("text_rollouts", values))
+        rollouts = with_changes(config.text_rollout_options, _of("text_rollouts", values))
         selected = _of("data_selection", values)
         with _AsSchedule("text_rollouts", values, configured):
             check_rollouts(rollouts, config.num_learners, compares)
-            selection = dataclasses.replace(config.data_selection_options, **selected)
+            selection = with_changes(config.data_selection_options, selected)
             check_selected(config, rollouts, selection, compares, selected)
 
 
@@ -161,7 +160,7 @@ def _check_loss(config: ScheduledConfig) -> None:
             followed = _of("token_ppo", {key: value for key, value in values.items() if key not in own})
             try:
                 check_objective(
-                    dataclasses.replace(of_module.token_ppo_options, **followed),
+                    with_changes(of_module.token_ppo_options, followed),
                     use_kl_loss=of_module.use_kl_loss,
                     entropy_coeff=of_module.entropy_coeff,
                     scheduled=followed,
@@ -208,7 +207,7 @@ def _check_language_models(config: ScheduledConfig) -> None:
         for values in combinations:
             named: Callable[..., str] = partial(key, values)
             own = {name: value for name, value in _of("language_model", values).items() if name not in fixed}
-            options = dataclasses.replace(configured, **own)
+            options = with_changes(configured, own)
             check_lengths(options, named)
             check_row_limit(limit, options, named("max_tokens_per_turn"))
 

@@ -16,7 +16,7 @@ from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
 from rllib_lmgame.settings.schedules import ScheduleOptions, Schedules
-from rllib_lmgame.settings.schema import Limits, limits, unknown_key
+from rllib_lmgame.settings.schema import Limits, leaves, limits, unknown_key, value_at, with_changes
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, PlayerOptions
 from rllib_lmgame.settings.sections.league import LeagueOptions
@@ -173,12 +173,12 @@ def at_present(config: ScheduledConfig, values: Mapping[str, float]) -> Present:
         for number in target.games:
             games[number] = _changed(games[number], target.option, value)
         if not target.games:
-            section, _, name = key.rpartition(".")
-            changes.setdefault(section, {})[name] = value
+            section, _, name = key.partition(".")
+            changes.setdefault(section if name else "", {})[name or key] = value
             learner[key] = value
     sections = {name: getattr(config, section.attribute) for name, section in config.entry.sections.items()}
     for name in sections.keys() & changes.keys():
-        sections[name] = dataclasses.replace(sections[name], **changes[name])
+        sections[name] = with_changes(sections[name], changes[name])
     return Present(tuple(games), sections, changes.get("language_model", {}), learner)
 
 
@@ -241,8 +241,7 @@ def find_target(key: str, config: ScheduledConfig) -> Target:
         return _game_target(path, config, games, match["option"]) if match["option"] else _weight(path, config, games)
     if section in config.entry.sections and name:
         target = _section_target(path, config.entry.groups[section], section, name)
-        if getattr(config, config.entry.sections[section].attribute) is None:
-            raise ConfigError(path, f"has no effect: there is no section {section} in this run")
+        _check_there(config, section, name)
         return target
     if key in SCHEDULED_KEYS:
         return Target(*key_rule(key))
@@ -255,12 +254,23 @@ def find_target(key: str, config: ScheduledConfig) -> Target:
     raise ConfigError(path, f"unknown option; did you mean {found!r}?" if found else "unknown option")
 
 
+def _check_there(config: ScheduledConfig, section: str, name: str) -> None:
+    """The section and the groups that an option lies in are on, at least for a policy that learns."""
+    attribute, above = config.entry.sections[section].attribute, name.rpartition(".")[0]
+    path = f"{PATH}.{section}.{name}"
+    if getattr(config, attribute) is None:
+        raise ConfigError(path, f"has no effect: there is no section {section} in this run")
+    configs = [config, *(config.get_config_for_module(policy) for policy in config.trained_policies())]
+    if above and all(value_at(getattr(each, attribute), above) is None for each in configs):
+        raise ConfigError(path, f"has no effect: {section}.{above} is off; write its options")
+
+
 def _find_schedulable(key: str, config: ScheduledConfig) -> str | None:
     """The key that may follow a schedule and is most likely meant."""
     there = {name: name for name in SCHEDULED_KEYS}
     for section, group in config.entry.groups.items():
         for name in schedulable(group):
-            there.setdefault(name, f"{section}.{name}")
+            there.setdefault(name.rpartition(".")[2], f"{section}.{name}")
     for game in config.training_games():
         for name in _numbers(getattr(load_factory(game_spec(game.env)), "Options", None)):
             there.setdefault(name, f"games.GAME.env_config.{name}" if config.games else f"env_config.{name}")
@@ -270,19 +280,19 @@ def _find_schedulable(key: str, config: ScheduledConfig) -> str | None:
 
 
 def schedulable(group: type) -> list[str]:
-    """Options of a group that may follow a schedule."""
-    return [field.name for field in dataclasses.fields(group) if field.metadata.get("schedulable")]
+    """Options of a group, and of those in it, that may follow a schedule."""
+    return [key for key, leaf in leaves(group).items() if leaf.field.metadata.get("schedulable")]
 
 
 def _section_target(path: str, group: type, section: str, name: str) -> Target:
-    fields, there = {field.name: field for field in dataclasses.fields(group)}, schedulable(group)
-    if name not in fields and there:
+    there = schedulable(group)
+    if name not in leaves(group) and there:
         raise unknown_key(name, there, f"{PATH}.{section}")
     if name not in there:
         raise ConfigError(
             path, f"cannot change during a run; of {section} " + (f"{', '.join(there)} can" if there else "none can")
         )
-    return Target(typing.get_type_hints(group)[name], fields[name].metadata)
+    return Target(leaves(group)[name].hint, leaves(group)[name].field.metadata)
 
 
 def _game_target(path: str, config: ScheduledConfig, games: Sequence[int], option: str) -> Target:

@@ -18,7 +18,7 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.settings.schedules import ScheduleOptions, holds_schedules, read_schedules
-from rllib_lmgame.settings.schema import describe
+from rllib_lmgame.settings.schema import describe, values_of
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, PlayerOptions
 from rllib_lmgame.settings.trust import Alternatives, Gate, is_name, is_number
 
@@ -142,7 +142,7 @@ def _check_schedules_in(value: Any, alternatives: Alternatives, path: str, withi
                 continue
             for variant in alternatives.of(entry, f"{path}.{name}"):
                 for key, options in read_schedules({name: variant}, path).items():
-                    gate.options(ScheduleOptions, vars(options), f"{path}.{key}")
+                    gate.options(ScheduleOptions, values_of(options), f"{path}.{key}")
 
 
 def _check_measures(value: Any, gate: Gate, path: str) -> None:

@@ -17,6 +17,7 @@ from rllib_lmgame.experiments.files.remote import is_remote
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import ExperimentSpec, check_name, make_specs
 from rllib_lmgame.imports import find_in_current_directory
+from rllib_lmgame.settings.schema import values_of
 
 _EPILOG = """examples:
   rllib train file tuned_examples/quickstart-sokoban.yaml
@@ -186,7 +187,7 @@ def _written_by_the_user(spec: ExperimentSpec, args: argparse.Namespace) -> Any:
     """
     path = _file_of(args)
     if path is None or not is_remote(path.removeprefix("file://")):
-        return vars(spec.options)
+        return values_of(spec.options)
     return override_values(args.overrides), _mapping(args.config, "--config") if args.config else {}
 
 
@@ -303,7 +304,7 @@ def _with_flags(spec: ExperimentSpec, args: argparse.Namespace) -> ExperimentSpe
 def _checked_changes(spec: ExperimentSpec, changes: dict[str, Any]) -> ExperimentSpec:
     from rllib_lmgame.experiments.spec import make_spec
 
-    settings = {**vars(spec.options), **changes}
+    settings = {**values_of(spec.options), **changes}
     for key, value in changes.items():
         before = getattr(spec.options, key)
         merged = isinstance(value, dict) and isinstance(before, dict)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import typing
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+from rllib_lmgame.settings.schema import fields_of, group_in, leaves, tag_of, value_at, with_changes
 
 if TYPE_CHECKING:
     from rllib_lmgame.learners.settings import LearnerSettings
@@ -39,12 +42,25 @@ def own_keys(config: Any, module_id: str) -> frozenset[str]:
     overrides: Mapping[str, Any] = config.algorithm_config_overrides_per_module.get(module_id) or {}
     keys = {"lambda" if key == "lambda_" else key for key in overrides}
     for section, attribute in _SECTIONS.items():
-        keys |= {f"{section}.{name}" for name in overrides.get(section) or ()}
         own, everybodys = overrides.get(attribute), getattr(config, attribute)
-        for name in (field.name for field in dataclasses.fields(everybodys) if own is not None):
-            if getattr(own, name) != getattr(everybodys, name):
+        keys |= {f"{section}.{name}" for name in _written(type(everybodys), overrides.get(section) or {})}
+        for name in leaves(type(everybodys)) if own is not None else ():
+            if value_at(own, name) != value_at(everybodys, name):
                 keys.add(f"{section}.{name}")
     return frozenset(keys)
+
+
+def _written(group: type, values: Mapping[str, Any]) -> Iterator[str]:
+    """Options that a mapping sets, by their dotted keys: of a group that is switched off, or set to a type, all."""
+    for key, value in values.items():
+        hint = typing.get_type_hints(group).get(fields_of(group)[key].name if key in fields_of(group) else key)
+        inner = group_in(hint)
+        if inner is None:
+            yield key
+        elif not isinstance(value, Mapping) or tag_of(inner) in value:
+            yield from (f"{key}.{name}" for name in leaves(inner))
+        else:
+            yield from (f"{key}.{name}" for name in _written(inner, value))
 
 
 def with_values(settings: LearnerSettings, values: Mapping[str, float]) -> LearnerSettings:
@@ -54,7 +70,7 @@ def with_values(settings: LearnerSettings, values: Mapping[str, float]) -> Learn
     changes: dict[str, Any] = {field: values[key] for key, field in _FIELDS.items() if key in values}
     ppo = {key.removeprefix(_TOKEN_PPO): value for key, value in values.items() if key.startswith(_TOKEN_PPO)}
     if ppo:
-        changes["ppo"] = dataclasses.replace(settings.ppo, **ppo)  # type: ignore[arg-type]
+        changes["ppo"] = with_changes(settings.ppo, ppo)
     if "inference.temperature" in values:
         from rllib_lmgame.learners.settings import (
             learning_temperature,  # Loads torch, which the driver's checks do not.

@@ -4,11 +4,11 @@ importing Ray or torch.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.settings.schema import fields_of, leaves
 from rllib_lmgame.settings.sections.rllib import FLAT_KEYS, OTHER_NAMES, OTHER_SECTIONS, WITHOUT_EFFECT, rllib_words
 
 if TYPE_CHECKING:
@@ -64,8 +64,8 @@ def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KE
     flat = {*flat, *likely}
     within: dict[str, str] = {}
     for section, group in groups.items():
-        for field in dataclasses.fields(group):
-            within.setdefault(field.name, f"{section}.{field.name}")
+        for option in leaves(group):
+            within.setdefault(option.rpartition(".")[2], f"{section}.{option}")
     for place in ({name: name for name in flat}, within, OTHER_NAMES):
         if key in place:
             return place[key]
@@ -95,7 +95,7 @@ def check_keys(values: Any, section: str, groups: Mapping[str, type], path: str)
     Raises:
         ConfigError: naming the place where the key belongs.
     """
-    own = {field.name for field in dataclasses.fields(groups[section])}
+    own = fields_of(groups[section])
     for key in values if isinstance(values, Mapping) else ():
         found = None if key in own else find_key(str(key), groups)
         if found is not None and found.rpartition(".")[2] == OTHER_NAMES.get(str(key), str(key)).rpartition(".")[2]:

@@ -4,10 +4,23 @@ An option group is a frozen dataclass whose fields are made with :func:`option`.
 plain mapping (a section of a YAML file, keyword arguments) into one, or raises
 :class:`~rllib_lmgame.errors.ConfigError` naming the key, what is wrong and what would be right. The
 configuration reference in ``docs/`` is generated from the same fields.
+
+A field may be another group, or ``Group | None``::
+
+    kl: KLOptions | None = option(None, "...")            # kl: {in: reward}, or null
+
+A group with a :func:`tag` comes in types, and an option can belong to some of them alone::
+
+    class AggregationOptions:
+        type: str = tag("token_mean", "...", choices=(...))
+        length: int | None = option(None, "...", of=("constant_length",))
+
+In YAML that is ``aggregation: token_mean`` or ``aggregation: {type: constant_length, length: 512}``.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import logging
@@ -15,7 +28,7 @@ import math
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
@@ -25,6 +38,13 @@ from rllib_lmgame.text import shown
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _once(function: F) -> F:
+    """``cache`` that keeps the function's type: mypy takes no type for hashable."""
+    return cache(function)  # type: ignore[return-value]
+
 
 LARGEST_WHOLE = 2**31 - 1
 """Whole numbers have no larger amount where an option of this package says nothing: seeds and counts are 32-bit numbers
@@ -32,6 +52,9 @@ to many who read them."""
 
 LARGEST = 1e9
 """Likewise for other numbers: products of some of them stay within a float32, and waits within what clocks take."""
+
+REQUIRED = dataclasses.MISSING
+"""Default of an option that has to be given."""
 
 Limits = Mapping[str, Any]
 """What :func:`limits` makes: limits by name, as a field's metadata holds them beside other things."""
@@ -43,6 +66,7 @@ def limits(
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
+    below: float | None = None,
 ) -> dict[str, Any]:
     """Limits of a value, for the arguments of a function: ``Annotated[int, limits(low=1)]``.
 
@@ -51,8 +75,9 @@ def limits(
         low: Smallest allowed number (inclusive).
         high: Largest allowed number (inclusive).
         above: Exclusive lower bound.
+        below: Exclusive upper bound.
     """
-    return {"choices": choices, "low": low, "high": high, "above": above}
+    return {"choices": choices, "low": low, "high": high, "above": above, "below": below}
 
 
 def option(
@@ -63,48 +88,236 @@ def option(
     low: float | None = None,
     high: float | None = None,
     above: float | None = None,
+    below: float | None = None,
     stranger: bool | Callable[[Any], bool] | None = None,
     schedulable: bool = False,
     path: bool = False,
+    of: tuple[str, ...] = (),
 ) -> Any:
     """A dataclass field with documentation and limits.
 
     Args:
-        default: Default value; a ``list`` or ``dict`` default is copied per instance.
+        default: Default value; a ``list`` or ``dict`` default is copied per instance. :data:`REQUIRED`: there is none.
         doc: One or two sentences for the configuration reference.
-        choices, low, high, above: As in :func:`limits`.
+        choices, low, high, above, below: As in :func:`limits`.
         stranger: Whether a file that this user did not write may set it (:mod:`.trust`): always, never, or
             to which values. ``None``: to numbers, truth values and the ``choices``, but to no other text.
         schedulable: Whether a schedule may change it during a run (:mod:`.schedules`): its present value is
             read in every iteration.
         path: Whether it may name a file or a directory (:func:`~rllib_lmgame.storage.with_whole_paths`).
+        of: Types of a tagged group that have it; empty: all.
     """
-    own = {"doc": doc, "stranger": stranger, "schedulable": schedulable, "path": path}
-    metadata = {**own, **limits(choices=choices, low=low, high=high, above=above)}
+    own = {"doc": doc, "stranger": stranger, "schedulable": schedulable, "path": path, "of": of}
+    metadata = {**own, **limits(choices=choices, low=low, high=high, above=above, below=below)}
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def build(cls: type[T], values: Mapping[str, Any], path: str = "", base: T | None = None) -> T:
+def tag(default: str, doc: str, *, choices: tuple[str, ...] | None = None, stranger: Any = None) -> Any:
+    """The field that says which type of a group it is; its value alone may stand for the group."""
+    field = option(default, doc, choices=choices, stranger=stranger)
+    return dataclasses.field(default=default, metadata={**field.metadata, "tag": True})
+
+
+def arguments() -> Any:
+    """The field of a tagged group that takes all keys which are no options: arguments of a plug-in."""
+    return dataclasses.field(default_factory=dict, metadata={"arguments": True})
+
+
+def build(cls: type[T], values: Any, path: str = "", base: T | None = None) -> T:
     """Build option group ``cls`` from ``values``, on top of ``base`` if given.
 
+    Args:
+        cls: The group.
+        values: A mapping; of a tagged group also its type alone; or a group that was built already.
+        path: Key of ``values``.
+        base: What holds where ``values`` says nothing. Options of another type than that of ``values`` do not.
+
     Raises:
-        ConfigError: for an unknown key, a wrong type, or a value out of range.
+        ConfigError: for an unknown key, a wrong type, a value out of range, an option of another type, or one that is
+            missing.
     """
+    if isinstance(values, cls):
+        return values
+    kind = tag_of(cls)
+    if kind and isinstance(values, str):
+        values = {kind: values}
     if not isinstance(values, Mapping):
-        raise ConfigError(path, f"expected a mapping of options, got {describe(values)}")
-    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    hints = typing.get_type_hints(cls)
+        raise ConfigError(path, f"expected {'a name or ' if kind else ''}a mapping of options, got {describe(values)}")
+    if kind and base is not None and values.get(kind, getattr(base, kind)) != getattr(base, kind):
+        base = None
+    fields, hints = fields_of(cls), typing.get_type_hints(cls)
+    rest = next((field.name for field in fields.values() if field.metadata.get("arguments")), None)
     checked: dict[str, Any] = {}
     for key, value in values.items():
-        where = f"{path}.{key}" if path else str(key)
-        if key not in fields:
+        if key in fields and key != rest:
+            field = fields[key]
+            above = getattr(base, field.name, None)
+            checked[field.name] = _check_option(value, hints[field.name], field, cls, key_below(path, key), above)
+        elif rest is None or not isinstance(key, str):
             raise unknown_key(str(key), fields, path)
-        checked[key] = check_value(value, hints[key], _limits_of(fields[key], cls), where)
-    if base is not None:
-        return dataclasses.replace(base, **checked)  # type: ignore[type-var]
-    return cls(**checked)
+        else:
+            checked.setdefault(rest, dict(getattr(base, rest, {})))[key] = value
+    for key, field in fields.items():
+        if base is None and field.name not in checked and field.default is field.default_factory is REQUIRED:
+            raise ConfigError(
+                key_below(path, key), f"is missing: {field.metadata['doc'].partition('. ')[0].rstrip('.')}"
+            )
+    made: Any = cls(**checked) if base is None else dataclasses.replace(base, **checked)  # type: ignore[type-var]
+    if kind:
+        _check_belongs(made, [key for key in values if key in fields], path)
+    object.__setattr__(made, _GIVEN, frozenset(map(str, values)) | (frozenset() if base is None else given(base)))
+    return made  # type: ignore[no-any-return]
+
+
+_GIVEN = "_given"
+
+
+def key_below(path: str, key: Any) -> str:
+    """The dotted key of an option of the group at ``path``."""
+    return f"{path}.{key}" if path else str(key)
+
+
+def _check_option(value: Any, hint: Any, field: dataclasses.Field[Any], cls: type, path: str, base: Any) -> Any:
+    group = group_in(hint)
+    if group is None:
+        return check_value(value, hint, _limits_of(field, cls), path)
+    if value is None and type(None) in typing.get_args(hint):
+        return None
+    return build(group, value, path, base)
+
+
+def _check_belongs(options: Any, keys: Iterable[str], path: str) -> None:
+    """Raise for options of another type of a tagged group; what a plug-in has a use for, it says itself."""
+    kind = tag_of(type(options))
+    chosen = str(getattr(options, kind or ""))
+    for key in keys:
+        of = fields_of(type(options))[key].metadata.get("of")
+        if of and chosen not in of and ":" not in chosen:
+            raise ConfigError(
+                key_below(path, key), f"has no effect with {kind}: {chosen}; it belongs to {kind}: {' or '.join(of)}"
+            )
+
+
+@_once
+def fields_of(group: type) -> dict[str, dataclasses.Field[Any]]:
+    """Key -> field of a group; a key that Python has as a word, such as ``in``, is the name of a field with ``_``."""
+    return {field.name.rstrip("_"): field for field in dataclasses.fields(group)}
+
+
+@_once
+def tag_of(group: type) -> str | None:
+    """Name of the field that says which type of a group it is; ``None`` if it has no types."""
+    return next((key for key, field in fields_of(group).items() if field.metadata.get("tag")), None)
+
+
+def group_in(hint: Any) -> type | None:
+    """The group that an annotation ``Group`` or ``Group | None`` names, or ``None``."""
+    arms = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    return next((arm for arm in arms if dataclasses.is_dataclass(arm) and isinstance(arm, type)), None)
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """An option that is no group.
+
+    Attributes:
+        key: Dotted, below the group that was asked for.
+        field: Its field, with the limits and the documentation.
+        hint: Its type.
+    """
+
+    key: str
+    field: dataclasses.Field[Any]
+    hint: Any
+
+
+@_once
+def leaves(group: type) -> dict[str, Leaf]:
+    """The options of a group and of all groups in it, by their dotted keys."""
+    hints = typing.get_type_hints(group)
+    found: dict[str, Leaf] = {}
+    for key, field in fields_of(group).items():
+        inner = group_in(hints[field.name])
+        if inner is None:
+            found[key] = Leaf(key, field, hints[field.name])
+        else:
+            found |= {
+                f"{key}.{leaf.key}": dataclasses.replace(leaf, key=f"{key}.{leaf.key}")
+                for leaf in leaves(inner).values()
+            }
+    return found
+
+
+def nested(group: type) -> dict[str, type]:
+    """The groups in a group, by their dotted keys."""
+    hints = typing.get_type_hints(group)
+    found: dict[str, type] = {}
+    for key, field in fields_of(group).items():
+        inner = group_in(hints[field.name])
+        if inner is not None:
+            found |= {key: inner, **{f"{key}.{name}": deeper for name, deeper in nested(inner).items()}}
+    return found
+
+
+def value_at(options: Any, key: str) -> Any:
+    """The value of a dotted key; ``None`` where a group on the way is off."""
+    for part in key.split("."):
+        options = None if options is None else getattr(options, fields_of(type(options))[part].name)
+    return options
+
+
+def with_changes(options: T, changes: Mapping[str, Any]) -> T:
+    """A group with other values at dotted keys, in range and of their types; what lies in a group that is off is left
+    out.
+    """
+    own: dict[str, Any] = {}
+    inner: dict[str, dict[str, Any]] = {}
+    for key, value in changes.items():
+        head, _, rest = key.partition(".")
+        name = fields_of(type(options))[head].name
+        if not rest:
+            own[name] = value
+        elif getattr(options, name) is not None:
+            inner.setdefault(name, {})[rest] = value
+    own |= {name: with_changes(getattr(options, name), values) for name, values in inner.items()}
+    made = dataclasses.replace(options, **own)  # type: ignore[type-var]
+    object.__setattr__(made, _GIVEN, given(options) | {key.partition(".")[0] for key in changes})
+    return made
+
+
+def given(options: Any) -> frozenset[str]:
+    """Keys of a group's own options that were written, or that are not as they would be without a word."""
+    other = {
+        key for key, field in fields_of(type(options)).items() if getattr(options, field.name) != default_of(field)
+    }
+    return frozenset(vars(options).get(_GIVEN, ())) | other
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    """A field's default; :data:`REQUIRED` if there is none."""
+    return field.default if field.default_factory is REQUIRED else field.default_factory()
+
+
+def values_of(options: Any) -> dict[str, Any]:
+    """Field -> value of a group."""
+    return {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+
+
+def as_mapping(options: Any) -> dict[str, Any]:
+    """What :func:`build` makes an equal group of, groups in it included: plain data if its values are."""
+    found: dict[str, Any] = {}
+    kind = tag_of(type(options))
+    chosen = getattr(options, kind) if kind else ""
+    for key, field in fields_of(type(options)).items():
+        value, of = getattr(options, field.name), field.metadata.get("of")
+        if field.metadata.get("arguments"):
+            found |= copy.deepcopy(value)
+        elif not of or chosen in of or (":" in chosen and value != default_of(field)):
+            group = dataclasses.is_dataclass(value) and not isinstance(value, type)
+            found[key] = as_mapping(value) if group else copy.deepcopy(value)
+    return found
 
 
 def _limits_of(field: dataclasses.Field[Any], group: type) -> Limits:
@@ -144,7 +357,7 @@ def _tell_renamed(old: str, new: str) -> None:
 
 def unknown_key(key: Any, valid: Any, path: str) -> ConfigError:
     """The error for a key that does not exist, with the nearest one that does."""
-    where = f"{path}.{key}" if path else str(key)
+    where = key_below(path, key)
     match = nearest(key, valid)
     hint = f"did you mean {match!r}?" if match else "valid keys: " + ", ".join(sorted(valid))
     return ConfigError(where, f"unknown key; {hint}")
@@ -168,6 +381,8 @@ def check_value(value: Any, hint: Any, metadata: Limits, path: str) -> Any:
             raise ConfigError(path, f"must be at least {digits(low)}, got {digits(value)}")
         if above is not None and value <= above:
             raise ConfigError(path, f"must be greater than {digits(above)}, got {digits(value)}")
+        if (below := metadata.get("below")) is not None and value >= below:
+            raise ConfigError(path, f"must be less than {digits(below)}, got {digits(value)}")
     return value
 
 
@@ -298,6 +513,8 @@ def type_name(hint: Any) -> str:
     }
     if hint in names:
         return names[hint]
+    if dataclasses.is_dataclass(hint):
+        return "a name or options" if isinstance(hint, type) and tag_of(hint) else "options"
     origin = typing.get_origin(hint)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(type_name(a) for a in typing.get_args(hint))

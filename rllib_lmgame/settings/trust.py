@@ -9,7 +9,6 @@ is safe until somebody decides otherwise.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.settings.schema import check_value, describe, unknown_key
+from rllib_lmgame.settings.schema import check_value, default_of, describe, fields_of, group_in, tag_of, unknown_key
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _HUB_ID = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?")
@@ -105,30 +104,37 @@ class Gate:
         Raises:
             ConfigError: for one that is not taken, or that no file could set so.
         """
+        kind, fields, hints = tag_of(group), fields_of(group), typing.get_type_hints(group)
+        open_to_others = any(field.metadata.get("arguments") for field in fields.values())
         for section in self.spread(values):
             if section is None:
                 continue
+            if kind and isinstance(section, str):
+                section = {kind: section}
             if not isinstance(section, Mapping):
                 raise ConfigError(path, f"expected a mapping of options, got {describe(section)}")
-            fields = {field.name: field for field in dataclasses.fields(group)}
-            hints = typing.get_type_hints(group)
             for key, value in section.items():
-                if key not in fields:
+                if key in fields and key not in skip:
+                    self._option(fields[key], hints[fields[key].name], value, f"{path}.{key}")
+                elif key not in fields and not open_to_others:
                     raise unknown_key(str(key), fields, path)
-                if key not in skip:
-                    self._option(fields[key], hints[key], value, f"{path}.{key}")
+                elif key not in fields and not all(is_number(item) or is_name(item) for item in self.spread(value)):
+                    raise self.refusal(f"{path}.{key}", describe(value))
 
     def option(self, group: type, name: str, value: Any, path: str) -> None:
         """Check one option, as :meth:`options` does."""
-        field = next(field for field in dataclasses.fields(group) if field.name == name)
-        self._option(field, typing.get_type_hints(group)[name], value, path)
+        field = fields_of(group)[name]
+        self._option(field, typing.get_type_hints(group)[field.name], value, path)
 
     def _option(self, field: Any, hint: Any, value: Any, path: str) -> None:
+        if inner := group_in(hint):
+            self.options(inner, value, path)
+            return
         for item in self.spread(value):
             searched = isinstance(item, list | tuple) and _holds_mapping(item)
             for variant in Alternatives(self).of(item, path) if searched else (item,):
                 checked = check_value(variant, hint, field.metadata, path)
-                if not takes(field.metadata, checked) and checked != _default(field) and checked not in _words(hint):
+                if not takes(field.metadata, checked) and checked != default_of(field) and checked not in _words(hint):
                     raise self.refusal(path, describe(variant))
 
 
@@ -200,7 +206,3 @@ def _words(hint: Any) -> tuple[Any, ...]:
     """Fixed choices that an option's type names (``Literal``)."""
     parts = (hint, *typing.get_args(hint))
     return tuple(word for part in parts if typing.get_origin(part) is typing.Literal for word in typing.get_args(part))
-
-
-def _default(field: Any) -> Any:
-    return field.default if field.default is not dataclasses.MISSING else field.default_factory()

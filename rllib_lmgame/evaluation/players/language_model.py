@@ -15,6 +15,7 @@ from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
 from rllib_lmgame.rollouts.seating import Seating, engine_replies
 from rllib_lmgame.rollouts.seats import Seat
+from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
@@ -163,7 +164,7 @@ class LocalModel(Player):
         return {
             **super().identity(),
             "temperature": self.settings.temperature,
-            "language_model": dataclasses.asdict(self.options.language_model),
+            "language_model": as_mapping(self.options.language_model),
             "sampling": [inference.temperature, inference.top_p, inference.top_k],
             "legal_moves_only": self.options.text_rollouts.legal_moves_only,
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -30,6 +29,7 @@ from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.spaces import describe_space, find_search_spaces
 from rllib_lmgame.experiments.spec import STOPS
 from rllib_lmgame.inference.registry import find_engine
+from rllib_lmgame.settings.schema import as_mapping
 
 _ALWAYS = (
     "seed",
@@ -97,7 +97,7 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
         *_yaml(
             {
                 **{key: _whole(criteria) for key in STOPS if (criteria := getattr(spec.options, key)) or key == "stop"},
-                "checkpoint_config": dataclasses.asdict(spec.checkpoint),
+                "checkpoint_config": as_mapping(spec.checkpoint),
                 "results": experiment_directory(spec),
             }
         ),
@@ -151,15 +151,15 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
             resolved[key] = getattr(config, key)
     for name, section in sections.items():
         group = getattr(config, section.attribute)
-        resolved[name] = None if group is None else dataclasses.asdict(group)
+        resolved[name] = None if group is None else as_mapping(group)
     if experiment.algorithm.own:
         resolved["deepspeed"] = config.deepspeed_config
-        resolved["policies"] = {name: dataclasses.asdict(options) for name, options in config.player_options.items()}
+        resolved["policies"] = {name: as_mapping(options) for name, options in config.player_options.items()}
         if config.games:
             resolved["games"] = [_game(game) for game in config.games]
         if config.schedule_options:
             resolved["schedules"] = {
-                key: {name: value for name, value in dataclasses.asdict(options).items() if value is not None}
+                key: {name: value for name, value in as_mapping(options).items() if value is not None}
                 for key, options in config.schedule_options.items()
             }
         resolved["evaluation_config"] = _evaluation(config)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rllib_lmgame.settings.schema import values_of
 from rllib_lmgame.settings.trust import Gate
 from rllib_lmgame.text import has_control_characters
 
@@ -35,7 +36,7 @@ def refuse_code(spec: ExperimentSpec) -> None:
     with spec.source.attached():
         entry = known_entry(spec.options.run)
         groups = entry.groups if entry else {}
-        for key, value in vars(spec.options).items():
+        for key, value in values_of(spec.options).items():
             _refuse_everywhere(value, gate, key)
             if key == "config":
                 check_config(value, gate, sections=groups)

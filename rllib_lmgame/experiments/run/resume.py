@@ -23,6 +23,7 @@ from rllib_lmgame.experiments.source import dotted
 from rllib_lmgame.experiments.spec import STOPS, ExperimentOptions, ExperimentSpec
 from rllib_lmgame.experiments.stopping import stopping_criteria
 from rllib_lmgame.json_files import write_json
+from rllib_lmgame.settings.schema import values_of
 
 SETTINGS_FILE = "settings.json"
 _MAY_CHANGE = {*STOPS, "max_failures", "callbacks", "report", "storage_path"}
@@ -169,7 +170,7 @@ def _reached(stop: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
 
 def _settings(options: ExperimentOptions) -> dict[str, Any]:
     """The settings that stay as they are, as plain data."""
-    kept = {key: value for key, value in vars(options).items() if key not in _MAY_CHANGE}
+    kept = {key: value for key, value in values_of(options).items() if key not in _MAY_CHANGE}
     return json.loads(json.dumps(kept, default=_name, skipkeys=True))
 
 

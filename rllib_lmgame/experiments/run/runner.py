@@ -43,6 +43,7 @@ from rllib_lmgame.experiments.search.schedulers import make_scheduler
 from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.experiments.stopping import stopping_criteria
 from rllib_lmgame.lock import locked
+from rllib_lmgame.settings.schema import values_of
 from rllib_lmgame.storage import absolute, is_uri
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
@@ -234,7 +235,7 @@ def _search_algorithm(experiment: CheckedExperiment) -> Any:
 def _checkpoint_config(experiment: CheckedExperiment) -> Any:
     from ray.tune import CheckpointConfig
 
-    return CheckpointConfig(**vars(experiment.spec.checkpoint))
+    return CheckpointConfig(**values_of(experiment.spec.checkpoint))
 
 
 def _resume_config() -> Any:

@@ -80,7 +80,7 @@ def frozen_copy(
         device: Where it is to live.
     """
     config: dict[str, Any] = dict(module.model_config)  # type: ignore[arg-type]
-    config["options"] = dataclasses.asdict(dataclasses.replace(module.options, gradient_checkpointing=False))
+    config["options"] = dataclasses.replace(module.options, gradient_checkpointing=False)
     config |= {"model_dir": module.model_dir, "critic": False}
     copy = LanguageModelRLModule(
         observation_space=module.observation_space,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 CARD_FILE = "README.md"
@@ -114,7 +114,7 @@ def model_card(options: LanguageModelOptions, played: Played) -> str:
         options: How the policy is talked to.
         played: What it was trained on.
     """
-    said = {key: value for key, value in dataclasses.asdict(options).items() if key not in _NOT_SAID}
+    said = {key: value for key, value in as_mapping(options).items() if key not in _NOT_SAID}
     return _CARD.format(
         constrained=_CONSTRAINED if played.legal_moves_only else "",
         games=", ".join(_literal([env, dict(env_config)]) for env, env_config in played.games),

@@ -1,0 +1,130 @@
+"""Option groups in option groups, and groups that come in types."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.settings.schema import (
+    REQUIRED,
+    arguments,
+    as_mapping,
+    build,
+    given,
+    leaves,
+    nested,
+    option,
+    tag,
+    value_at,
+    with_changes,
+)
+from rllib_lmgame.settings.trust import Gate
+
+
+@dataclass(frozen=True)
+class Shape:
+    type: str = tag("round", "The form.", choices=("round", "square", "long"))
+    side: float = option(1.0, "Length of a side.", above=0, schedulable=True, of=("square", "long"))
+    width: int | None = option(None, "Across.", low=1, below=10, of=("long",))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bonus:
+    target: float = option(REQUIRED, "What is aimed at. It is a number.", above=0)
+    in_: str = option("loss", "Where it is.", choices=("loss", "reward"))
+
+
+@dataclass(frozen=True)
+class Plugin:
+    type: str = tag("own", "A name.")
+    decay: float = option(0.9, "Decay.", of=("mean",))
+    arguments: dict[str, Any] = arguments()
+
+
+@dataclass(frozen=True)
+class House:
+    shape: Shape = option(Shape(), "Of the house.")
+    bonus: Bonus | None = option(None, "What is paid.")
+    plugin: Plugin = option(Plugin(), "Of somebody.")
+    rooms: int = option(3, "How many.")
+
+
+def test_types_and_groups() -> None:
+    house = build(House, {"shape": "square", "bonus": {"target": 2, "in": "reward"}, "plugin": {"type": "a:b", "x": 1}})
+    assert house == House(Shape("square"), Bonus(target=2.0, in_="reward"), Plugin("a:b", arguments={"x": 1}))
+    assert build(House, as_mapping(house)) == house
+    assert as_mapping(house)["shape"] == {"type": "square", "side": 1.0}
+    assert as_mapping(house)["plugin"] == {"type": "a:b", "x": 1}
+    assert build(House, {"bonus": None}, base=house) == dataclasses.replace(house, bonus=None)
+
+
+def test_values_go_on_top_of_those_of_the_same_type() -> None:
+    house = build(House, {"shape": {"type": "long", "width": 2}, "bonus": {"target": 2}})
+    assert build(House, {"shape": {"side": 3}}, base=house).shape == Shape("long", 3.0, 2)
+    assert build(House, {"shape": "long"}, base=house).shape == Shape("long", 1.0, 2)
+    assert build(House, {"shape": "square"}, base=house).shape == Shape("square")
+    assert build(House, {"bonus": {"in": "reward"}}, base=house).bonus == Bonus(target=2.0, in_="reward")
+
+
+@pytest.mark.parametrize(
+    ("values", "key", "message"),
+    [
+        ({"shape": {"side": 2}}, "shape.side", "has no effect with type: round; it belongs to type: square or long"),
+        ({"shape": "squre"}, "shape.type", "did you mean 'square'"),
+        ({"shape": {"type": "long", "width": 10}}, "shape.width", "must be less than 10, got 10"),
+        ({"shape": 3}, "shape", "expected a name or a mapping of options, got the whole number 3"),
+        ({"shape": None}, "shape", "expected a name or a mapping of options, got nothing"),
+        ({"bonus": {}}, "bonus.target", "is missing: What is aimed at"),
+        ({"bonus": True}, "bonus", "expected a mapping of options, got the truth value True"),
+        ({"bonus": {"target": 1, "inn": "loss"}}, "bonus.inn", "did you mean 'in'"),
+        ({"bonus": {"target": 1, "in": "los"}}, "bonus.in", "did you mean 'loss'"),
+        ({"plugin": {"decay": 0.5}}, "plugin.decay", "it belongs to type: mean"),
+    ],
+)
+def test_errors_name_the_key_through_the_groups(values: Any, key: str, message: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        build(House, values, "config.house")
+    assert raised.value.path == f"config.house.{key}"
+    assert message in raised.value.message
+
+
+def test_what_was_given_is_known() -> None:
+    house = build(House, {"rooms": 3, "shape": {"type": "round"}})
+    assert (given(house), given(house.shape), given(House())) == ({"rooms", "shape"}, {"type"}, frozenset())
+    assert given(build(House, {"plugin": {}}, base=house)) == {"rooms", "shape", "plugin"}
+    assert given(with_changes(House(), {"shape.side": 1.0}).shape) == {"side"}
+    for other in (copy.deepcopy(house), pickle.loads(pickle.dumps(house))):
+        assert (other, given(other)) == (house, given(house))
+
+
+def test_dotted_keys() -> None:
+    keys = ["shape.type", "shape.side", "shape.width", "bonus.target", "bonus.in", "plugin.type", "plugin.decay"]
+    assert list(leaves(House)) == [*keys, "plugin.arguments", "rooms"]
+    assert nested(House) == {"shape": Shape, "bonus": Bonus, "plugin": Plugin}
+    assert (value_at(House(), "shape.side"), value_at(House(), "bonus.target")) == (1.0, None)
+    changed = with_changes(House(), {"shape.side": 4.0, "bonus.target": 1.0, "rooms": 2})
+    assert changed == House(Shape(side=4.0), rooms=2), "a group that is off stays off"
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"shape": {"type": "/bin/sh"}}, "shape.type"),
+        ({"bonus": {"target": 1, "in": "a:b"}}, "bonus.in"),
+        ({"plugin": "a:b"}, "plugin.type"),
+        ({"plugin": {"x": "/etc/passwd"}}, "plugin.x"),
+        ({"bonus": {"other": 1}}, "bonus.other"),
+    ],
+)
+def test_a_strangers_groups_are_walked(values: Any, key: str) -> None:
+    gate = Gate("a stranger", "leave it")
+    gate.options(House, {"shape": "long", "bonus": {"target": 1}, "plugin": {"x": "word"}}, "house")
+    with pytest.raises(ConfigError) as raised:
+        gate.options(House, values, "house")
+    assert raised.value.path == f"house.{key}"
