@@ -18,15 +18,20 @@ def games_index() -> str:
     """The tables of all games, family by family."""
     parts = [
         "# Games",
-        "`rllib games list` prints these tables, `rllib play ID` lets a person play, `rllib games check ID` checks the "
-        "contract, `rllib collect ID --out FILE` writes an expert's episodes. Games for one player are Gymnasium "
-        'environments: `gymnasium.make("lmgame/Sokoban-v0")` after `import rllib_lmgame`, or '
-        '`gymnasium.make("rllib_lmgame:lmgame/Sokoban-v0")` without it. Games for more are PettingZoo environments: '
-        "boards and cards, talk, dilemmas in which all reply at once, and what TextArena has offline for two to "
-        "fifteen players, through an adapter; "
-        "`from rllib_lmgame.envs import kuhn_poker_v0` and `kuhn_poker_v0.env(players=3)`, or "
-        '`rllib_lmgame.make("lmgame/KuhnPoker-v0", players=3)`, which makes every game. Replies are counted per '
-        "player. What differs from the same tasks elsewhere: [other systems](other-systems.md). A game of your own: "
+        "```console\n"
+        "$ rllib games list -f chess                                             # these tables\n"
+        "$ rllib play lmgame/Sokoban-v0                                          # play one yourself\n"
+        "$ rllib games check lmgame/Sokoban-v0                                   # does it keep the contract?\n"
+        "$ rllib collect lmgame/Wordle-v0 --episodes 10 --out wordle.jsonl       # an expert's episodes\n"
+        "```",
+        "A game for one player is a Gymnasium environment: "
+        '`gymnasium.make("lmgame/Sokoban-v0")` after `import rllib_lmgame`, or '
+        '`gymnasium.make("rllib_lmgame:lmgame/Sokoban-v0")` without it.',
+        "A game for more is a PettingZoo environment: `from rllib_lmgame.envs import kuhn_poker_v0` and "
+        "`kuhn_poker_v0.env(players=3)`. There are boards and cards, talk, and dilemmas in which all reply at once. "
+        "What TextArena has offline for two to fifteen players comes through an adapter.",
+        '`rllib_lmgame.make("lmgame/KuhnPoker-v0", players=3)` makes every game. Replies are counted per player.',
+        "What differs from the same tasks elsewhere: [other systems](other-systems.md). A game of your own: "
         "[writing a game](writing-a-game.md).",
     ]
     for family in catalogue.FAMILIES:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from game_pages import game_pages, games_index
-from tables import option_table, table, yaml_text
+from tables import option_table, table, wrapped, yaml_text
 from trust_page import trust_page
 
 from rllib_lmgame.errors import MissingDependencyError
@@ -67,12 +67,12 @@ def pages() -> dict[str, Callable[[], str]]:
     """File name -> its writer."""
     named: dict[str, Callable[[], str]] = {
         "configuration.md": configuration_page,
-        "games.md": lambda: f"{NOTICE}\n\n{games_index()}",
-        "trust.md": lambda: f"{NOTICE}\n\n{trust_page()}",
+        "games.md": lambda: wrapped(f"{NOTICE}\n\n{games_index()}"),
+        "trust.md": lambda: wrapped(f"{NOTICE}\n\n{trust_page()}"),
         "grafana_dashboard.json": dashboard,
     }
     return named | {
-        f"games/{name}": lambda write=write: f"{NOTICE}\n\n{write()}" for name, write in game_pages().items()
+        f"games/{name}": lambda write=write: wrapped(f"{NOTICE}\n\n{write()}") for name, write in game_pages().items()
     }  # type: ignore[misc]
 
 
@@ -145,7 +145,7 @@ def configuration_page() -> str:
         _schedules_section(),
         _deepspeed_section(),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return wrapped("\n\n".join(part for part in parts if part) + "\n")
 
 
 def section(title: str, text: str, group: type) -> str:

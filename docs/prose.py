@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 Paragraph = tuple[int, str]
 """Number of its first line, and its text on one line."""
 
-ITEM = re.compile(r"\s*([-*] |\d+\. |#+ |\w[\w, *]*: *$|[A-Z][\w ]*: )|\s{4,}\w+: ")
+ITEM = re.compile(r"\s*([-*] |\d+\. |#+ |\w[\w, *]*: *$|[A-Z][\w ]*: |``\S+``$|``.*  )|\s{4,}\w+: ")
 ABBREVIATION = re.compile(r"\b(e\.g|i\.e|cf|vs|etc|eq|sec|fig|al)\.", re.IGNORECASE)
 DEFINITION = re.compile(r"\[[^\]]+\]: \S+$")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import textwrap
 import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -33,9 +34,10 @@ _GAME_FIELDS = {
 
 
 def default_text(field: dataclasses.Field[Any]) -> str:
-    """A field's default as YAML would have it."""
+    """A field's default as YAML would have it; of a long text its beginning."""
     if field.default is not dataclasses.MISSING:
-        return f"`{yaml_text(_plain(field.default))}`"
+        text = yaml_text(_plain(field.default))
+        return f"`{text}`" if len(text) <= 100 else f'`{text[:60].rsplit(" ", 1)[0]} ..."`'
     if field.default_factory is not dataclasses.MISSING:
         return f"`{yaml_text(field.default_factory())}`"
     return "must be given"
@@ -71,6 +73,28 @@ def limits_text(metadata: Mapping[str, Any]) -> str:
         return ", ".join(f"`{choice}`" for choice in metadata["choices"])
     words = (("low", "≥"), ("above", ">"), ("high", "≤"), ("below", "<"))
     return ", ".join(f"{sign} {digits(metadata[key])}" for key, sign in words if metadata.get(key) is not None)
+
+
+def wrapped(page: str, width: int = 120) -> str:
+    """A page with its paragraphs and items of lists in lines of ``width`` characters."""
+    parts = re.split(r"(^```.*?^```$)", page, flags=re.DOTALL | re.MULTILINE)
+    return "".join(part if part.startswith("```") else _wrapped_lines(part, width) for part in parts)
+
+
+def _wrapped_lines(text: str, width: int) -> str:
+    units: list[str] = []
+    for line in text.split("\n"):
+        begins = not units or not units[-1] or not line.strip() or re.match(r"\s*([-*] |\d+\. |\||#|<!--)", line)
+        if begins or units[-1].startswith(("|", "#", "<!--")):
+            units.append(line)
+        else:
+            units[-1] += " " + line.strip()
+    lines: list[str] = []
+    for unit in units:
+        indent = " " * len(re.match(r"\s*(?:[-*] |\d+\. )?", unit)[0])  # type: ignore[index]
+        wrapper = textwrap.TextWrapper(width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        lines += [unit] if unit.startswith(("|", "#", "<!--")) or not unit else wrapper.wrap(unit)
+    return "\n".join(lines)
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

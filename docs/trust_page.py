@@ -15,10 +15,20 @@ from rllib_lmgame.settings.trust import is_hub_id, is_name, is_number, is_templa
 
 INTRODUCTION = """# What is taken from files of others
 
-A checkpoint from a colleague or a hub and an experiment file at an http(s) address are data. Looking at them runs none of their code: what could
-run code, start a program, or read files that they choose is refused by name, with what to do. One allow-list decides for both, made of the
-options as they are declared: numbers, truth values and an option's fixed choices are taken, other text only where its option says so, and a key
-that is no declared option not at all. So an option that is new is refused until somebody decides otherwise.
+A checkpoint from a colleague or a hub, and an experiment file at an http(s) address, are data. Looking at them runs none of their code:
+
+```console
+$ rllib evaluate downloads/checkpoint --env lmgame/Sokoban-v0       # a stranger's checkpoint, in a game that you name
+$ rllib evaluate downloads/checkpoint --trust-checkpoint            # one whose author you trust: its code may run
+```
+
+What could run code, start a program, or read files of its choice is refused by name, with what to do. One allow-list decides for both. It is made of the options as they are declared:
+
+- Numbers, truth values and an option's fixed choices are taken.
+- Other text is taken only where its option says so.
+- A key that is no declared option is not taken at all.
+
+So an option that is new is refused until somebody decides otherwise.
 
 | | a stranger's checkpoint | a file from the network |
 |---|---|---|
@@ -39,35 +49,35 @@ that is no declared option not at all. So an option that is new is refused until
 | `report` | not read | those of this package, with numbers and names as arguments |
 | `callbacks`, `storage_path`, `restore`, `export_formats` | not read | refused |
 
-The commands `evaluate`, `play`, `tournament` and `train` take `--trust-checkpoint`, in Python `trust=True`: then a checkpoint's configuration is used as
+The commands `evaluate`, `play`, `tournament` and `train` take `--trust-checkpoint`, in Python `trust=True`. Then a checkpoint's configuration is used as
 it is, and code that it names or brings along is run. For a fetched file there is no such switch: download it, read it, run it from disk. What
 you set yourself with `--set` is yours and not looked at.
 
-What remains: a stranger's file can ask for much memory, processors or time, can download a model by its hub id, and its weights play the games.
+What remains: a stranger's file can ask for much memory, processors or time. It can download a model by its hub id, and its weights play the games.
 Where a game runs what a model writes, [the sandbox](sandbox.md) stands between.
 
 ## Whose a checkpoint is
 
-Who owns the files says nothing: what you unpack is yours. A checkpoint counts as written by your own runs, and is used as it is, also with a
-game of your own by its import path, if
+Who owns the files says nothing: what you unpack is yours. A checkpoint counts as written by your own runs if one of two things holds. Then it is used
+as it is, also with a game of your own by its import path.
 
-1. its `manifest.json` carries a signature (HMAC-SHA256) by your key over the sizes and hashes of all its files, and no file was added to it. It
-   may have been copied anywhere; a byte that was changed is noticed. Or
-2. it lies where a trial leaves its checkpoints, `EXPERIMENT/TRIAL/CHECKPOINT`, and the experiment's `started_by.json` carries a signature by
+1. Its `manifest.json` carries a signature (HMAC-SHA256) by your key over the sizes and hashes of all its files, and no file was added to it. It
+   may have been copied anywhere; a byte that was changed is noticed.
+2. It lies where a trial leaves its checkpoints, `EXPERIMENT/TRIAL/CHECKPOINT`, and the experiment's `started_by.json` carries a signature by
    your key of the directory's own path, as the command `train` writes it. An archive unpacked elsewhere has none that holds, your own included. All
    its files must be owned by you, must be writable by nobody but you (and perhaps a group) and must not be links.
 
-The key is made at first use: `$XDG_STATE_HOME/rllib_lmgame/signing.key`, by default below `~/.local/state`, readable by you alone; with other
+The key is made at first use: `$XDG_STATE_HOME/rllib_lmgame/signing.key`, by default below `~/.local/state`. It is readable by you alone; with other
 permissions it is not used. Machines that share a home directory share the key. On clusters whose machines do not, trials on other nodes sign
-with other keys, but the directory of the experiment is signed where the command runs, so that the second rule holds there. Where no key can be
+with other keys. But the directory of the experiment is signed where the command runs, so the second rule holds there. Where no key can be
 kept, nothing is signed and everything needs `--trust-checkpoint`. Whoever can write as you, or through a group into your results, is trusted. Do
 not unpack archives of others into the directories of your own experiments.
 
 ## A tournament's directory
 
 A tournament that finds its directory (`--out`) from an earlier command reads its settings, which must be those of the command, and the results of its
-games: JSON, nothing of it is run or unpickled. Links, directories and devices in it are refused. Whose it is nobody asks: results that somebody else wrote
-into it count like your own, and players come from the command line, where a checkpoint is held to the rules above.
+games. They are JSON; nothing of it is run or unpickled. Links, directories and devices in it are refused. Whose it is nobody asks: results that somebody
+else wrote into it count like your own. Players come from the command line, where a checkpoint is held to the rules above.
 
 ## What is unpickled
 
@@ -120,11 +130,12 @@ def _games() -> list[tuple[str, str, str]]:
     from rllib_lmgame.envs.catalogue import GAMES
     from rllib_lmgame.envs.registry import load_factory
 
-    rows: dict[tuple[str, str], list[str]] = {}
+    rows: dict[tuple[str, str], dict[str, None]] = {}  # Of names of classes, in their order.
     for spec in GAMES:
-        group = getattr(load_factory(spec), "Options", None)
+        factory = load_factory(spec)
+        group = getattr(factory, "Options", None)
         for key, taken in _limited(group) if group is not None else ():
-            rows.setdefault((f"`{key}`", taken), []).append(f"`{spec.game_id}`")
+            rows.setdefault((f"`{key}`", taken), {})[f"`{factory.__name__}`"] = None
     return [(", ".join(games), key, taken) for (key, taken), games in sorted(rows.items())]
 
 

@@ -264,12 +264,12 @@ def evaluate_checkpoint(
 
     Returns:
         Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, ``temperature``, ``successes`` (by seed),
-        and ``evaluated``: per game its name, configuration, split, number of episodes, numbers, returns by who earned
-        them (:func:`~rllib_lmgame.telemetry.metrics.returns_by_seat`), how many different ``levels`` were played, the
-        interval of its success rate over levels of the kind (``success_interval``; none of a single level), the rate
-        with each level counted once where each came more than once and greedy play ended alike on it
-        (``success_each_level_once``), and where most replies could not be read some of them (``unreadable``);
-        ``against`` others also ``counts``: what was spent on each (requests, tokens, failures).
+        and ``evaluated``. That holds per game its name, configuration, split, number of episodes, numbers, returns by
+        who earned them (:func:`~rllib_lmgame.telemetry.metrics.returns_by_seat`), and how many different ``levels``
+        were played. ``success_interval`` is the interval of its success rate over levels of the kind; none of a single
+        level. ``success_each_level_once`` is the rate with each level counted once, where each came more than once and
+        greedy play ended alike on it. ``unreadable`` shows some replies, where most could not be read. ``against``
+        others there is also ``counts``: what was spent on each (requests, tokens, failures).
     """
     named = () if env is None else (env,)
     config = saved_policies(path, trust=trust, games=named, last=last_iterate)

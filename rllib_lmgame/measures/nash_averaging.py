@@ -2,7 +2,7 @@
 evaluation", 2018).
 
 The pay-offs of players against each other are themselves a symmetric zero-sum game: "choose a player". Of its
-equilibria the one of maximum entropy is taken; it is unique, does not depend on the order of the players, and a copy of
+equilibria the one of maximum entropy is taken. It is unique and does not depend on the order of the players. A copy of
 a player shares that player's weight instead of counting twice.
 """
 
@@ -71,9 +71,9 @@ def _corners(matrix: np.ndarray) -> np.ndarray:
 def _most_entropic(columns: np.ndarray, support: np.ndarray) -> np.ndarray:
     """The weights of maximum entropy among the equilibria, all of whose players are the ``columns``.
 
-    Every equilibrium pays the players of the support exactly 0 and the others at most 0, which are linear constraints:
-    the solution is ``exp(-columns^T multipliers)``, normalised, with the multipliers that minimise its logarithmic sum
-    (those of the others at least 0). All weights are positive there, so it is attained.
+    Every equilibrium pays the players of the support exactly 0 and the others at most 0, which are linear constraints.
+    So the solution is ``exp(-columns^T multipliers)``, normalised, with the multipliers that minimise its logarithmic
+    sum (those of the others at least 0). All weights are positive there, so it is attained.
 
     Args:
         columns: ``[players, support]``.

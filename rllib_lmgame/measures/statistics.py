@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
 PRIOR_LEVELS = 0.25
-"""Levels of nothing but successes, and as many of nothing but failures, that are added to the spread between levels:
-among few levels that are nearly all won, or lost, the rare other kind may have been missed.
+"""Levels of nothing but successes, and as many of nothing but failures, that are added to the spread between levels.
+Among few levels that are nearly all won, or lost, the rare other kind may have been missed.
 """
 
 

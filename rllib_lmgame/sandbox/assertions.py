@@ -2,7 +2,7 @@
 
 As it stands, test code ends at the first exception. A program that raises in a statement between two assertions would
 then be measured by the few assertions before it. Here an assertion that fails, or raises, is counted and the next one
-is tried; any other statement that raises is noted, the names it should have set hold a value that nothing can be done
+is tried. Any other statement that raises is noted, the names it should have set hold a value that nothing can be done
 with, and the test goes on. Whole statements stay whole where an exception may be what is tested: nothing is caught
 inside ``try`` and ``with``.
 

@@ -9,8 +9,8 @@ The modes, the strongest first:
     The same, made by our own launcher: an empty root with the interpreter's libraries read-only and a temporary
     directory in memory, no network, own process and IPC namespaces, no capabilities.
 ``seccomp``
-    Where namespaces are forbidden (many containers): the filter allows no files at all, no sockets and no processes;
-    the modules of ``PRELOADED`` are imported beforehand, and no other can be that is a file (the launcher's ``ctypes``
+    Where namespaces are forbidden (many containers): the filter allows no files at all, no sockets and no processes.
+    The modules of ``PRELOADED`` are imported beforehand, and no other can be that is a file (the launcher's ``ctypes``
     and ``resource`` are there too).
 ``limits``
     Resource limits alone. A program could read the user's files and use the network, so it is refused unless it is

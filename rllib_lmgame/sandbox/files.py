@@ -1,7 +1,7 @@
 """A directory that a player may use, and nothing outside it.
 
-A path is walked one component at a time from the directory's descriptor (as ``openat`` with ``O_NOFOLLOW`` does), so
-that no symbolic link, put there before or in between, and no ``..`` leads out of it.
+A path is walked one component at a time from the directory's descriptor (as ``openat`` with ``O_NOFOLLOW`` does). So no
+``..`` leads out of it, and no symbolic link, put there before or in between.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ Guarantees, each with a test:
 
 1. At most as many runs as there are slots, in all processes together; one that may use more memory than a slot's share
    takes several.
-2. Nobody is passed over: within a process whoever came first is let in first, and who is next (in all processes) waits
-   alone for slots, so that a run that needs several gets them in the end.
+2. Nobody is passed over. Within a process whoever came first is let in first. Who is next (in all processes) waits
+   alone for slots, so a run that needs several gets them in the end.
 3. A process that dies gives back what it held: a slot is a locked file, and the kernel frees the lock.
 4. A wait ends, in :class:`SandboxBusyError`; it does not count as the game's own
    time (see :mod:`rllib_lmgame.waiting`).

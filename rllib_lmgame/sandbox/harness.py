@@ -2,9 +2,9 @@
 
 The file is both: a module of ours (:func:`encode`, :func:`decode`) and the text of the sandboxed program
 (:func:`main`), so it imports nothing of this package. Expected results never enter the process that runs the player's
-code: what a call returned is compared outside (or by the tests in a sandbox of their own), so that a program which
-prints "all tests passed", leaves early or alters the harness can only lose. Nor do the calls to come: each is sent once
-the one before it is answered, so that nothing a program says of a call can tell of a later one.
+code: what a call returned is compared outside, or by the tests in a sandbox of their own. So a program that prints "all
+tests passed", leaves early or alters the harness can only lose. Nor do the calls to come: each is sent once the one
+before it is answered, so that nothing a program says of a call can tell of a later one.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ An algorithm can be named by
 
 RLlib's own algorithms are no business of this module. A class is known by the entry of its default configuration, so
 that a class that changes the loop alone needs no entry of its own. What a package announces is looked at by the first
-checks of an experiment, which stay as quick as they are for the algorithms of this package if the entry stands in a
-file that imports neither Ray nor torch. An import path is followed only after them.
+checks of an experiment. They stay quick if the entry stands in a file that imports neither Ray nor torch. An import
+path is followed only after them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What is taken from a file that this user did not write: a stranger's checkpoint, an experiment fetched from the
 network.
 
-Only what is declared. Every option is declared with :func:`~.schema.option`, and numbers, truth values and
-one of an option's ``choices`` can name neither code nor a program nor a file, so these are taken; any other text only
-where the option says so. What a mapping holds beyond declared options is refused. So an option that is added tomorrow
-is safe until somebody decides otherwise.
+Only what is declared. Every option is declared with :func:`~.schema.option`, and numbers, truth values and one of an
+option's ``choices`` can name neither code nor a program nor a file. So these are taken; any other text only where the
+option says so. What a mapping holds beyond declared options is refused. So an option that is added tomorrow is safe
+until somebody decides otherwise.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def is_number(value: Any, within: int = _DEEPEST) -> bool:
 
 def is_name(value: Any, within: int = _DEEPEST) -> bool:
     """Whether ``value`` can only be looked up: a word or number, without the colon of an import path or the slash of a
-    file; or a list of them, ``within`` lists inside each other at most.
+    file. Or a list of them, at most ``within`` lists inside each other.
     """
     if isinstance(value, list | tuple):
         return within > 0 and all(is_name(item, within - 1) for item in value)

@@ -177,7 +177,7 @@ def test_what_games_for_several_report_is_listed() -> None:
         told |= {game: set(re.findall(r"`(\w+)`", names)) for game in games.split(", ")}
     there = {}
     for path in (ROOT / "docs" / "games").glob("*.md"):
-        for line in re.findall(r"^- \*\*Measures\*\*: (.*)", path.read_text(encoding="utf-8"), re.MULTILINE):
+        for line in re.findall(r"^- \*\*Measures\*\*: (.*(?:\n  .*)*)", path.read_text(encoding="utf-8"), re.MULTILINE):
             there[path.stem] = set(re.findall(r"`([a-z_]+)`", line))
     assert told == there
 

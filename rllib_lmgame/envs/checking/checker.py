@@ -101,7 +101,7 @@ def inspect_game(game: str | Callable[..., Any], env_config: Mapping[str, Any] |
     """Problems and warnings; the arguments are those of :func:`check_game`.
 
     A game that is a valid Gymnasium or PettingZoo environment and knows nothing of this package's conventions gets
-    warnings where it does not follow them; one built on this package's base classes is held to them.
+    warnings where it does not follow them. One built on this package's base classes is held to them.
     """
     name = game if isinstance(game, str) else f"{game.__module__}:{game.__qualname__}"
     config = dict(env_config or {})

@@ -1,10 +1,10 @@
 """Sessions over the three kinds of environment: Gymnasium, PettingZoo AEC and PettingZoo parallel.
 
-Conventions an environment may follow, ours do: ``info["legal_actions"]`` (texts), ``info["turns_left"]``,
-``info["invalid_action"]``, ``info["success"]``, ``info["measures"]``, attributes ``instructions``, ``cooperative`` and
-``replayable``, a mapping ``roles`` (agent id to role), methods ``expert_action`` and ``expert_thought``,
-and, of games for several, ``pass_action(agent)`` and ``forfeit(agent)``: what becomes of a player who can write no
-more.
+An environment may follow these conventions, as ours do. In its infos: ``info["legal_actions"]`` (texts),
+``info["turns_left"]``, ``info["invalid_action"]``, ``info["success"]``, ``info["measures"]``. Attributes:
+``instructions``, ``cooperative`` and ``replayable``, and a mapping ``roles`` (agent id to role). Methods:
+``expert_action`` and ``expert_thought``. Of games for several also ``pass_action(agent)`` and ``forfeit(agent)``: what
+becomes of a player who can write no more.
 
 What a game hands out is checked here: a reward that is not a finite number, an observation that is not text, or an
 exception becomes a :class:`~rllib_lmgame.envs.contract.base.GameError` that names the game and the fault.

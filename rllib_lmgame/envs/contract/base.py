@@ -190,8 +190,8 @@ class TextGame(gymnasium.Env[str, str]):
     agent_id = "player"
     roles: ClassVar[dict[str, str]] = {"player": "player"}
     replayable: bool = True
-    """The same seed and replies give the same texts and rewards: false where the outcome depends on a clock, on another
-    process with a will of its own, or on code that somebody else brings along.
+    """The same seed and replies give the same texts and rewards. False where the outcome depends on a clock, on another
+    process that acts on its own, or on code that somebody else brings.
     """
     has_levels: ClassVar[bool] = True
     """Whether the seed picks a level that must belong to one split alone."""
@@ -204,9 +204,9 @@ class TextGame(gymnasium.Env[str, str]):
     better than playing on.
     """
     slow_calls: bool = False
-    """A call may take long (it starts a process, asks another program, searches deep), so it is made in a thread of its
-    own with a limit on its time, and no other game waits for it. Sessions of the game are then used from several
-    threads at once, each from one at a time."""
+    """A call may take long: it starts a process, asks another program, or searches deep. So it is made in a thread of
+    its own, with a time limit, and no other game waits for it. Sessions of the game are then used from several threads
+    at once, each from one at a time."""
     uses_sandbox: ClassVar[bool] = False
     """The game runs what players write (see docs/sandbox.md)."""
 

@@ -22,9 +22,9 @@ def maker_of(game: type[TextParallelGame]) -> Callable[..., TextParallelGame]: .
 def maker_of(game: type[TextAECGame] | type[TextParallelGame]) -> Callable[..., Any]:
     """What the module of ``game`` offers as ``env``, or as ``parallel_env`` where all reply at once.
 
-    It takes ``render_mode`` and the game's options, raises :class:`~rllib_lmgame.errors.ConfigError` for an unknown key
-    or an impossible value, and makes the game with an error for calls that come before ``reset``: PettingZoo's wrapper
-    for games in turns, and those in which all reply at once say so themselves.
+    It takes ``render_mode`` and the game's options. An unknown key or an impossible value raises
+    :class:`~rllib_lmgame.errors.ConfigError`. Calls before ``reset`` end in an error: by PettingZoo's wrapper for games
+    in turns, by the game itself where all reply at once.
     """
 
     def make(render_mode: str | None = None, **env_config: Any) -> Any:

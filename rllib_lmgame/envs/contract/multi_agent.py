@@ -44,8 +44,8 @@ class TextMultiAgentGame:
     """Whether the seed picks a level that must belong to one split alone: then the game writes :meth:`levels` and
     :meth:`level_key`, and finds the chosen one as ``self.level`` in :meth:`start`."""
     secret_seats: ClassVar[bool] = False
-    """Players do not know who sits where, nor what the others reply but from what they are shown: whoever shows a game
-    to one of its players names nobody else's seat and shows nobody else's reply.
+    """Players know of each other only what the game shows them, neither who sits where nor what others reply. Whoever
+    shows the game to a player names nobody else's seat and shows nobody else's reply.
     """
     seats: ClassVar[Mapping[str, str]] = {"player_0": "player_0", "player_1": "player_1"}
     """Agent ids, in the order they play, and their roles."""

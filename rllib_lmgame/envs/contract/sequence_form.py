@@ -2,7 +2,7 @@
 end pays.
 
 The sequence form (B. von Stengel, Efficient Computation of Behavior Strategies, Games and Economic Behavior 14, 1996)
-keeps of the tree, for every end, only the last own move of each seat: the moves before it follow from that one, since
+keeps for every end of the tree only the last own move of each seat. The moves before it follow from that one, since
 players forget nothing. So expected values and best responses are a few sums over arrays.
 """
 

@@ -1,7 +1,7 @@
 """One interface to a game in play, whatever kind of environment it is.
 
-A Gymnasium game, a PettingZoo AEC game and a PettingZoo parallel game look the same to the code that plays them:
-ask who is to act, show each of them its observation, hand in their texts.
+A Gymnasium game, a PettingZoo AEC game and a PettingZoo parallel game look the same to the code that plays them. It
+asks who is to act, shows each of them its observation, and hands in their texts.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 1. A game that fails costs that game alone: it is written down with who failed, counts for nobody, and is played again
    when the tournament goes on.
 2. A player that cannot even begin is named before the first game is played, and before the directory is taken.
-3. What scripted players do follows from the seed alone. Language models in this process draw from seeds of
-   their own too, but what else is in the batch can change the last digit of a probability: one game at a time
-   repeats bit for bit.
+3. What scripted players do follows from the seed alone. Language models in this process draw from seeds of their own
+   too, but what else is in the batch can change a probability's last digit. One game at a time repeats bit for bit.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Estimates of the most memory each process takes, from the model's shape and the numerics.
 
-Learner: weights, gradients and optimizer states as in Rajbhandari et al. 2020 (ZeRO), section 3.1: for parameters in
-``b`` bytes, ``b`` for the weight, ``b`` for the gradient, and 8 bytes of Adam moments, and 4 more of a master copy in
-float32 where ``b`` is 2. Stage 1 divides the optimizer states over the learners, stage 2 the gradients too, stage 3 the
-weights too. What DeepSpeed takes besides is in :func:`_zero_buffers`.
+Learner: weights, gradients and optimizer states as in Rajbhandari et al. 2020 (ZeRO), section 3.1. A parameter in ``b``
+bytes takes ``b`` for the weight, ``b`` for the gradient, 8 of Adam's moments, and 4 for a master copy in float32 where
+``b`` is 2. Stage 1 divides the optimizer states over the learners, stage 2 the gradients too, stage 3 the weights too.
+What DeepSpeed takes besides is in :func:`_zero_buffers`.
 
 Activations: :func:`~rllib_lmgame.learners.microbatch.kept_per_token`.
 
-Head: the logits of one chunk, in whose place their gradient comes; the head's gradient of this chunk and, from the
-second chunk on, the sum of those before it, which autograd adds to the gradients proper only when all are there.
+Head: the logits of one chunk, in whose place their gradient comes, and the head's gradient of this chunk. From the
+second chunk on also the sum of those before it, which autograd adds to the gradients proper only when all are
+there.
 """
 
 from __future__ import annotations

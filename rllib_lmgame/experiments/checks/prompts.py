@@ -19,9 +19,9 @@ BUDGET_S = 20.0
 
 
 def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
-    """Look at the beginnings of the games of each experiment, in every seat whose policy's tokenizer is on this machine
-    or is made for a tiny model from texts of games that are quick; where an expert is learnt from, its first reply is
-    looked at too. Which games there was no time for becomes a notice.
+    """Look at the beginnings of the games of each experiment. That is in every seat whose policy's tokenizer is on this
+    machine, or is made for a tiny model from texts of games that are quick. Where an expert is learnt from, its first
+    reply is looked at too. Which games there was no time for becomes a notice.
 
     Raises:
         ConfigError: if a prompt leaves no room for a reply, saying which context would.

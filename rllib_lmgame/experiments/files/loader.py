@@ -1,8 +1,8 @@
 """Strict YAML: only plain data, a place for every key, and nothing surprising.
 
-Differences from PyYAML's safe loader: numbers and truth values are those of YAML 1.2 (``1e-6`` is a number, ``yes`` is
-text), keys must not repeat, aliases and merges expand within bounds, tags that construct objects are refused, and
-the line of every key is kept.
+It differs from PyYAML's safe loader. Numbers and truth values are those of YAML 1.2 (``1e-6`` is a number, ``yes`` is
+text). Keys must not repeat, aliases and merges expand within bounds, tags that construct objects are refused, and the
+line of every key is kept.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from rllib_lmgame.telemetry.progress import evaluation_line, played
 
 
 def wants_final_evaluation(config: Any, summaries: Sequence[TrialSummary]) -> bool:
-    """Whether one is due: evaluations are configured, the last iteration made none, and there is one trial (of a sweep
-    each would start engines of its own once more) with a checkpoint that can be read here.
+    """Whether one is due: evaluations are configured, the last iteration made none, and there is one trial with a
+    checkpoint that can be read here. (In a sweep each trial would start engines of its own once more.)
     """
     if len(summaries) != 1 or not config.evaluation_interval:
         return False

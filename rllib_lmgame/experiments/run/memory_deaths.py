@@ -1,7 +1,7 @@
 """A trial whose own process Ray killed for want of memory has failed like any other.
 
-Ray reports such a death with an error that is not one of those Tune knows of actors that died: Tune would end the whole
-run with "Caught unexpected exception", all other trials included, whatever ``max_failures`` says.
+Ray reports such a death with an error that is not one of those Tune knows of actors that died. Tune would end the whole
+run with "Caught unexpected exception", all other trials too, whatever ``max_failures`` says.
 """
 
 from __future__ import annotations

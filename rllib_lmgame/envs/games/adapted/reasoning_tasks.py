@@ -2,8 +2,8 @@
 
 Two habits of that package are kept inside here. Some generators draw from, or seed, Python's and numpy's global
 generators: both are set from the level before, and put back after every call. Some scorers hand the answer to ``eval``
-or to sympy's reader, which evaluates Python: those see an answer only if it is a plain literal, or an expression that
-our own reader (which evaluates nothing) accepts.
+or to sympy's reader, which evaluates Python. Those see an answer only if it is a plain literal, or an expression that
+our own reader accepts, which evaluates nothing.
 """
 
 from __future__ import annotations

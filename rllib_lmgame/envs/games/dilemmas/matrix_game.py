@@ -113,8 +113,8 @@ class MatrixGame(RepeatedGame):
         return f"I will play {choice}." if self.talking else choice
 
     def measures(self, agent: str) -> dict[str, float]:
-        """Cooperation rate, or the rate of each action; what the two got of the most they can get together; and how
-        much better per round the best single action would have done against what the other played.
+        """Cooperation rate, or the rate of each action; and what the two got of the most they can get together. Also
+        how much better per round the best single action would have done against what the other played.
         """
         own, other = self.played_by(agent), self.played_by(self.other(agent))
         if not own:

@@ -30,10 +30,10 @@ class PublicGoods(RepeatedGame):
     Observation: what everybody gave in the last round and what it paid, the points so far; with ``chat_turns`` before
         each round what the others said.
     Action: a number from 0 to 20, the tokens given; a message, where all talk.
-    Reward: of each round, what is kept plus ``multiplier / players`` of all that was given, in endowments: 1.6 where
-        all give everything, 1 where nobody gives, up to 2.2 for who alone keeps everything. Four players, 20 tokens,
-        multiplier 1.6 and 10 rounds are the setting of E. Fehr and S. Gaechter, American Economic Review 90, 2000.
-        -0.1 for an invalid reply, for which nothing is given; three in a row forfeit: the offender leaves with no
+    Reward: of each round, what is kept plus ``multiplier / players`` of all that was given, in endowments. That is 1.6
+        where all give everything, 1 where nobody gives, up to 2.2 for who alone keeps everything. Four players, 20
+        tokens, multiplier 1.6 and 10 rounds are the setting of E. Fehr and S. Gaechter, American Economic Review 90,
+        2000. -0.1 for an invalid reply, for which nothing is given. Three in a row forfeit: the offender leaves with no
         further pay-off and the others play on, the pot's return to each unchanged, as long as there are two.
     Horizon: one reply per round, 10 rounds, known to the players; and ``chat_turns`` messages before each.
     Success: at least what everybody would have got if all had given everything.

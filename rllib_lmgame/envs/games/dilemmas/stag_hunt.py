@@ -35,8 +35,8 @@ class StagHunt(MatrixGame):
         largest.
     Horizon: one reply per round, 10 rounds, known to the players; and ``chat_turns`` messages before each.
     Success: at least the points of a stag in every round: both win or none.
-    Measures: ``cooperation_rate``, the share of rounds in which a player hunts the stag; ``social_welfare``, the points
-        of both relative to the most they can get together; ``best_response_gap``, what the better of the two actions
+    Measures: ``cooperation_rate``, the share of rounds in which a player hunts the stag. ``social_welfare``, the points
+        of both relative to the most they can get together. ``best_response_gap``, what the better of the two actions
         throughout would have got more per round.
     Agents and roles: ``player_0`` is the ``row`` player, ``player_1`` the ``column`` player; the game is symmetric.
         Nothing is drawn, so there are no levels, and ``split`` changes nothing.

@@ -95,9 +95,9 @@ class Grid:
 def best_columns(grid: Grid, own: int, other: int, depth: int) -> list[int]:
     """The best columns for the player to move, looking ``depth`` moves ahead, the one now included.
 
-    A win is worth the moves of the search that it leaves unused, plus 1 (``depth`` if it comes at once), a loss the
-    negative of that; what is not decided within ``depth`` moves, and a full board, is worth 0. So the best columns win
-    as soon and lose as late as they can. None on a full board.
+    A win is worth the moves of the search that it leaves unused, plus 1 (``depth`` if it comes at once); a loss is
+    worth the negative of that. What is not decided within ``depth`` moves, and a full board, is worth 0. So the best
+    columns win as soon and lose as late as they can. None on a full board.
 
     Args:
         grid: The board.

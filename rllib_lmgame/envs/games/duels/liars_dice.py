@@ -99,10 +99,10 @@ class LiarsDice(TextTreeGame):
         the highest face count as every face (rules, payments and information as in OpenSpiel).
     Agents and roles: ``player_0``, who begins, and ``player_1``. The seed decides the roll, so there are no levels to
         keep apart; ``split`` changes nothing.
-    Expert: an equilibrium of exploitability below .001 (350 iterations of CFR+, six seconds of one core when it is
-        first asked, one at 4 sides) where there are 12 bids or fewer: one die each, two of 3 sides, three of 2. Larger
-        games have more states than are walked through, and no expert. With one die each there are 1,024 information
-        sets at 4 sides and 24,576 at 6; at 4 sides uniform play has exploitability .65506.
+    Expert: an equilibrium of exploitability below .001, where there are 12 bids or fewer: one die each, two of 3 sides,
+        three of 2. It takes 350 iterations of CFR+ when it is first asked: six seconds of one core, one second at 4
+        sides. Larger games have more states than are walked through, and no expert. With one die each there are 1,024
+        information sets at 4 sides and 24,576 at 6; at 4 sides uniform play has exploitability .65506.
     """
 
     metadata: ClassVar[dict[str, Any]] = {

@@ -95,8 +95,8 @@ class Maze(TextGame):
     Horizon: 100 replies. Texts, rewards and budget are those of LMRL-Gym's maze (which writes the digits of a number
         apart, ``1 1`` for 11); its partially observed maze is ``MazePartial``. Nothing but the budget ends an episode
         early: three unknown actions cost less than a long way, so a forfeit would pay.
-    Levels: where to start. The maps are the double T of LMRL-Gym (10x13, goal at 8, 6; 25 starts), its U-shaped maze (6
-        starts), split by rank of their hash; and ``random``: a maze without loops with a random goal and start.
+    Levels: where to start. The maps are the double T of LMRL-Gym (10x13, goal at 8, 6; 25 starts) and its U-shaped maze
+        (6 starts), split by rank of their hash. ``random`` is a maze without loops with a random goal and start.
     Solver: breadth-first on the map, fewest steps. It knows the map, which a player on the fixed maps can learn.
     """
 

@@ -57,9 +57,8 @@ class SokobanOptions(TextGameOptions):
     show_coordinates: bool = option(False, "Add the row and column of player, boxes and targets to the observation.")
     numbered_cells: bool = option(
         False,
-        "Show the room without its border, each cell with its number (`P7`). With the usual symbols such a cell is one "
-        "token to a tiny model whose `vocab_size` has room for them (512 for a room of 6x6), but for the few that no "
-        "episode shows of those that its tokenizer is made from.",
+        "Show the room without its border, each cell with its number (`P7`). To a tiny model with room for them "
+        "(`vocab_size` 512 for 6x6) nearly all cells in the usual symbols are one token.",
     )
     symbols: str = option(
         SYMBOLS, "Seven characters: wall, floor, target, box on target, box, player, player on target.", stranger=True
@@ -73,20 +72,20 @@ class Sokoban(TextGame):
     """Push boxes onto targets in a small warehouse.
 
     Observation: the rows of the room, with ``#`` wall, ``_`` floor, ``O`` target, ``X`` box, ``√`` box on a target,
-        ``P`` player and ``S`` player on a target; optionally a line with coordinates (row, column; from 0, top left),
-        or coordinates alone, or the cells inside the border with their numbers. Symbols and the names of the moves are
-        options, to train and test with another vocabulary than the usual one.
+        ``P`` player and ``S`` player on a target. Options add a line with coordinates (row, column; from 0, top left),
+        or show coordinates alone, or the cells inside the border with their numbers. Symbols and the names of the moves
+        are options, to train and test with another vocabulary than the usual one.
     Action: ``Up``, ``Down``, ``Left`` or ``Right``, several joined by ``||``. Walking against a wall or a box that
         cannot move is accepted, costs a step and changes nothing; the legal actions listed are those that change
         something.
     Reward: -0.1 a move, +1 for a box pushed onto a target, -1 for one pushed off it, +10 when solved (a solution by one
-        push earns 10.9); -0.1 for a reply that cannot be read; a forfeit costs as much as the moves left.
+        push earns 10.9). -0.1 for a reply that cannot be read. A forfeit costs as much as the moves left.
     Horizon: 6 replies of up to 5 moves, 10 moves in all. Symbols, rewards and budgets are those of GRL, rewards
         originally of gym-sokoban.
-    Levels: an own generator. A random walk carves the room, a breadth-first search backwards from the solved state
-        gives the optimal distance of every state, and the start is drawn uniformly over the distances from
-        ``min_distance`` to ``max_distance``, so that every level can be solved within its budget. A reset of the
-        default room takes well below a millisecond.
+    Levels: an own generator. A random walk carves the room. A breadth-first search backwards from the solved state
+        gives the optimal distance of every state. The start is drawn uniformly over the distances from ``min_distance``
+        to ``max_distance``, so every level can be solved within its budget. A reset of the default room takes well
+        below a millisecond.
     Solver: optimal in moves.
     """
 

@@ -37,7 +37,7 @@ class GSM8KOptions(TextGameOptions):
         (2, 4), f"Fewest and most calculations a problem takes, 1 to {MAX_STEPS}; not used with `data`."
     )
     families: tuple[str, ...] = option(
-        (), f"Stories to draw from, of {', '.join(FAMILIES)}; empty for all. Not used with `data`.", stranger=is_name
+        (), f"Stories: {', '.join(FAMILIES)}; empty for all. Not with `data`.", stranger=is_name
     )
     data: str | None = option(
         None,

@@ -61,11 +61,11 @@ class TwentyQuestionsDuet(TalkGame):
     Action: of the asker a yes-or-no question or a guess, read as in TwentyQuestions; of the answerer ``yes``, ``no``,
         ``it depends`` or ``I don't know``, nothing else, so that it can tell nothing beside. Guesses are answered by
         the game.
-    Reward: at the end, for both, ``1 - n / 20`` if the object is found after ``n`` questions and wrong guesses (the
-        return of TwentyQuestions, which is that of LMRL-Gym, scaled to 0 to 1), 0 if it is not. The answerer pays 0.1
-        for each false answer: "yes" or "no" where TwentyQuestions' table, as far as it understands the question, says
-        the opposite. -0.1 for an invalid reply, to the offender alone; three in a row forfeit: not found. Success, of
-        both, is that the object is found.
+    Reward: at the end, for both, ``1 - n / 20`` if the object is found after ``n`` questions and wrong guesses, 0 if it
+        is not. (It is the return of TwentyQuestions, which is that of LMRL-Gym, scaled to 0 to 1.) The answerer pays
+        0.1 for each false answer: "yes" or "no" where TwentyQuestions' table, as far as it understands the question,
+        says the opposite. -0.1 for an invalid reply, to the offender alone; three in a row forfeit: not found. Success,
+        of both, is that the object is found.
     Horizon: 20 questions and as many answers; then the game ends (``terminated``).
     Agents: ``asker``, who begins, and ``answerer``; roles of the same names. The game is cooperative.
     Levels: the 158 objects of TwentyQuestions, each in the split it has there.

@@ -2,8 +2,8 @@
 
 1. Every request ends: with an answer, or with an :class:`EndpointError` after a bounded number of attempts, each of
    bounded time and size.
-2. What may pass (too many requests, a fault of the server, no connection, an answer that is none) is tried again,
-   later and later, as the server asks; what will not pass (a wrong key, an unknown model) is not.
+2. What may pass (too many requests, a fault of the server, no connection, an answer that is none) is tried again, later
+   and later, as the server asks. What will not pass (a wrong key, an unknown model) is not.
 3. The key is sent to the endpoint alone: no redirect is followed, no proxy of the environment asked. Nothing that a
    server says is shown if it gives the key away (:mod:`.secrecy`), and a reply that holds a key is none.
 4. After many requests in a row have failed the rest fails at once.

@@ -33,9 +33,9 @@ def is_pretended(key: str) -> bool:
 
 
 def gives_away(text: str, key: str, run: int = RUN) -> bool:
-    """Whether ``run`` characters of ``key`` in a row are in ``text``: whatever their case, forwards or backwards, with
-    anything between them that is neither letter nor digit, as they are or escaped as in addresses, JSON, HTML, base64
-    or hexadecimal numbers. A key of fewer than :data:`RUN` letters and digits counts as it is.
+    """Whether ``run`` characters of ``key`` in a row are in ``text``. Case and direction do not matter, nor what stands
+    between them that is neither letter nor digit. They may be escaped as in addresses, JSON, HTML, base64 or
+    hexadecimal numbers. A key of fewer than :data:`RUN` letters and digits counts as it is.
     """
     secret = _core(key)
     if len(secret) < RUN:

@@ -90,7 +90,7 @@ class BabyAI(TextGame):
         up <object> <number>``, ``go through <door> <number>``. The last three walk through cells in sight. Numbers
         count the objects of a colour and kind in sight, nearest first.
     Reward: 1 - 0.9 t/T when the goal is reached after t steps of the engine, T being its limit (64 steps for one room
-        of 8x8), else 0; -0.1 for a reply that cannot be done.
+        of 8x8), else 0. -0.1 for a reply that cannot be done.
     Success: the goal is reached. Some instructions can be failed, which ends the episode.
     Horizon: 20 replies; the engine's own limit of steps truncates too. Texts and budget follow AgentGym's form of the
         game.

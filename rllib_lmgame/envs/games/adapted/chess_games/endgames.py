@@ -72,8 +72,8 @@ class ChessEndgames(ChessGame):
         illegal move (LMRL-Gym).
     Horizon: 400 replies, of which the fifty-move rule leaves 50 for legal moves.
     Opponent: plays perfectly by a table made by retrograde analysis, or at random.
-    Levels: any position that is won, the piece and the length of the mate as the options say; positions that are mirror
-        images of each other are one level, so that none of them is in two splits.
+    Levels: any position that is won, the piece and the length of the mate as the options say. Positions that are mirror
+        images of each other are one level, so none of them is in two splits.
     Solver: the table's; the longest mates take 10 moves with the queen and 16 with the rook.
     """
 

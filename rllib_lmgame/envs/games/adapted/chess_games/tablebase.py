@@ -1,11 +1,11 @@
 """Perfect play of king and queen, or king and rook, against a king: built by retrograde analysis in a second or two.
 
-A table holds two arrays of shape ``[64, 64, 64]`` over (white king, white piece, black king), squares numbered a1 = 0
-to h8 = 63: plies to mate with White to move and with Black to move, under best play of both sides. White always is the
-side with the piece.
+A table holds two arrays of shape ``[64, 64, 64]`` over (white king, white piece, black king), with squares numbered a1
+= 0 to h8 = 63. They say the plies to mate under best play of both sides: one with White to move, one with Black. White
+always is the side with the piece.
 
-The longest mates, 10 moves with the queen and 16 with the rook, and for the rook the number of positions of every depth
-as given by the data set "Chess (King-Rook vs. King)" of M. Bain are checked in the tests.
+The tests check the longest mates: 10 moves with the queen, 16 with the rook. For the rook they check the number of
+positions of every depth, as given by the data set "Chess (King-Rook vs. King)" of M. Bain.
 """
 
 from __future__ import annotations

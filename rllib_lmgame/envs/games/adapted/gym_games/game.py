@@ -72,7 +72,7 @@ class GymTextGame(TextGame):
     """A Gymnasium environment, played in text.
 
     Observation: what the environment draws in render mode ``ansi`` (a coloured character is shown in brackets, for
-        texts have no colours), or the values of its observation (``Discrete``, ``MultiDiscrete``, ``Text``, or tuples
+        texts have no colours). Or the values of its observation (``Discrete``, ``MultiDiscrete``, ``Text``, or tuples
         of them), or both.
     Action: one of ``action_names``; for an environment with a ``Text`` action space any text of it.
     Reward: the environment's; -0.1 for a reply that is no action.

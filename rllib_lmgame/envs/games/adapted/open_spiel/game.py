@@ -42,9 +42,8 @@ class OpenSpielOptions(TextAECOptions):
     parameters: dict[str, Any] = option({}, "Parameters of the game by name, as `{players: 3}`.", stranger=False)
     observation: str = option(
         "auto",
-        "What of OpenSpiel's texts a player is shown: its `observation` (the board), its `information_state` (all it "
-        "has learnt), or `both`. `auto` is the information state where something is hidden and the game has one, else "
-        "the observation.",
+        "What a player is shown: its `observation` (the board), its `information_state` (all it has learnt), or `both`."
+        " `auto`: `information_state` if the game hides something and has one, else `observation`.",
         choices=("auto", "observation", "information_state", "both"),
     )
     show_legal_actions: bool = option(True, "End each observation with the legal actions.")
@@ -57,8 +56,8 @@ class OpenSpielGame(TextTreeGame):
         words), and the legal actions.
     Action: one of the legal actions as OpenSpiel words them, the whole reply; spaces and, where that is clear, case do
         not matter.
-    Reward: OpenSpiel's returns, all of them at the end. -0.1 for an invalid reply, to the offender alone; three in a
-        row forfeit, which costs the game's least utility; in a zero-sum game the others share it, in a cooperative one
+    Reward: OpenSpiel's returns, all of them at the end. -0.1 for an invalid reply, to the offender alone. Three in a
+        row forfeit, which costs the game's least utility. In a zero-sum game the others share it, in a cooperative one
         all lose it, and else the others keep what they have got so far.
     Horizon: the game's own. The seed decides what is left to chance; there are no levels, ``split`` changes nothing.
     Agents and roles: ``player_0``, ``player_1`` and so on, OpenSpiel's numbers. Moves that are made at once are asked

@@ -74,9 +74,8 @@ class SciWorld(TextGame):
     Observation: the task and what came of the last action (at the start, the room); option: room and inventory every
         time.
     Action: one of 25 verbs with names of things, as ``pick up thermometer``.
-    Reward: what the reply adds to the simulator's score, scaled from 0-100 to [0, 1]; a score below 0 (the simulator's
-        mark for a task that is failed for good) counts as 0, so that returns lie in [0, 1]; -0.1 for what is no action
-        here.
+    Reward: what the reply adds to the simulator's score, scaled from 0-100 to [0, 1]. A score below 0 (the simulator's
+        mark for a task that is failed for good) counts as 0, so returns lie in [0, 1]. -0.1 for what is no action here.
     Horizon: 20 replies (AgentGym-RL). The task's end, reached or failed, ends it.
     Levels: variations of 30 types of task; the splits are the simulator's own training, development and test
         variations.

@@ -27,9 +27,9 @@ from rllib_lmgame.errors import MissingDependencyError
 from rllib_lmgame.text import first_line
 
 JAVA_OPTIONS = ("-Xmx4g", "-XX:+UseSerialGC", "-XX:+UnlockExperimentalVMOptions", "-XX:hashCode=2")
-"""Java needs some 180 MB and every game 15 MB more. The simulator lists things in the order of their identity
-hashes, which Java draws anew for every object: with one hash for all, the order is that in which they were made, the
-same every time."""
+"""Java needs some 180 MB and every game 15 MB more. The simulator lists things in the order of their identity hashes,
+which Java draws anew for every object. With one hash for all, the order is that in which they were made, the same every
+time."""
 
 END_TIMEOUT_S = 10.0
 UNKNOWN = "No known action matches that input."

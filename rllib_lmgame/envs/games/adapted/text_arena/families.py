@@ -2,8 +2,8 @@
 version 0.7.4.
 
 A family is one environment class; its ids (``Sudoku-v0``, ``Sudoku-v0-hard``, ...) differ in size or difficulty.
-"Works" means: it is built and played with the network cut off, the same seed gives the same game in two processes with
-different hash salts, and replies it does not understand leave it in play.
+"Works" means three things. It is built and played with the network cut off. The same seed gives the same game in two
+processes with different hash salts. Replies it does not understand leave it in play.
 """
 
 from __future__ import annotations

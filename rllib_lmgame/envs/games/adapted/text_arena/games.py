@@ -124,8 +124,8 @@ class TextArenaMatchOptions(TextAECOptions):
 class TextArenaMatch(TextAECGame):
     """An environment of TextArena for two players or more.
 
-    Observation: the environment's rules at first, then what the player has been told since its last reply; other
-        players' words come on lines that begin with their names, so that nobody can speak for the game or for another
+    Observation: the environment's rules at first, then what the player has been told since its last reply. Other
+        players' words come on lines that begin with their names, so nobody can speak for the game or for another
         player.
     Action: what the rules ask for, in square brackets, or free text where players talk.
     Reward: at the end, what TextArena gives, mostly +1, 0 and -1; -0.1 for an invalid reply, to the offender alone;

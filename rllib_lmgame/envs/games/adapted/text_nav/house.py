@@ -1,8 +1,8 @@
 """Houses made by TextWorld's generator, played by its logic.
 
 Only TextWorld's generator and its inference engine are used, not the Inform 7 compiler and interpreter behind its
-``.z8`` files: compiling a house takes seconds where generating one takes less than a tenth of one, and the texts here
-say the same in every process. Commands, what they do, quests and the way to win are TextWorld's own.
+``.z8`` files. Compiling a house takes seconds, generating one less than a tenth of a second, and the texts here say the
+same in every process. Commands, what they do, quests and the way to win are TextWorld's own.
 """
 
 from __future__ import annotations

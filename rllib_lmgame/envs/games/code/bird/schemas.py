@@ -1,7 +1,7 @@
 """Ten small databases, made from templates and a fixed seed: the same rows in every process.
 
-Each has two tables, one of things (with a name, a group and a number) and one of what belongs to them (with a name, a
-kind, a number and a date), under the names its subject would have.
+Each has two tables. One holds things, with a name, a group and a number; one holds what belongs to them, with a name, a
+kind, a number and a date. Their names are those of the subject.
 """
 
 from __future__ import annotations

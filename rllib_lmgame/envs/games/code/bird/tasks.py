@@ -48,8 +48,9 @@ def generated_tasks(rng: random.Random) -> Iterator[Task]:
 
 
 def read_tasks(data: str, db_root: str) -> list[Task]:
-    """Questions of a file in BIRD's form, a JSON array or one object per line: ``question``, ``SQL``, ``db_id``, and if
-    they are there ``schema`` (else it is read from the database) and ``evidence`` (put before the question as a hint).
+    """Questions of a file in BIRD's form, a JSON array or one object per line: ``question``, ``SQL`` and ``db_id``. Two
+    keys may be left out: ``schema`` (else it is read from the database) and ``evidence`` (put before the question as a
+    hint).
 
     Raises:
         ConfigError: names the file and the line or record, or the database that is missing.

@@ -1,9 +1,9 @@
 """What a family of programming problems is: a reference function, a sentence, inputs and parameters.
 
 The reference is an ordinary function of this package. Its parameters in capitals are chosen per level and then written
-into its text, so that one function is a family of problems; the text with the constants in place is what the expert
-replies, and its first line is the signature the player sees. Expected results come from calling the function itself: no
-text is ever executed in this process.
+into its text, so one function is a family of problems. The text with the constants in place is what the expert replies;
+its first line is the signature the player sees. Expected results come from calling the function itself: no text is ever
+executed in this process.
 """
 
 from __future__ import annotations

@@ -61,11 +61,11 @@ class CodeExecution(WholeReplyGame):
         score. Score = 0.05 for a program that compiles + 0.95 x fraction of hidden tests passed; success is a fraction
         of 1. -0.1 for a reply without such a block.
     Horizon: 3 tries (1 to 5), the last of which ends the game (``terminated``).
-    Levels: one of 68 functions with its constants drawn (264 problems), 3 examples and up to 12 hidden tests each; or
+    Levels: one of 68 functions with its constants drawn (264 problems), 3 examples and up to 12 hidden tests each. Or
         the problems of a HumanEval or MBPP file (option ``data``), whose assertions count one by one.
     Solver: the reference solution.
 
-    Every try starts a confined process (two for a data file's tests), some 20-50 ms each, so this game plays tens of
+    Every try starts a confined process (two for a data file's tests), some 20-50 ms each. So this game plays tens of
     steps a second per core and not thousands: the price of never running a player's program in this process.
     """
 

@@ -97,9 +97,9 @@ def case_text(entry: str, case: Case) -> str:
 
 
 def read_problems(path: str) -> list[Problem]:
-    """Problems of a file (JSONL or a JSON array, ``.gz`` or plain) in the form of HumanEval (``prompt``,
-    ``entry_point``, ``test``, ``canonical_solution``) or of MBPP, all of it or sanitized (``text`` or ``prompt``,
-    ``test_list``, ``code``, ``test_setup_code`` or ``test_imports``, ``challenge_test_list``).
+    """Problems of a file (JSONL or a JSON array, ``.gz`` or plain) in the form of HumanEval or MBPP. HumanEval has
+    ``prompt``, ``entry_point``, ``test``, ``canonical_solution``; MBPP, all of it or sanitized, has ``text`` or
+    ``prompt``, ``test_list``, ``code``, ``test_setup_code`` or ``test_imports``, ``challenge_test_list``.
 
     Raises:
         ConfigError: names the file, the line and what is wrong with it.

@@ -42,9 +42,9 @@ class ToolUse(WholeReplyGame):
         reply that is no proper call. A call that fails, such as reading a file that is not there, is a proper call with
         an error as its result.
     Horizon: 8 replies.
-    Levels: eight kinds of task with all numbers, texts and files drawn: arithmetic, facts about invented towns (one
-        search, two, a chain of two), a table in a file, a search among files, a file to be written, and counting and
-        iterating by a program.
+    Levels: eight kinds of task with all numbers, texts and files drawn. They are arithmetic, facts about invented towns
+        (one search, two, a chain of two), a table in a file, a search among files, a file to be written, and counting
+        and iterating by a program.
     Solver: the calls that lead to the answer, 2 to 6 of them.
 
     Programs run in a confined process; files live in a temporary directory that paths cannot leave. A turn with a

@@ -84,14 +84,14 @@ class Tetris(TextGame):
     Success: ``goal_lines`` rows have been cleared (one by default), which ends the episode. It is lost when a new piece
         has no room.
     Horizon: 11 replies of up to 5 moves, 40 moves in all. Board, symbols, rewards and budgets of the small boards are
-        those of GRL (4x4 with single cells; dominoes that do not turn), as is the end at the first row; option
+        those of GRL (4x4 with single cells; dominoes that do not turn), as is the end at the first row. Option
         ``gravity`` is GRL's game before it took the falling out.
     Levels: which pieces appear, and in which column. A level is the shortest sequence with which a row can be cleared,
         so no level is the beginning of another one; what appears after it follows from it. On boards of more than 24
         cells, and with tetrominoes, a level is its first 20 pieces. A player sees the first piece alone: every test
         level begins like a training level, and some (three of ``TetrisDominoes3x3``) are played to the end alike.
     Solver: on small boards a search for the fewest pieces and then the fewest moves (every level drawn can be solved
-        within its budget); on others a player that judges every place one piece can go to by heights, holes and
+        within its budget). On others a player that judges every place one piece can go to by heights, holes and
         evenness, which sees no more than a person would.
     """
 

@@ -31,9 +31,9 @@ LANDING_WEIGHT, LINE_WEIGHT, ROW_CHANGE_WEIGHT, COLUMN_CHANGE_WEIGHT, HOLE_WEIGH
     -7.899,
     -3.386,
 )
-"""Weights of the features of Pierre Dellacherie's player as El-Tetris (Islam El-Ashi, 2011) has tuned them: the height
-the piece comes to lie at, cleared lines, changes between empty and filled along the rows and down the columns, holes,
-and the depths of wells summed."""
+"""Weights of the features of Pierre Dellacherie's player as El-Tetris (Islam El-Ashi, 2011) has tuned them. They are
+the height the piece comes to lie at, cleared lines, changes between empty and filled along the rows and down the
+columns, holes, and the depths of wells summed."""
 
 
 def first_line(board: Board, rules: Rules, pieces: Sequence[Piece]) -> tuple[list[str], int] | None:

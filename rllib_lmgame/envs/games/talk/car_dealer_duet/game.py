@@ -45,7 +45,7 @@ class CarDealerDuetOptions(TalkOptions):
     max_turns: int | None = option(15, "Replies per player, after which there is no sale; null is no limit.", low=2)
     reward: str = option(
         LMRL,
-        "`lmrl`: after LMRL-Gym, whose seller is paid for a high price and punished for no sale; `surplus`: what each "
+        "`lmrl`: after LMRL-Gym, whose seller is paid for a high price and punished for no sale. `surplus`: what each "
         "gains by the sale over the invoice price, or over what the car is worth to it.",
         choices=(LMRL, SURPLUS),
     )
@@ -54,8 +54,8 @@ class CarDealerDuetOptions(TalkOptions):
 class CarDealerDuet(TalkGame):
     """Sell a car, or buy one: CarDealer with a player on each side.
 
-    Observation: of the seller the stock with list and invoice prices; of the buyer the stock with list prices, what
-        each car is worth to it, what it is looking for and its budget; for both what was said since one's last move and
+    Observation: of the seller the stock with list and invoice prices. Of the buyer the stock with list prices, what
+        each car is worth to it, what it is looking for and its budget. For both what was said since one's last move and
         the offer on the table.
     Action: a message in free words; or, as all of the reply, ``offer: Toyota SUV for $28,500``, ``accept`` or
         ``walk away``. An action among other words is invalid, and so is a price beyond the buyer's budget if the buyer
@@ -71,8 +71,8 @@ class CarDealerDuet(TalkGame):
     Agents: ``buyer``, who begins, and ``seller``; roles of the same names.
     Levels: the markets of CarDealer, each in the split it has there: three cars, one of which suits the buyer, a budget
         and what each car is worth to the buyer.
-    Measures: ``sale``; of sales ``price_share`` (the price over the mean of list price and budget) and
-        ``seller_surplus_share`` (the seller's part of the worth less the invoice price, where that is positive);
+    Measures: ``sale``. Of sales ``price_share`` (the price over the mean of list price and budget) and
+        ``seller_surplus_share`` (the seller's part of the worth less the invoice price, where that is positive).
         ``joint_share`` (worth less invoice price of the car sold, relative to the best car; 0 without a sale).
     Expert: the seller begins 12 % above the list price of the car asked for and comes down by 2 % a time; the buyer is
         CarDealer's, with the market's persona.

@@ -39,9 +39,8 @@ class DebateOptions(TalkOptions):
     speeches: int = option(2, "Speeches of each side.", low=1, high=5)
     judge: str = option(
         RULES_JUDGE,
-        "Who decides: `rules`, or the import path `package.module:Class` of a judge of your own, such as a frozen "
-        "language model: a class made without arguments, with a method `decide(topic, speeches)` that returns a number "
-        "above 0 for PRO, below 0 for CON.",
+        "Who decides: `rules`, or `package.module:Class`, such as a frozen language model. Made without arguments; its "
+        "`decide(topic, speeches)` returns a number: above 0 for PRO, below 0 for CON.",
     )
     data: str | None = option(
         None,

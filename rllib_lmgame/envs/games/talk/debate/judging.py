@@ -108,13 +108,13 @@ class RuleJudge:
     """Counts points by rule. Everything follows from the words; nothing is left to chance.
 
     A speech is cut into sentences. A sentence is a point if it has 5 to 40 words, the share of small words that plain
-    language has, few words twice, at least one word of the topic and telling words of its own beside, and if it repeats
-    no point made before by either side. A point counts 1, and 1/2 more if it gives a reason ("because", "for example"),
-    and 1/2 more if it answers: from a side's second speech on, it takes up two telling words of one sentence of the
-    other side, sets something against them ("but", "however") and adds words of its own. The best three points of a
-    speech count, relative to three perfect ones; every sentence beyond one that is no point makes the speech worth less
-    in proportion. So nothing that is added to a speech can help but a new point, three points are enough, and what goes
-    beyond 120 words is not read.
+    language has, and few words twice. It needs a word of the topic and telling words of its own beside, and must repeat
+    no point made before by either side. A point counts 1, and 1/2 more if it gives a reason ("because", "for example").
+    It counts 1/2 more if it answers: from a side's second speech on, it takes up two telling words of one sentence of
+    the other side. It sets something against them ("but", "however") and adds words of its own. The best three points
+    of a speech count, relative to three perfect ones; every sentence beyond one that is no point makes the speech worth
+    less in proportion. So nothing that is added to a speech can help but a new point, three points are enough, and what
+    goes beyond 120 words is not read.
 
     It knows nothing of the world: it cannot tell a good reason from a bad one, nor whose side a point is on.
     """

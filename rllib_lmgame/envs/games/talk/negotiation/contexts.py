@@ -49,7 +49,7 @@ class Context:
 
 
 def is_context(context: Context) -> bool:
-    """Whether it is one as published: 1 to 4 of each of three kinds, 5 to 7 things in all; the pool is worth 10 to each
+    """Whether it is one as published: 1 to 4 of each of three kinds, 5 to 7 things in all. The pool is worth 10 to each
     player, every kind is worth something to somebody, and one at least to both.
     """
     one, two = context.values

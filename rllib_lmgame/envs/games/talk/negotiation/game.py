@@ -86,7 +86,7 @@ class Negotiation(TalkGame):
         can be accepted or answered by others.
     Horizon: 10 replies per player; then there is no deal (``terminated``).
     Agents: ``player_0`` (role ``first``), who begins, and ``player_1`` (role ``second``).
-    Levels: 1 to 4 of each kind, 5 to 7 things in all; values that make the whole pool worth 10 to each player, every
+    Levels: 1 to 4 of each kind, 5 to 7 things in all. The values make the whole pool worth 10 to each player, every
         kind worth something to somebody and one at least to both. A context and its mirror image belong to one split.
     Measures: ``deal``, ``pareto_efficient``, ``joint_share`` (of the best joint value), ``nash_share`` (of the largest
         product of the two values).

@@ -86,8 +86,8 @@ class Table:
     """A game in play, from a deck in the order in which it is dealt: hand by hand, then a card for each one played.
 
     The rules are those of N. Bard et al., The Hanabi Challenge (Artificial Intelligence 280, 2020), as its environment
-    has them: a told colour or rank must fit a card, a discard needs a token that is missing, completing a firework
-    gives one back; once the deck is empty, everybody has one more turn; without lives the score is 0.
+    has them. A told colour or rank must fit a card, a discard needs a token that is missing, and completing a firework
+    gives one back. Once the deck is empty, everybody has one more turn; without lives the score is 0.
     """
 
     def __init__(self, rules: Rules, deck: Sequence[Card]) -> None:

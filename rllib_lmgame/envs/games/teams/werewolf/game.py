@@ -35,8 +35,8 @@ class Werewolf(TextAECGame):
     Action: at night and to vote a name, or ``nobody``; to speak, any text, of which the others hear 300 characters on
         one line.
     Reward: at the end, by team, dead or alive: a werewolf gets 1 or -1, one of the village ``werewolves / village`` of
-        it with the opposite sign, so that all rewards sum to zero; 0 for all where nobody has won. -0.1 for an invalid
-        reply, to the offender alone; three in a row forfeit: the offender leaves the game and has lost, whatever its
+        it with the opposite sign. So all rewards sum to zero. 0 for all where nobody has won. -0.1 for an invalid
+        reply, to the offender alone. Three in a row forfeit: the offender leaves the game and has lost, whatever its
         team does, and what it loses more than its team goes to all others in equal parts. A player who can write no
         more says nothing and names nobody.
     Horizon: three replies per day, 8 days; most games last 2 or 3.

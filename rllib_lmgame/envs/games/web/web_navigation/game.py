@@ -68,15 +68,16 @@ class WebNavigation(TextGame):
         'Add to cart'``. An id is the element's place in the page, so it does not change while the page is open.
     Action: ``click [id]``, ``type [id] [text]`` (``[1]`` behind it presses Enter; WebArena presses it unless ``[0]`` is
         given), ``goto [path]``, ``go_back``, ``scroll [down]``, ``stop [answer]``.
-    Reward: 1 at ``stop`` if the task is done, else 0. It is checked on the site's state, not on the way there: the site
-        must be what it would be after the change asked for and no other, and an answer asked for must be right but for
-        case, quotation marks and a full stop.
+    Reward: 1 at ``stop`` if the task is done, else 0. The site's state is checked, not the way there. The site must be
+        what it would be after the change asked for and no other. An answer asked for must be right but for case,
+        quotation marks and a full stop.
     Horizon: 15 replies, ``stop`` included.
-    Levels: a site (its products, prices, threads, issues, pages drawn from the seed) and one of 28 families of tasks:
-        reading (prices, authors, counts, the best or cheapest) and changing (ordering, voting, writing, labelling,
-        assigning, publishing, deleting). ``url`` and ``tasks`` play on a running site over HTTP, without scripts, so
-        only tasks can be played that need none (see ``http_backend.py``); checked are WebArena's ``string_match`` and
-        ``url_match``. The site is the same for all games that are played on it and is not reset between them.
+    Levels: a site (its products, prices, threads, issues, pages drawn from the seed) and one of 28 families of tasks.
+        They are reading (prices, authors, counts, the best or cheapest) and changing (ordering, voting, writing,
+        labelling, assigning, publishing, deleting). ``url`` and ``tasks`` play on a running site over HTTP, without
+        scripts, so only tasks can be played that need none (see ``http_backend.py``); checked are WebArena's
+        ``string_match`` and ``url_match``. The site is the same for all games that are played on it and is not reset
+        between them.
     Solver: goes by the names of links to the page of the task, fills in the form and presses the button.
     """
 

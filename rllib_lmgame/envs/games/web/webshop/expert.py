@@ -61,7 +61,7 @@ def keywords(goal: Goal) -> str:
 def next_moves(page: Page, goal: Goal, seen: Seen, text: str) -> list[str]:
     """Moves of the next reply, up to where something new must be read.
 
-    The instruction's words are searched for; the first product whose title and price fit is opened; its options are
+    The instruction's words are searched for, and the first product whose title and price fit is opened. Its options are
     compared with those wanted, and what the title does not say about the attributes is read on their page.
 
     Args:

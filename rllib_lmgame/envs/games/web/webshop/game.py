@@ -66,10 +66,11 @@ class WebShop(TextGame):
         ``||``.
     Reward: 0 until ``click[buy now]``, then ``r_type * (attributes met + options met + price within the limit) /
         (attributes + options + 1)``, in [0, 1]: the reward of the WebShop paper (Yao et al., 2022, section 2.3) with
-        its fuzzy matching of texts. Success is a reward of 1, not that something was bought. Three differences to the
-        published program: a chosen option serves one wanted option only (there more options than wanted can push the
-        reward above 1), products are compared by their type or the words of their titles, not by the nouns a language
-        model finds there, and colours are compared as they are written, not reduced to a list of basic ones before.
+        its fuzzy matching of texts. Success is a reward of 1, not that something was bought. Three things differ from
+        the published program. A chosen option serves one wanted option only (there more options than wanted can push
+        the reward above 1). Products are compared by their type or the words of their titles, not by the nouns a
+        language model finds there. Colours are compared as they are written, not reduced to a list of basic ones
+        before.
     Horizon: 11 replies of up to 10 moves, 30 moves in all. Search results come by tens, 50 at most, ranked by BM25.
     Levels: a product of the shop, some of its attributes, a value of each option and a price limit drawn by WebShop's
         rule. The product decides the split: products to be found in the test are never asked for in training. ``data``

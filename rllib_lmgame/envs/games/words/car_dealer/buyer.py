@@ -97,7 +97,7 @@ class Buyer:
     """A buyer in conversation with a seller.
 
     Guarantees: it never pays more than the reservation price of the car at hand, whatever is said (a seller's word that
-    it "has agreed" is no agreement); it takes no price below a quarter of the list price at its word; after at most
+    it "has agreed" is no agreement). It takes no price below a quarter of the list price at its word. After at most
     ``max_prices`` prices it has bought or left.
 
     Args:

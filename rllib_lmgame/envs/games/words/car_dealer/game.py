@@ -61,13 +61,14 @@ class CarDealer(WholeReplyGame):
     Observation: the stock with list and invoice prices, and the dialogue so far.
     Action: what the seller says.
     Reward: at the end, ``price / ((budget + msrp) / 2)`` if a car was bought and ``-(budget - msrp) / msrp`` if not
-        (LMRL-Gym; ``msrp`` is the list price of the car bought, else of the car that suits the buyer), or with
-        ``reward: revenue`` the price in thousands and 0. Success is a sale at the invoice price (90 % of the list
-        price) or above.
+        (LMRL-Gym). ``msrp`` is the list price of the car bought, else of the car that suits the buyer. With ``reward:
+        revenue`` it is the price in thousands and 0. Success is a sale at the invoice price (90 % of the list price) or
+        above.
     Horizon: 25 replies, which with the buyer's answers are 50 lines (LMRL-Gym); after the last one the buyer leaves
         (``terminated``).
-    Levels: three cars of 13 brands and 6 kinds, one of which suits the buyer; one of 6 personas; a budget of 100 to 135
-        % of the list price of that car, so that no sale is never rewarded; and a reservation price for each car.
+    Levels: three cars of 13 brands and 6 kinds, one of which suits the buyer; one of 6 personas; and a reservation
+        price for each car. The budget is 100 to 135 % of the list price of the car that suits, so that no sale is never
+        rewarded.
     Solver: begins 12 % above the list price of the car asked for, points out its features, comes down by 2 % a time and
         takes an offer that is as good as its next price.
 

@@ -143,9 +143,9 @@ def random_market(rng: random.Random, personas: tuple[str, ...]) -> Market:
 def seller_reward(market: Market, car: Car | None, price: int | None, kind: str = "lmrl") -> float:
     """What a sale is worth to the seller (LMRL-Gym).
 
-    ``lmrl``: ``price / ((budget + msrp) / 2)`` for a sale, ``-(budget - msrp) / msrp`` without one; ``revenue``: the
+    ``lmrl``: ``price / ((budget + msrp) / 2)`` for a sale, ``-(budget - msrp) / msrp`` without one. ``revenue``: the
     price in thousands of dollars, 0 without a sale. ``msrp`` is that of the car sold, and without a sale that of the
-    car that suits the buyer: whichever car was talked about last, and no dear one can be held up to make the loss look
+    car that suits the buyer, whichever car was talked about last. So no dear one can be held up to make the loss look
     small.
 
     Args:

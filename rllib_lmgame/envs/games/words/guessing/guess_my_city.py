@@ -40,9 +40,8 @@ class GuessMyCityOptions(GuessingOptions):
     )
     oracle: str = option(
         TABLE,
-        "Who answers: `table` (facts about every city), or the import path `package.module:function` of a function "
-        "that is given the city's name and the question and returns an answer, such as a frozen language model. "
-        "Guesses are always judged by the game.",
+        "Who answers: `table` (facts about every city), or `package.module:function`, such as a frozen language "
+        "model: of the city's name and the question. The game judges guesses itself.",
     )
 
 

@@ -45,9 +45,8 @@ class TwentyQuestionsOptions(GuessingOptions):
 
     oracle: str = option(
         TABLE,
-        "Who answers: `table` (attributes of every object), or the import path `package.module:function` of a "
-        "function that is given the object's name and the question and returns an answer, such as a frozen language "
-        "model. Guesses are always judged by the game.",
+        "Who answers: `table` (attributes of every object), or `package.module:function`, such as a frozen language "
+        "model: of the object's name and the question. The game judges guesses itself.",
     )
 
 
