@@ -13,7 +13,7 @@ import numpy as np
 
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.inference.serving.client import EngineClient
-from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 if TYPE_CHECKING:
     from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner

@@ -45,10 +45,9 @@ from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule, ValueHead
 from rllib_lmgame.rollouts.episodes import trajectory_of_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
-from rllib_lmgame.rollouts.play_many import play_many
-from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
+from rllib_lmgame.rollouts.play import play_many
+from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig, Trajectory
 from rllib_lmgame.rollouts.seats import LanguageModelSeat
-from rllib_lmgame.rollouts.trajectory import Trajectory
 
 BINS = 51
 SMOOTHING = 0.75

@@ -125,7 +125,7 @@ def one_repeat(
     """One iteration and its lower bounds, one right after the other so that a busy machine slows all of them."""
     from bounds import count_prompt_tokens, framework_us, replay_s
 
-    from rllib_lmgame.rollouts.trajectory import trajectory_of
+    from rllib_lmgame.rollouts.records import trajectory_of
 
     played.clear()
     began = time.perf_counter()

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rllib_lmgame.rollouts.trajectory import Trajectory
+    from rllib_lmgame.rollouts.records import Trajectory
 
 Wave = list[tuple[int, list[int], int, bool]]
 """One turn of all games: game, new prompt tokens, length of the reply, whether the conversation starts anew."""

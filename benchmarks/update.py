@@ -113,7 +113,7 @@ def make_episodes(learner: Any) -> list[Any]:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
     from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-    from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, Turn, trajectory_columns, trajectory_data
+    from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, Turn, trajectory_columns, trajectory_data
 
     rng = np.random.default_rng(0)
     prefix = rng.integers(0, VOCABULARY, SHARED_PREFIX)
@@ -164,7 +164,7 @@ def time_plain_pytorch(directory: str, episodes: list[Any], iterations: int) -> 
     """Median seconds of :class:`bounds.PlainUpdate` on these rows, after one to warm up."""
     from bounds import PlainUpdate
 
-    from rllib_lmgame.rollouts.trajectory import trajectory_of
+    from rllib_lmgame.rollouts.records import trajectory_of
 
     plain = PlainUpdate(directory)
     trajectories = [trajectory_of(episode.agent_episodes["player"]) for episode in episodes]

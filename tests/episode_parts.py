@@ -5,7 +5,7 @@ from __future__ import annotations
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, trajectory_columns, trajectory_data
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, trajectory_columns, trajectory_data
 
 
 def part_of(trajectory: Trajectory) -> SingleAgentEpisode:

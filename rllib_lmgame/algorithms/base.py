@@ -48,11 +48,10 @@ from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model.files import ModelFiles, model_directory
 from rllib_lmgame.rollouts.episodes import over_levels
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session, run_to_end
-from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, EpisodeSource, Rounds, play_all
+from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, EpisodeSource, LineUps, Rounds, play_all
 from rllib_lmgame.settings.algorithms import reference
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 from rllib_lmgame.storage import is_uri

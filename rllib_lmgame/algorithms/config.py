@@ -647,7 +647,7 @@ def _mapping_as_yaml(mapping: Any) -> Any:
 
 
 def _by_env_runner(agent_id: Any, *args: Any, **kwargs: Any) -> str:
-    """RLlib wants a function here. The driver maps the seats (:mod:`~rllib_lmgame.rollouts.line_ups`); states pickled
+    """RLlib wants a function here. The driver maps the seats (:mod:`~rllib_lmgame.rollouts.sources`); states pickled
     before hold this name.
     """
     return DEFAULT_POLICY

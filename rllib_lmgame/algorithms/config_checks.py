@@ -39,8 +39,8 @@ from rllib_lmgame.learners.scheduled import own_keys
 from rllib_lmgame.policies.mapping import KEY as MAPPING
 from rllib_lmgame.policies.mapping import is_league
 from rllib_lmgame.policies.scripted import make_scripted_player
-from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.rollouts.sources import LineUps
 from rllib_lmgame.settings.schema import describe
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 

@@ -12,10 +12,10 @@ import gymnasium
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec, load_factory, make_session
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.local.scripted_players import call_game
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.rollouts.sources import LineUps
 from rllib_lmgame.settings.schema import build
 
 _DRAWS = 32

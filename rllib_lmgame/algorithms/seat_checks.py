@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rllib_lmgame.algorithms.games import is_for_one, roles_of
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.policies.mapping import KEY, OTHERS, RoleMapping, SeatMapping
-from rllib_lmgame.rollouts.line_ups import LineUps, Roles
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.rollouts.sources import LineUps, Roles
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig

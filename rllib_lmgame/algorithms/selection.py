@@ -15,8 +15,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_lmgame.learners.data.sharding import group_of, played_parts
 from rllib_lmgame.rollouts.plans import EpisodePlan
-from rllib_lmgame.rollouts.records import PlayResult
-from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, RESPONSE_IDS
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, RESPONSE_IDS, PlayResult
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, share_of_groups
 
 EQUAL = 1e-6

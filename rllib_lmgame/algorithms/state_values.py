@@ -20,18 +20,20 @@ from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 from rllib_lmgame.algorithms.selection import overlong_loss
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.data.sharding import played_parts
-from rllib_lmgame.rollouts.beginnings import Beginning, Recording
-from rllib_lmgame.rollouts.plans import EpisodePlan
-from rllib_lmgame.rollouts.records import EpisodeSummary, Failure, PlayResult, TurnNumbers
-from rllib_lmgame.rollouts.sources import RolloutError
-from rllib_lmgame.rollouts.trajectory import (
+from rllib_lmgame.rollouts.plans import Beginning, EpisodePlan, Recording
+from rllib_lmgame.rollouts.records import (
     RESPONSE_IDS,
     STATE_VALUE,
+    EpisodeSummary,
+    Failure,
+    PlayResult,
+    TurnNumbers,
     items_of,
     line_up_of,
     observation_key,
     trajectory_of,
 )
+from rllib_lmgame.rollouts.sources import RolloutError
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions
 from rllib_lmgame.telemetry.metrics import VINE_NAMES
 

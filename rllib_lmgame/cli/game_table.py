@@ -193,7 +193,7 @@ class Table:
 
 def _with_plain_infos(result: StepResult) -> StepResult:
     """What a game of others reports is looked at as in training."""
-    from rllib_lmgame.rollouts.plain_info import plain_info
+    from rllib_lmgame.rollouts.game_calls import plain_info
 
     return dataclasses.replace(result, infos={agent: plain_info(info) for agent, info in result.infos.items()})
 

@@ -133,7 +133,7 @@ def _directory(out: str | None, stack: ExitStack) -> TournamentDirectory | None:
 
 def _play(tournament: Tournament, directory: TournamentDirectory | None, args: argparse.Namespace) -> Outcome:
     from rllib_lmgame.evaluation.tournament.run import play_tournament
-    from rllib_lmgame.rollouts.play_many import first_error
+    from rllib_lmgame.rollouts.play import first_error
 
     with _Bar(quiet=args.json) as bar:
         try:

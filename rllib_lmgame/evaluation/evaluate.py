@@ -23,10 +23,10 @@ from rllib_lmgame.new_files import new_file
 from rllib_lmgame.policies.model.files import check_model, load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import over_levels, success_by_seed
-from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.plans import plan_evaluation
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.rollouts.sources import LineUps
 from rllib_lmgame.settings.algorithms import PPO
 from rllib_lmgame.telemetry.metrics import MOSTLY, episode_metrics, returns_by_seat, unread_replies
 

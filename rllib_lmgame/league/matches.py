@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from rllib_lmgame.league.members import Member
-from rllib_lmgame.rollouts.line_ups import LineUps, Roles
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, deal_games, stable_seed
+from rllib_lmgame.rollouts.sources import LineUps, Roles
 from rllib_lmgame.settings.sections.exploiters import ExploiterOptions, share_without_members
 
 NOBODY: Mapping[str, ExploiterOptions] = MappingProxyType({})

@@ -55,7 +55,7 @@ from rllib_lmgame.learners.settings import LearnerSettings, learner_threads
 from rllib_lmgame.learners.update_loop import StepCounts, UpdateLoop
 from rllib_lmgame.learners.weight_choice import WeightUse
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
-from rllib_lmgame.rollouts.trajectory import Trajectory, trajectory_of
+from rllib_lmgame.rollouts.records import Trajectory, trajectory_of
 from rllib_lmgame.settings.schedules import interpolate
 from rllib_lmgame.settings.sections.token_ppo import INITIAL
 

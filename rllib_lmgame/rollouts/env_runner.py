@@ -29,15 +29,14 @@ from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import run_to_end
-from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
-from rllib_lmgame.rollouts.play import PlayedEpisode
-from rllib_lmgame.rollouts.play_many import PlayedPlans, first_error, play_many
+from rllib_lmgame.rollouts.play import PlayedEpisode, PlayedPlans, first_error, play_many
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seating import Guests, Seating, engine_replies
 from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource
+from rllib_lmgame.rollouts.sources import LineUps
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode

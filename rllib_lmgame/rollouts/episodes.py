@@ -10,11 +10,16 @@ from rllib_lmgame.envs.contract.verdicts import Outcome, outcomes
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.statistics import Rate, rate_over_levels
 from rllib_lmgame.rollouts.plans import SeatAssignment
-from rllib_lmgame.rollouts.play import PlayedEpisode
-from rllib_lmgame.rollouts.records import EpisodeSummary, SeatSummary
-from rllib_lmgame.rollouts.restarts import turns_from_there
+from rllib_lmgame.rollouts.play import PlayedEpisode, turns_from_there
+from rllib_lmgame.rollouts.records import (
+    CUSTOM_DATA_KEY,
+    EpisodeSummary,
+    SeatSummary,
+    Trajectory,
+    trajectory_columns,
+    trajectory_data,
+)
 from rllib_lmgame.rollouts.seats import LanguageModelSeat, Seat
-from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, trajectory_columns, trajectory_data
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode

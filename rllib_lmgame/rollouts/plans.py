@@ -1,5 +1,6 @@
-"""Which episodes are to be played, and by whom: decided on the driver, so that they do not depend on how many runners
-there are.
+"""Which episodes are to be played: decided on the driver, so that they do not depend on how many runners there are.
+
+In the order of the file: what a plan says, the plans of an iteration, and the race of spare plans.
 """
 
 from __future__ import annotations
@@ -8,12 +9,54 @@ import hashlib
 import math
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from rllib_lmgame.rollouts.beginnings import Beginning
+import numpy as np
+
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Recording:
+    """What the players of an episode saw and replied.
+
+    Attributes:
+        episode_id: Of the episode: players that draw do it by this name.
+        seen: Agent -> key of the text that it saw before each of its turns.
+        actions: Agent -> what it typed in each of its turns.
+        replies: Agent that is a language model -> ids of the reply of each turn.
+    """
+
+    episode_id: str
+    seen: Mapping[str, Sequence[int]]
+    actions: Mapping[str, Sequence[str]]
+    replies: Mapping[str, Sequence[np.ndarray]]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Beginning:
+    """Turns that are played as they are recorded, before the players go on by themselves.
+
+    Attributes:
+        recording: The episode that they come from; that of all states of it, so that it travels once.
+        turns: Agent -> how many of its turns; who is missing had none.
+        next: Agents that acted in the state behind these turns: it is known what they saw there.
+    """
+
+    recording: Recording
+    turns: Mapping[str, int]
+    next: frozenset[str]
+
+    def played(self, agent: str) -> int:
+        """How many turns of ``agent`` are recorded ones."""
+        return self.turns.get(agent, 0)
+
+    def seen(self, agent: str, turn: int) -> int | None:
+        """Key of the text that ``agent`` must see before its turn of this number; ``None`` where it is open."""
+        known = self.played(agent) + (agent in self.next)
+        return self.recording.seen[agent][turn] if turn < known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +101,12 @@ class EpisodePlan:
         group: Episodes of the same group share their seed.
         index: Position in the iteration's list of plans; results are put back in this order.
         attempt: Counts replacements of an episode that failed.
-        line_up: Who takes which seat; empty until :class:`~rllib_lmgame.rollouts.line_ups.LineUps` decides it.
+        line_up: Who takes which seat; empty until :class:`~rllib_lmgame.rollouts.sources.LineUps` decides it.
         number: Of its group among those of the same game, counted from where the list of plans happens to start: by it
             seats and opponents are dealt evenly. ``None`` where nobody counts.
         beginning: What is played before the players are asked; ``None`` if nothing is.
         spare: Beyond what is needed: others of the game may be left behind in its place, or it for them
-            (:mod:`~rllib_lmgame.rollouts.oversampling`).
+            (:mod:`~rllib_lmgame.rollouts.plans`).
     """
 
     episode_id: str
@@ -213,3 +256,96 @@ def split_plans(plans: Sequence[EpisodePlan], parts: int) -> list[list[EpisodePl
         for start in range(0, len(group), share):
             min(dealt, key=len).extend(group[start : start + share])
     return dealt
+
+
+def with_spares(plans: Sequence[EpisodePlan]) -> bool:
+    """Whether some of the plans are spare."""
+    return any(plan.spare for plan in plans)
+
+
+class Race:
+    """Oversampling with early stop: more groups are started than are needed, and the first to finish are kept.
+
+    Without spare plans everybody is wanted. Whether an episode is a spare one says nothing of its fate: of every game
+    as many groups are kept as are not spare, whichever finish first. Guarantees (each has a test):
+
+    1. Groups are whole: a group has not finished while one of its episodes is in play, and none of them comes out.
+    2. Every game has its number of groups, so that a short game does not take the place of a long one.
+    3. What is left behind stops at once, is named, and is not played again.
+    4. Which episodes are planned, and which seeds the next ones have, does not depend on who finishes first.
+    5. Every env runner that has a share has a group of every game in it that it can do without.
+
+    Args:
+        plans: Who takes part.
+    """
+
+    def __init__(self, plans: Iterable[EpisodePlan] = ()) -> None:
+        self._group: dict[str, str] = {}
+        self._game: dict[str, int] = {}
+        self._in_play: dict[str, set[str]] = {}
+        self._missing: Counter[int] = Counter()
+        self._kept: set[str] = set()
+        self._left: set[str] = set()
+        self._keeps_all = True
+        self.add(plans)
+
+    def add(self, plans: Iterable[EpisodePlan]) -> None:
+        """These take part as well."""
+        for plan in plans:
+            group, episode = first_id(plan.group), first_id(plan.episode_id)
+            if group not in self._in_play:
+                self._in_play[group] = set()
+                self._game[group] = plan.game
+                self._missing[plan.game] += not plan.spare
+            self._in_play[group].add(episode)
+            self._group[episode] = group
+            self._keeps_all = self._keeps_all and not plan.spare
+
+    def finish(self, episode_id: str) -> bool:
+        """An episode, or what replaced it, has finished; whether that makes others superfluous."""
+        group = self._group[first_id(episode_id)]
+        in_play, game = self._in_play[group], self._game[group]
+        in_play.discard(first_id(episode_id))
+        if in_play or group in self._kept or group in self._left or not self._missing[game]:
+            return False
+        self._kept.add(group)
+        self._missing[game] -= 1
+        return not self._keeps_all and not self._missing[game]
+
+    def leave(self, episode_id: str) -> None:
+        """An episode was left behind: its group cannot be whole any more."""
+        self._left.add(self._group[first_id(episode_id)])
+
+    def wants(self, episode_id: str) -> bool:
+        """Whether the episode is one of a kept group, or of one that may still be kept."""
+        group = self._group[first_id(episode_id)]
+        may_be_kept = group not in self._left and self._missing[self._game[group]] > 0
+        return self._keeps_all or group in self._kept or may_be_kept
+
+    def marked(self, plans: Sequence[EpisodePlan]) -> list[EpisodePlan]:
+        """``plans``, which are to be played now, with as many groups that are not spare as are still missing."""
+        if self._keeps_all:
+            return list(plans)
+        missing = Counter(self._missing)
+        spare: dict[str, bool] = {}
+        for plan in plans:
+            group = first_id(plan.group)
+            if group not in spare:
+                spare[group] = missing[plan.game] <= 0
+                missing[plan.game] -= 1
+        return [replace(plan, spare=spare[first_id(plan.group)]) for plan in plans]
+
+
+def deal_with_spares(plans: Sequence[EpisodePlan], parts: int) -> list[list[EpisodePlan]]:
+    """Deal plans to runners, groups whole; who gets groups of a game gets a spare one too, if there are any, so that it
+    can stop by itself and waits for no episode that never ends. There may be fewer shares than runners.
+    """
+    games: dict[int, tuple[dict[str, list[EpisodePlan]], dict[str, list[EpisodePlan]]]] = {}
+    for plan in plans:
+        games.setdefault(plan.game, ({}, {}))[plan.spare].setdefault(first_id(plan.group), []).append(plan)
+    dealt: list[list[EpisodePlan]] = [[] for _ in range(parts)]
+    for needed, spare in games.values():
+        places = sorted(dealt, key=len)[: min(len(needed) or 1, len(spare) or parts)]
+        for number, group in enumerate((*needed.values(), *spare.values())):
+            places[number % len(places)].extend(group)
+    return [share for share in dealt if share]

@@ -22,11 +22,9 @@ from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.inference.protocol import Generation, StopReason
 from rllib_lmgame.policies.chat.format import Prompt
 from rllib_lmgame.policies.scripted import ScriptedPlayer
-from rllib_lmgame.rollouts.beginnings import Beginning
-from rllib_lmgame.rollouts.play import PlayedEpisode
-from rllib_lmgame.rollouts.records import TurnNumbers
+from rllib_lmgame.rollouts.plans import Beginning
+from rllib_lmgame.rollouts.records import observation_key
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, LanguageModelSeat, ReplySource
-from rllib_lmgame.rollouts.trajectory import observation_key
 
 
 @dataclass
@@ -76,46 +74,20 @@ class RecordedPlayer:
             return self._player.act(session, agent_id, observation, rng)
         action = self._player.act(session, agent_id, observation, self._draws)
         if action != self._beginning.recording.actions[agent_id][turn]:
-            raise _mismatch(f"the player {type(self._player).__name__} of {session.game_id} makes another move", turn)
+            raise restart_mismatch(
+                f"the player {type(self._player).__name__} of {session.game_id} makes another move", turn
+            )
         return action
-
-
-def check_reached(played: PlayedEpisode) -> None:
-    """The state that an episode was to go on from was reached, if there was one.
-
-    Raises:
-        EpisodeFailed: if the game ended before it.
-    """
-    beginning = played.plan.beginning
-    if beginning is None:
-        return
-    for agent in beginning.next:
-        turn = beginning.played(agent)
-        if played.seats[agent].turns_played <= turn:
-            raise _mismatch(f"{played.game_id} does not ask {agent} any more", turn)
-
-
-def turns_from_there(played: PlayedEpisode) -> dict[str, list[TurnNumbers]]:
-    """Turns of the language models behind the state that the episode went on from; nothing if it had a beginning of its
-    own.
-    """
-    beginning = played.plan.beginning
-    if beginning is None:
-        return {}
-    return {
-        agent: [TurnNumbers.of(turn) for turn in seat.turns[beginning.played(agent) :]]
-        for agent, seat in played.seats.items()
-        if isinstance(seat, LanguageModelSeat)
-    }
 
 
 def _check_seen(beginning: Beginning, session: GameSession, agent: str, turn: int, observation: Observation) -> None:
     wanted = beginning.seen(agent, turn)
     if wanted is not None and observation_key(observation.text) != wanted:
-        raise _mismatch(f"{session.game_id} shows {agent} another text", turn)
+        raise restart_mismatch(f"{session.game_id} shows {agent} another text", turn)
 
 
-def _mismatch(what: str, turn: int) -> EpisodeFailed:
+def restart_mismatch(what: str, turn: int) -> EpisodeFailed:
+    """The episode's failure: played again, it went another way."""
     return EpisodeFailed(
         StopReason.RESTART_MISMATCH,
         f"{what} before turn {turn + 1} when it is played again from its seed and replies; it is no pure function of "

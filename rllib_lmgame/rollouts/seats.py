@@ -17,7 +17,7 @@ from rllib_lmgame.inference.protocol import Generation, GenerationRequest, Sampl
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation, Prompt
 from rllib_lmgame.policies.scripted import ScriptedPlayer
 from rllib_lmgame.rollouts.plans import stable_seed
-from rllib_lmgame.rollouts.trajectory import Turn
+from rllib_lmgame.rollouts.records import Turn
 
 Generate = Callable[[GenerationRequest], Awaitable[Generation]]
 

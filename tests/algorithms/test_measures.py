@@ -15,8 +15,8 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.serving import client
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.rollouts.asking import Answer, NotAnswered
-from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.rollouts.sources import LineUps
 from rllib_lmgame.settings.trust import Gate
 
 KUHN = {"env": "lmgame/KuhnPoker-v0", "env_config": {}}

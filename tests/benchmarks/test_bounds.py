@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 if not BENCHMARKS.is_dir():

@@ -13,7 +13,7 @@ from rllib_lmgame.inference.choices import allowed_tokens
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
-from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 CHOICES = ((11, 12, 30, STOP), (11, 13, 14, 30, STOP), (20, 21, STOP), (11, 12, 15, 16, STOP), (22, 21, STOP))
 NEWS = (40, 41, 42)

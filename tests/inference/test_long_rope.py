@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, Phi3Config
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
-from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 ORIGINAL = 32

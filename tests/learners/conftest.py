@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rllib_lmgame.inference.choices import AllowedTokens
-from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -28,7 +28,7 @@ from rllib_lmgame.learners.advantages.gae import GAE
 from rllib_lmgame.learners.data.batching import NO_ROWS, TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 GAMMA, LAM = 0.99, 0.95
 

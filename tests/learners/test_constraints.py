@@ -17,7 +17,7 @@ from rllib_lmgame.inference.choices import allowed_tokens
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.lm_head import Allowed, token_logprobs
-from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 STOP = 1
 STATES = {

@@ -22,7 +22,7 @@ from rllib_lmgame.learners.critic.popart import DECAY, ValueUnits
 from rllib_lmgame.learners.critic.regression import PENALTIES, RegressionSums, fit, token_sums
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives.checks import check_objective
-from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS, CONSTANT_LENGTH, TokenPPOOptions
 
 GAMES = ("maze", "taxi", "wordle")

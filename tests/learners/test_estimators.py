@@ -36,7 +36,7 @@ from rllib_lmgame.learners.advantages.group_relative import GroupRelative
 from rllib_lmgame.learners.data.batching import NO_ROWS, TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 GAMMA, LAM = 0.9, 0.8
 GAMES, ROLES = ("sokoban", "taxi"), ("black", "white")

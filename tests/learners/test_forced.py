@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rllib_lmgame.inference.choices import AllowedTokens
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
-from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 
 @st.composite

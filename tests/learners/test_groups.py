@@ -24,7 +24,7 @@ from rllib_lmgame.learners.data.sharding import WholeEpisodes, played_parts
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.update_loop import UpdateLoop
 from rllib_lmgame.rollouts.plans import plan_episodes
-from rllib_lmgame.rollouts.trajectory import Trajectory, Turn, trajectory_of
+from rllib_lmgame.rollouts.records import Trajectory, Turn, trajectory_of
 
 
 class MeanOfGroup:

@@ -31,7 +31,7 @@ from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.rl_module import ScriptedRLModule
-from rllib_lmgame.rollouts.trajectory import Trajectory, Turn, trajectory_of
+from rllib_lmgame.rollouts.records import Trajectory, Turn, trajectory_of
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.token_ppo import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.telemetry.metrics import LEARNER_NAMES

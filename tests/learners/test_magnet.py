@@ -18,7 +18,7 @@ from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.measures.exploitability import exploitability
 from rllib_lmgame.measures.game_tree import START, game_tree
-from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 SCALE = 0.5

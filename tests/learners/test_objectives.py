@@ -31,7 +31,7 @@ from rllib_lmgame.learners.objectives import (
 )
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.rollouts.trajectory import trajectory_of
+from rllib_lmgame.rollouts.records import trajectory_of
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 

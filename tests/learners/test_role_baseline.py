@@ -19,7 +19,7 @@ from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 ROLES, GAMES = ("first", "second"), ("kuhn", "leduc")

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.learners.data.rows import Row, build_rows, context_cuts
-from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 
 def ids(*values: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.learners.data.sharding import WholeEpisodes
 from rllib_lmgame.rollouts.plans import SeatAssignment
-from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, Turn
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, Turn
 
 PPO = {"max_tokens_per_microbatch": 64, "num_minibatches": 2, "normalize_advantages": "role"}
 

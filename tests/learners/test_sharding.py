@@ -19,7 +19,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.data.sharding import WholeEpisodes, num_tokens, played_parts
-from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, Trajectory, Turn, trajectory_of
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, Turn, trajectory_of
 
 
 def make_part(

@@ -8,12 +8,12 @@ from typing import Any
 
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seating import Seating
 from rllib_lmgame.rollouts.seats import EngineReplies
+from rllib_lmgame.rollouts.sources import LineUps
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 

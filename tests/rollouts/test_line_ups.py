@@ -24,11 +24,10 @@ from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.rollouts import game_calls
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes, stable_seed
-from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
-from rllib_lmgame.rollouts.trajectory import line_up_of
+from rllib_lmgame.rollouts.records import GameConfig, PlaySettings, line_up_of
+from rllib_lmgame.rollouts.sources import LineUps
 from rllib_lmgame.settings.sections.language_model import PlayerOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 

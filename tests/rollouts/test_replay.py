@@ -16,7 +16,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.log.replay import LoggedEpisodes, RecordedSession, replay
-from rllib_lmgame.rollouts.trajectory import trajectory_of
+from rllib_lmgame.rollouts.records import trajectory_of
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 

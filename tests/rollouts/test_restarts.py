@@ -26,9 +26,8 @@ from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.plans import EpisodePlan
-from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
+from rllib_lmgame.rollouts.records import PlayResult, PlaySettings, trajectory_of
 from rllib_lmgame.rollouts.sources import RolloutError, Rounds, play_all
-from rllib_lmgame.rollouts.trajectory import trajectory_of
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions
 
 MakeRunner = Callable[..., TextGameEnvRunner]

@@ -31,8 +31,8 @@ from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.log.replay import LoggedEpisodes
 from rllib_lmgame.rollouts.plans import SeatAssignment
 from rllib_lmgame.rollouts.play import SeatEnd
+from rllib_lmgame.rollouts.records import trajectory_of
 from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat
-from rllib_lmgame.rollouts.trajectory import trajectory_of
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 AGENTS = ("a", "b", "c")

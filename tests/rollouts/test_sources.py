@@ -18,13 +18,20 @@ from hypothesis import strategies as st
 from rllib_lmgame.algorithms.cluster.env_runners import RunnerGroup
 from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.rollouts.line_ups import LineUps
-from rllib_lmgame.rollouts.oversampling import Race, deal_with_spares
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, first_id, plan_episodes, split_plans
+from rllib_lmgame.rollouts.plans import (
+    EpisodePlan,
+    Race,
+    SeatAssignment,
+    deal_with_spares,
+    first_id,
+    plan_episodes,
+    split_plans,
+)
 from rllib_lmgame.rollouts.records import EpisodeSummary, Failure, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import (
     MANY_HANGS,
     EpisodeSource,
+    LineUps,
     RolloutError,
     Rounds,
     lost,

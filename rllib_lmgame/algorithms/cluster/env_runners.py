@@ -7,8 +7,7 @@ from typing import Any
 
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
-from rllib_lmgame.rollouts.oversampling import deal_with_spares, with_spares
-from rllib_lmgame.rollouts.plans import EpisodePlan, split_plans
+from rllib_lmgame.rollouts.plans import EpisodePlan, deal_with_spares, split_plans, with_spares
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 
 

@@ -21,8 +21,7 @@ from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.game_calls import abandon, open_session, run_to_end
 from rllib_lmgame.rollouts.local.scripted_players import call_game
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
-from rllib_lmgame.rollouts.play import PlayedEpisode
-from rllib_lmgame.rollouts.play_many import PlayedPlans, first_error, play_many
+from rllib_lmgame.rollouts.play import PlayedEpisode, PlayedPlans, first_error, play_many
 from rllib_lmgame.rollouts.records import Failure, GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, ScriptedSeat, Seat
 from rllib_lmgame.settings.schema import limits

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Rounds:
     """Asks the policies for all games together, whenever each game that is not over waits for an answer: what is asked
     together depends on the games, not on which of them was quicker. Keeps the games between episodes
-    (:class:`~rllib_lmgame.rollouts.play_many.Sessions`).
+    (:class:`~rllib_lmgame.rollouts.play.Sessions`).
 
     Args:
         policies: What is asked.

@@ -18,10 +18,10 @@ from rllib_lmgame.inference.serving.client import LocalEngineClient
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.rollouts.game_calls import GameCalls
-from rllib_lmgame.rollouts.line_ups import LineUps
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
 from rllib_lmgame.rollouts.seating import Seating, engine_replies, table_seed
 from rllib_lmgame.rollouts.seats import EngineReplies, Seat
+from rllib_lmgame.rollouts.sources import LineUps
 
 if TYPE_CHECKING:
     from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine

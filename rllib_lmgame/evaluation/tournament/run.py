@@ -26,8 +26,7 @@ from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
 from rllib_lmgame.rollouts.log.episode_log import episode_record
 from rllib_lmgame.rollouts.plans import EpisodePlan
-from rllib_lmgame.rollouts.play import PlayedEpisode
-from rllib_lmgame.rollouts.play_many import play_one
+from rllib_lmgame.rollouts.play import PlayedEpisode, play_one
 from rllib_lmgame.rollouts.records import Failure, GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, OutOfTokens, Seat
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions

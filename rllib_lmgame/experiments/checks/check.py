@@ -194,7 +194,7 @@ def _check_success(spec: ExperimentSpec, config: Any) -> None:
     never measured.
     """
     from rllib_lmgame.algorithms.games import is_self_play
-    from rllib_lmgame.rollouts.line_ups import LineUps
+    from rllib_lmgame.rollouts.sources import LineUps
 
     named = _named_metrics(spec)
     named |= {f"config.schedules.{key}.by": options.by for key, options in config.schedule_options.items()}

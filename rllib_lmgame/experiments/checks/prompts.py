@@ -139,9 +139,9 @@ def _is_quick(game: GameConfig) -> bool:
 async def _check_game(game: GameConfig, config: Any, chats: _Chats) -> None:
     from rllib_lmgame.policies.scripted import make_scripted_player
     from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
-    from rllib_lmgame.rollouts.line_ups import LineUps
     from rllib_lmgame.rollouts.plans import plan_episodes
     from rllib_lmgame.rollouts.seats import ExpertReplies, LanguageModelSeat
+    from rllib_lmgame.rollouts.sources import LineUps
     from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 
     timeout_s = config.text_rollout_options.env_step_timeout_s

@@ -54,8 +54,8 @@ def check_logs(configs: Iterable[Any]) -> None:
 
 
 def _check_log(path: Path, games: frozenset[str], config: Any) -> None:
-    from rllib_lmgame.rollouts.line_ups import LineUps
     from rllib_lmgame.rollouts.log.replay import logged_sessions, plan_of
+    from rllib_lmgame.rollouts.sources import LineUps
 
     line_ups, seatings = LineUps(config), set()
     for line, session in logged_sessions(path):

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from rllib_lmgame.inference.choices import AllowedTokens
-from rllib_lmgame.rollouts.trajectory import Turn
+from rllib_lmgame.rollouts.records import Turn
 
 
 def allowed_in_turns(turns: Iterable[Turn]) -> AllowedTokens | None:

@@ -25,7 +25,7 @@ import numpy as np
 
 from rllib_lmgame.inference.choices import AllowedTokens
 from rllib_lmgame.learners.data.forced import allowed_in_turns, take_out_forced
-from rllib_lmgame.rollouts.trajectory import Trajectory, Turn
+from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_lmgame.learners.data.batching import assign_balanced
-from rllib_lmgame.rollouts.trajectory import CUSTOM_DATA_KEY, PROMPT_IDS, RESPONSE_IDS, line_up_of
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PROMPT_IDS, RESPONSE_IDS, line_up_of
 
 
 @dataclass

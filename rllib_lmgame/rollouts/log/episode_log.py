@@ -13,9 +13,8 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.json_files import parse
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.play import GameStep, PlayedEpisode
-from rllib_lmgame.rollouts.records import SeatSummary
+from rllib_lmgame.rollouts.records import SeatSummary, Turn
 from rllib_lmgame.rollouts.seats import LanguageModelSeat
-from rllib_lmgame.rollouts.trajectory import Turn
 
 
 def episode_record(played: PlayedEpisode) -> dict[str, Any]:

@@ -14,9 +14,8 @@ from rllib_lmgame.envs.contract.session import GameSession, Observation, StepRes
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.scripted import SolverPlayer
 from rllib_lmgame.rollouts.episodes import to_multi_agent_episode
-from rllib_lmgame.rollouts.game_calls import run_to_end
+from rllib_lmgame.rollouts.game_calls import plain_info, run_to_end
 from rllib_lmgame.rollouts.log.episode_log import numbered_records
-from rllib_lmgame.rollouts.plain_info import plain_info
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import play_episode
 from rllib_lmgame.rollouts.seating import Seating
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
     from rllib_lmgame.policies.chat.format import ChatFormat
-    from rllib_lmgame.rollouts.line_ups import LineUps
+    from rllib_lmgame.rollouts.sources import LineUps
 
 
 class Table(Protocol):
