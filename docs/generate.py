@@ -11,6 +11,7 @@ played with their own expert; the dashboard's panels from the gauges.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import json
 import sys
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from game_pages import game_pages, games_index
-from tables import option_table, table, wrapped, yaml_text
+from tables import OPTION_HEAD, option_rows, option_table, table, wrapped, yaml_text
 from trust_page import trust_page
 
 from rllib_lmgame.errors import MissingDependencyError
@@ -27,40 +28,6 @@ from rllib_lmgame.settings.schema import nested
 
 DOCS = Path(__file__).resolve().parent
 NOTICE = "<!-- Written by docs/generate.py from the code; edit the code, then run it again. -->"
-
-RLLIB_KEYS = {
-    "env": "Game: an id of `rllib games list`, or `package.module:Class`. `games` takes several.",
-    "env_config": "Options of the game, see [games](games.md).",
-    "seed": "Seed of levels, initial weights and the order of minibatches.",
-    "num_env_runners": "Processes that play games; 0 plays in the algorithm's own process.",
-    "num_envs_per_env_runner": "Games one env runner plays at once, each in a coroutine of its own.",
-    "num_cpus_per_env_runner": "CPUs reserved per env runner.",
-    "num_learners": "Learner processes; 0 trains in the algorithm's own process.",
-    "num_gpus_per_learner": "GPUs reserved per learner; a fraction leaves room for an engine on the same GPU.",
-    "lr": "Learning rate, or a schedule `[[environment steps, value], ...]` that begins at step 0.",
-    "gamma": "Discount, per action token, or per turn with `advantage_estimator: turn_gae`, `gigpo` and `vine`; "
-    "`grpo`, `dr_grpo`, `rloo` and `max_rl` have none.",
-    "lambda": "GAE's lambda, per action token, or per turn with `turn_gae`.",
-    "num_epochs": "Passes over the episodes of an iteration.",
-    "grad_clip": "Bound on the global gradient norm; null is off.",
-    "vf_loss_coeff": "Weight of the value loss.",
-    "entropy_coeff": "Weight of the entropy bonus, or a schedule.",
-    "use_kl_loss": "Penalise the KL divergence to the reference model (needs a frozen copy of the weights).",
-    "kl_coeff": "Initial weight of that penalty; RLlib adapts it to `kl_target`.",
-    "kl_target": "The coefficient is raised by half above twice this KL, and halved below half of it.",
-    "evaluation_interval": "Training iterations between evaluations; null evaluates never.",
-    "evaluation_duration": "Episodes of every evaluation game.",
-    "evaluation_config": (
-        "`explore: false` plays greedily; `temperature`, `games` (a list, as above) and `measures` are this package's "
-        "own: `measures: [exploitability]` gives `evaluation/exploitability`, `tic_tac_toe` the chances of losing to "
-        "perfect and to random play, exactly, `best_response_gap` the exploitability in a matrix game of one round; "
-        "`{type: against, player: random}` plays games against a scripted player."
-    ),
-    "sample_timeout_s": "Longest wait for the env runners of one round, in seconds.",
-    "restart_failed_env_runners": "Start a lost env runner again.",
-    "delay_between_env_runner_restarts_s": "Pause before that, in seconds.",
-}
-"""RLlib's own keys that matter here; everything else RLlib's ``PPOConfig`` knows is accepted too."""
 
 
 def pages() -> dict[str, Callable[[], str]]:
@@ -83,8 +50,8 @@ def configuration_page() -> str:
     """The configuration reference."""
     from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
     from rllib_lmgame.policies.model.tiny import TinyModelOptions
-    from rllib_lmgame.rollouts.records import GameConfig
     from rllib_lmgame.settings.sections.exploiters import ExploiterOptions
+    from rllib_lmgame.settings.sections.games import GameConfig
     from rllib_lmgame.settings.sections.inference import InferenceOptions
     from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, PlayerOptions
     from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
@@ -190,20 +157,22 @@ def _algorithm_sections() -> list[str]:
 def _rllib_section() -> str:
     from ray.rllib.algorithms.ppo import PPOConfig
 
-    from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+    from rllib_lmgame.settings.sections.rllib import EvaluationOptions, RLlibOptions
 
-    ours, stock = LMGamePPOConfig(), PPOConfig()
+    ours, stock = RLlibOptions(), PPOConfig()
     rows = []
-    for key, doc in RLLIB_KEYS.items():
-        attribute = "lambda_" if key == "lambda" else key
-        here, there = getattr(ours, attribute), getattr(stock, attribute)
-        rows.append((f"`{key}`", f"`{yaml_text(here)}`", "" if here == there else f"`{yaml_text(there)}`", doc))
+    for row, field in zip(option_rows(RLlibOptions), dataclasses.fields(RLlibOptions), strict=True):
+        here, there = getattr(ours, field.name), getattr(stock, field.name)
+        rows.append((*row, "" if here == there else f"`{yaml_text(there)}`"))
     text = (
-        "Keys of RLlib's `PPOConfig` that matter most, with this package's defaults. `train_batch_size_per_learner` "
-        "and `minibatch_size` are refused: a batch is made of whole episodes "
+        "Keys of RLlib's `PPOConfig` that matter most, with this package's defaults; what else it knows is taken, too. "
+        "`train_batch_size_per_learner` and `minibatch_size` are refused: a batch is made of whole episodes "
         "(`text_rollouts.episodes_per_iteration`, `token_ppo.num_minibatches`)."
     )
-    return f"## RLlib's keys\n\n{text}\n\n" + table(("key", "default", "RLlib's, where it differs", "what it is"), rows)
+    keys = f"## RLlib's keys\n\n{text}\n\n" + table((*OPTION_HEAD, "RLlib's default"), rows)
+    return (
+        keys + "\n\n" + section("`config.evaluation_config`", "RLlib's other keys are taken, too.", EvaluationOptions)
+    )
 
 
 def _search_spaces() -> str:

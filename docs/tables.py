@@ -11,26 +11,26 @@ from typing import Any
 
 from rllib_lmgame.settings.schema import digits, fields_of, given, tag_of, type_name, value_at
 
+OPTION_HEAD = ("key", "type", "default", "allowed", "what it is")
+
 
 def option_table(group: type) -> str:
+    """A table of :func:`option_rows`."""
+    return table(OPTION_HEAD, option_rows(group))
+
+
+def option_rows(group: type) -> list[tuple[str, ...]]:
     """Key, type, default, limits and documentation of every field."""
     hints = typing.get_type_hints(group)
     rows = []
     for key, field in fields_of(group).items():
         if field.metadata.get("arguments"):
             continue
-        doc = str(field.metadata.get("doc", "")) or _GAME_FIELDS.get(field.name, "")
+        doc = str(field.metadata.get("doc", ""))
         if field.metadata.get("of"):
             doc = f"Of {' and '.join(f'`{kind}`' for kind in field.metadata['of'])}. {doc}"
         rows.append((f"`{key}`", type_name(hints[field.name]), default_text(field), limits_text(field.metadata), doc))
-    return table(("key", "type", "default", "allowed", "what it is"), rows)
-
-
-_GAME_FIELDS = {
-    "env": "Id of the game, or `package.module:Class`.",
-    "env_config": "Its options.",
-    "weight": "Share of the episodes, relative to the other games.",
-}
+    return rows
 
 
 def default_text(field: dataclasses.Field[Any]) -> str:

@@ -16,7 +16,7 @@ from ray.tune.search.variant_generator import parse_spec_vars
 from ray.util import log_once
 
 from rllib_lmgame.algorithms.config_checks import below_config, check_together, check_who_learns
-from rllib_lmgame.algorithms.games import build_games, on_split
+from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.algorithms.measuring.measures import KEY as MEASURES
 from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.algorithms.module_checks import check_overrides
@@ -40,13 +40,21 @@ from rllib_lmgame.settings.names import (
 )
 from rllib_lmgame.settings.schedules import ScheduleOptions, read_schedules
 from rllib_lmgame.settings.schema import as_mapping, build, check_value, describe, limits, value_at
+from rllib_lmgame.settings.sections.games import read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LanguageModelOptions, PlayerOptions
 from rllib_lmgame.settings.sections.league import LeagueOptions
-from rllib_lmgame.settings.sections.rllib import check_rllib_key, check_without_effect, rllib_keys
+from rllib_lmgame.settings.sections.rllib import (
+    FIELDS,
+    RLlibOptions,
+    check_rllib_key,
+    check_without_effect,
+    rllib_keys,
+)
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
+from rllib_lmgame.settings.tree import Settings, written
 from rllib_lmgame.storage import with_whole_paths
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.quiet import leave_out_noise
@@ -71,7 +79,16 @@ RUN = "run"
 """Key in that file which names the algorithm the configuration belongs to, as in an experiment's file."""
 
 
-class LMGameConfig(PPOConfig):
+class _Fresh(type(PPOConfig)):  # type: ignore[misc]
+    """What a class's own ``__init__`` sets are its defaults; nothing of it was given."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        config = super().__call__(*args, **kwargs)
+        config.given_keys = ()
+        return config
+
+
+class LMGameConfig(PPOConfig, metaclass=_Fresh):
     """What the configurations of the algorithms share.
 
     That of an algorithm sets ``entry``, which lists the sections, and has a method for each section of its own.
@@ -88,6 +105,8 @@ class LMGameConfig(PPOConfig):
     league_options: LeagueOptions | None = None  # of the class, where an algorithm has no such section
     data_selection_options: DataSelectionOptions = DataSelectionOptions()  # likewise
     schedule_options: Mapping[str, ScheduleOptions] = MappingProxyType({})  # of the class, for those pickled before
+    given_keys: tuple[str, ...] = ()
+    """Dotted keys that were written or set in Python."""
 
     def __init__(self, algo_class: type | None = None) -> None:
         super().__init__(algo_class=algo_class)
@@ -110,31 +129,28 @@ class LMGameConfig(PPOConfig):
 
         # Defaults that suit language models; RLlib's own are for small networks and fast environments.
         self.env_runner_cls = TextGameEnvRunner
-        self.num_env_runners = 0
-        self.num_envs_per_env_runner = 64
         self.batch_mode = "complete_episodes"
         self.rollout_fragment_length = "auto"
-        self.sample_timeout_s = 3600.0
-        self.evaluation_sample_timeout_s = 3600.0
-        self.delay_between_env_runner_restarts_s = 1.0
-        self.restart_failed_env_runners = True
         self.add_default_connectors_to_learner_pipeline = False
-        self.lr = 1e-6
-        self.gamma = 1.0
-        self.lambda_ = 0.95
-        self.num_epochs = 1
-        self.grad_clip = 1.0
-        self.grad_clip_by = "global_norm"
-        self.vf_loss_coeff = 0.2
-        self.entropy_coeff = 0.001
-        self.use_kl_loss = False
-        self.kl_coeff = 0.001
-        self.kl_target = 0.01
-        self.seed = 0
-        self.evaluation_duration = 128
+        for field in dataclasses.fields(RLlibOptions):
+            setattr(self, field.name, getattr(RLlibOptions(), field.name))
         self.evaluation_duration_unit = "episodes"
         self.callbacks_class = [LMGameGauges]
         self._set_players(self.player_options)
+
+    def __setattr__(self, key: str, value: Any) -> None:
+        """RLlib's own methods set attributes: what they set was given."""
+        super().__setattr__(key, value)
+        if key.rstrip("_") in FIELDS:
+            self._give(key.rstrip("_"))
+
+    def _give(self, *keys: str) -> None:
+        self.given_keys = tuple(dict.fromkeys((*self.given_keys, *keys)))
+
+    @property
+    def settings(self) -> Settings:
+        """All settings as one frozen value."""
+        return Settings.of(self)
 
     # -- sections -----------------------------------------------------------------------------------------------
 
@@ -162,6 +178,7 @@ class LMGameConfig(PPOConfig):
             options: Its keys, e.g. ``zero_optimization={"stage": 2}``.
         """
         self.deepspeed_config = None if config is None and not options else {**(config or {}), **options}
+        self._give("deepspeed")
         return self
 
     def players(self, policies: Mapping[str, Any] | list[str], policy_mapping_fn: Any = None) -> Self:
@@ -185,8 +202,10 @@ class LMGameConfig(PPOConfig):
                 raise ConfigError(f"config.policies.{name}", "stands there twice")
             players[_policy_name(name)] = _player(name, value)
         self._set_players(players)
+        self._give("policies", *written(dict(entries), "policies"))
         if policy_mapping_fn is not None:
             self.seat_mapping_spec = policy_mapping_fn
+            self._give("policy_mapping_fn")
         return self
 
     def schedules(self, schedules: Mapping[str, Any]) -> Self:
@@ -202,6 +221,7 @@ class LMGameConfig(PPOConfig):
         """
         section = self.entry.sections[name]
         _check_no_search_space(name, options)
+        self._give(name, *written(options, name))
         options = with_whole_paths(section.group, options)
         values = build(section.group, options, f"config.{name}", getattr(self, section.attribute))
         setattr(self, section.attribute, values)
@@ -226,6 +246,7 @@ class LMGameConfig(PPOConfig):
         """
         rest: dict[str, Any] = {}
         policies, mapping = None, None
+        before = dict(vars(self))
         for key, value in config_dict.items():
             if key in self.entry.sections:
                 section = self.entry.sections[key]
@@ -243,7 +264,8 @@ class LMGameConfig(PPOConfig):
             elif key == "policy_mapping_fn":
                 mapping = value
             elif key == "games":
-                self.games = build_games(value, "config.games")
+                self._give(*written({key: value} if value else {}))
+                self.games = read_games(value, "config.games")
             elif key == "schedules":
                 self.schedules({} if value is None else value)
             elif key == "evaluation_config":
@@ -254,7 +276,7 @@ class LMGameConfig(PPOConfig):
                 self._check_attribute(key, value)
                 setattr(self, key, value)
             elif key in rllib_keys():
-                rest[key] = check_rllib_key(key, value, self)
+                rest[key] = check_rllib_key(key, value, getattr(self, key, None))
             else:
                 raise self._unknown(key)
         if "player_options" in config_dict:  # A dictionary of ``to_dict``: RLlib's form of the policies says less.
@@ -263,7 +285,13 @@ class LMGameConfig(PPOConfig):
             self.players(policies)
         if mapping is not None and mapping is not _by_env_runner:
             self.seat_mapping_spec = mapping
+            self._give("policy_mapping_fn")
         super().update_from_dict(rest)
+        if "given_keys" in config_dict:  # A dictionary of ``to_dict`` has every key.
+            named = {key: FIELDS[key].name if key in FIELDS else key for key in rest}
+            same = {key for key, name in named.items() if name in before and before[name] == rest[key]}
+            self.given_keys = tuple(key for key in self.given_keys if key not in same)
+            self._give(*config_dict["given_keys"])
         return self
 
     def to_dict(self) -> dict[str, Any]:
@@ -280,7 +308,7 @@ class LMGameConfig(PPOConfig):
         if key == "evaluation_temperature" and value is not None:
             check_value(value, float, limits(low=0), f"config.{key}")
         if key == "evaluation_games" and value != ():
-            build_games(value, f"config.{key}")
+            read_games(value, f"config.{key}")
         if key == "schedule_options":
             read_schedules(value, "config.schedules")
         if key == "evaluation_measures":
@@ -301,8 +329,9 @@ class LMGameConfig(PPOConfig):
         if not isinstance(value, Mapping):
             raise ConfigError("config.evaluation_config", "expected a mapping")
         rest = dict(value)
+        self._give("evaluation_config", *written(rest, "evaluation_config"))
         if "games" in rest:
-            self.evaluation_games = build_games(rest.pop("games"), "config.evaluation_config.games")
+            self.evaluation_games = read_games(rest.pop("games"), "config.evaluation_config.games")
         if "measures" in rest:
             measures = rest.pop("measures") or []
             check_measures(measures, (), MEASURES)

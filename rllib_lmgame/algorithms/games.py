@@ -4,46 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import gymnasium
 
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec, load_factory, make_session
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.local.scripted_players import call_game
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.sources import LineUps
-from rllib_lmgame.settings.schema import build
 
 _DRAWS = 32
 """Episodes that are looked at to see who plays, for mappings that draw seats."""
 _REPLIES = 100
 """Turns that are looked at to see whether a game lists its legal actions."""
-
-
-def build_games(value: Any, path: str) -> tuple[GameConfig, ...]:
-    """A list of games from YAML: names, or mappings with ``env``, ``env_config`` and ``weight``.
-
-    Raises:
-        ConfigError: naming the entry that is wrong.
-    """
-    if isinstance(value, tuple) and all(isinstance(game, GameConfig) for game in value):
-        return value
-    if not isinstance(value, list | tuple) or not value:
-        raise ConfigError(path, "expected a list of games")
-    games = []
-    for position, entry in enumerate(value):
-        where = f"{path}[{position}]"
-        fields = {"env": entry} if isinstance(entry, str) else entry
-        if not isinstance(fields, Mapping) or "env" not in fields:
-            raise ConfigError(where, "expected the name of a game, or a mapping with env, env_config and weight")
-        games.append(build(GameConfig, fields, where))
-        if games[-1].weight <= 0:
-            raise ConfigError(f"{where}.weight", "must be greater than 0")
-    return tuple(games)
 
 
 def on_split(games: Sequence[GameConfig], split: str, override: bool) -> tuple[GameConfig, ...]:

@@ -121,6 +121,7 @@ def read_config(checkpoint: Path, *, trust: bool, games: Collection[str] = ()) -
         config: LMGameConfig = entry.config_class()().update_from_dict(
             saved if trust else of_a_stranger(saved, games, entry)
         )
+        config.given_keys = ()  # All keys stand there; what was given was checked when the training began.
         return config
     except ConfigError as error:
         raise ConfigError(error.path, error.message, str(path)) from None

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.settings.schema import fields_of, group_in, leaves, tag_of, value_at, with_changes
+from rllib_lmgame.settings.schema import with_changes
 
 if TYPE_CHECKING:
     from rllib_lmgame.learners.settings import LearnerSettings
@@ -23,44 +22,11 @@ _FIELDS = {
 
 _TOKEN_PPO = "token_ppo."
 
-_SECTIONS = {
-    "token_ppo": "token_ppo_options",
-    "text_rollouts": "text_rollout_options",
-    "inference": "inference_options",
-}
-"""Sections that an update reads -> attributes of a configuration."""
-
 
 def own_keys(config: Any, module_id: str) -> frozenset[str]:
-    """Keys of options that a module has of its own, by RLlib's overrides per module: no schedule changes them.
-
-    Args:
-        config: The algorithm's configuration.
-        module_id: The module. Of a section that it has as a whole, its own options are those that differ from
-            everybody's.
-    """
-    overrides: Mapping[str, Any] = config.algorithm_config_overrides_per_module.get(module_id) or {}
-    keys = {"lambda" if key == "lambda_" else key for key in overrides}
-    for section, attribute in _SECTIONS.items():
-        own, everybodys = overrides.get(attribute), getattr(config, attribute)
-        keys |= {f"{section}.{name}" for name in _written(type(everybodys), overrides.get(section) or {})}
-        for name in leaves(type(everybodys)) if own is not None else ():
-            if value_at(own, name) != value_at(everybodys, name):
-                keys.add(f"{section}.{name}")
-    return frozenset(keys)
-
-
-def _written(group: type, values: Mapping[str, Any]) -> Iterator[str]:
-    """Options that a mapping sets, by their dotted keys: of a group that is switched off, or set to a type, all."""
-    for key, value in values.items():
-        hint = typing.get_type_hints(group).get(fields_of(group)[key].name if key in fields_of(group) else key)
-        inner = group_in(hint)
-        if inner is None:
-            yield key
-        elif not isinstance(value, Mapping) or tag_of(inner) in value:
-            yield from (f"{key}.{name}" for name in leaves(inner))
-        else:
-            yield from (f"{key}.{name}" for name in _written(inner, value))
+    """See :meth:`~rllib_lmgame.settings.tree.Settings.own_keys`."""
+    keys: frozenset[str] = config.settings.own_keys(module_id)
+    return keys
 
 
 def with_values(settings: LearnerSettings, values: Mapping[str, float]) -> LearnerSettings:

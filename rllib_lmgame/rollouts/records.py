@@ -17,6 +17,7 @@ import numpy as np
 
 from rllib_lmgame.inference.choices import AllowedTokens
 from rllib_lmgame.rollouts.plans import EpisodePlan, LineUp
+from rllib_lmgame.settings.sections.games import GameConfig as GameConfig
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
@@ -28,26 +29,6 @@ if TYPE_CHECKING:
 
 TEXT_SPACE = gym.spaces.Text(max_length=1_000_000, charset=gym.spaces.text.alphanumeric)
 """Observation and action space of every policy, as RLlib wants to have one."""
-
-
-@dataclass(frozen=True)
-class GameConfig:
-    """One game to be played.
-
-    Attributes:
-        env: Id or import path.
-        env_config: Its configuration.
-        weight: Share of the episodes, relative to the other games.
-    """
-
-    env: str
-    env_config: dict[str, Any] = field(default_factory=dict)
-    weight: float = 1.0
-
-    @property
-    def key(self) -> str:
-        """The same for the same game with the same configuration."""
-        return f"{self.env}|{sorted(self.env_config.items(), key=lambda item: item[0])!r}"
 
 
 @dataclass(frozen=True)

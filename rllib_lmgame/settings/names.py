@@ -20,6 +20,7 @@ PLAIN_ATTRIBUTES = (
     "evaluation_temperature",
     "seat_mapping_spec",
     "schedule_options",
+    "given_keys",
 )
 """Attributes of the configuration object that its dictionary holds under their own name, whatever
 form their value has.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schedules import check_points
-from rllib_lmgame.settings.schema import check_value, limits
+from rllib_lmgame.settings.schema import Limits, check_value, fields_of, leaves, limits, option
 
 _EXTRA_KEYS = (
     "lambda",
@@ -31,46 +32,109 @@ _EXTRA_KEYS = (
 )
 """Valid though not attributes: translated by RLlib, or put there by Tune."""
 
-NUMBER, WHOLE, TRUTH = float, int, bool
-_TYPES: dict[str, tuple[Any, dict[str, Any]]] = {
-    "lr": (float | list, {"above": 0}),
-    "gamma": (NUMBER, {"low": 0, "high": 1}),
-    "lambda": (NUMBER, {"low": 0, "high": 1}),
-    "lambda_": (NUMBER, {"low": 0, "high": 1}),
-    "grad_clip": (float | None, {"above": 0}),
-    "kl_coeff": (NUMBER, {"low": 0}),
-    "kl_target": (NUMBER, {"above": 0}),
-    "use_kl_loss": (TRUTH, {}),
-    "vf_loss_coeff": (NUMBER, {"low": 0}),
-    "entropy_coeff": (float | list, {"low": 0}),
-    "num_epochs": (WHOLE, {"low": 1, "high": 10_000}),
-    "num_env_runners": (WHOLE, {"low": 0, "high": 10_000}),
-    "num_envs_per_env_runner": (WHOLE, {"low": 1, "high": 100_000}),
-    "num_cpus_per_env_runner": (NUMBER, {"low": 0}),
-    "num_learners": (WHOLE, {"low": 0, "high": 10_000}),
-    "num_gpus_per_learner": (NUMBER, {"low": 0}),
-    "num_cpus_for_main_process": (NUMBER, {"low": 0}),
-    "seed": (int | None, {"low": 0}),
-    "evaluation_interval": (int | None, {"low": 0}),
-    "evaluation_duration": (WHOLE, {"low": 1, "high": 1_000_000}),
-    "evaluation_num_env_runners": (WHOLE, {"low": 0, "high": 10_000}),
-    "env_config": (dict[str, Any], {}),
-    "restart_failed_env_runners": (TRUTH, {}),
-    "sample_timeout_s": (float | None, {"above": 0}),
-}
 
-SCHEDULED_KEYS = ("lr", "gamma", "lambda", "vf_loss_coeff", "entropy_coeff", "kl_coeff", "num_epochs")
-"""Those that ``schedules`` may change during a run."""
+@dataclass(frozen=True)
+class RLlibOptions:
+    """RLlib's own keys that act here, with this package's defaults; what else ``PPOConfig`` knows is taken, too."""
 
-FLAT_KEYS = (
-    *_TYPES,
-    "env",
-    "callbacks",
-    "evaluation_config",
-    "grad_clip_by",
-    "num_cpus_per_learner",
-    "num_gpus_per_env_runner",
-)
+    env: str | None = option(
+        None, "Game: an id of `rllib games list`, or `package.module:Class`. `games` takes several.", stranger=False
+    )
+    env_config: dict[str, Any] = option({}, "Options of the game, see [games](games.md).", stranger=False)
+    seed: int | None = option(0, "Seed of levels, initial weights and the order of minibatches.", low=0)
+    num_env_runners: int = option(
+        0, "Processes that play games; 0 plays in the algorithm's own process.", low=0, high=10_000
+    )
+    num_envs_per_env_runner: int = option(
+        64, "Games one env runner plays at once, each in a coroutine of its own.", low=1, high=100_000
+    )
+    num_cpus_per_env_runner: float = option(1, "CPUs reserved per env runner.", low=0)
+    num_gpus_per_env_runner: float = option(0, "GPUs reserved per env runner.", low=0)
+    num_cpus_for_main_process: float = option(1, "CPUs reserved for the algorithm's own process.", low=0)
+    num_learners: int = option(0, "Learner processes; 0 trains in the algorithm's own process.", low=0, high=10_000)
+    num_cpus_per_learner: int | float | Literal["auto"] = option("auto", "CPUs reserved per learner.", low=0)
+    num_gpus_per_learner: float = option(
+        0, "GPUs reserved per learner; a fraction leaves room for an engine on the same GPU.", low=0
+    )
+    lr: float | list[list[float]] = option(
+        1e-6,
+        "Learning rate, or a schedule `[[environment steps, value], ...]` that begins at step 0.",
+        above=0,
+        schedulable=True,
+    )
+    gamma: float = option(
+        1.0,
+        "Discount, per action token, or per turn with `advantage_estimator: turn_gae`, `gigpo` and `vine`; "
+        "`grpo`, `dr_grpo`, `rloo` and `max_rl` have none.",
+        low=0,
+        high=1,
+        schedulable=True,
+    )
+    lambda_: float = option(
+        0.95, "GAE's lambda, per action token, or per turn with `turn_gae`.", low=0, high=1, schedulable=True
+    )
+    num_epochs: int = option(1, "Passes over the episodes of an iteration.", low=1, high=10_000, schedulable=True)
+    grad_clip: float | None = option(1.0, "Bound on the global gradient norm; null is off.", above=0)
+    grad_clip_by: str = option(
+        "global_norm",
+        "What `grad_clip` bounds; language models take `global_norm` alone.",
+        choices=("global_norm", "norm", "value"),
+    )
+    vf_loss_coeff: float = option(0.2, "Weight of the value loss.", low=0, schedulable=True)
+    entropy_coeff: float | list[list[float]] = option(
+        0.001, "Weight of the entropy bonus, or a schedule.", low=0, schedulable=True
+    )
+    use_kl_loss: bool = option(
+        False, "Penalise the KL divergence to the reference model (needs a frozen copy of the weights)."
+    )
+    kl_coeff: float = option(
+        0.001, "Initial weight of that penalty; RLlib adapts it to `kl_target`.", low=0, schedulable=True
+    )
+    kl_target: float = option(
+        0.01, "The coefficient is raised by half above twice this KL, and halved below half of it.", above=0
+    )
+    evaluation_interval: int | None = option(
+        None, "Training iterations between evaluations; null evaluates never.", low=0
+    )
+    evaluation_duration: int = option(128, "Episodes of every evaluation game.", low=1, high=1_000_000)
+    evaluation_num_env_runners: int = option(
+        0, "Processes that play evaluation games; 0 plays where training games are played.", low=0, high=10_000
+    )
+    sample_timeout_s: float | None = option(
+        3600.0, "Longest wait for the env runners of one round, in seconds.", above=0
+    )
+    evaluation_sample_timeout_s: float | None = option(3600.0, "The same of an evaluation.", above=0)
+    restart_failed_env_runners: bool = option(True, "Start a lost env runner again.")
+    delay_between_env_runner_restarts_s: float = option(1.0, "Pause before that, in seconds.", low=0)
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """Keys of ``evaluation_config`` that are this package's own, and RLlib's ``explore``; its other keys are those of
+    RLlib's configuration.
+    """
+
+    games: list[Any] | None = option(
+        None, "Games of the evaluation, as `games` above; null: those of the training, on other levels.", stranger=False
+    )
+    measures: list[Any] | None = option(
+        None,
+        "`exploitability` gives `evaluation/exploitability`, `tic_tac_toe` the chances of losing to perfect and to "
+        "random play, exactly, `best_response_gap` the exploitability in a matrix game of one round; "
+        "`{type: against, player: random}` plays games against a scripted player.",
+        stranger=False,
+    )
+    temperature: float | None = option(None, "Sampling temperature; null is that of training.", low=0)
+    explore: bool | None = option(None, "`false` plays greedily.")
+
+
+FIELDS = fields_of(RLlibOptions)
+"""Key -> its declaration."""
+
+SCHEDULED_KEYS = tuple(key for key, field in FIELDS.items() if field.metadata["schedulable"])
+"""Those that may follow a schedule during a run."""
+
+FLAT_KEYS = (*FIELDS, "lambda_", "callbacks", "evaluation_config")
 """RLlib's keys that a user is likely to mean; :func:`rllib_keys` knows them all, but imports RLlib."""
 
 OTHER_SECTIONS = ("deepspeed", "policies", "policy_mapping_fn", "games", "schedules")
@@ -139,27 +203,28 @@ def rllib_words() -> frozenset[str]:
     ).union(_EXTRA_KEYS)
 
 
-def key_rule(key: str) -> tuple[Any, dict[str, Any]]:
+def key_rule(key: str) -> tuple[Any, Limits]:
     """Type of a number among RLlib's keys, and its limits in a schedule; a learning rate may fall to 0 there."""
-    hint, bounds = _TYPES[key]
-    return (NUMBER, {"low": 0}) if hint == (float | list) else (hint, bounds)
+    return (
+        (float, limits(low=0))
+        if key in ("lr", "entropy_coeff")
+        else (leaves(RLlibOptions)[key].hint, FIELDS[key].metadata)
+    )
 
 
-def check_rllib_key(key: str, value: Any, config: Any) -> Any:
-    """Check the type and range of one of RLlib's keys; keys without a rule are compared with the type of their default.
+def check_rllib_key(key: str, value: Any, default: Any = None) -> Any:
+    """Check the type and range of one of RLlib's keys; of one that is not declared here, those of its default.
 
     Raises:
         ConfigError: naming what is wrong.
     """
-    path = f"config.{key}"
-    if key in WITHOUT_EFFECT and _changes(value, getattr(config, key, None)):
+    path, key = f"config.{key}", key.rstrip("_")
+    if key in WITHOUT_EFFECT and _changes(value, default):
         raise without_effect(key)
-    if key in _TYPES:
-        hint, bounds = _TYPES[key]
-        if isinstance(value, list | tuple) and hint == (float | list):
+    if key in FIELDS:
+        if isinstance(value, list | tuple) and key in ("lr", "entropy_coeff"):
             return _check_schedule(value, path)
-        return check_value(value, hint, bounds, path)
-    default = getattr(config, key, None)
+        return check_value(value, leaves(RLlibOptions)[key].hint, FIELDS[key].metadata, path)
     if isinstance(default, bool) and not isinstance(value, bool):
         return check_value(value, bool, {}, path)
     is_number = isinstance(default, int | float) and not isinstance(default, bool)

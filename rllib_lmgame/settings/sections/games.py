@@ -1,0 +1,46 @@
+"""The games of a run: entries of ``games`` and of ``evaluation_config.games``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.settings.schema import REQUIRED, build, option
+
+
+@dataclass(frozen=True)
+class GameConfig:
+    """One game to be played."""
+
+    env: str = option(REQUIRED, "Id of the game, or `package.module:Class`.")
+    env_config: dict[str, Any] = option({}, "Its options, see [games](games.md).")
+    weight: float = option(1.0, "Share of the episodes, relative to the other games.", low=0, schedulable=True)
+
+    @property
+    def key(self) -> str:
+        """The same for the same game with the same configuration."""
+        return f"{self.env}|{sorted(self.env_config.items(), key=lambda item: item[0])!r}"
+
+
+def read_games(value: Any, path: str) -> tuple[GameConfig, ...]:
+    """A list of games from YAML: names, or mappings with ``env``, ``env_config`` and ``weight``.
+
+    Raises:
+        ConfigError: naming the entry that is wrong.
+    """
+    if isinstance(value, tuple) and all(isinstance(game, GameConfig) for game in value):
+        return value
+    if not isinstance(value, list | tuple) or not value:
+        raise ConfigError(path, "expected a list of games")
+    games = []
+    for position, entry in enumerate(value):
+        where = f"{path}[{position}]"
+        fields = {"env": entry} if isinstance(entry, str) else entry
+        if not isinstance(fields, Mapping) or "env" not in fields:
+            raise ConfigError(where, "expected the name of a game, or a mapping with env, env_config and weight")
+        games.append(build(GameConfig, fields, where))
+        if games[-1].weight <= 0:
+            raise ConfigError(f"{where}.weight", "must be greater than 0")
+    return tuple(games)

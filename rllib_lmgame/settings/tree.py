@@ -1,0 +1,261 @@
+"""The settings of one run as one frozen value, which every check reads. Importing this loads neither Ray nor torch."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.settings.algorithms import AlgorithmEntry
+from rllib_lmgame.settings.schedules import ScheduleOptions
+from rllib_lmgame.settings.schema import build, fields_of, group_in, leaves, tag_of, value_at, with_changes
+from rllib_lmgame.settings.sections.games import GameConfig
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LanguageModelOptions, PlayerOptions
+from rllib_lmgame.settings.sections.league import LeagueOptions
+from rllib_lmgame.settings.sections.rllib import FIELDS, EvaluationOptions, RLlibOptions
+from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of a run, or of one of its policies (:meth:`policy`).
+
+    Attributes:
+        entry: Of the algorithm.
+        sections: Section -> its options, ``None`` of one that is off.
+        rllib: RLlib's own keys.
+        policies: Policy -> who plays under this name.
+        games: The games that are trained on.
+        evaluation: What evaluations play and measure.
+        schedules: Dotted key -> the schedule that it follows.
+        deepspeed: DeepSpeed's configuration; ``None`` without DeepSpeed.
+        seats: ``policy_mapping_fn``.
+        own: Policy -> what it has of its own by RLlib's overrides per module, as they are written.
+        keys: Dotted keys that were given: written, or set in Python. Those of a policy count as everybody's in its own
+            settings.
+        name: The policy whose settings these are; ``""`` are everybody's.
+    """
+
+    entry: AlgorithmEntry
+    sections: Mapping[str, Any]
+    rllib: RLlibOptions = RLlibOptions()
+    policies: Mapping[str, PlayerOptions] = field(default_factory=lambda: {"player": PlayerOptions()})
+    games: tuple[GameConfig, ...] = ()
+    evaluation: EvaluationOptions = EvaluationOptions()
+    schedules: Mapping[str, ScheduleOptions] = field(default_factory=dict)
+    deepspeed: Mapping[str, Any] | None = None
+    seats: Any = None
+    own: Mapping[str, Any] = field(default_factory=dict)
+    keys: frozenset[str] = frozenset()
+    name: str = ""
+
+    @classmethod
+    def of(cls, config: Any) -> Settings:
+        """Those of a configuration object (:class:`~rllib_lmgame.algorithms.config.LMGameConfig`)."""
+        flat = {item.name: getattr(config, item.name) for item in dataclasses.fields(RLlibOptions)}
+        evaluated = config.evaluation_config or {}
+        return cls(
+            entry=config.entry,
+            sections={name: getattr(config, section.attribute) for name, section in config.entry.sections.items()},
+            rllib=RLlibOptions(**flat),
+            policies=config.player_options,
+            games=config.games or ((GameConfig(config.env, dict(config.env_config)),) if config.env else ()),
+            evaluation=EvaluationOptions(
+                games=list(config.evaluation_games) or None,
+                measures=list(config.evaluation_measures) or None,
+                temperature=config.evaluation_temperature,
+                explore=evaluated.get("explore"),
+            ),
+            schedules=config.schedule_options,
+            deepspeed=config.deepspeed_config,
+            seats=config.seat_mapping_spec,
+            own=config.algorithm_config_overrides_per_module or {},
+            keys=frozenset(config.given_keys),
+        )
+
+    # -- sections -----------------------------------------------------------------------------------------------
+
+    @property
+    def lm(self) -> LanguageModelOptions:
+        """The section ``language_model``."""
+        return self._section("language_model", LanguageModelOptions)
+
+    @property
+    def inf(self) -> InferenceOptions:
+        """The section ``inference``."""
+        return self._section("inference", InferenceOptions)
+
+    @property
+    def play(self) -> TextRolloutOptions:
+        """The section ``text_rollouts``."""
+        return self._section("text_rollouts", TextRolloutOptions)
+
+    @property
+    def ppo(self) -> TokenPPOOptions:
+        """The section ``token_ppo``."""
+        return self._section("token_ppo", TokenPPOOptions)
+
+    @property
+    def data(self) -> DataSelectionOptions:
+        """The section ``data_selection``; where an algorithm has none, its defaults."""
+        return self._section("data_selection", DataSelectionOptions)
+
+    @property
+    def league(self) -> LeagueOptions | None:
+        """The section ``league``; also where only the mapping asks for a league."""
+        if "league" not in self.sections:
+            return None
+        named = "league" in (self.seats, self.seats.get("type") if isinstance(self.seats, Mapping) else None)
+        options: LeagueOptions | None = self.sections["league"]
+        return options or (LeagueOptions() if named else None)
+
+    @property
+    def supervised(self) -> SupervisedOptions | None:
+        """The supervised stage: the section ``warm_start`` or ``supervised``."""
+        return next((value for value in self.sections.values() if isinstance(value, SupervisedOptions)), None)
+
+    def _section(self, name: str, group: type) -> Any:
+        options = self.sections.get(name)
+        return group() if options is None else options
+
+    # -- what was given -----------------------------------------------------------------------------------------
+
+    def given(self, key: str) -> bool:
+        """Whether an option was written or set in Python, or follows a schedule; the value may be its default."""
+        return key in self.keys or key in self.schedules
+
+    def follows(self, key: str) -> bool:
+        """Whether an option follows a schedule."""
+        return key in self.schedules
+
+    def value(self, key: str) -> Any:
+        """The value of a dotted key, e.g. ``token_ppo.clip_high``, ``lr`` or ``data_selection.overlong.tokens``.
+
+        Raises:
+            KeyError: if there is no such option.
+        """
+        head, _, rest = key.partition(".")
+        if not rest:
+            return getattr(self.rllib, FIELDS[key].name)
+        return value_at(self.sections[head], rest)
+
+    def at(self, values: Mapping[str, Any]) -> Settings:
+        """These settings with some values in the places of their dotted keys, such as schedules have in an iteration;
+        keys of games are left out.
+        """
+        sections, flat = dict(self.sections), {}
+        for key, value in values.items():
+            head, _, rest = key.partition(".")
+            if not rest:
+                flat[FIELDS[key].name] = value
+            elif sections.get(head) is not None:
+                sections[head] = with_changes(sections[head], {rest: value})
+        return dataclasses.replace(self, sections=sections, rllib=dataclasses.replace(self.rllib, **flat))
+
+    # -- policies and games -------------------------------------------------------------------------------------
+
+    def is_trained(self, policy: str) -> bool:
+        """Whether a policy learns: language models do unless they say otherwise."""
+        options = self.policies[policy]
+        return options.player == LANGUAGE_MODEL if options.trained is None else options.trained
+
+    def trained_policies(self) -> list[str]:
+        """Policies that learn, in the order given."""
+        return [name for name in self.policies if self.is_trained(name)]
+
+    def language_model_policies(self) -> list[str]:
+        """Policies that need an engine."""
+        return [name for name, options in self.policies.items() if options.player == LANGUAGE_MODEL]
+
+    def model_of(self, policy: str) -> LanguageModelOptions:
+        """The section ``language_model`` with what a policy has of its own."""
+        own = self.policies[policy].language_model
+        return build(LanguageModelOptions, own, f"config.policies.{policy}.language_model", self.lm)
+
+    def training_games(self) -> tuple[GameConfig, ...]:
+        """The games that are trained on: ``games``, or the one of ``env``.
+
+        Raises:
+            ConfigError: if there is none.
+        """
+        if not self.games or not isinstance(self.games[0].env, str):
+            raise ConfigError("env", "set env to a game, e.g. lmgame/Sokoban-v0 (`rllib games list` shows them)")
+        return self.games
+
+    def own_keys(self, policy: str) -> frozenset[str]:
+        """Dotted keys of options that a policy has of its own by RLlib's overrides per module: no schedule changes
+        them. Of a section that it has as a whole, those that differ from everybody's.
+        """
+        found: set[str] = set()
+        for key, value in self._own(policy):
+            section = self._section_at(key)
+            found.add("lambda" if key == "lambda_" else key)
+            if section is None:
+                continue
+            if isinstance(value, Mapping):
+                found |= {f"{section}.{name}" for name in _options(self.entry.groups[section], value)}
+            else:
+                everybodys = self.sections[section]
+                names = leaves(self.entry.groups[section])
+                found |= {f"{section}.{name}" for name in names if value_at(value, name) != value_at(everybodys, name)}
+        return frozenset(found)
+
+    def policy(self, name: str) -> Settings:
+        """The settings of one policy: with what it has of its own, and without the schedules of these options."""
+        own, sections, flat = self.own_keys(name), dict(self.sections), {}
+        for key, value in self._own(name):
+            section = self._section_at(key)
+            if section is not None:
+                group = self.entry.sections[section].group
+                sections[section] = (
+                    build(group, value, f"config.{section}", sections[section]) if isinstance(value, Mapping) else value
+                )
+            elif key.rstrip("_") in FIELDS:
+                flat[FIELDS[key.rstrip("_")].name] = value
+        model = {f"language_model.{option}" for option in self.policies[name].language_model}
+        if self.policies[name].player == LANGUAGE_MODEL:
+            sections["language_model"] = self.model_of(name)
+        return dataclasses.replace(
+            self,
+            sections=sections,
+            rllib=dataclasses.replace(self.rllib, **flat),
+            schedules={key: options for key, options in self.schedules.items() if key not in own | model},
+            keys=self.keys | own | model,
+            name=name,
+        )
+
+    def _own(self, policy: str) -> Iterator[tuple[str, Any]]:
+        overrides = self.own.get(policy) if isinstance(self.own, Mapping) else None
+        yield from (overrides or {}).items() if isinstance(overrides or {}, Mapping) else ()
+
+    def _section_at(self, key: str) -> str | None:
+        """The section that is called so, or that an attribute of this name holds."""
+        names = self.entry.sections.items()
+        return next((name for name, section in names if key in (name, section.attribute)), None)
+
+
+def written(values: Any, path: str = "") -> Iterator[str]:
+    """Dotted keys of a mapping, at any depth."""
+    for key, value in values.items() if isinstance(values, Mapping) else ():
+        where = f"{path}.{key}" if path else str(key)
+        yield where
+        yield from written(value, where)
+
+
+def _options(group: type, values: Mapping[str, Any]) -> Iterator[str]:
+    """Options that a mapping sets, by their dotted keys: of a group that is switched off, or set to a type, all."""
+    for key, value in values.items():
+        hint = typing.get_type_hints(group).get(fields_of(group)[key].name if key in fields_of(group) else key)
+        inner = group_in(hint)
+        if inner is None:
+            yield key
+        elif not isinstance(value, Mapping) or tag_of(inner) in value:
+            yield from (f"{key}.{name}" for name in leaves(inner))
+        else:
+            yield from (f"{key}.{name}" for name in _options(inner, value))
