@@ -45,7 +45,15 @@ setup(
     python_requires=">=3.11,<3.15",
     packages=find_packages(include=["rllib_lmgame", "rllib_lmgame.*"]),
     # rllib_lmgame/tuned_examples is a link to the folder at the top of the repository: a wheel holds its files.
-    package_data={"rllib_lmgame": ["py.typed", "tuned_examples/*.yaml", "tuned_examples/*/*.yaml", "envs/data/*"]},
+    package_data={
+        "rllib_lmgame": [
+            "py.typed",
+            "tuned_examples/*.yaml",
+            "tuned_examples/*/*.yaml",
+            "envs/index.json",
+            "envs/data/*",
+        ]
+    },
     include_package_data=True,
     install_requires=[
         "aiohttp>=3.11",

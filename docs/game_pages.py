@@ -9,9 +9,8 @@ from typing import Any
 
 from tables import option_table, table, yaml_text
 
-from rllib_lmgame.envs import catalogue
 from rllib_lmgame.envs.checking.golden import expected_action
-from rllib_lmgame.envs.registry import GameSpec, load_factory, make_session
+from rllib_lmgame.envs.registry import GameSpec, load_factory, make_session, own_games
 
 
 def games_index() -> str:
@@ -34,17 +33,17 @@ def games_index() -> str:
         "What differs from the same tasks elsewhere: [other systems](other-systems.md). A game of your own: "
         "[writing a game](writing-a-game.md).",
     ]
-    for family in catalogue.FAMILIES:
-        rows = [_game_row(spec) for spec in family.GAMES]
-        head = ("id", "players", "replies", "return", "expert", "extra", "what it is")
-        parts += [f"## {(family.__doc__ or '').strip().rstrip('.')}", table(head, rows)]
+    specs = list(own_games().values())
+    head = ("id", "players", "replies", "return", "expert", "extra", "what it is")
+    for family in dict.fromkeys(spec.family for spec in specs):
+        parts += [f"## {family}", table(head, [_game_row(spec) for spec in specs if spec.family == family])]
     return "\n\n".join(parts) + "\n"
 
 
 def game_pages() -> dict[str, Callable[[], str]]:
     """File name -> writer of the page of a game and its variants."""
     by_class: dict[str, list[GameSpec]] = {}
-    for spec in catalogue.GAMES:
+    for spec in own_games().values():
         by_class.setdefault(spec.entry_point, []).append(spec)
     return {_page_name(specs[0]): lambda specs=specs: _page(specs) for specs in by_class.values()}  # type: ignore[misc]
 
@@ -54,11 +53,8 @@ def _page_name(spec: GameSpec) -> str:
 
 
 def _game_row(spec: GameSpec) -> tuple[str, ...]:
-    reach = "" if spec.reward_range is None else f"{spec.reward_range[0]:g} to {spec.reward_range[1]:g}"
-    horizon = "" if spec.horizon is None else str(spec.horizon)
-    link = f"[`{spec.game_id}`](games/{_page_name(spec)})"
-    extra = f"`{spec.extra}`" if spec.extra else ""
-    return (link, spec.players, horizon, reach, "yes" if spec.solver else "", extra, spec.summary)
+    *cells, extra, summary = spec.cells()
+    return (f"[`{spec.game_id}`](games/{_page_name(spec)})", *cells, f"`{extra}`" if extra else "", summary)
 
 
 def _page(specs: list[GameSpec]) -> str:
@@ -78,7 +74,7 @@ def _page(specs: list[GameSpec]) -> str:
         docstring_text(factory),
         extra,
         "Ids:\n\n" + "\n".join(ids),
-        "In Python:\n\n" + example_code(specs[0], factory),
+        "In Python:\n\n" + example_code(specs[0]),
         "A turn:\n\n" + example_turn(specs[0]),
         "Options (`env_config`):\n\n" + option_table(factory.Options),
         "[All games](../games.md)",
@@ -86,10 +82,9 @@ def _page(specs: list[GameSpec]) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def example_code(spec: GameSpec, factory: Any) -> str:
+def example_code(spec: GameSpec) -> str:
     """How the game is made and played by hand: as a Gymnasium environment, or as one of PettingZoo's two kinds."""
-    module = "" if spec.kind == "gymnasium" else factory.metadata["name"]
-    return _EXAMPLES[spec.kind].format(game=spec.game_id, module=module)
+    return _EXAMPLES[spec.kind].format(game=spec.game_id, module=spec.module)
 
 
 _EXAMPLES = {

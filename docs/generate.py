@@ -1,5 +1,5 @@
-"""Writes the documentation that comes from the code: ``configuration.md``, ``games.md``, ``games/``, ``trust.md`` and
-``grafana_dashboard.json``.
+"""Writes the index of games and the documentation that comes from the code: ``configuration.md``, ``games.md``,
+``games/``, ``trust.md`` and ``grafana_dashboard.json``.
 
     python docs/generate.py           write the files
     python docs/generate.py --check   say which are stale and end with 1 if any is
@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from game_index import index_text
 from game_pages import game_pages, games_index
 from tables import OPTION_HEAD, option_rows, option_table, table, wrapped, yaml_text
 from trust_page import trust_page
 
+from rllib_lmgame.envs.registry import INDEX
 from rllib_lmgame.errors import MissingDependencyError
 from rllib_lmgame.settings.schema import nested
 
@@ -296,6 +298,8 @@ def stale() -> list[str]:
     """
     known = pages()
     names = [str(path.relative_to(DOCS)) for path in (DOCS / "games").glob("*.md") if f"games/{path.name}" not in known]
+    if INDEX.read_text(encoding="utf-8") != index_text():
+        names.append(f"../rllib_lmgame/envs/{INDEX.name}")
     for name, write in known.items():
         try:
             text = write()
@@ -314,7 +318,10 @@ def main(argv: list[str] | None = None) -> int:
         names = stale()
         print("\n".join(f"docs/{name} is stale; run python docs/generate.py" for name in names) or "up to date")
         return 1 if names else 0
-    importlib.import_module("rllib_lmgame.envs")
+    index = index_text()
+    if INDEX.read_text(encoding="utf-8") != index:
+        INDEX.write_text(index, encoding="utf-8")
+        return subprocess.call([sys.executable, *sys.orig_argv[1:]])  # All that follows is read from the index.
     known = pages()
     (DOCS / "games").mkdir(exist_ok=True)
     for path in (DOCS / "games").glob("*.md"):

@@ -127,11 +127,10 @@ def _sections() -> list[tuple[str, str, str]]:
 
 
 def _games() -> list[tuple[str, str, str]]:
-    from rllib_lmgame.envs.catalogue import GAMES
-    from rllib_lmgame.envs.registry import load_factory
+    from rllib_lmgame.envs.registry import load_factory, own_games
 
     rows: dict[tuple[str, str], dict[str, None]] = {}  # Of names of classes, in their order.
-    for spec in GAMES:
+    for spec in own_games().values():
         factory = load_factory(spec)
         group = getattr(factory, "Options", None)
         for key, taken in _limited(group) if group is not None else ():

@@ -11,12 +11,9 @@ import gymnasium
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec, load_factory, make_session
 from rllib_lmgame.rollouts.local.scripted_players import call_game
-from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.sources import LineUps
 
-_DRAWS = 32
-"""Episodes that are looked at to see who plays, for mappings that draw seats."""
 _REPLIES = 100
 """Turns that are looked at to see whether a game lists its legal actions."""
 
@@ -52,8 +49,7 @@ def is_self_play(game: GameConfig, line_ups: LineUps) -> bool:
         line_ups: Who takes which seat.
     """
     roles = _roles_of_contest(game)
-    plans = [EpisodePlan("", 0, seed, "", 0) for seed in range(_DRAWS)]
-    return bool(roles) and all(seat.trained for plan in plans for seat in line_ups.line_up(plan, roles).values())
+    return bool(roles) and all(seat.trained for line_up in line_ups.drawn(roles) for seat in line_up.values())
 
 
 def is_contest(game: GameConfig) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.errors import ConfigError
@@ -125,34 +125,12 @@ def _list(wanted: str, as_json: bool) -> int:
     if as_json:
         print(json.dumps([asdict(spec) for spec in specs], indent=2, ensure_ascii=False, default=str))
         return 0
-    head, *rows = table([tuple(COLUMNS), *map(_row, specs)]).splitlines()
-    lines = dict(zip((spec.game_id for spec in specs), rows, strict=True))
+    head, *rows = table([tuple(COLUMNS), *((spec.game_id, *spec.cells()) for spec in specs)]).splitlines()
     print(head)
-    for title, names in _by_family(lines).items():
-        print("", title, *(lines[name] for name in names), sep="\n")
+    for family in dict.fromkeys(spec.family for spec in specs):
+        print("", family, *(row for spec, row in zip(specs, rows, strict=True) if spec.family == family), sep="\n")
     print("\n" + "\n".join(f"{name}: {meaning}" for name, meaning in COLUMNS.items() if meaning))
     return 0
-
-
-def _row(spec: GameSpec) -> tuple[str, ...]:
-    reach = "" if spec.reward_range is None else f"{spec.reward_range[0]:g} to {spec.reward_range[1]:g}"
-    horizon = "" if spec.horizon is None else str(spec.horizon)
-    return (spec.game_id, spec.players, horizon, reach, "yes" if spec.solver else "", spec.extra or "", spec.summary)
-
-
-def _by_family(games: Iterable[str]) -> dict[str, list[str]]:
-    """Families of games, by what they are, those of other packages last -> their games."""
-    from rllib_lmgame.envs import catalogue
-
-    titles = {
-        spec.game_id: (family.__doc__ or "").strip().rstrip(".")
-        for family in catalogue.FAMILIES
-        for spec in family.GAMES
-    }
-    found: dict[str, list[str]] = {title: [] for title in dict.fromkeys(titles.values())}
-    for game in games:
-        found.setdefault(titles.get(game, "Games of other packages"), []).append(game)
-    return {title: names for title, names in found.items() if names}
 
 
 def _searched(spec: GameSpec) -> str:

@@ -1,13 +1,23 @@
-"""Text games. Importing this package, or ``rllib_lmgame``, registers them (``gymnasium.make("lmgame/Sokoban-v0")``
-works).
+"""Text games. Importing this package, or ``rllib_lmgame``, registers them: ``gymnasium.make("lmgame/Sokoban-v0")``
+works, and so does ``from rllib_lmgame.envs import kuhn_poker_v0``. No game is imported before it is made.
 """
 
 from __future__ import annotations
 
-from rllib_lmgame.envs.catalogue import register_all
+from typing import TYPE_CHECKING, Any
+
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
-from rllib_lmgame.envs.registry import GameSpec, game_spec, make, make_game, make_session, register_game
+from rllib_lmgame.envs.modules import add_game_modules
+from rllib_lmgame.envs.registry import (
+    GameSpec,
+    game_spec,
+    make,
+    make_game,
+    make_session,
+    register_game,
+    register_own_games,
+)
 
 __all__ = [
     "GameError",
@@ -22,4 +32,11 @@ __all__ = [
     "register_game",
 ]
 
-register_all()
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """The modules of games, which type checkers do not see."""
+
+
+register_own_games()
+add_game_modules()

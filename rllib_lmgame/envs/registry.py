@@ -10,10 +10,12 @@ A game can be named by
 from __future__ import annotations
 
 import importlib
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -25,6 +27,10 @@ from rllib_lmgame.imports import attribute_of, missing_import, where_it_was_soug
 
 ENTRY_POINT_GROUP = "rllib_lmgame.games"
 KINDS = ("gymnasium", "aec", "parallel")
+INDEX = Path(__file__).with_name("index.json")
+"""What the classes of this package's games say, written by ``docs/generate.py``: read here, so that no game is imported
+before it is made.
+"""
 
 
 @dataclass(frozen=True)
@@ -43,8 +49,10 @@ class GameSpec:
         extra: Extra of this package that installs what the game needs, or ``None``.
         solver: Whether ``expert_action`` gives an answer.
         defaults: ``env_config`` values that make a variant.
-        own: It is part of this package, as :mod:`rllib_lmgame.envs.catalogue` says: its calls need no watch (unless the
-            game says that they take long), and a stranger's file may name it.
+        family: Title below which it is listed.
+        module: Module below ``rllib_lmgame.envs`` by which it is imported as PettingZoo's games are.
+        own: It is part of this package, as the index says: its calls need no watch (unless the game says that they take
+            long), and a stranger's file may name it.
     """
 
     game_id: str
@@ -58,10 +66,30 @@ class GameSpec:
     extra: str | None = None
     solver: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    family: str = "Games of other packages"
+    module: str = ""
     own: bool = False
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> GameSpec:
+        """A row of the index."""
+        fields: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+        return cls(**fields, own=True)
+
+    def cells(self) -> tuple[str, ...]:
+        """Players, replies, return, solver, extra and summary, as tables of games show them."""
+        reach = "" if self.reward_range is None else f"{self.reward_range[0]:g} to {self.reward_range[1]:g}"
+        horizon = "" if self.horizon is None else str(self.horizon)
+        return (self.players, horizon, reach, "yes" if self.solver else "", self.extra or "", self.summary)
 
 
 _GAMES: dict[str, GameSpec] = {}
+
+
+def register_own_games() -> None:
+    """Make the games of the index known."""
+    for row in json.loads(INDEX.read_text(encoding="utf-8")):
+        register_game(GameSpec.from_row(row))
 
 
 def register_game(spec: GameSpec) -> None:
@@ -86,7 +114,7 @@ def register_game(spec: GameSpec) -> None:
 
 
 def games() -> dict[str, GameSpec]:
-    """All games known, those announced by other packages included, by id."""
+    """All games known by id: those of this package in the order of the index, then those of others."""
     known = dict(_GAMES)
     for point in entry_points(group=ENTRY_POINT_GROUP):
         known.setdefault(
@@ -95,12 +123,12 @@ def games() -> dict[str, GameSpec]:
                 point.name, point.value, summary=f"from {point.dist.name if point.dist else point.value}", kind=""
             ),
         )
-    return dict(sorted(known.items()))
+    return known
 
 
 def own_games() -> dict[str, GameSpec]:
-    """The games of this package by id."""
-    return {game_id: spec for game_id, spec in sorted(_GAMES.items()) if spec.own}
+    """The games of this package by id, in the order of the index."""
+    return {game_id: spec for game_id, spec in _GAMES.items() if spec.own}
 
 
 def game_spec(game: str) -> GameSpec:

@@ -35,6 +35,9 @@ from rllib_lmgame.rollouts.seats import EpisodeFailed
 
 logger = logging.getLogger(__name__)
 
+DRAWS = 32
+"""Episodes that are looked at to see who plays, for mappings that draw seats."""
+
 Roles = Mapping[str, str]
 """The seats of a game: agent id -> role."""
 
@@ -103,6 +106,10 @@ class LineUps:
             ConfigError: if the mapping raises, or names no policy.
         """
         return {agent: self.assignment(self._policy(plan, roles, agent)) for agent in roles}
+
+    def drawn(self, roles: Roles) -> list[dict[str, SeatAssignment]]:
+        """Line-ups of the first :data:`DRAWS` episodes, to see who may sit where."""
+        return [self.line_up(EpisodePlan("", 0, seed, "", seed), roles) for seed in range(DRAWS)]
 
     def assignment(self, policy: str) -> SeatAssignment:
         """A seat for one of the policies, or guests."""

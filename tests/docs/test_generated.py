@@ -14,7 +14,7 @@ import pytest
 
 import rllib_lmgame.envs
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.envs.contract.makers import maker_of
+from rllib_lmgame.envs.modules import GameModule
 from rllib_lmgame.envs.registry import GameSpec
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -60,11 +60,10 @@ def test_the_example_of_a_game_in_which_all_reply_at_once_plays_it(
     generate: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "envs"))
-    game, pages = importlib.import_module("several").RockPaperScissors, importlib.import_module("game_pages")
-    module = ModuleType("rllib_lmgame.envs.rock_paper_scissors_v0")
-    module.parallel_env = maker_of(game)
-    monkeypatch.setattr(rllib_lmgame.envs, "rock_paper_scissors_v0", module, raising=False)
-    code = pages.example_code(GameSpec("own/RockPaperScissors-v0", "several:RockPaperScissors", kind="parallel"), game)
+    spec = GameSpec("own/Hands-v0", "several:RockPaperScissors", kind="parallel", module="hands_v0")
+    module = GameModule(spec)
+    monkeypatch.setattr(rllib_lmgame.envs, "hands_v0", module, raising=False)
+    code = importlib.import_module("game_pages").example_code(spec)
     scope: dict[str, Any] = {}
     exec(code.removeprefix("```python").removesuffix("```"), scope)
     assert scope["env"].agents == [] and all(scope["terminations"].values())

@@ -14,7 +14,7 @@ from rllib_lmgame.cli import games, play
 from rllib_lmgame.cli.game_table import Table
 from rllib_lmgame.cli.main import COMMANDS
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.envs.catalogue import FAMILIES
+from rllib_lmgame.envs.games import FAMILIES
 from rllib_lmgame.envs.registry import games as known_games
 
 

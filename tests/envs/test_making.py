@@ -18,12 +18,12 @@ from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, see
 
 import rllib_lmgame
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.envs.catalogue import GAMES
 from rllib_lmgame.envs.checking.checker import TypedText
+from rllib_lmgame.envs.registry import own_games
 from rllib_lmgame.errors import ConfigError
 
 PAGES = Path(__file__).parents[2] / "docs" / "games"
-FOR_SEVERAL = [spec for spec in GAMES if spec.kind != "gymnasium"]
+FOR_SEVERAL = [spec for spec in own_games().values() if spec.kind != "gymnasium"]
 MADE = [
     "import gymnasium; env = gymnasium.make('rllib_lmgame:lmgame/Sokoban-v0', max_turns=7)",
     "import gymnasium, rllib_lmgame; env = gymnasium.make('lmgame/Sokoban-v0', max_turns=7)",
@@ -61,6 +61,7 @@ def test_a_game_for_several_is_imported_as_pettingzoos_are(spec) -> None:
         pytest.importorskip(spec.extra)
     name = rllib_lmgame.make(spec.game_id).metadata["name"]
     module = module_of(name)
+    assert getattr(rllib_lmgame.envs, name) is module
     assert hasattr(module, "env") == (spec.kind == "aec") and hasattr(module, "parallel_env") == (
         spec.kind == "parallel"
     )
@@ -88,6 +89,13 @@ def test_options_reach_a_game_for_several() -> None:
         module_of("kuhn_poker_v0").env(player=3)
     with pytest.raises(ConfigError, match="did you mean 'lmgame/KuhnPoker-v0'"):
         rllib_lmgame.make("lmgame/KuhnPokr-v0")
+
+
+def test_importing_the_games_imports_no_game() -> None:
+    script = "from rllib_lmgame.envs import kuhn_poker_v0; import rllib_lmgame.envs.open_spiel_v0, sys; "
+    script += "print([name for name in sys.modules if name.startswith('rllib_lmgame.envs.games.')])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
 def test_calls_before_reset_are_refused() -> None:

@@ -18,9 +18,8 @@ import pytest
 
 from rllib_lmgame.algorithms.trust import is_own_game
 from rllib_lmgame.envs import GameError, GameSpec, game_spec, make_game, make_session, register_game, registry
-from rllib_lmgame.envs.catalogue import GAMES
 from rllib_lmgame.envs.contract.adapters import AECSession, ParallelSession
-from rllib_lmgame.envs.registry import ENTRY_POINT_GROUP, games
+from rllib_lmgame.envs.registry import ENTRY_POINT_GROUP, games, own_games
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 
 
@@ -159,8 +158,9 @@ def test_where_a_class_lives_does_not_say_whose_game_it_is(monkeypatch: pytest.M
     assert not is_own_game(moved.entry_point), "from strangers no import path is taken"
 
 
-def test_the_games_of_the_catalogue_are_own_by_id_and_by_import_path() -> None:
-    assert GAMES and all(game_spec(spec.game_id).own and game_spec(spec.entry_point).own for spec in GAMES)
+def test_the_games_of_the_index_are_own_by_id_and_by_import_path() -> None:
+    specs = own_games().values()
+    assert specs and all(game_spec(spec.game_id).own and game_spec(spec.entry_point).own for spec in specs)
     assert not game_spec("broken_games:Plain").own and not game_spec("rllib_lmgame.envs.games.grids.sokoban:Other").own
 
 

@@ -20,7 +20,6 @@ from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.rollouts.asking import Answer, NotAnswered, ask, ask_for_samples, ask_for_words
 from rllib_lmgame.rollouts.game_calls import run_to_end
-from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import Generate
@@ -44,9 +43,6 @@ AT_ONCE = 2048
 
 LAST = "_last"
 """At the end of the names of numbers of the last iterate, where evaluation uses averaged weights."""
-
-_DRAWS = 32
-"""Episodes that are looked at to see who plays, for mappings that draw seats."""
 
 _ROUNDS = 3
 """Attempts to get answers while engines die and come back."""
@@ -218,8 +214,7 @@ def profiles(config: RunnerConfig, line_ups: LineUps, game: GameConfig) -> dict[
     session = make_session(game.env, game.env_config)
     roles = dict(session.roles)
     session.close()
-    plans = [EpisodePlan("", 0, seed, "", seed) for seed in range(_DRAWS)]
-    drawn = [line_ups.line_up(plan, roles) for plan in plans]
+    drawn = line_ups.drawn(roles)
     trained = config.trained_policies()
     found: dict[str, Seats] = {}
     for policy in trained:

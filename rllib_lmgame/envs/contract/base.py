@@ -21,7 +21,7 @@ import random
 import string
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import gymnasium
@@ -75,6 +75,25 @@ class TextGameOptions(GameOptions):
         low=1,
     )
     max_actions: int | None = option(None, "Moves per episode; null is no limit.", low=1)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """An id under which this package lists a game, with what cannot be seen from the class.
+
+    Attributes:
+        game_id: ``lmgame/NAME-v0``.
+        reward_range: Smallest and largest return of one player that can come about.
+        summary: One line; by default the first one of the class's docstring.
+        defaults: ``env_config`` values that make the variant.
+        players: Number of players, as text, where no option ``players`` says it.
+    """
+
+    game_id: str
+    reward_range: tuple[float, float]
+    summary: str = ""
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    players: str = ""
 
 
 def seeded(seed: int, purpose: str) -> random.Random:
@@ -186,6 +205,10 @@ class TextGame(gymnasium.Env[str, str]):
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}
+    variants: ClassVar[tuple[Variant, ...]] = ()
+    """Ids of a game of this package; a class does not inherit them."""
+    extra: ClassVar[str | None] = None
+    """Extra of this package that installs what the game needs."""
     Options: ClassVar[type[TextGameOptions]] = TextGameOptions
     agent_id = "player"
     roles: ClassVar[dict[str, str]] = {"player": "player"}

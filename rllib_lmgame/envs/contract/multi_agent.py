@@ -15,6 +15,7 @@ from gymnasium import spaces
 from rllib_lmgame.envs.contract.base import (
     GameError,
     GameOptions,
+    Variant,
     check_written,
     observation_text,
     read_options,
@@ -33,6 +34,9 @@ class TextMultiAgentGame:
         ConfigError: for an unknown key or an impossible value.
     """
 
+    variants: ClassVar[tuple[Variant, ...]] = ()
+    extra: ClassVar[str | None] = None
+    """Both as of :class:`~rllib_lmgame.envs.contract.base.TextGame`."""
     Options: ClassVar[type[GameOptions]]
     """Options; they have a ``max_turns``."""
     cooperative: bool = False

@@ -22,7 +22,7 @@ import numpy as np
 import reasoning_gym
 from reasoning_gym.factory import DATASETS
 
-from rllib_lmgame.envs.contract.base import MAX_TEXT, InvalidAction, TextGameOptions
+from rllib_lmgame.envs.contract.base import MAX_TEXT, InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.mathematics.math_reasoning.expressions import read_expression
 from rllib_lmgame.envs.support.datasets import readable
 from rllib_lmgame.envs.support.replies import AnswerGame
@@ -67,7 +67,9 @@ class ReasoningGymOptions(TextGameOptions):
 
 
 class ReasoningGym(AnswerGame):
-    """Any task of Reasoning Gym (Stojanovski et al. 2025, ``pip install rllib-lmgame[reasoning-gym]``).
+    """Any task of Reasoning Gym.
+
+    The tasks are those of Stojanovski et al. 2025.
 
     Observation: the question.
     Action: the answer, as the question asks for it; the whole reply counts, ``||`` included.
@@ -78,6 +80,8 @@ class ReasoningGym(AnswerGame):
     Solver: the stored answer, where the task's own scorer gives it 1.
     """
 
+    variants = (Variant("lmgame/ReasoningGym-v0", (-0.1, 1.0)),)
+    extra = "reasoning-gym"
     Options: ClassVar[type[TextGameOptions]] = ReasoningGymOptions
     rules_text = RULES
     options: ReasoningGymOptions

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import TextParallelOptions
+from rllib_lmgame.envs.contract import TextParallelOptions, Variant
 from rllib_lmgame.envs.games.dilemmas.matrix_game import Matrix, MatrixGame, StrategyOptions
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
@@ -42,6 +42,7 @@ class IteratedPrisonersDilemma(MatrixGame):
     Expert: ``tit_for_tat``, or another strategy by the option ``expert``. Where all talk it announces what it will do.
     """
 
+    variants = (Variant("lmgame/IteratedPrisonersDilemma-v0", (0.0, 50.0)),)
     metadata: ClassVar[dict[str, Any]] = {"name": "iterated_prisoners_dilemma_v0", "render_modes": ["ansi"]}
     Options: ClassVar[type[TextParallelOptions]] = IteratedPrisonersDilemmaOptions
     options: IteratedPrisonersDilemmaOptions

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import TextParallelOptions, read_word
+from rllib_lmgame.envs.contract import TextParallelOptions, Variant, read_word
 from rllib_lmgame.envs.games.dilemmas.repeated import RepeatedGame, RepeatedOptions
 from rllib_lmgame.envs.support.payoffs import social_welfare
 from rllib_lmgame.errors import ConfigError
@@ -46,6 +46,7 @@ class PublicGoods(RepeatedGame):
         what it will give.
     """
 
+    variants = (Variant("lmgame/PublicGoods-v0", (1.7, 22.0)),)
     metadata: ClassVar[dict[str, Any]] = {"name": "public_goods_v0", "render_modes": ["ansi"]}
     Options: ClassVar[type[TextParallelOptions]] = PublicGoodsOptions
     options: PublicGoodsOptions

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from rllib_lmgame.envs.contract.base import Variant
 from rllib_lmgame.envs.games.dilemmas.matrix_game import Matrix, MatrixGame
 
 HANDS = ("rock", "paper", "scissors")
@@ -15,7 +16,7 @@ PAYOFFS: Matrix = {
 
 
 class RockPaperScissors(MatrixGame):
-    """Rock beats scissors, scissors beat paper, paper beats rock; round after round.
+    """Rock, paper or scissors, ten rounds.
 
     Observation: what both showed in the last round and what it paid, the points so far; with ``chat_turns`` before each
         round what the other said.
@@ -32,6 +33,7 @@ class RockPaperScissors(MatrixGame):
     Expert: the equilibrium, each hand with probability 1/3. Where all talk it announces a hand, which says nothing.
     """
 
+    variants = (Variant("lmgame/RockPaperScissors-v0", (-10.7, 10.0)),)
     metadata: ClassVar[dict[str, Any]] = {"name": "rock_paper_scissors_v0", "render_modes": ["ansi"]}
     zero_sum = True
     forfeit_adds = False  # Who is left has won, whatever the score.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import TextParallelOptions
+from rllib_lmgame.envs.contract import TextParallelOptions, Variant
 from rllib_lmgame.envs.games.dilemmas.matrix_game import Matrix, MatrixGame, StrategyOptions
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
@@ -24,7 +24,7 @@ class StagHuntOptions(StrategyOptions):
 
 
 class StagHunt(MatrixGame):
-    """Two hunters trust each other to hunt a stag, or each takes a hare that is certain.
+    """Hunt a stag, which takes both, or a hare, which is certain.
 
     Observation: what both hunted in the last round and what it paid, the points so far; with ``chat_turns`` before each
         round what the other said.
@@ -44,6 +44,7 @@ class StagHunt(MatrixGame):
         talk it announces what it will do.
     """
 
+    variants = (Variant("lmgame/StagHunt-v0", (0.0, 40.0)),)
     metadata: ClassVar[dict[str, Any]] = {"name": "stag_hunt_v0", "render_modes": ["ansi"]}
     Options: ClassVar[type[TextParallelOptions]] = StagHuntOptions
     options: StagHuntOptions

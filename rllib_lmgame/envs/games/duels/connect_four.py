@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, TextAECOptions, read_word
+from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, TextAECOptions, Variant, read_word
 from rllib_lmgame.envs.games.duels.connect_four_search import Grid, best_columns
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
@@ -69,6 +69,7 @@ class ConnectFour(TextAECGame):
         nobody win at once whom it can stop.
     """
 
+    variants = (Variant("lmgame/ConnectFour-v0", (-5.3, 1.0)),)
     metadata: ClassVar[dict[str, Any]] = {
         "name": "connect_four_v0",
         "is_parallelizable": False,

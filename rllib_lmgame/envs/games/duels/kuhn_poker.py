@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import GameState, TextAECOptions, TextTreeGame
+from rllib_lmgame.envs.contract import GameState, TextAECOptions, TextTreeGame, Variant
 from rllib_lmgame.settings.schema import option
 
 History = tuple[str, ...]
@@ -91,6 +91,7 @@ class KuhnPoker(TextTreeGame):
     Expert (two players): the equilibrium with ``alpha = 1/3``; the value of the game for ``player_0`` is -1/18.
     """
 
+    variants = (Variant("lmgame/KuhnPoker-v0", (-2.4, 2.0)),)
     metadata: ClassVar[dict[str, Any]] = {"name": "kuhn_poker_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[TextAECOptions]] = KuhnPokerOptions
     options: KuhnPokerOptions

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import GameState, TextTreeGame
+from rllib_lmgame.envs.contract import GameState, TextTreeGame, Variant
 from rllib_lmgame.envs.support.equilibrium import Odds, equilibrium_odds
 
 ACTIONS = ("check", "call", "raise", "fold")
@@ -103,7 +103,7 @@ class LeducState(GameState):
 
 
 class LeducPoker(TextTreeGame):
-    """A small poker with six cards, two rounds of betting and one open card.
+    """A small poker: six cards, two rounds of betting, one open card.
 
     Observation: one's own card, the open card once it lies there, and the actions of each round.
     Action: ``check``, ``call``, ``raise`` or ``fold``, one word.
@@ -118,6 +118,7 @@ class LeducPoker(TextTreeGame):
         has 936 information sets, whose suits do not count; uniform play has exploitability 2.373611.
     """
 
+    variants = (Variant("lmgame/LeducPoker-v0", (-13.8, 13.0)),)
     metadata: ClassVar[dict[str, Any]] = {
         "name": "leduc_poker_v0",
         "is_parallelizable": False,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import GameState, TextAECOptions, TextTreeGame
+from rllib_lmgame.envs.contract import GameState, TextAECOptions, TextTreeGame, Variant
 from rllib_lmgame.envs.support.equilibrium import Odds, equilibrium_odds
 from rllib_lmgame.settings.schema import option
 
@@ -89,7 +89,9 @@ class LiarsDiceState(GameState):
 
 
 class LiarsDice(TextTreeGame):
-    """Bids on all dice, of which each player sees its own; who does not believe a bid says so.
+    """Bids on all dice, of which each player sees its own.
+
+    Who does not believe a bid says so.
 
     Observation: one's own dice, in ascending order, and all bids so far.
     Action: a bid, quantity and face (``2-3``), higher than the last one; or ``liar``, once there is a bid.
@@ -105,6 +107,7 @@ class LiarsDice(TextTreeGame):
         information sets at 4 sides and 24,576 at 6; at 4 sides uniform play has exploitability .65506.
     """
 
+    variants = (Variant("lmgame/LiarsDice-v0", (-2.5, 1.0)),)
     metadata: ClassVar[dict[str, Any]] = {
         "name": "liars_dice_v0",
         "is_parallelizable": False,

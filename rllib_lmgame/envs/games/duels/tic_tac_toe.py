@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, TextAECOptions, read_word
+from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, TextAECOptions, Variant, read_word
 from rllib_lmgame.settings.schema import option
 
 CELLS = "123456789"
@@ -42,6 +42,7 @@ class TicTacToe(TextAECGame):
     Expert: minimax, a random one of the best moves.
     """
 
+    variants = (Variant("lmgame/TicTacToe-v0", (-2.1, 1.0)),)
     metadata: ClassVar[dict[str, Any]] = {
         "name": "tic_tac_toe_v0",
         "is_parallelizable": False,

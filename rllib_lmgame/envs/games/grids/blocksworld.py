@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import level_digest, split_few
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
@@ -65,6 +65,14 @@ class Blocksworld(TextGame):
     Solver: A* with the number of blocks that must move, optimal in moves.
     """
 
+    variants = (
+        Variant("lmgame/Blocksworld-v0", (-55.0, 9.0), "Restack three blocks into a goal."),
+        Variant(
+            "lmgame/Blocksworld1d-v0", (-55.0, 9.0), "Blocksworld told as lists of supports.", {"observation": "1d"}
+        ),
+        Variant("lmgame/Blocksworld2d-v0", (-55.0, 9.0), "Blocksworld drawn as stacks.", {"observation": "2d"}),
+        Variant("lmgame/BlocksworldLarge-v0", (-55.0, 9.0), "Blocksworld with six blocks.", {"num_blocks": 6}),
+    )
     Options: ClassVar[type[TextGameOptions]] = BlocksworldOptions
     move_cost = -MOVE_REWARD
     options: BlocksworldOptions

@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium.utils import seeding
 from numpy.typing import NDArray
 
-from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 
@@ -60,6 +60,10 @@ class FrozenLake(TextGame):
         spread evenly over them: the series of moves that most probably ends at the goal.
     """
 
+    variants = (
+        Variant("lmgame/FrozenLake-v0", (-0.7, 1.0), "Cross a 4x4 lake around the holes."),
+        Variant("lmgame/FrozenLakeSlippery-v0", (-0.7, 1.0), "FrozenLake on slippery ice.", {"is_slippery": True}),
+    )
     Options: ClassVar[type[TextGameOptions]] = FrozenLakeOptions
     options: FrozenLakeOptions
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
-from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import level_digest, split_few
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
@@ -100,6 +100,17 @@ class Maze(TextGame):
     Solver: breadth-first on the map, fewest steps. It knows the map, which a player on the fixed maps can learn.
     """
 
+    variants = (
+        Variant("lmgame/Maze-v0", (-400.0, 0.0), "Find the goal of a maze by coordinates and walls."),
+        Variant(
+            "lmgame/MazePartial-v0",
+            (-400.0, 0.0),
+            "Maze without coordinates: the walls around and the last moves.",
+            {"observation": "walls", "history": 20},
+        ),
+        Variant("lmgame/MazeUmaze-v0", (-400.0, 0.0), "Maze in the shape of a U, 5x5.", {"map": "umaze"}),
+        Variant("lmgame/MazeRandom-v0", (-400.0, 0.0), "A new 9x9 maze for every level.", {"map": "random"}),
+    )
     Options: ClassVar[type[TextGameOptions]] = MazeOptions
     options: MazeOptions
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.grids.sokoban_rooms import Distances, Level, bits, carve, directions, inner_cells, move
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
@@ -89,6 +89,25 @@ class Sokoban(TextGame):
     Solver: optimal in moves.
     """
 
+    variants = (
+        Variant("lmgame/Sokoban-v0", (-1.4, 10.7), "Push a box onto its target, 6x6."),
+        Variant("lmgame/SokobanLarge-v0", (-1.4, 10.7), "Sokoban 8x8, one box.", {"dim_room": (8, 8)}),
+        Variant(
+            "lmgame/SokobanTwoBoxes-v0", (-2.4, 11.7), "Sokoban 8x8, two boxes.", {"dim_room": (8, 8), "num_boxes": 2}
+        ),
+        Variant(
+            "lmgame/SokobanCoordinates-v0",
+            (-1.4, 10.7),
+            "Sokoban 6x6 told in coordinates.",
+            {"show_grid": False, "show_coordinates": True},
+        ),
+        Variant(
+            "lmgame/SokobanNumbers-v0",
+            (-1.4, 10.7),
+            "Sokoban 6x6 with digits for symbols and moves, as gym-sokoban numbers them.",
+            {"symbols": "0123456", "moves": ("1", "2", "3", "4")},
+        ),
+    )
     Options: ClassVar[type[TextGameOptions]] = SokobanOptions
     move_cost = -STEP_REWARD
     options: SokobanOptions

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions
+from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.mathematics.word_problems import FAMILIES, MAX_STEPS, WordProblem, word_problem
 from rllib_lmgame.envs.support.answers import TAIL, number_text, read_number
 from rllib_lmgame.envs.support.datasets import numbered_jsonl, readable
@@ -66,6 +66,12 @@ class GSM8K(AnswerGame):
         what the expert thinks, for models that reason (``language_model.think``).
     """
 
+    variants = (
+        Variant("lmgame/GSM8K-v0", (-0.1, 10.0), "Word problems of several steps, one try."),
+        Variant(
+            "lmgame/GSM8KFiveTries-v0", (-0.5, 10.0), "Word problems of several steps, five tries.", {"max_turns": 5}
+        ),
+    )
     Options: ClassVar[type[TextGameOptions]] = GSM8KOptions
     rules_text = RULES
     options: GSM8KOptions

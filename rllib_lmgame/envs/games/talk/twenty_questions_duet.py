@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions
+from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions, Variant
 from rllib_lmgame.envs.games.talk.base import TalkGame, TalkOptions
 from rllib_lmgame.envs.games.words.guessing.objects import DEPENDS, NO, YES, object_table
 from rllib_lmgame.envs.games.words.guessing.oracle import UNKNOWN
@@ -74,6 +74,7 @@ class TwentyQuestionsDuet(TalkGame):
     Expert: the asker is TwentyQuestions' solver, the answerer its table.
     """
 
+    variants = (Variant("lmgame/TwentyQuestionsDuet-v0", (-2.0, 1.0)),)
     metadata: ClassVar[dict[str, Any]] = {
         "name": "twenty_questions_duet_v0",
         "is_parallelizable": False,

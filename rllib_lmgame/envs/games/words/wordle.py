@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import (
     SPLITS,
     TEST,
@@ -76,6 +76,11 @@ class Wordle(TextGame):
         what the player can see. It finds every word of the three lists within six guesses.
     """
 
+    variants = (
+        Variant("lmgame/Wordle-v0", (-6.0, 0.0), "Find a word of five letters by the colours of guesses."),
+        Variant("lmgame/WordleFour-v0", (-6.0, 0.0), "Wordle with four letters.", {"word_length": 4}),
+        Variant("lmgame/WordleThree-v0", (-6.0, 0.0), "Wordle with three letters.", {"word_length": 3}),
+    )
     Options: ClassVar[type[TextGameOptions]] = WordleOptions
     turns_are_tries = True
     options: WordleOptions

@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import gymnasium
 import minigrid  # noqa: F401  (registers the levels)
 
-from rllib_lmgame.envs.contract.base import TextGame, TextGameOptions
+from rllib_lmgame.envs.contract.base import TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.babyai.bot import Step, bot_walk, longest_command, pose_of
 from rllib_lmgame.envs.games.adapted.babyai.commands import Plan, all_commands, plan_of
 from rllib_lmgame.envs.games.adapted.babyai.sight import Seen, Sight
@@ -82,7 +82,7 @@ class BabyAIOptions(TextGameOptions):
 
 
 class BabyAI(TextGame):
-    """Follow an instruction in a world of rooms, doors, keys, balls and boxes.
+    """Follow an instruction among doors, keys, balls and boxes.
 
     Observation: the goal; the objects in sight with their distance ahead and to the side; the walls ahead and beside;
         what is carried; the actions that can be done now.
@@ -102,6 +102,8 @@ class BabyAI(TextGame):
         ``minigrid`` draws some levels of ``GoToImpUnlock`` with the only key behind the door it opens.
     """
 
+    variants = (Variant("lmgame/BabyAI-v0", (-1.4, 1.0)),)
+    extra = "babyai"
     Options: ClassVar[type[TextGameOptions]] = BabyAIOptions
     options: BabyAIOptions
     _sight: Sight

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import chess
 import numpy as np
 
-from rllib_lmgame.envs.contract.base import TextGameOptions
+from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.chess_games.game import ChessGame, ChessGameOptions
 from rllib_lmgame.envs.games.adapted.chess_games.opponents import Opponent, RandomOpponent
 from rllib_lmgame.envs.games.adapted.chess_games.tablebase import NO_MATE, table
@@ -64,7 +64,7 @@ class TableDefender(Opponent):
 
 
 class ChessEndgames(ChessGame):
-    """Mate a lone king with king and queen, or king and rook.
+    """Mate a lone king with queen or rook against perfect defence.
 
     Observation: as in Chess. The player is White and moves first.
     Action: as in Chess.
@@ -77,6 +77,8 @@ class ChessEndgames(ChessGame):
     Solver: the table's; the longest mates take 10 moves with the queen and 16 with the rook.
     """
 
+    variants = (Variant("lmgame/ChessEndgames-v0", (-267.0, 1.0)),)
+    extra = "chess"
     Options: ClassVar[type[TextGameOptions]] = ChessEndgamesOptions
     options: ChessEndgamesOptions
     title: ClassVar[str] = "an endgame of chess, to mate a lone king with king and queen or king and rook,"

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import chess
 
-from rllib_lmgame.envs.contract.base import TextGame, TextGameOptions
+from rllib_lmgame.envs.contract.base import TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.chess_games.board import drawing, read_chess_move, san_moves, uci_moves
 from rllib_lmgame.envs.games.adapted.chess_games.opponents import (
     AlphaBetaOpponent,
@@ -201,7 +201,7 @@ class ChessLevel(NamedTuple):
 
 
 class Chess(ChessGame):
-    """A game of chess.
+    """Chess against random, greedy, alpha-beta or Stockfish.
 
     Observation: the opponent's last move and the position, as a FEN, as a drawn board, or both.
     Action: one move, in algebraic notation or by its squares (``Nf3`` or ``g1f3``).
@@ -216,6 +216,8 @@ class Chess(ChessGame):
     Expert: alpha-beta, two plies.
     """
 
+    variants = (Variant("lmgame/Chess-v0", (-267.0, 1.0)),)
+    extra = "chess"
     Options: ClassVar[type[TextGameOptions]] = ChessOptions
     options: ChessOptions
     title: ClassVar[str] = "chess"

@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
@@ -83,6 +83,38 @@ class GymTextGame(TextGame):
         do); on a deterministic one that is a path of the greatest return.
     """
 
+    variants: ClassVar[tuple[Variant, ...]] = (
+        Variant(
+            "lmgame/GymFrozenLake-v0",
+            (-6.7, 1.0),
+            "Gymnasium's slippery FrozenLake on its 4x4 map.",
+            {
+                "action_names": ("Left", "Down", "Right", "Up"),
+                "rules": "You cross a frozen lake from the start S to the goal G over the ice F; a hole H ends the "
+                "game. Brackets show where you are.\n"
+                "The ice is slippery: one time in three each you go where you want, or to one side or the other of "
+                "it. The goal gives 1.",
+                "split_by_start": False,
+            },
+        ),
+        Variant(
+            "lmgame/CliffWalking-v0",
+            (-10000.0, -13.0),
+            "Gymnasium's CliffWalking: walk along a cliff to the goal.",
+            {
+                "env_id": "CliffWalking-v1",
+                "action_names": ("Up", "Right", "Down", "Left"),
+                "rules": "You walk from the lower left corner to the target. x is you, o ground, C cliff, T the "
+                "target.\nEach step costs 1; a step onto the cliff costs 100 and takes you back to the start.",
+                "split_by_start": False,
+                "success_above": -50.0,
+                "max_turns": 20,
+                "max_actions_per_turn": 5,
+                "invalid_action_penalty": -5.0,
+                "max_invalid_actions": None,
+            },
+        ),
+    )
     Options: ClassVar[type[TextGameOptions]] = GymTextOptions
     options: GymTextOptions
 

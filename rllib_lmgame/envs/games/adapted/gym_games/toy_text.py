@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract.base import TextGameOptions
+from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.gym_games.game import GymTextGame, GymTextOptions
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
@@ -46,7 +46,9 @@ class TaxiOptions(GymTextOptions):
 
 
 class Taxi(GymTextGame):
-    """Gymnasium's Taxi (Dietterich's task): fetch a passenger and bring the passenger to a stand.
+    """Gymnasium's Taxi: fetch a passenger, bring the passenger to a stand.
+
+    The task is Dietterich's.
 
     Observation: the map with the taxi, and where taxi, passenger and destination are.
     Action: ``South``, ``North``, ``East``, ``West``, ``Pickup``, ``Dropoff``, several joined by ``||``.
@@ -58,6 +60,7 @@ class Taxi(GymTextGame):
     Solver: value iteration over the 500 states.
     """
 
+    variants = (Variant("lmgame/Taxi-v0", (-600.0, 15.0)),)
     Options: ClassVar[type[TextGameOptions]] = TaxiOptions
 
     def view(self) -> str:
@@ -86,7 +89,9 @@ class BlackjackOptions(GymTextOptions):
 
 
 class Blackjack(GymTextGame):
-    """Gymnasium's Blackjack: one hand with an infinite deck, against a dealer who draws to 17.
+    """Gymnasium's Blackjack: one hand against the dealer.
+
+    The deck is infinite, and the dealer draws to 17.
 
     Observation: the sum of the hand, whether it has a usable ace, and the dealer's open card.
     Action: ``Hit`` or ``Stick``.
@@ -98,6 +103,7 @@ class Blackjack(GymTextGame):
         loses about 5 % of the stake.
     """
 
+    variants = (Variant("lmgame/Blackjack-v0", (-14.0, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = BlackjackOptions
 
     @property

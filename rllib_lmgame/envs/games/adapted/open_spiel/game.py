@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pyspiel
 
-from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions, TextTreeGame
+from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions, TextTreeGame, Variant
 from rllib_lmgame.envs.games.adapted.open_spiel.loading import load_game, shows_information_state
 from rllib_lmgame.envs.games.adapted.open_spiel.state import SpielState, read_action
 from rllib_lmgame.errors import ConfigError
@@ -50,7 +50,9 @@ class OpenSpielOptions(TextAECOptions):
 
 
 class OpenSpielGame(TextTreeGame):
-    """One of OpenSpiel's games, with its rules, chance and rewards.
+    """Any of some 100 OpenSpiel games (default: Leduc poker).
+
+    Rules, chance and rewards are OpenSpiel's.
 
     Observation: which player one is, what OpenSpiel says the player can know (its observation or information state in
         words), and the legal actions.
@@ -69,6 +71,8 @@ class OpenSpielGame(TextTreeGame):
         exact measures (``rllib_lmgame.measures.exploitability``).
     """
 
+    variants = (Variant("lmgame/OpenSpiel-v0", (-13.9, 13.0), players="1-10"),)
+    extra = "open_spiel"
     metadata: ClassVar[dict[str, Any]] = {"name": "open_spiel_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[TextAECOptions]] = OpenSpielOptions
     options: OpenSpielOptions

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.sci_world.simulator import (
     TASKS,
     UNKNOWN,
@@ -69,7 +69,7 @@ class Experiment(NamedTuple):
 
 
 class SciWorld(TextGame):
-    """An experiment in the ScienceWorld simulator.
+    """A science experiment in the ScienceWorld simulator (needs Java).
 
     Observation: the task and what came of the last action (at the start, the room); option: room and inventory every
         time.
@@ -84,6 +84,8 @@ class SciWorld(TextGame):
     Solver: the simulator's own path, from the start of a task, which does not always fit into 20 replies.
     """
 
+    variants = (Variant("lmgame/SciWorld-v0", (-1.4, 1.0)),)
+    extra = "sciworld"
     Options: ClassVar[type[TextGameOptions]] = SciWorldOptions
     slow_calls = True  # the simulator is a process of its own
     options: SciWorldOptions

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract.base import GameError, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract.base import GameError, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.turns import TextAECGame, TextAECOptions
 from rllib_lmgame.envs.games.adapted.text_arena.families import PLAYERS, check_env_id
 from rllib_lmgame.envs.games.adapted.text_arena.match import Match, set_up
@@ -40,7 +40,7 @@ class TextArenaOptions(TextGameOptions):
 
 
 class TextArenaGame(TextGame):
-    """An environment of TextArena for one player.
+    """Any offline TextArena environment for one player (default: lights out).
 
     Observation: the environment's rules at first, then what it says to each reply.
     Action: what its rules ask for, in square brackets.
@@ -53,6 +53,8 @@ class TextArenaGame(TextGame):
         refused with the reason.
     """
 
+    variants = (Variant("lmgame/TextArena-v0", (-13.4, 1.0)),)
+    extra = "textarena"
     Options: ClassVar[type[TextGameOptions]] = TextArenaOptions
     options: TextArenaOptions
 
@@ -122,7 +124,7 @@ class TextArenaMatchOptions(TextAECOptions):
 
 
 class TextArenaMatch(TextAECGame):
-    """An environment of TextArena for two players or more.
+    """Any offline TextArena environment for several players (default: TicTacToe).
 
     Observation: the environment's rules at first, then what the player has been told since its last reply. Other
         players' words come on lines that begin with their names, so nobody can speak for the game or for another
@@ -136,6 +138,8 @@ class TextArenaMatch(TextAECGame):
         refused with the reason.
     """
 
+    variants = (Variant("lmgame/TextArenaMatch-v0", (-2.1, 1.0)),)
+    extra = "textarena"
     metadata: ClassVar[dict[str, Any]] = {"name": "text_arena_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[TextAECOptions]] = TextArenaMatchOptions
     options: TextArenaMatchOptions

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.text_nav.house import House, HousePlan
 from rllib_lmgame.settings.schema import option
 
@@ -58,6 +58,16 @@ class TextNav(TextGame):
     Solver: TextWorld's own commands to the goal from the current state.
     """
 
+    variants = (
+        Variant("lmgame/TextNav-v0", (-1.4, 1.0), "An errand in a house made by TextWorld, all of it in view."),
+        Variant(
+            "lmgame/TextNavPartial-v0",
+            (-1.4, 1.0),
+            "An errand in a house made by TextWorld, one room in view.",
+            {"observation": "partial"},
+        ),
+    )
+    extra = "textworld"
     Options: ClassVar[type[TextGameOptions]] = TextNavOptions
     options: TextNavOptions
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract.base import GameError, TextGameOptions
+from rllib_lmgame.envs.contract.base import GameError, TextGameOptions, Variant
 from rllib_lmgame.envs.games.code.bird.schemas import filled
 from rllib_lmgame.envs.games.code.bird.tasks import Task, generated_tasks, read_tasks
 from rllib_lmgame.envs.support.replies import WholeReplyGame, as_block, only_block
@@ -73,6 +73,10 @@ class BIRD(WholeReplyGame):
     changed by a player.
     """
 
+    variants = (
+        Variant("lmgame/BIRD-v0", (-0.5, 1.0), "Answer a question with an SQL query, one try."),
+        Variant("lmgame/BIRDFiveTries-v0", (-0.5, 1.0), "BIRD with five tries.", {"max_turns": 5}),
+    )
     Options: ClassVar[type[TextGameOptions]] = BIRDOptions
     turns_are_tries = True
     slow_calls = True  # queries run in a process of their own

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract.base import TextGameOptions
+from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.code.code_execution.problems import Problem, case_text, generated_problems, read_problems
 from rllib_lmgame.envs.support.replies import WholeReplyGame, as_block, only_block
 from rllib_lmgame.sandbox.judging import Answer, Answers, call_function, run_tests, same
@@ -52,7 +52,7 @@ class CodeExecutionOptions(TextGameOptions):
 
 
 class CodeExecution(WholeReplyGame):
-    """Write a function from its description and examples.
+    """Write a Python function that passes hidden tests.
 
     Observation: signature, description and examples; after a try the examples that failed, with what the function
         returned or raised. Hidden tests are never shown.
@@ -69,6 +69,7 @@ class CodeExecution(WholeReplyGame):
     steps a second per core and not thousands: the price of never running a player's program in this process.
     """
 
+    variants = (Variant("lmgame/CodeExecution-v0", (-0.3, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = CodeExecutionOptions
     turns_are_tries = True
     slow_calls = True  # programs run in processes of their own

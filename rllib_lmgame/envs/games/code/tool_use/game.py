@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract.base import TextGameOptions
+from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.code.tool_use.calls import ToolCall, read_call
 from rllib_lmgame.envs.games.code.tool_use.tasks import Task, generated_tasks, read_file, search
 from rllib_lmgame.envs.games.code.tool_use.tools import TOOLS, Toolbox, check_arguments
@@ -32,7 +32,7 @@ class ToolUseOptions(TextGameOptions):
 
 
 class ToolUse(WholeReplyGame):
-    """Answer a question with a calculator, a search, programs and files.
+    """Solve a task with a calculator, search, programs and files.
 
     Observation: the task; from the second turn on the last call's result below it.
     Action: one tool call as JSON, ``{"name": ..., "arguments": {...}}``, bare, in a fenced block, or between
@@ -51,6 +51,7 @@ class ToolUse(WholeReplyGame):
     program takes some 30 ms, every other one far less than 1 ms.
     """
 
+    variants = (Variant("lmgame/ToolUse-v0", (-0.6, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = ToolUseOptions
     slow_calls = True  # programs and queries run in processes of their own
     replayable = False  # programs and queries may ask for the time, and are stopped by a clock

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import ALL
 from rllib_lmgame.envs.games.crafting.textcraft.minecraft import load_minecraft
 from rllib_lmgame.envs.games.crafting.textcraft.planning import CraftLevel, first_plan, goal_splits, make_level, plan
@@ -63,7 +63,7 @@ class _Get:
 
 
 class TextCraft(TextGame):
-    """Craft a goal item from things that can be got.
+    """Craft an item from what can be got.
 
     Observation: first, and after an invalid reply, the crafting commands and the goal; else what the last action did
         (``Got 2 oak log``, ``Crafted 8 oak planks``, ``Inventory: [oak log] (2)``).
@@ -76,6 +76,7 @@ class TextCraft(TextGame):
     Solver: adds up what is needed from the goal down; gets and crafts every item once.
     """
 
+    variants = (Variant("lmgame/TextCraft-v0", (-2.1, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = TextCraftOptions
     options: TextCraftOptions
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.grids.tetris.board import (
     DOWN,
     LEFT,
@@ -95,6 +95,31 @@ class Tetris(TextGame):
         evenness, which sees no more than a person would.
     """
 
+    variants = (
+        Variant("lmgame/Tetris-v0", (-4.3, 8.8), "Fill a row of a 4x4 board with single cells."),
+        Variant(
+            "lmgame/TetrisDominoes3x3-v0",
+            (-4.3, 19.7),
+            "Tetris 3x3 with dominoes.",
+            {"rows": 3, "columns": 3, "pieces": "dominoes"},
+        ),
+        Variant("lmgame/TetrisDominoes-v0", (-4.3, 19.2), "Tetris 4x4 with dominoes.", {"pieces": "dominoes"}),
+        Variant(
+            "lmgame/TetrisFull-v0",
+            (-160.0, 78.0),
+            "Tetris 10x20 with the seven tetrominoes, five rows to clear.",
+            {
+                "rows": 20,
+                "columns": 10,
+                "pieces": "tetrominoes",
+                "allow_rotation": True,
+                "goal_lines": 5,
+                "max_turns": 40,
+                "max_actions_per_turn": 40,
+                "max_actions": None,
+            },
+        ),
+    )
     Options: ClassVar[type[TextGameOptions]] = TetrisOptions
     move_cost = -STEP_REWARD
     options: TetrisOptions

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract.base import TextGameOptions
+from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import HINTS, MAKERS, MAX_LEVEL, Problem, make_problem
 from rllib_lmgame.envs.support.replies import AnswerGame
 from rllib_lmgame.errors import ConfigError, nearest
@@ -34,7 +34,7 @@ class MathReasoningOptions(TextGameOptions):
 
 
 class MathReasoning(AnswerGame):
-    """Problems of arithmetic and algebra with several tries.
+    """Arithmetic, algebra and word problems, checked exactly.
 
     Observation: the problem; after a miss also a way to check a result, which is the same for all problems of a kind
         and tells nothing of the answer.
@@ -49,6 +49,7 @@ class MathReasoning(AnswerGame):
     Solver: knows the answer.
     """
 
+    variants = (Variant("lmgame/MathReasoning-v0", (-0.3, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = MathReasoningOptions
     rules_text = RULES
     options: MathReasoningOptions

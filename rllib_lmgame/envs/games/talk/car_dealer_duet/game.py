@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions
+from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions, Variant
 from rllib_lmgame.envs.games.talk.actions import the_action
 from rllib_lmgame.envs.games.talk.base import HEARD, TalkGame, TalkOptions
 from rllib_lmgame.envs.games.talk.car_dealer_duet.experts import buyer_reply, seller_reply
@@ -52,7 +52,9 @@ class CarDealerDuetOptions(TalkOptions):
 
 
 class CarDealerDuet(TalkGame):
-    """Sell a car, or buy one: CarDealer with a player on each side.
+    """A seller and a buyer, both players, bargain over a car.
+
+    It is CarDealer with a player on each side.
 
     Observation: of the seller the stock with list and invoice prices. Of the buyer the stock with list prices, what
         each car is worth to it, what it is looking for and its budget. For both what was said since one's last move and
@@ -78,6 +80,7 @@ class CarDealerDuet(TalkGame):
         CarDealer's, with the market's persona.
     """
 
+    variants = (Variant("lmgame/CarDealerDuet-v0", (-2.6, 1.75)),)
     metadata: ClassVar[dict[str, Any]] = {
         "name": "car_dealer_duet_v0",
         "is_parallelizable": False,

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions
+from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions, Variant
 from rllib_lmgame.envs.contract.base import MAX_QUOTED
 from rllib_lmgame.envs.games.talk.base import TalkGame, TalkOptions
 from rllib_lmgame.envs.games.talk.debate.expert import speech_of
@@ -69,6 +69,7 @@ class Debate(TalkGame):
     Expert: says the points that this package's list has for its side, and answers the other side's first sentence.
     """
 
+    variants = (Variant("lmgame/Debate-v0", (-1.7, 1.0)),)
     metadata: ClassVar[dict[str, Any]] = {"name": "debate_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[TextAECOptions]] = DebateOptions
     options: DebateOptions

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions
+from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions, Variant
 from rllib_lmgame.envs.games.talk.actions import the_action
 from rllib_lmgame.envs.games.talk.base import HEARD, TalkGame, TalkOptions
 from rllib_lmgame.envs.games.talk.negotiation.contexts import (
@@ -94,6 +94,17 @@ class Negotiation(TalkGame):
         little, and takes what is as good as its next demand.
     """
 
+    variants = (
+        Variant(
+            "lmgame/Negotiation-v0", (-0.7, 1.0), "Share out books, hats and balls by free talk and sealed proposals."
+        ),
+        Variant(
+            "lmgame/NegotiationOpen-v0",
+            (-0.7, 1.0),
+            "The same with proposals that are seen and can be accepted.",
+            {"protocol": "open"},
+        ),
+    )
     metadata: ClassVar[dict[str, Any]] = {
         "name": "negotiation_v0",
         "is_parallelizable": False,

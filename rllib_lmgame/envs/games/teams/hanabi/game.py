@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, TextAECOptions
+from rllib_lmgame.envs.contract import InvalidAction, TextAECGame, TextAECOptions, Variant
 from rllib_lmgame.envs.games.teams.hanabi.expert import best_move
 from rllib_lmgame.envs.games.teams.hanabi.table import Card, Held, Move, Rules, Table
 from rllib_lmgame.errors import ConfigError
@@ -44,7 +44,9 @@ class HanabiOptions(TextAECOptions):
 
 
 class Hanabi(TextAECGame):
-    """Players who do not see their own cards build fireworks together; what they may tell each other is scarce.
+    """All build fireworks together, nobody sees its own cards (small game).
+
+    What players may tell each other is scarce.
 
     Observation: fireworks, tokens, discards, the others' cards and what they know of them, what one knows of one's own
         cards, and what was done since one's last turn.
@@ -61,6 +63,7 @@ class Hanabi(TextAECGame):
     Expert: one convention, that what is told is to be played; no optimum.
     """
 
+    variants = (Variant("lmgame/Hanabi-v0", (-3.7, 1.0)),)
     metadata: ClassVar[dict[str, Any]] = {"name": "hanabi_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[TextAECOptions]] = HanabiOptions
     options: HanabiOptions

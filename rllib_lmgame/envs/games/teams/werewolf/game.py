@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import TextAECGame, TextAECOptions, quoted, read_word
+from rllib_lmgame.envs.contract import TextAECGame, TextAECOptions, Variant, quoted, read_word
 from rllib_lmgame.envs.games.teams.werewolf.expert import Claims, Knowledge, night_choice, speech, vote
 from rllib_lmgame.envs.games.teams.werewolf.options import WerewolfOptions, rules_text
 from rllib_lmgame.envs.games.teams.werewolf.teams import (
@@ -50,6 +50,7 @@ class Werewolf(TextAECGame):
         seer. No equilibrium.
     """
 
+    variants = (Variant("lmgame/Werewolf-v0", (-5.9, 2.0)),)
     metadata: ClassVar[dict[str, Any]] = {"name": "werewolf_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
     Options: ClassVar[type[TextAECOptions]] = WerewolfOptions
     options: WerewolfOptions

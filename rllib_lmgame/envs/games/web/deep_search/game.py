@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions
+from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.web.deep_search.corpus import Passage, Question, exact_match, f1
 from rllib_lmgame.envs.games.web.deep_search.loader import load_corpus
 from rllib_lmgame.envs.games.web.deep_search.world import MAX_HOPS, generated_corpus
@@ -59,7 +59,7 @@ class DeepSearchOptions(TextGameOptions):
 
 
 class DeepSearch(WholeReplyGame):
-    """Answer a question by searching a corpus, one to three hops deep.
+    """Answer a question by searching a corpus, hop by hop.
 
     Observation: the question, what was searched for so far, and the passages of the last search.
     Action: ``search[words]`` or ``answer[text]``. ``search: words``, ``answer: text`` and the tags
@@ -74,6 +74,7 @@ class DeepSearch(WholeReplyGame):
     Solver: for the generated world, searches for the name it has read last until it has read the answer.
     """
 
+    variants = (Variant("lmgame/DeepSearch-v0", (-0.4, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = DeepSearchOptions
     options: DeepSearchOptions
 

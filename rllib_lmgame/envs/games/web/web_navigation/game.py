@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract.base import SEPARATOR, GameError, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract.base import SEPARATOR, GameError, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.web.web_navigation.actions import Action, read_action
 from rllib_lmgame.envs.games.web.web_navigation.browser import Browser
 from rllib_lmgame.envs.games.web.web_navigation.http_backend import HttpBackend
@@ -62,7 +62,7 @@ class WebNavigationOptions(TextGameOptions):
 
 
 class WebNavigation(TextGame):
-    """Do a task on a web site with a shop, a forum, an issue tracker and content management.
+    """Do a task on a site of shop, forum, issue tracker and CMS.
 
     Observation: the objective, the address, and the page as an accessibility tree in WebArena's form, ``[12] button
         'Add to cart'``. An id is the element's place in the page, so it does not change while the page is open.
@@ -81,6 +81,7 @@ class WebNavigation(TextGame):
     Solver: goes by the names of links to the page of the task, fills in the form and presses the button.
     """
 
+    variants = (Variant("lmgame/WebNavigation-v0", (-1.1, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = WebNavigationOptions
     options: WebNavigationOptions
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import split_of
 from rllib_lmgame.envs.games.web.webshop.expert import Seen, keywords, next_moves
 from rllib_lmgame.envs.games.web.webshop.generated import generated_catalogue, generated_goals
@@ -58,7 +58,7 @@ class WebShopOptions(TextGameOptions):
 
 
 class WebShop(TextGame):
-    """Find the product an instruction describes, choose its options and buy it.
+    """Find, configure and buy the product an instruction describes.
 
     Observation: the page in WebShop's plain text, parts separated by ``[SEP]``, beginning with the instruction; below
         it the available actions. Options that are chosen are marked.
@@ -79,6 +79,7 @@ class WebShop(TextGame):
         attributes, and buys if they fit; it wins all levels of the generated shop.
     """
 
+    variants = (Variant("lmgame/WebShop-v0", (-0.8, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = WebShopOptions
     options: WebShopOptions
 

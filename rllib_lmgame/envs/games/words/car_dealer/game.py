@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions
+from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.words.car_dealer.buyer import PERSONAS, Buyer
 from rllib_lmgame.envs.games.words.car_dealer.market import REWARDS, Car, Market, random_market, rounded, seller_reward
 from rllib_lmgame.envs.games.words.car_dealer.prices import dollars
@@ -56,7 +56,7 @@ class CarDealerOptions(TextGameOptions):
 
 
 class CarDealer(WholeReplyGame):
-    """Talk a buyer into a car at a good price.
+    """Sell a car to a buyer who bargains, in free talk.
 
     Observation: the stock with list and invoice prices, and the dialogue so far.
     Action: what the seller says.
@@ -76,6 +76,7 @@ class CarDealer(WholeReplyGame):
     more than its reservation price.
     """
 
+    variants = (Variant("lmgame/CarDealer-v0", (-8.5, 1.1)),)
     Options: ClassVar[type[TextGameOptions]] = CarDealerOptions
     turns_are_tries = True
     options: CarDealerOptions

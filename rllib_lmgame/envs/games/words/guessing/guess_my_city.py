@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import ClassVar, NamedTuple
 
-from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions
+from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.words.guessing.cities import REVEALING, TOPICS, WITHHELD, CityTable, Reading, city_table
 from rllib_lmgame.envs.games.words.guessing.game import QUESTION_REWARD, GuessingGame, GuessingOptions
 from rllib_lmgame.envs.games.words.guessing.oracle import TABLE
@@ -46,7 +46,7 @@ class GuessMyCityOptions(GuessingOptions):
 
 
 class GuessMyCity(GuessingGame):
-    """Find the city by open questions.
+    """Find one of 100 cities by open questions.
 
     Observation: all questions so far with their answers.
     Action: a question of any form, or a guess ("Is it Paris?"). What stands before the question's sentence or after its
@@ -63,6 +63,7 @@ class GuessMyCity(GuessingGame):
     oracle of your own (option ``oracle``) the same holds as in TwentyQuestions.
     """
 
+    variants = (Variant("lmgame/GuessMyCity-v0", (-20.0, 0.0)),)
     Options: ClassVar[type[TextGameOptions]] = GuessMyCityOptions
     options: GuessMyCityOptions
     title = "guess my city"

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions
+from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.words.guessing.game import QUESTION_REWARD, GuessingGame, GuessingOptions
 from rllib_lmgame.envs.games.words.guessing.objects import DEPENDS, NO, YES, Asked, ObjectTable, object_table
 from rllib_lmgame.envs.games.words.guessing.oracle import TABLE, UNKNOWN
@@ -51,7 +51,7 @@ class TwentyQuestionsOptions(GuessingOptions):
 
 
 class TwentyQuestions(GuessingGame):
-    """Find the object by yes-or-no questions.
+    """Find one of 158 objects by yes-or-no questions.
 
     Observation: all questions so far with their answers.
     Action: a yes-or-no question, or a guess ("Is it a dog?"). What stands before the question's sentence or after its
@@ -68,6 +68,7 @@ class TwentyQuestions(GuessingGame):
     has the object's name in it is withheld.
     """
 
+    variants = (Variant("lmgame/TwentyQuestions-v0", (-20.0, 0.0)),)
     Options: ClassVar[type[TextGameOptions]] = TwentyQuestionsOptions
     options: TwentyQuestionsOptions
     title = "twenty questions"
