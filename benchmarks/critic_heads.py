@@ -33,12 +33,11 @@ from rllib_lmgame.evaluation.players.player import PlayerSettings
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.learners.advantages import advantage_inputs, monte_carlo_targets, resolve_estimator
-from rllib_lmgame.learners.critic.critic import is_held_out
-from rllib_lmgame.learners.critic.popart import SMALLEST_DEVIATION
+from rllib_lmgame.learners.critic.critic import SMALLEST_DEVIATION, is_held_out
 from rllib_lmgame.learners.critic.regression import RegressionSums, fit, token_sums
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
-from rllib_lmgame.learners.engines.optim import make_optimizer
+from rllib_lmgame.learners.engines.torch_engine import make_optimizer
 from rllib_lmgame.learners.metrics import explained_variance
 from rllib_lmgame.learners.microbatch import MOST_TOKENS
 from rllib_lmgame.learners.ranks import Ranks

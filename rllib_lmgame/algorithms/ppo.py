@@ -26,7 +26,7 @@ from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.algorithms.validation import games_blamed_first
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.scheduled import own_keys
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings

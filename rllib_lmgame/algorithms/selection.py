@@ -13,7 +13,7 @@ import numpy as np
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-from rllib_lmgame.learners.data.sharding import group_of, played_parts
+from rllib_lmgame.learners.data.rows import group_of, played_parts
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, RESPONSE_IDS, PlayResult
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, share_of_groups

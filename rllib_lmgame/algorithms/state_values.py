@@ -19,7 +19,7 @@ from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
 
 from rllib_lmgame.algorithms.selection import overlong_loss
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.learners.data.sharding import played_parts
+from rllib_lmgame.learners.data.rows import played_parts
 from rllib_lmgame.rollouts.plans import Beginning, EpisodePlan, Recording
 from rllib_lmgame.rollouts.records import (
     RESPONSE_IDS,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
 from rllib_lmgame.algorithms.cluster.learner_calls import update_learners
-from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.rollouts.episodes import success_by_seed
 from rllib_lmgame.rollouts.log.replay import LoggedEpisodes

@@ -24,10 +24,10 @@ from ray.rllib.utils.metrics import (
 )
 from ray.rllib.utils.schedules.scheduler import Scheduler
 
+from rllib_lmgame.freed_memory import give_back_gpu_memory, give_back_memory, keep_freed_memory
 from rllib_lmgame.learners.critic.critic import Critic
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import Row, build_rows
-from rllib_lmgame.learners.data.sharding import played_parts
+from rllib_lmgame.learners.data.rows import Row, build_rows, played_parts
 from rllib_lmgame.learners.engines.deepspeed_engine import (
     DeepSpeedEngine,
     deepspeed_config,
@@ -35,17 +35,17 @@ from rllib_lmgame.learners.engines.deepspeed_engine import (
     wants_activation_checkpointing,
 )
 from rllib_lmgame.learners.engines.ema import WeightAverage
-from rllib_lmgame.learners.engines.optim import (
+from rllib_lmgame.learners.engines.reference import Reference
+from rllib_lmgame.learners.engines.torch_engine import (
+    TorchEngine,
+    UpdateEngine,
     forget_moments,
     learning_rates,
     make_optimizer,
     parameter_counts,
     set_learning_rates,
 )
-from rllib_lmgame.learners.engines.reference import Reference
-from rllib_lmgame.learners.engines.torch_engine import TorchEngine, UpdateEngine
 from rllib_lmgame.learners.entropy import next_coefficient
-from rllib_lmgame.learners.freed_memory import give_back_gpu_memory, give_back_memory, keep_freed_memory
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
 from rllib_lmgame.learners.metrics import UpdateMeter, update_metrics
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
@@ -186,7 +186,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """Train every policy on its trajectories in ``training_data``.
 
         Args:
-            training_data: :class:`~rllib_lmgame.learners.data.sharding.WholeEpisodes`, or RLlib's ``TrainingData`` with
+            training_data: :class:`~rllib_lmgame.learners.data.rows.WholeEpisodes`, or RLlib's ``TrainingData`` with
                 episodes.
             episodes: Instead of ``training_data``: a list of ``MultiAgentEpisode``.
             timesteps: RLlib's counters, for schedules.

@@ -25,7 +25,7 @@ from rllib_lmgame.learners.engines.reference import Reference, frozen_copy
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
 from rllib_lmgame.learners.update_loop import StepCounts
 from rllib_lmgame.learners.value_function_kinds import STATE_FILE, critic_difference
-from rllib_lmgame.learners.weight_choice import WeightUse, chosen_weights
+from rllib_lmgame.learners.weight_choice import WeightUse, takes_average
 from rllib_lmgame.policies.model.card import Played
 from rllib_lmgame.saved_values import count_of, mapping_of, number_of
 
@@ -342,3 +342,19 @@ def _arrays(tensors: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
         name: (t.float() if t.dtype == torch.bfloat16 else t).detach().cpu().numpy().copy()
         for name, t in tensors.items()
     }
+
+
+def chosen_weights(
+    use: WeightUse, trained: Mapping[str, torch.Tensor], average: WeightAverage | None
+) -> dict[str, torch.Tensor]:
+    """The complete tensors for ``use``, by their names in memory and in the numerics of those that are trained.
+
+    Args:
+        use: What they are for.
+        trained: The weights in training.
+        average: Their running average, which lies in main memory; ``None`` before the first update, and where nothing
+            is averaged.
+    """
+    if average is None or not takes_average(use, averaging=True):
+        return dict(trained)
+    return {name: tensor.to(trained[name].dtype) for name, tensor in average.tensors.items()}

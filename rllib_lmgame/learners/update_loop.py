@@ -24,15 +24,15 @@ import torch
 from rllib_lmgame.learners.advantages import advantage_inputs
 from rllib_lmgame.learners.critic.critic import Critic
 from rllib_lmgame.learners.data.batching import NO_ROWS, MinibatchSize, PackedBatch, dummy_batch
-from rllib_lmgame.learners.engines.optim import (
+from rllib_lmgame.learners.engines.torch_engine import (
     PARTS,
     POLICY,
     GuardedAdamW,
+    UpdateEngine,
     learning_rates,
     set_learning_rates,
     warmup_factor,
 )
-from rllib_lmgame.learners.engines.torch_engine import UpdateEngine
 from rllib_lmgame.learners.metrics import WITHOUT_GRADIENT
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, critic_targets, has_gradient
 from rllib_lmgame.policies.model.lm_head import num_chunks

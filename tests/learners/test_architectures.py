@@ -189,7 +189,7 @@ def test_rows_of_a_model_that_mixes_them_are_packed_one_by_one(
     module = learner.module["player"]
     forward = module.forward_train
     module.forward_train = lambda batch: widths.append(len(batch["cu_seqlens"]) - 1) or forward(batch)  # type: ignore[func-returns-value]
-    from rllib_lmgame.learners.data.sharding import WholeEpisodes
+    from rllib_lmgame.learners.data.rows import WholeEpisodes
 
     learner.update(training_data=WholeEpisodes(episodes=make_episodes(6)))
     assert len(widths) >= 6

@@ -17,10 +17,9 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.advantages import monte_carlo_returns
-from rllib_lmgame.learners.critic.critic import SUMS_FILE, Critic, is_held_out
-from rllib_lmgame.learners.critic.popart import DECAY, ValueUnits
+from rllib_lmgame.learners.critic.critic import DECAY, SUMS_FILE, Critic, ValueUnits, is_held_out
 from rllib_lmgame.learners.critic.regression import PENALTIES, RegressionSums, fit, token_sums
-from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.objectives.checks import check_objective
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS, CONSTANT_LENGTH, TokenPPOOptions

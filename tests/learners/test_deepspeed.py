@@ -18,7 +18,7 @@ from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
-from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.engines import deepspeed_engine
 from rllib_lmgame.learners.engines.deepspeed_engine import (
     check_deepspeed,

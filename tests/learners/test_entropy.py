@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.entropy import next_coefficient
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.objectives.checks import check_objective

@@ -12,7 +12,7 @@ from rllib_lmgame.experiments.checks.footprint import microbatch_tokens
 from rllib_lmgame.experiments.checks.memory import ModelShape, learner_mib, model_shape
 from rllib_lmgame.learners import microbatch
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, default_tokens, kept_per_token
 
 SMOLLM2 = ModelShape(134_515_008, 30, 576, 192, 49_152, 1536)

@@ -12,7 +12,7 @@ import pytest
 from learner_weights import hf_state
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms, clip
 from rllib_lmgame.learners.ranks import Ranks

@@ -17,9 +17,8 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs
 from rllib_lmgame.learners.critic.critic import Critic, is_held_out
 from rllib_lmgame.learners.data.batching import NO_ROWS, PackedBatch, TokenBatch
-from rllib_lmgame.learners.data.rows import build_rows
-from rllib_lmgame.learners.data.sharding import WholeEpisodes
-from rllib_lmgame.learners.engines.optim import PARTS, POLICY
+from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
+from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import (
     OBJECTIVES,
@@ -411,7 +410,7 @@ def test_objectives_are_found_by_name_and_by_path(monkeypatch: pytest.MonkeyPatc
         ("no_such_package_here:f", "cannot import"),
         (f"{__name__}:Lacking", "lacks needs_old_policy, adapted, needs_groups, .* derive from PPOObjective"),
         (f"{__name__}:WithArguments", "cannot be made without arguments"),
-        ("rllib_lmgame.learners.engines.optim:PARTS", "is a tuple, not a class"),
+        ("rllib_lmgame.learners.engines.torch_engine:PARTS", "is a tuple, not a class"),
     ],
 )
 def test_what_is_no_objective_is_refused(name: str, message: str) -> None:

@@ -12,7 +12,7 @@ import torch
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.engines.reference import Reference, frozen_copy
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.ranks import Ranks

@@ -16,7 +16,7 @@ from episode_parts import episode_of, part_of
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.learners.advantages import AdvantageInputs, estimator_state
 from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
-from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.rollouts.records import Trajectory, Turn

@@ -12,7 +12,7 @@ from episode_parts import episode_of, part_of
 from ray.rllib.algorithms.ppo.torch import ppo_torch_learner
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-from rllib_lmgame.learners.data.sharding import WholeEpisodes
+from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.rollouts.plans import SeatAssignment
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, Turn
 

@@ -17,8 +17,7 @@ from ray.rllib.core.learner import training_data as rllib_training_data
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-from rllib_lmgame.learners.data.rows import build_rows
-from rllib_lmgame.learners.data.sharding import WholeEpisodes, num_tokens, played_parts
+from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows, num_tokens, played_parts
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, Turn, trajectory_of
 
 

@@ -16,8 +16,8 @@ from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.checks.memory import ModelShape, trained_parameters
 from rllib_lmgame.learners.advantages import ADVANTAGE_ESTIMATORS, needs_critic
 from rllib_lmgame.learners.advantages.group_relative import GRPO
-from rllib_lmgame.learners.data.sharding import WholeEpisodes
-from rllib_lmgame.learners.engines.optim import PART, POLICY
+from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.engines.torch_engine import PART, POLICY
 from rllib_lmgame.learners.objectives import PPOObjective, SupervisedObjective
 from rllib_lmgame.learners.objectives.registry import needs_critic as objective_needs_critic
 from rllib_lmgame.learners.settings import LearnerSettings

@@ -1,8 +1,7 @@
 """Advantages over action tokens: what an estimator is given, the estimators, and how their results are scaled."""
 
 from rllib_lmgame.learners.advantages.gae import monte_carlo_returns, token_gae
-from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, advantage_inputs
-from rllib_lmgame.learners.advantages.normalization import normalize, normalize_compared
+from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, advantage_inputs, normalize, normalize_compared
 from rllib_lmgame.learners.advantages.registry import (
     ADVANTAGE_ESTIMATORS,
     AdvantageEstimator,

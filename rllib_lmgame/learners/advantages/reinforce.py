@@ -9,8 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from rllib_lmgame.learners.advantages.gae import rewards_to_go
-from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
-from rllib_lmgame.learners.advantages.normalization import normalize
+from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, normalize
 
 
 class Reinforce:

@@ -7,7 +7,6 @@ action tokens back to the flat arrays.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rllib_lmgame.inference.choices import AllowedTokens
-from rllib_lmgame.learners.data.rows import Row
+from rllib_lmgame.learners.data.rows import Row, assign_balanced
 
 if TYPE_CHECKING:
     import torch
@@ -376,28 +375,6 @@ class _NoRows:
 
 NO_ROWS: Any = _NoRows()
 """A batch without tokens."""
-
-
-def assign_balanced(sizes: np.ndarray, bins: int, order: np.ndarray) -> np.ndarray:
-    """Bin of each item, filling the lightest bin with the items in ``order``; two bins differ by at most the largest
-    item.
-
-    Args:
-        sizes: int ``[N]``.
-        bins: Number of bins; with at least as many items of size > 0 none stays empty.
-        order: Permutation of ``[N]``.
-
-    Returns:
-        int64 ``[N]``.
-    """
-    loads = [(0, i) for i in range(bins)]
-    chosen = np.zeros(len(sizes), np.int64)
-    weights = np.asarray(sizes).tolist()
-    for item in np.asarray(order).tolist():
-        load, target = loads[0]
-        chosen[item] = target
-        heapq.heapreplace(loads, (load + weights[item], target))
-    return chosen
 
 
 def _allowed(rows: Sequence[Row], actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Rows: the training sequences that trajectories become.
+"""From episodes to rows: whole episodes are dealt to the learners, and each learner makes rows of its trajectories.
 
 A row is one trajectory, or one window of it where the history mode or the length limit begins a new sequence. What was
 sampled is what is trained on: ids are copied from the turns, the loss mask says where a token came from, and nothing
@@ -17,15 +17,203 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import heapq
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
+from typing import Any
 
 import numpy as np
+from ray.rllib.core.learner.training_data import TrainingData
+from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_lmgame.inference.choices import AllowedTokens
-from rllib_lmgame.learners.data.forced import allowed_in_turns, take_out_forced
-from rllib_lmgame.rollouts.records import Trajectory, Turn
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PROMPT_IDS, RESPONSE_IDS, Trajectory, Turn, line_up_of
+
+
+@dataclass
+class WholeEpisodes(TrainingData):
+    """Complete multi-agent episodes for ``LearnerGroup.update(training_data=...)``.
+
+    RLlib's own sharding cuts episodes at time steps; a trajectory cut in two would lose its context and the tail of its
+    advantages. Here every episode goes to one learner, with the others of its group, balanced by tokens. Guarantees:
+
+    1. Every episode is in exactly one shard, in its original order; nothing is cut, dropped or repeated.
+    2. The episodes of a group are in one shard. Only where there are fewer groups than shards, and nobody asked for
+       whole groups, is every episode dealt for itself.
+    3. The tokens of two shards differ by at most those of the largest group.
+    4. Every shard has an episode.
+
+    With ``num_learners: 0`` the learner gets this object itself, with more it gets one of the shards.
+
+    Attributes:
+        modules: Modules that are trained; tokens of others do not count. ``None`` counts all.
+        needs_groups: The episodes of a group are compared with each other: they must not be parted.
+    """
+
+    modules: Collection[str] | None = None
+    needs_groups: bool = False
+
+    def shard(
+        self, num_shards: int, len_lookback_buffer: int | None = None, **kwargs: Any
+    ) -> list[tuple[TrainingData, dict[str, Any]]]:
+        """One part per learner, with further keyword arguments of its ``update`` (none).
+
+        Args:
+            num_shards: Number of learners.
+            len_lookback_buffer: Not used: an episode is never cut.
+            kwargs: Those of ``LearnerGroup.update``.
+
+        Raises:
+            ValueError: Fewer episodes than learners, or fewer groups where these must stay whole.
+        """
+        self.solve_refs()
+        episodes: list[MultiAgentEpisode] = self.episodes
+        if len(episodes) < num_shards:
+            raise ValueError(
+                f"{len(episodes)} episodes cannot be shared by {num_shards} learners, each needs at least one; "
+                "raise text_rollouts.episodes_per_iteration or lower num_learners"
+            )
+        unit = self._units(num_shards)
+        sizes = np.bincount(unit, weights=[max(1, num_tokens(episode, self.modules)) for episode in episodes]).astype(
+            np.int64
+        )
+        largest_first = np.argsort(-sizes, kind="stable")
+        chosen = assign_balanced(sizes, num_shards, largest_first)[unit]
+        shards = [[episodes[i] for i in np.flatnonzero(chosen == index)] for index in range(num_shards)]
+        return [
+            (WholeEpisodes(episodes=shard, modules=self.modules, needs_groups=self.needs_groups), {})
+            for shard in shards
+        ]
+
+    def _units(self, num_shards: int) -> np.ndarray:
+        """What is dealt as one, int64: per episode the index of its group, or of itself."""
+        numbers: dict[str | int, int] = {}
+        groups = np.array(
+            [numbers.setdefault(group_of(episode) or n, len(numbers)) for n, episode in enumerate(self.episodes)]
+        )
+        if len(numbers) >= num_shards:
+            return groups
+        if self.needs_groups:
+            raise ValueError(
+                f"{len(numbers)} groups of episodes cannot be shared by {num_shards} learners, each needs at least "
+                "one; raise text_rollouts.episodes_per_iteration, or lower text_rollouts.group_size or num_learners"
+            )
+        return np.arange(len(self.episodes))
+
+    def validate(self) -> None:
+        """Only episodes, or references to lists of them, can be sharded whole.
+
+        Raises:
+            ValueError: Something else was given, or nothing.
+        """
+        super().validate()
+        if self.episodes is None and self.episodes_refs is None:
+            raise ValueError("WholeEpisodes takes `episodes` or `episodes_refs`, no batches and no data iterators")
+
+
+def played_parts(episode: MultiAgentEpisode, modules: Collection[str] | None = None) -> Iterator[SingleAgentEpisode]:
+    """The parts of the agents that acted and whose seats are trained, in the episode's order, of the given modules or
+    of all.
+
+    Where the episode has no line-up, every seat of the modules is trained.
+    """
+    line_up = line_up_of(episode)
+    for agent, part in episode.agent_episodes.items():
+        trained = agent not in line_up or line_up[agent].trained
+        if len(part) and trained and (modules is None or part.module_id in modules):
+            yield part
+
+
+def group_of(episode: MultiAgentEpisode) -> str:
+    """The group an episode belongs to; empty if it stands alone."""
+    return next(
+        (str(data["group"]) for part in played_parts(episode) if (data := part.custom_data.get(CUSTOM_DATA_KEY))), ""
+    )
+
+
+def num_tokens(episode: MultiAgentEpisode, modules: Collection[str] | None = None) -> int:
+    """Tokens of an episode's rows, prompts included, of the given modules or of all."""
+    return sum(_part_tokens(part) for part in played_parts(episode, modules))
+
+
+def _part_tokens(part: SingleAgentEpisode) -> int:
+    replies = _count(part, RESPONSE_IDS)
+    if not replies:
+        return 0
+    final = part.custom_data[CUSTOM_DATA_KEY]["final_prompt_ids"]
+    return replies + _count(part, PROMPT_IDS) + (0 if final is None or part.is_terminated else len(final))
+
+
+def _count(part: SingleAgentEpisode, column: str) -> int:
+    """Tokens in a ragged column. The buffer's own indexing costs microseconds per item, so its list is read
+    directly.
+    """
+    buffer = part.extra_model_outputs[column]
+    return sum(map(len, buffer.data[buffer.lookback :]))
+
+
+def assign_balanced(sizes: np.ndarray, bins: int, order: np.ndarray) -> np.ndarray:
+    """Bin of each item, filling the lightest bin with the items in ``order``; two bins differ by at most the largest
+    item.
+
+    Args:
+        sizes: int ``[N]``.
+        bins: Number of bins; with at least as many items of size > 0 none stays empty.
+        order: Permutation of ``[N]``.
+
+    Returns:
+        int64 ``[N]``.
+    """
+    loads = [(0, i) for i in range(bins)]
+    chosen = np.zeros(len(sizes), np.int64)
+    weights = np.asarray(sizes).tolist()
+    for item in np.asarray(order).tolist():
+        load, target = loads[0]
+        chosen[item] = target
+        heapq.heapreplace(loads, (load + weights[item], target))
+    return chosen
+
+
+def allowed_in_turns(turns: Iterable[Turn]) -> AllowedTokens | None:
+    """What the sampled tokens of ``turns`` were chosen among, in their order; ``None`` if no turn was constrained."""
+    return AllowedTokens.joined([(turn.allowed, len(turn.response_ids)) for turn in turns if len(turn.response_ids)])
+
+
+def take_out_forced(
+    loss_mask: np.ndarray, rewards: np.ndarray, owner: np.ndarray, allowed: AllowedTokens
+) -> AllowedTokens:
+    """Unmark forced tokens and move their rewards: to the last choice before them, or to the first after them if there
+    is none.
+
+    Where constrained decoding left a single id, nothing was decided and nothing can be learned: such tokens stay in the
+    rows as context, out of the loss and out of the time that advantages run over. A trajectory without a single choice
+    loses its rewards, and with them all there was to learn.
+
+    Args:
+        loss_mask: bool ``[T]``; changed in place.
+        rewards: float64 ``[T]``; changed in place.
+        owner: int ``[T]``; trajectory of each token, never falling.
+        allowed: Of the marked tokens.
+
+    Returns:
+        ``allowed`` of the tokens that are still marked.
+    """
+    position = np.flatnonzero(loss_mask)
+    forced = allowed.counts == 1
+    loss_mask[position[forced]] = False
+    choices = position[~forced]
+    earned = position[forced & (rewards[position] != 0)]
+    amounts = rewards[earned]
+    rewards[earned] = 0.0
+    after = np.searchsorted(choices, earned)
+    for side in (after - 1, after):
+        target = choices[np.clip(side, 0, len(choices) - 1)] if len(choices) else earned
+        found = (side >= 0) & (side < len(choices)) & (owner[target] == owner[earned])
+        np.add.at(rewards, target[found], amounts[found])
+        amounts = np.where(found, 0.0, amounts)
+    return AllowedTokens(allowed.counts[~forced], allowed.ids[np.repeat(~forced, allowed.counts)])
 
 
 @dataclass(slots=True)

@@ -18,8 +18,7 @@ import torch
 import torch.distributed as dist
 
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
-from rllib_lmgame.learners.engines.optim import GuardedAdamW
-from rllib_lmgame.learners.engines.torch_engine import StepResult
+from rllib_lmgame.learners.engines.torch_engine import GuardedAdamW, StepResult
 from rllib_lmgame.learners.engines.zero_parameters import read_whole, write_whole
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule

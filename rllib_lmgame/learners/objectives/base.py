@@ -13,8 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
-from rllib_lmgame.learners.critic.critic import Critic
-from rllib_lmgame.learners.critic.popart import TokenUnits
+from rllib_lmgame.learners.critic.critic import Critic, TokenUnits
 from rllib_lmgame.learners.data.batching import MinibatchSize, PackedBatch, TokenBatch
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.ranks import Ranks
@@ -126,4 +125,4 @@ class Objective(Protocol):
         """Loss of one micro-batch from the outputs of its forward pass."""
 
     def trained_parts(self, update: ModuleUpdate) -> Collection[str]:
-        """Those of :data:`~rllib_lmgame.learners.engines.optim.PARTS` that a step changes."""
+        """Those of :data:`~rllib_lmgame.learners.engines.torch_engine.PARTS` that a step changes."""

@@ -2,8 +2,8 @@
 
 Each is a pure function from :class:`PolicyTerms`, tensors over action tokens, to the loss of each token and sums for
 the metrics; ``token_ppo.policy_loss`` names one. The objective multiplies it by importance weights
-(:mod:`~rllib_lmgame.learners.objectives.importance`) and averages it over tokens
-(:mod:`~rllib_lmgame.learners.objectives.aggregation`).
+(:mod:`~rllib_lmgame.learners.objectives.token_weights`) and averages it over tokens
+(:mod:`~rllib_lmgame.learners.objectives.token_weights`).
 """
 
 from __future__ import annotations

@@ -11,19 +11,17 @@ import torch
 
 from rllib_lmgame.learners import advantages as adv
 from rllib_lmgame.learners.data.batching import NO_ROWS, PackedBatch
-from rllib_lmgame.learners.engines.optim import PARTS, POLICY
+from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
 from rllib_lmgame.learners.metrics import RunningMoments, explained_variance
-from rllib_lmgame.learners.objectives.aggregation import per_token
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
-from rllib_lmgame.learners.objectives.kl_reward import penalised
-from rllib_lmgame.learners.objectives.losses import kl_penalty, value_loss
+from rllib_lmgame.learners.objectives.losses import kl_penalty, penalised, value_loss
 from rllib_lmgame.learners.objectives.policy_losses import (
     POLICY_LOSSES,
     PolicyTerms,
     resolve_policy_loss,
     token_losses,
 )
-from rllib_lmgame.learners.objectives.token_weights import learned_from, weigh_tokens
+from rllib_lmgame.learners.objectives.token_weights import learned_from, per_token, weigh_tokens
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.sections.token_ppo import GROUP, LOSS, MONTE_CARLO, POPART, REWARD
 

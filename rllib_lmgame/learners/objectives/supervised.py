@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from rllib_lmgame.learners.data.batching import PackedBatch
-from rllib_lmgame.learners.engines.optim import POLICY
+from rllib_lmgame.learners.engines.torch_engine import POLICY
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.sections.token_ppo import INITIAL
