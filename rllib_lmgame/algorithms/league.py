@@ -17,7 +17,7 @@ from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords, file_recor
 from rllib_lmgame.algorithms.cluster.engines import opponent_key
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.inference.weights.bundles import SharedBundle
+from rllib_lmgame.inference.weights import SharedBundle
 from rllib_lmgame.json_files import write_json
 from rllib_lmgame.league.files import (
     BEGINNINGS,

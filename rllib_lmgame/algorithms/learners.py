@@ -12,7 +12,7 @@ from rllib_lmgame.algorithms.checkpoints.learner_files import read_by_learners, 
 from rllib_lmgame.algorithms.checkpoints.manifest import LEARNER_SHARDS, hf_directory
 from rllib_lmgame.algorithms.cluster.learner_calls import answers_of_learners, foreach_learner
 from rllib_lmgame.inference.serving.group import EngineGroup
-from rllib_lmgame.inference.weights.bundles import SharedBundle, WeightBundle
+from rllib_lmgame.inference.weights import SharedBundle, WeightBundle
 from rllib_lmgame.learners.weight_choice import WeightUse
 
 if TYPE_CHECKING:

@@ -1,18 +1,18 @@
 """What the rest of the system knows of an inference engine.
 
-Token ids in, token ids and log-probabilities out. An engine never sees text, games or RLlib.
+Token ids in, token ids and log-probabilities out. An engine never sees text, games or RLlib. In the order of the file:
+what is asked and answered, what an engine can do, what a constrained token was chosen among, how messages are packed.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import lru_cache
+from typing import Any, Protocol
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from rllib_lmgame.inference.choices import AllowedTokens
 
 
 class StopReason(enum.StrEnum):
@@ -153,3 +153,181 @@ class DeviceEngine(InferenceEngine, Protocol):
 
     def accept_version(self, version: int) -> None:
         """The weights that arrived over devices are those of ``version``."""
+
+
+class EngineDeadError(RuntimeError):
+    """The engine cannot serve any more; it has to be started anew."""
+
+
+class WeightUpdateError(RuntimeError):
+    """New weights were not loaded; the engine refuses to serve until good ones arrive."""
+
+
+def failed(request_id: str, error: str, version: int) -> Generation:
+    """A generation without tokens that says why."""
+    return Generation(
+        request_id, np.zeros(0, np.int32), np.zeros(0, np.float32), StopReason.ENGINE_ERROR, version, error
+    )
+
+
+Choices = tuple[tuple[int, ...], ...]
+
+_KEPT = 4096
+"""Lists of allowed tokens that are kept, to be shared by equal replies."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedTokens:
+    """What each of ``n`` tokens was chosen among: a list of ids per token, laid end to end.
+
+    Attributes:
+        counts: int32 ``[n]``; 1 where the token was forced, 0 where it was chosen among the whole vocabulary.
+        ids: int32 ``[sum(counts)]``; among them the token itself.
+    """
+
+    counts: np.ndarray
+    ids: np.ndarray
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[AllowedTokens | None, int]]) -> AllowedTokens | None:
+        """Those of several stretches of tokens, end to end; ``None`` if none was constrained.
+
+        Args:
+            parts: Per stretch what its tokens were chosen among (``None``: the whole vocabulary), and how many tokens
+                it has.
+        """
+        constrained = [allowed.ids for allowed, _ in parts if allowed is not None]
+        if not constrained:
+            return None
+        counts = [np.zeros(tokens, np.int32) if allowed is None else allowed.counts for allowed, tokens in parts]
+        return cls(np.concatenate(counts), np.concatenate(constrained))
+
+
+class ChoiceCursor:
+    """Position of one reply in the trie of its choices; all engines walk the same one.
+
+    So a constrained log-probability means the same in each: that of the token among those that still lead to a choice.
+    """
+
+    def __init__(self, choices: Sequence[Sequence[int]]) -> None:
+        self._root: dict[int, dict] = {}
+        for choice in choices:
+            node = self._root
+            for token in choice:
+                node = node.setdefault(token, {})
+        self._node = self._root
+        self._read = 0
+
+    def allowed(self, reply: Sequence[int]) -> list[int]:
+        """Tokens that may follow ``reply``; empty once a choice is complete.
+
+        Args:
+            reply: Tokens sampled so far. Calls with a growing reply cost one look-up per new token.
+        """
+        if len(reply) < self._read:
+            self._node, self._read = self._root, 0
+        for token in reply[self._read :]:
+            self._node = self._node.get(token, {})
+            self._read += 1
+        return list(self._node)
+
+
+def allowed_tokens(choices: Choices, reply: tuple[int, ...]) -> AllowedTokens:
+    """What each token of ``reply``, one of ``choices``, was chosen among.
+
+    Equal lists are the same object, which a message of many turns then holds once.
+
+    Raises:
+        ValueError: ``reply`` is none of the choices.
+    """
+    cursor = ChoiceCursor(choices)
+    steps = [cursor.allowed(reply[:position]) for position in range(len(reply))]
+    if cursor.allowed(reply) or not all(token in ids for token, ids in zip(reply, steps, strict=True)):
+        raise ValueError(f"the reply {reply} is none of the {len(choices)} choices")
+    counts = np.array([len(ids) for ids in steps], np.int32)
+    return AllowedTokens(
+        _shared(counts.tobytes()), _shared(np.array([token for ids in steps for token in ids], np.int32).tobytes())
+    )
+
+
+@lru_cache(maxsize=_KEPT)
+def _shared(content: bytes) -> np.ndarray:
+    return np.frombuffer(content, np.int32)
+
+
+Packed = tuple[Any, ...]
+
+_REASONS = tuple(StopReason)
+_REASON_INDEX = {reason: i for i, reason in enumerate(_REASONS)}
+
+
+def encode_requests(requests: Sequence[GenerationRequest]) -> Packed:
+    """Pack requests; prompts as one int64 array, equal sampling specs once.
+
+    Pickling hundreds of small arrays and dataclasses costs more than sampling a token of a small model; bytes cost
+    nothing.
+    """
+    specs: dict[SamplingSpec, int] = {}
+    index = [specs.setdefault(r.sampling, len(specs)) for r in requests]
+    prompts = np.fromiter(
+        (t for r in requests for t in r.prompt_ids), np.int64, sum(len(r.prompt_ids) for r in requests)
+    )
+    choices = {i: r.choices for i, r in enumerate(requests) if r.choices is not None}
+    scored = {i: r.scored for i, r in enumerate(requests) if r.scored is not None}
+    fields = [(s.max_tokens, s.temperature, s.top_p, s.top_k, s.stop_token_ids, s.seed) for s in specs]
+    return (
+        [r.request_id for r in requests],
+        [len(r.prompt_ids) for r in requests],
+        prompts.tobytes(),
+        fields,
+        index,
+        choices,
+        scored,
+    )
+
+
+def decode_requests(packed: Packed) -> list[GenerationRequest]:
+    """Undo :func:`encode_requests`."""
+    request_ids, lengths, prompts, fields, index, choices, scored = packed
+    specs = [SamplingSpec(*values) for values in fields]
+    tokens = np.frombuffer(prompts, np.int64).tolist()
+    requests, start = [], 0
+    for i, (request_id, length) in enumerate(zip(request_ids, lengths, strict=True)):
+        prompt = tokens[start : start + length]
+        requests.append(GenerationRequest(request_id, prompt, specs[index[i]], choices.get(i), scored.get(i)))
+        start += length
+    return requests
+
+
+def encode_generations(generations: Sequence[Generation]) -> Packed:
+    """Pack replies; tokens and log-probabilities as one array each."""
+    return (
+        [g.request_id for g in generations],
+        [len(g.response_ids) for g in generations],
+        b"".join(g.response_ids.astype(np.int32, copy=False).tobytes() for g in generations),
+        b"".join(g.logprobs.astype(np.float32, copy=False).tobytes() for g in generations),
+        bytes(_REASON_INDEX[g.stop_reason] for g in generations),
+        [g.policy_version for g in generations],
+        {i: g.error for i, g in enumerate(generations) if g.error is not None},
+    )
+
+
+def decode_generations(packed: Packed) -> list[Generation]:
+    """Undo :func:`encode_generations`. The arrays of one message share memory."""
+    request_ids, lengths, ids, logprobs, reasons, versions, errors = packed
+    all_ids, all_logprobs = np.frombuffer(ids, np.int32), np.frombuffer(logprobs, np.float32)
+    generations, start = [], 0
+    for i, (request_id, length) in enumerate(zip(request_ids, lengths, strict=True)):
+        end = start + length
+        generations.append(
+            Generation(
+                request_id,
+                all_ids[start:end],
+                all_logprobs[start:end],
+                _REASONS[reasons[i]],
+                versions[i],
+                errors.get(i),
+            )
+        )
+        start = end
+    return generations

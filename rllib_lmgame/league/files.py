@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.inference.weights.bundles import WeightBundle, pack_state
+from rllib_lmgame.inference.weights import WeightBundle, pack_state
 from rllib_lmgame.league.members import Member
 from rllib_lmgame.policies.model.files import weight_files
 

@@ -19,7 +19,7 @@ class Member:
         policy: Whose snapshot it is: its chat format and its options are the member's.
         iteration: PPO iterations the policy had been trained for.
         version: Version of the weights.
-        checksum: Of the weights (:func:`~rllib_lmgame.inference.weights.bundles.state_checksum`).
+        checksum: Of the weights (:func:`~rllib_lmgame.inference.weights.state_checksum`).
         files: What a checkpoint's manifest says of its files, which never change: they are hashed once.
     """
 

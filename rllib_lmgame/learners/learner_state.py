@@ -18,7 +18,7 @@ from ray.rllib.core import COMPONENT_RL_MODULE
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from rllib_lmgame.errors import CheckpointError, ConfigError
-from rllib_lmgame.inference.weights.bundles import WeightBundle, pack_state
+from rllib_lmgame.inference.weights import WeightBundle, pack_state
 from rllib_lmgame.json_files import read_mapping, write_json
 from rllib_lmgame.learners.engines.ema import WeightAverage
 from rllib_lmgame.learners.engines.reference import Reference, frozen_copy

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
-from rllib_lmgame.inference.choices import AllowedTokens
+from rllib_lmgame.inference.protocol import AllowedTokens
 from rllib_lmgame.rollouts.plans import EpisodePlan, LineUp
 from rllib_lmgame.settings.sections.games import GameConfig as GameConfig
 from rllib_lmgame.settings.sections.inference import InferenceOptions

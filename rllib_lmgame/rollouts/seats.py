@@ -12,8 +12,14 @@ import numpy as np
 
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.inference.choices import Choices, allowed_tokens
-from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.inference.protocol import (
+    Choices,
+    Generation,
+    GenerationRequest,
+    SamplingSpec,
+    StopReason,
+    allowed_tokens,
+)
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation, Prompt
 from rllib_lmgame.policies.scripted import ScriptedPlayer
 from rllib_lmgame.rollouts.plans import stable_seed

@@ -23,7 +23,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.protocol import InferenceEngine
 from rllib_lmgame.inference.serving.group import EngineGroup
-from rllib_lmgame.inference.weights.bundles import state_checksum, unpack_state
+from rllib_lmgame.inference.weights import state_checksum, unpack_state
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.ranks import OtherLearnerError, Ranks
 from rllib_lmgame.learners.weight_choice import WeightUse

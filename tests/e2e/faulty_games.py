@@ -182,7 +182,7 @@ class DiesWithItsDriver(LMGamePPO):
 
         from rllib_lmgame.algorithms import league
         from rllib_lmgame.algorithms.checkpoints import manifest
-        from rllib_lmgame.inference.weights import transports
+        from rllib_lmgame.inference import weights as transports
 
         def die(*args: Any, **kwargs: Any) -> None:
             if point == "copy":

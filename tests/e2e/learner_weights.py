@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rllib_lmgame.inference.weights.bundles import unpack_state
+from rllib_lmgame.inference.weights import unpack_state
 from rllib_lmgame.learners.weight_choice import WeightUse
 
 

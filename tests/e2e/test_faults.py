@@ -113,7 +113,7 @@ def test_an_engine_killed_while_generating_and_in_an_update_comes_back_with_the_
     monkeypatch: pytest.MonkeyPatch,
     engine: str,
 ) -> None:
-    from rllib_lmgame.inference.weights import transports
+    from rllib_lmgame.inference import weights as transports
 
     pid_file = tmp_path / "pid"
     # Carried along: must outlive a restart.

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rllib_lmgame.inference.core import Core, Finished
+from rllib_lmgame.inference.engines.core import Core, Finished
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.inference.serving.client import EngineClient

@@ -16,10 +16,9 @@ import pytest
 from inference_reference import CONTEXT, STOP, VOCAB, reference_logprobs, requests, state_of
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.inference.core import WeightUpdateError
-from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason, WeightUpdateError
 from rllib_lmgame.inference.serving.client import EngineClient, LocalEngineClient
-from rllib_lmgame.inference.weights.bundles import pack_state, state_checksum
+from rllib_lmgame.inference.weights import pack_state, state_checksum
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 ray = pytest.importorskip("ray")
@@ -218,7 +217,7 @@ def test_requests_wait_for_the_only_engine_to_come_back(group: Any, models: Any)
 
 def test_an_engine_killed_during_a_weight_update(group: Any, models: Any) -> None:
     """The push notices, the engine comes back and holds the pushed weights when the push returns."""
-    from rllib_lmgame.inference.weights.transports import ObjectStoreTransport
+    from rllib_lmgame.inference.weights import ObjectStoreTransport
 
     class KillsFirst(ObjectStoreTransport):
         def push(self, engines: Any, state: Any, version: int, timeout_s: float) -> Any:

@@ -15,7 +15,7 @@ from fake_engine import FAKE, request
 from rllib_lmgame.inference.protocol import Generation, StopReason
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
 from rllib_lmgame.inference.serving.client import EngineClient
-from rllib_lmgame.inference.weights.bundles import pack_state
+from rllib_lmgame.inference.weights import pack_state
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 TIMEOUT_S = 120.0

@@ -9,8 +9,7 @@ import pytest
 import torch
 from inference_reference import CONTEXT, STOP, generate_all, requests
 
-from rllib_lmgame.inference.choices import allowed_tokens
-from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
+from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, allowed_tokens
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.rollouts.records import Trajectory, Turn

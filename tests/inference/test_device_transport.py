@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from fake_engine import ask, kill, request
 
-from rllib_lmgame.inference.core import WeightUpdateError
-from rllib_lmgame.inference.protocol import Generation, StopReason
-from rllib_lmgame.inference.weights.transports import DeviceTransport
+from rllib_lmgame.inference.protocol import Generation, StopReason, WeightUpdateError
+from rllib_lmgame.inference.weights import DeviceTransport
 
 torch = pytest.importorskip("torch")
 WEIGHTS = {"w": torch.ones(3)}

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 from inference_reference import CONTEXT, STOP, VOCAB, generate_all, reference_logprobs, requests, state_of
 
-from rllib_lmgame.inference.core import WeightUpdateError
-from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, StopReason
-from rllib_lmgame.inference.weights.bundles import state_checksum
+from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, StopReason, WeightUpdateError
+from rllib_lmgame.inference.weights import state_checksum
 
 SPECS = {
     "plain": SamplingSpec(12, stop_token_ids=(STOP,)),

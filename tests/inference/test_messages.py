@@ -8,10 +8,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_lmgame.inference.choices import ChoiceCursor
-from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason
-from rllib_lmgame.inference.serving.wire import decode_generations, decode_requests, encode_generations, encode_requests
-from rllib_lmgame.inference.weights.bundles import misfit, not_finite, pack_state, state_checksum, unpack_state
+from rllib_lmgame.inference.protocol import (
+    ChoiceCursor,
+    Generation,
+    GenerationRequest,
+    SamplingSpec,
+    StopReason,
+    decode_generations,
+    decode_requests,
+    encode_generations,
+    encode_requests,
+)
+from rllib_lmgame.inference.weights import misfit, not_finite, pack_state, state_checksum, unpack_state
 
 TOKENS = st.integers(0, 2**31 - 1)
 SPECS = st.builds(

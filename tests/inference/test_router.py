@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_lmgame.inference.serving.router import AffinityRouter
+from rllib_lmgame.inference.serving.client import AffinityRouter
 
 KEYS = st.one_of(st.none(), st.integers(0, 12).map(str))
 EVENTS = st.lists(

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from fake_engine import BAD, FakeCore, request
 
-from rllib_lmgame.inference.core import EngineDeadError
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.protocol import Generation, StopReason
+from rllib_lmgame.inference.protocol import EngineDeadError, Generation, StopReason
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 TIMEOUT_S = 120.0

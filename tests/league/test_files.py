@@ -11,7 +11,7 @@ from killed import killed_everywhere
 from safetensors.numpy import load_file, save_file
 
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.inference.weights.bundles import state_checksum
+from rllib_lmgame.inference.weights import state_checksum
 from rllib_lmgame.league.files import copy_members, read_member, remove_members
 from rllib_lmgame.league.members import Member
 

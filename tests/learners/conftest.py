@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rllib_lmgame.inference.choices import AllowedTokens
+from rllib_lmgame.inference.protocol import AllowedTokens
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from test_architectures import PACKED, SIZES
 from transformers import AutoModelForCausalLM
 
-from rllib_lmgame.inference.weights.bundles import unpack_state
+from rllib_lmgame.inference.weights import unpack_state
 from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, load_checkpoint_tensors, parts_of
 
 EXPERTS: dict[str, dict[str, Any]] = {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from learner_weights import hf_state, set_adam_eps
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-from rllib_lmgame.inference.choices import allowed_tokens
+from rllib_lmgame.inference.protocol import allowed_tokens
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.lm_head import Allowed, token_logprobs

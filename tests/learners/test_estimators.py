@@ -18,7 +18,7 @@ from test_advantages import Reducer
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.inference.choices import AllowedTokens
+from rllib_lmgame.inference.protocol import AllowedTokens
 from rllib_lmgame.learners.advantages import (
     ADVANTAGE_ESTIMATORS,
     AdvantageInputs,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllib_lmgame.inference.choices import AllowedTokens
+from rllib_lmgame.inference.protocol import AllowedTokens
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.rollouts.records import Trajectory, Turn

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from rllib_lmgame.inference.choices import allowed_tokens
-from rllib_lmgame.inference.core import choices_error
-from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
+from rllib_lmgame.inference.engines.core import choices_error
+from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, allowed_tokens
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 

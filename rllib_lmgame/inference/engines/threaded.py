@@ -8,7 +8,7 @@ that ended in a step in one call. Guarantees:
    arrive meanwhile wait for the new weights.
 3. After an update that failed, nothing is generated until one succeeded.
 4. When the backend breaks, its thread ends: every request it holds is answered with an ``ENGINE_ERROR``, as is every
-   later one, and whoever waits for anything else gets an :class:`~rllib_lmgame.inference.core.EngineDeadError`.
+   later one, and whoever waits for anything else gets an :class:`~rllib_lmgame.inference.protocol.EngineDeadError`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,16 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, ClassVar
 
-from rllib_lmgame.inference.core import Core, EngineDeadError, WeightUpdateError, failed
-from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest
-from rllib_lmgame.inference.weights.bundles import state_checksum
+from rllib_lmgame.inference.engines.core import Core
+from rllib_lmgame.inference.protocol import (
+    EngineDeadError,
+    EngineStats,
+    Generation,
+    GenerationRequest,
+    WeightUpdateError,
+    failed,
+)
+from rllib_lmgame.inference.weights import state_checksum
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 logger = logging.getLogger(__name__)

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.inference.choices import ChoiceCursor
-from rllib_lmgame.inference.core import Core, Finished
+from rllib_lmgame.inference.engines.core import Core, Finished
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, StopReason
+from rllib_lmgame.inference.protocol import ChoiceCursor, EngineStats, GenerationRequest, StopReason
 from rllib_lmgame.inference.registry import TRANSFORMERS
-from rllib_lmgame.inference.weights.bundles import misfit, not_finite, tensors_of
+from rllib_lmgame.inference.weights import misfit, not_finite, tensors_of
 from rllib_lmgame.policies.model.checkpoint_names import load_checkpoint_tensors, parts_of
 from rllib_lmgame.policies.model.positions import fix_rope
 from rllib_lmgame.settings.sections.inference import InferenceOptions

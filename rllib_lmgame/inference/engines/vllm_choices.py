@@ -8,7 +8,7 @@ import torch
 from vllm import SamplingParams
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
-from rllib_lmgame.inference.choices import ChoiceCursor
+from rllib_lmgame.inference.protocol import ChoiceCursor
 
 EXTRA_ARG = "lmgame_choices"
 """Key of ``SamplingParams.extra_args`` that holds the choices of a request."""

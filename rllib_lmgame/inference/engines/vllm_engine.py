@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.inference.core import Core, EngineDeadError, Finished, tied_embeddings
+from rllib_lmgame.inference.engines.core import Core, Finished, tied_embeddings
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.inference.protocol import EngineDeadError, EngineStats, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.inference.registry import VLLM
-from rllib_lmgame.inference.weights.bundles import misfit, not_finite, tensors_of
+from rllib_lmgame.inference.weights import misfit, not_finite, tensors_of
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 CPU_BLOCK_SIZE = 32

@@ -26,11 +26,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from rllib_lmgame.inference.core import EngineDeadError, WeightUpdateError, failed
-from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, InferenceEngine
+from rllib_lmgame.inference.protocol import (
+    EngineDeadError,
+    EngineStats,
+    Generation,
+    GenerationRequest,
+    InferenceEngine,
+    Packed,
+    WeightUpdateError,
+    decode_requests,
+    encode_generations,
+    failed,
+)
 from rllib_lmgame.inference.registry import find_engine
-from rllib_lmgame.inference.serving.wire import Packed, decode_requests, encode_generations
-from rllib_lmgame.inference.weights.bundles import WeightBundle, unpack_state
+from rllib_lmgame.inference.weights import WeightBundle, unpack_state
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 logger = logging.getLogger(__name__)

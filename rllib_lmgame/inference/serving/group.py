@@ -18,10 +18,10 @@ from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
 from rllib_lmgame.inference.serving.interruption import StopRequest
 from rllib_lmgame.inference.serving.out_of_memory import memory_line
-from rllib_lmgame.inference.weights.bundles import SharedBundle
-from rllib_lmgame.inference.weights.transports import (
+from rllib_lmgame.inference.weights import (
     ObjectStoreTransport,
     PushResult,
+    SharedBundle,
     State,
     WeightTransport,
     gather,

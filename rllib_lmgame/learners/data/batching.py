@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rllib_lmgame.inference.choices import AllowedTokens
+from rllib_lmgame.inference.protocol import AllowedTokens
 from rllib_lmgame.learners.data.rows import Row, assign_balanced
 
 if TYPE_CHECKING:

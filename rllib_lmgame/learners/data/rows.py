@@ -28,7 +28,7 @@ from ray.rllib.core.learner.training_data import TrainingData
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-from rllib_lmgame.inference.choices import AllowedTokens
+from rllib_lmgame.inference.protocol import AllowedTokens
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PROMPT_IDS, RESPONSE_IDS, Trajectory, Turn, line_up_of
 
 

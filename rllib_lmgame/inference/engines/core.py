@@ -11,16 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, StopReason
+from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, StopReason
 from rllib_lmgame.settings.sections.inference import InferenceOptions
-
-
-class EngineDeadError(RuntimeError):
-    """The engine cannot serve any more; it has to be started anew."""
-
-
-class WeightUpdateError(RuntimeError):
-    """New weights were not loaded; the engine refuses to serve until good ones arrive."""
 
 
 @dataclass(slots=True)
@@ -107,13 +99,6 @@ class Core(ABC):
         return choices_error(request, self.vocab_size, self.context_length) or scored_error(
             request, self.vocab_size, self.context_length
         )
-
-
-def failed(request_id: str, error: str, version: int) -> Generation:
-    """A generation without tokens that says why."""
-    return Generation(
-        request_id, np.zeros(0, np.int32), np.zeros(0, np.float32), StopReason.ENGINE_ERROR, version, error
-    )
 
 
 def tied_embeddings(config: Mapping[str, Any]) -> bool:
