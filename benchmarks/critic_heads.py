@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.evaluation.players.language_model import LocalModel, ModelOptions
-from rllib_lmgame.evaluation.players.player import PlayerSettings
+from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.learners.advantages import advantage_inputs, monte_carlo_targets, resolve_estimator

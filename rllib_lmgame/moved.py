@@ -19,6 +19,7 @@ MOVED: Mapping[str, str] = {
     "envs.splits": "envs.contract.splits",
     "envs.turns": "envs.contract",
     "envs.waiting": "waiting",
+    "evaluation.players.player": "evaluation.players.settings",
     "inference.options": "settings.sections.inference",
     "inference.transformers_engine": "inference.engines.transformers_engine",
     "inference.vllm_engine": "inference.engines.vllm_engine",

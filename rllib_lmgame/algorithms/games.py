@@ -10,7 +10,7 @@ import gymnasium
 
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec, load_factory, make_session
-from rllib_lmgame.rollouts.local.scripted_players import call_game
+from rllib_lmgame.rollouts.game_calls import call_game
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.sources import LineUps
 

@@ -51,7 +51,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Run ``rllib collect``; returns the exit status."""
     from rllib_lmgame.envs import GameError
-    from rllib_lmgame.rollouts.local.scripted_episodes import collect_episodes
+    from rllib_lmgame.rollouts.collect import collect_episodes
     from rllib_lmgame.rollouts.seats import EpisodeFailed
 
     if args.policy is not None:

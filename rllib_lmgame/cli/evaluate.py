@@ -24,7 +24,7 @@ from rllib_lmgame.new_files import new_file
 from rllib_lmgame.storage import expanded
 
 if TYPE_CHECKING:
-    from rllib_lmgame.evaluation.players.player import PlayerSettings
+    from rllib_lmgame.evaluation.players.settings import PlayerSettings
 
 _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "episode_len_mean", "num_episodes")
 """Of a stock algorithm, if it has them."""

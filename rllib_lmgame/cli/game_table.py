@@ -1,228 +1,213 @@
-"""A game in the terminal: who sits at it, what is shown, what is typed."""
+"""A game in the terminal: what is shown, what is typed."""
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
+import signal
 import sys
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 
-from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
+from rllib_lmgame.cli.signals import Terminated
+from rllib_lmgame.envs.contract.session import GameSession, Observation
+from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.play import GameInPlay, GameStep
+from rllib_lmgame.rollouts.players.player import Player
+from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, Seat
 from rllib_lmgame.text import printable
-
-if TYPE_CHECKING:
-    from rllib_lmgame.rollouts.seats import Seat
 
 HELP = "Type an action; `?` lists the legal actions, `!` plays the expert's, `quit`, an empty line or Ctrl-D leaves."
 LEAVES = ("", "quit", "exit")
 """What a person types to leave, where it is no action of the game."""
-T = TypeVar("T")
 
 
 class Left(Exception):
     """The person leaves."""
 
 
-class CannotGoOn(Exception):
-    """A player cannot reply, or the game does not; the reason has been printed."""
+class Person(Player):
+    """Whoever sits at the terminal."""
+
+    def __init__(self) -> None:
+        super().__init__("you")
+
+    def seat(self, session: GameSession, plan: EpisodePlan, agent: str, seed: int) -> Seat:
+        """See :class:`Player`."""
+        return PersonSeat(agent, session.roles[agent], self.name)
 
 
-class Players(Protocol):
-    """Who takes seats in games and replies for them."""
+@dataclass
+class PersonSeat(Seat):
+    """The seat of whoever sits at the terminal."""
 
-    def seat(self, session: GameSession, agent: str, *, seed: int, policy: str | None = None) -> Seat:
-        """Whoever plays ``agent``'s seat."""
+    played_for = True
 
-    def act(self, seat: Seat, session: GameSession) -> str:
-        """The action of ``seat`` for what it sees now."""
-
-
-class Table:
-    """A game in the terminal.
-
-    Args:
-        session: The game.
-        people: Seats played by hand.
-        others: Who plays each of the other seats.
-        policy: Policy of a checkpoint that plays instead of the one of training.
-        pause: Wait for Enter after each turn, where nobody plays by hand.
-    """
-
-    def __init__(
-        self,
-        session: GameSession,
-        *,
-        people: tuple[str, ...],
-        others: Mapping[str, Players] | None = None,
-        policy: str | None = None,
-        pause: bool = False,
-    ) -> None:
-        self.session = session
-        self.people = people
-        self.others = dict(others or {})
-        self.policy = policy
-        self.pause = pause and not people
-        self.seats: dict[str, Seat] = {}
-        self.totals = dict.fromkeys(session.agent_ids, 0.0)
-        self._silent: set[str] = set()
-
-    def play(self, seed: int) -> int:
-        """Play to the end; returns the exit status.
-
-        Raises:
-            ConfigError: if the context is too small for the first prompt, or a policy is unknown.
-            Left: when the person leaves.
-            CannotGoOn: when a player cannot reply, or the game does not.
-        """
-        session = self.session
-        self._call("reset", session.reset, seed)
-        print(session.instructions, *([HELP] if self.people else []), sep="\n\n")
-        self.seats = {
-            agent: players.seat(session, agent, seed=seed, policy=self.policy) for agent, players in self.others.items()
-        }
-        while acting := session.to_act():
-            result = self._step(acting)
-            self._report(result)
-            if self.pause and not result.done:
-                _read("(Enter to go on, Ctrl-D to leave) ")
-        return 0
-
-    def _step(self, acting: tuple[str, ...]) -> StepResult:
-        """One step of the game. For players who can write no more it goes on as in training: it passes for them, or
-        they forfeit.
-        """
-        # A person who is to act at the same time as others does so before they are heard.
-        order = sorted(acting, key=lambda agent: agent not in self.people)
-        said = {agent: text for agent in order if (text := self._action(agent)) is not None}
-        actions = {agent: said[agent] for agent in acting if agent in said}
-        passes = {agent: self.session.pass_action(agent) for agent in acting if agent not in actions}
-        if passes and len(self.session.agent_ids) == 1:
-            raise CannotGoOn
-        result = None
-        if None in passes.values() and len(acting) == 1:
-            result = self._call("forfeit", self.session.forfeit, acting[0])
-        if result is None:
-            result = self._call(
-                "step", self.session.step, {**actions, **{agent: text or "" for agent, text in passes.items()}}
-            )
-        result = self._call("step", _with_plain_infos, result)
-        self._credit(actions, result)
-        return result
-
-    def _call(self, what: str, function: Callable[..., T], *args: Any) -> T:
-        """A call into the game, given up if a game of others takes too long."""
-        from rllib_lmgame.rollouts.local.scripted_players import call_game
-        from rllib_lmgame.rollouts.seats import EpisodeFailed
-
-        try:
-            return call_game(self.session, what, function, *args)
-        except EpisodeFailed as failure:
-            print(f"error: {failure}", file=sys.stderr)
-            raise CannotGoOn from None
-
-    def _action(self, agent: str) -> str | None:
-        """What ``agent`` does; ``None`` if it can write no more."""
-        if agent in self.people:
-            return self._ask(agent)
-        return None if agent in self._silent else self._reply(agent)
-
-    def _ask(self, agent: str) -> str:
-        """The person's action."""
-        session, seen = self.session, self._call("observe", self.session.observe, agent)
-        print(f"\n{printable(seen.text)}")
+    async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
+        print(f"\n{printable(observation.text)}")
         while True:
-            text = _read(f"{agent}{_turns_left(seen)}> ").strip()
+            text = _read(f"{self.agent_id}{_turns_left(observation.turns_left)}> ").strip()
             if text == "?":
-                print(", ".join(seen.legal_actions) or "the game does not list them")
+                print(", ".join(observation.legal_actions) or "the game does not list them")
             elif text == "!":
-                expert = self._call("expert_action", session.expert_action, agent)
+                expert: str | None = await call("expert_action", session.expert_action, self.agent_id)
                 print(expert or "the game has no expert")
                 if expert:
                     return expert
-            elif text.lower() in LEAVES and text not in seen.legal_actions:
+            elif text.lower() in LEAVES and text not in observation.legal_actions:
                 raise Left
             else:
                 return text
 
-    def _reply(self, agent: str) -> str | None:
-        """The action of whoever plays ``agent``, shown as it was written; ``None`` if it can write no more."""
-        from rllib_lmgame.rollouts.seats import EpisodeFailed, OutOfTokens
 
-        seat, seen = self.seats[agent], self._call("observe", self.session.observe, agent)
-        if not self.people:
-            print(f"\n{printable(seen.text)}")
+async def play_at_table(
+    session: GameSession,
+    players: Mapping[str, Player],
+    plan: EpisodePlan,
+    *,
+    seed: Callable[[EpisodePlan, str], int],
+    pause: bool,
+    limit_s: float,
+) -> int:
+    """Play a game to its end and show it; returns the exit status.
+
+    Args:
+        session: The game.
+        players: Who sits where.
+        plan: Its level.
+        seed: Of what a player draws.
+        pause: Wait for Enter after each turn, where nobody plays by hand.
+        limit_s: Of one call into a game that is not part of this package.
+
+    Raises:
+        ConfigError: if a player cannot begin, or the context is too small for the first prompt.
+        Left: when the person leaves.
+    """
+
+    def seats(session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
+        return {agent: player.seat(session, plan, agent, seed(plan, agent)) for agent, player in players.items()}
+
+    async with AsyncExitStack() as stack:
+        for player in dict.fromkeys(players.values()):
+            await stack.enter_async_context(player)
         try:
-            action = self.others[agent].act(seat, self.session)
-        except OutOfTokens as stop:
-            if not self._secret:
-                print(f"{agent} has no tokens left for another reply ({stop.reason.value})")
-            self._silent.add(agent)
-            return None
+            game = await GameInPlay.begin(session, plan, seats, limit_s)
+            return await _Table(game).play(pause)
         except EpisodeFailed as failure:
             print(f"error: {failure}", file=sys.stderr)
-            raise CannotGoOn from None
-        reply = seat.said()
-        written = action if reply is None else repr(reply) if reply.strip() != reply or "\n" in reply else reply
-        # A reply, and in many games an action, is not for the person at the table: the game tells what all may know.
+            return 1
+
+
+class _Table:
+    """A game as the terminal shows it."""
+
+    def __init__(self, game: GameInPlay) -> None:
+        self.game = game
+        self.people = [agent for agent, seat in game.seats.items() if isinstance(seat, PersonSeat)]
+        # Whoever plays by hand must not see who sits where.
+        self.secret = game.session.secret_seats and bool(self.people)
+
+    async def play(self, pause: bool) -> int:
+        game = self.game
+        print(game.session.instructions, *([HELP] if self.people else []), sep="\n\n")
+        while game.views:
+            played = len(game.steps)
+            asked = {agent: view for agent, view in game.views.items() if agent not in game.ends}
+            if len(asked) == 1:  # It may be long before it has replied.
+                self._show_view(*asked.values())
+            # A person who is to act at the same time as others does so before they are heard.
+            game.views = dict(sorted(game.views.items(), key=lambda view: view[0] not in self.people))
+            await game.advance()
+            step = game.steps[-1] if len(game.steps) > played else None
+            for agent, view in asked.items():
+                if len(asked) > 1:
+                    self._show_view(view)
+                self._show_reply(agent, view, step)
+            if step is None:  # Nobody is left for whom the game is played on.
+                return 1
+            self._show_rewards(step)
+            if game.views and pause and not self.people:
+                _read("(Enter to go on, Ctrl-D to leave) ")
+        await self._verdict()
+        return 0
+
+    def _show_view(self, view: Observation) -> None:
+        if not self.people:
+            print(f"\n{printable(view.text)}")
+
+    def _show_reply(self, agent: str, view: Observation, step: GameStep | None) -> None:
+        """What ``agent`` replied, as it was written. It is not for the person at the table, and neither is an action in
+        many games: the game tells what all may know.
+        """
+        if agent in self.people or self.secret:
+            return
+        if step is None or agent not in step.actions:
+            print(f"{agent} has no tokens left for another reply ({self.game.ends[agent].stop_reason.value})")
+            return
+        seat = self.game.seats[agent]
+        said = seat.said()
+        written = step.actions[agent] if said is None else repr(said) if said.strip() != said or "\n" in said else said
         shown = "(has replied)" if self.people else printable(written)
-        if not self._secret:
-            print(f"{agent}{_turns_left(seen)} ({seat.module_id})> {shown}")
-        return action
+        print(f"{agent}{_turns_left(view.turns_left)} ({seat.module_id})> {shown}")
 
-    @property
-    def _secret(self) -> bool:
-        """A person plays who must not see who sits where."""
-        return self.session.secret_seats and bool(self.people)
-
-    def _report(self, result: StepResult) -> None:
-        """What a step paid, and at the end the verdict."""
-        shown = self.people if self._secret and not result.done else tuple(result.rewards)
-        rewards = {agent: result.rewards[agent] for agent in shown if agent in result.rewards}
-        if not self._secret or any(rewards.values()):
+    def _show_rewards(self, step: GameStep) -> None:
+        shown = self.people if self.secret and self.game.views else list(step.rewards)
+        rewards = {agent: step.rewards[agent] for agent in shown if agent in step.rewards}
+        if not self.secret or any(rewards.values()):
             print("reward: " + ", ".join(f"{agent} {reward:g}" for agent, reward in rewards.items()))
-        if result.done:
-            _verdict(self.session, result, self.totals, (self.people or self.session.agent_ids)[0])
 
-    def _credit(self, actions: Mapping[str, str], result: StepResult) -> None:
-        for agent, seat in self.seats.items():
-            if agent in actions:
-                seat.acted(bool(result.infos.get(agent, {}).get("invalid_action")))
-        for agent, reward in result.rewards.items():
-            self.totals[agent] += reward
+    async def _verdict(self) -> None:
+        """How the game ended, for all."""
+        game, agents = self.game, list(self.game.seats)
+        viewer = (self.people or agents)[0]
+        seen = await game.call("observe", game.session.observe, viewer)
+        print(f"\n{printable(seen.text)}\n")
+        ending = "the budget is used up" if game.stop_reason() is StopReason.MAX_TURNS else "the game is over"
+        print(f"{ending}; return: " + ", ".join(f"{agent} {game.seats[agent].episode_return:g}" for agent in agents))
+        infos = {agent: game.infos.get(agent, {}) for agent in agents}
+        print("success: " + (", ".join(agent for agent in agents if infos[agent].get("success")) or "none"))
+        measures = {agent: infos[agent].get("measures") or {} for agent in agents}
+        of_all = len(measures) > 1 and all(found == measures[viewer] for found in measures.values())
+        for agent, found in ({"all": measures[viewer]} if of_all else measures).items():
+            if found:
+                print(f"{agent}: " + ", ".join(f"{name} {number:g}" for name, number in found.items()))
 
 
-def _with_plain_infos(result: StepResult) -> StepResult:
-    """What a game of others reports is looked at as in training."""
-    from rllib_lmgame.rollouts.game_calls import plain_info
-
-    return dataclasses.replace(result, infos={agent: plain_info(info) for agent, info in result.infos.items()})
-
-
-def _turns_left(seen: Observation) -> str:
-    return "" if seen.turns_left is None else f" ({seen.turns_left} turns left)"
+def _turns_left(turns: int | None) -> str:
+    return "" if turns is None else f" ({turns} turns left)"
 
 
 def _read(prompt: str) -> str:
-    """A line that was typed; one from a pipe or file is shown, as a terminal would show it."""
+    """A line that was typed; one from a pipe or file is shown, as a terminal would show it.
+
+    Raises:
+        Left: at its end, or if Ctrl-C is typed.
+    """
     try:
-        text = input(prompt)
+        with _interruptible():
+            text = input(prompt)
     except EOFError:
         print()  # ends the line of the prompt
+        raise Left from None
+    except Terminated:
+        raise
+    except KeyboardInterrupt:
         raise Left from None
     if not sys.stdin.isatty():
         print(text)
     return text
 
 
-def _verdict(session: GameSession, result: StepResult, totals: Mapping[str, float], viewer: str) -> None:
-    """How the game ended, for all; the state as ``viewer`` sees it."""
-    print(f"\n{printable(session.observe(viewer).text)}\n")
-    ending = "the game is over" if result.terminated else "the budget is used up"
-    print(f"{ending}; return: " + ", ".join(f"{agent} {total:g}" for agent, total in totals.items()))
-    won = [agent for agent in session.agent_ids if result.infos.get(agent, {}).get("success")]
-    print("success: " + (", ".join(won) or "none"))
-    measures = {agent: result.infos.get(agent, {}).get("measures") or {} for agent in session.agent_ids}
-    of_all = len(measures) > 1 and all(found == measures[viewer] for found in measures.values())
-    for agent, found in ({"all": measures[viewer]} if of_all else measures).items():
-        if found:
-            print(f"{agent}: " + ", ".join(f"{name} {number:g}" for name, number in found.items()))
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """Ctrl-C ends waiting for a line: the handler of an event loop would wait for its coroutine."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

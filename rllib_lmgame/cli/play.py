@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
-from rllib_lmgame.cli.game_table import CannotGoOn, Left, Players, Table
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
-from rllib_lmgame.cli.player_options import add_player_options, check_temperature, player_settings, seed
+from rllib_lmgame.cli.player_options import add_player_options, player_settings, seed
 from rllib_lmgame.cli.signals import Terminated
-from rllib_lmgame.envs.contract.session import GameSession
-from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
+from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.evaluation.players.forms import FORMS
 from rllib_lmgame.imports import find_in_current_directory
-
-if TYPE_CHECKING:
-    from rllib_lmgame.rollouts.local.scripted_players import ScriptedPlayers
-
-NOBODY = "none"
+from rllib_lmgame.time_limits import CALL_LIMIT_S
 
 
 def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
@@ -57,7 +51,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--seat",
         metavar="AGENT",
-        help=f"your seat among others; `{NOBODY}` to watch (default: the first of several seats)",
+        help="your seat among others; `none` to watch (default: the first of several seats)",
     )
     parser.add_argument(
         "--policy", metavar="NAME", help="policy of the checkpoint that plays (default: as in training)"
@@ -72,11 +66,11 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Play one game; returns the exit status."""
+    from rllib_lmgame.cli.game_table import Left
     from rllib_lmgame.envs import GameError
 
     try:
-        with ExitStack() as stack:
-            return _open(args, stack).play(args.seed)
+        return _play(args)
     except (ConfigError, CheckpointError, MissingDependencyError, GameError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -85,149 +79,68 @@ def run(args: argparse.Namespace) -> int:
     except (Left, KeyboardInterrupt):
         print("left")
         return 0
-    except CannotGoOn:
-        return 1
 
 
-def _open(args: argparse.Namespace, stack: ExitStack) -> Table:
-    """The game and whoever plays it; both are closed by ``stack``."""
+def _play(args: argparse.Namespace) -> int:
+    """Open the game, seat everybody and play; returns the exit status."""
+    from rllib_lmgame.cli.game_table import Person, play_at_table
+    from rllib_lmgame.cli.seating import OpenCheckpoint, players_of
     from rllib_lmgame.envs import make_session
+    from rllib_lmgame.envs.registry import game_spec
     from rllib_lmgame.evaluation.players.naming import without_names
+    from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
+    from rllib_lmgame.rollouts.players.player import seat_seed
 
-    own = parse_env_config(args.env_config)
-    find_in_current_directory([args.game, args.against, without_names(args.players or ()), own])
-    if args.players is not None:
-        return _with_players(args, own, stack)
-    if args.config is not None:
-        raise ConfigError("--config", "is for hf: and openai: players, see --players")
-    if args.time_limit is not None:
-        raise ConfigError("--time-limit", "is for endpoints and players of your own, see --players")
-    scripted = None
-    if args.against is not None:
-        from rllib_lmgame.rollouts.local.scripted_players import ScriptedPlayers
-
-        scripted = ScriptedPlayers(args.against)
-    if args.checkpoint is not None:
-        return _with_checkpoint(args, own, scripted, stack)
-    _check_alone(args)
-    session = make_session(args.game, own)
-    stack.callback(session.close)
-    if scripted is None:
-        return Table(session, people=session.agent_ids)
-    _check_opponents(session)
-    people = _people(session, args.seat)
-    others: dict[str, Players] = {agent: scripted for agent in session.agent_ids if agent not in people}
-    return Table(session, people=people, others=others, pause=not args.no_pause)
-
-
-def _with_checkpoint(
-    args: argparse.Namespace, own: dict[str, Any], scripted: ScriptedPlayers | None, stack: ExitStack
-) -> Table:
-    """The game of a checkpoint: its policies play, against a person or against ``scripted``."""
-    from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
-    from rllib_lmgame.envs import make_session
-
-    check_temperature(args.temperature)
-    checkpoint = find_checkpoint(args.checkpoint)
-    if not is_own_checkpoint(checkpoint):
-        raise CheckpointError(f"{checkpoint} is the checkpoint of a stock algorithm; `rllib evaluate` plays it")
-    from rllib_lmgame.envs.registry import game_spec
-    from rllib_lmgame.evaluation.players.of_checkpoint import LocalPlayers
-
-    named = () if args.game is None else (game_spec(args.game).game_id,)
-    players = stack.enter_context(
-        LocalPlayers(checkpoint, temperature=args.temperature, trust=args.trust_checkpoint, games=named)
-    )
-    game, env_config = _game_of(players.config, args.game, own)
+    game, env_config = args.game, parse_env_config(args.env_config)
+    find_in_current_directory([game, args.against, without_names(args.players or ()), env_config])
+    _check(args)
+    settings = player_settings(args, () if game is None else (game_spec(game).game_id,), at_once=1)
+    checkpoint = None if args.checkpoint is None else OpenCheckpoint.at(args.checkpoint, settings)
+    if checkpoint is not None:
+        game, env_config = checkpoint.game(game, env_config)
     session = make_session(game, env_config)
-    stack.callback(session.close)
-    people = _people(session, args.seat)
-    others: dict[str, Players] = {agent: players for agent in session.agent_ids if agent not in people}
-    if scripted is not None:
-        _check_opponents(session)
-        (models, people) = (people or session.agent_ids[:1], ())
-        others = {agent: players if agent in models else scripted for agent in session.agent_ids}
-    against = f" against {args.against}" if scripted is not None else ""
-    print(f"{game} {env_config}; {checkpoint} plays{against}" + (f", you are {', '.join(people)}" if people else ""))
-    return Table(session, people=people, others=others, policy=args.policy, pause=not args.no_pause)
+    try:
+        plan = EpisodePlan(f"play-{args.seed}", 0, args.seed, "", 0)
+        players = players_of(args, session, plan, checkpoint, settings)
+        line_up = {agent: player.assignment for agent, player in players.items()}
+        if args.players is not None:
+            print(f"{game}; " + ", ".join(f"{agent}: {player.name}" for agent, player in players.items()))
+        if checkpoint is not None:
+            against = f" against {args.against}" if args.against is not None else ""
+            people = ", ".join(agent for agent, player in players.items() if isinstance(player, Person))
+            print(f"{game} {env_config}; {checkpoint.place} plays{against}" + (f", you are {people}" if people else ""))
+
+        def seed(plan: EpisodePlan, agent: str) -> int:
+            return seat_seed(plan, agent) if args.players is not None else stable_seed(plan.seed, agent, "player")
+
+        limit_s = CALL_LIMIT_S
+        if checkpoint is not None:
+            limit_s = checkpoint.config.text_rollout_options.env_step_timeout_s
+        plan = replace(plan, line_up=line_up)
+        return asyncio.run(play_at_table(session, players, plan, seed=seed, pause=not args.no_pause, limit_s=limit_s))
+    finally:
+        session.close()
 
 
-def _with_players(args: argparse.Namespace, own: dict[str, Any], stack: ExitStack) -> Table:
-    """Any game with a player of its own in every seat that is not the person's."""
-    from rllib_lmgame.envs import make_session
-    from rllib_lmgame.envs.registry import game_spec
-    from rllib_lmgame.evaluation.players.at_table import AtTable, line_up_of, players_of
-
-    for flag, value in (("--checkpoint", args.checkpoint), ("--against", args.against), ("--policy", args.policy)):
-        if value is not None:
-            raise ConfigError(flag, "does not go with --players, which names everybody: SEAT=PLAYER")
+def _check(args: argparse.Namespace) -> None:
+    """Raise :class:`ConfigError` for options that do not go together."""
+    if args.players is not None:
+        for flag, value in (("--checkpoint", args.checkpoint), ("--against", args.against), ("--policy", args.policy)):
+            if value is not None:
+                raise ConfigError(flag, "does not go with --players, which names everybody: SEAT=PLAYER")
+    elif args.config is not None:
+        raise ConfigError("--config", "is for hf: and openai: players, see --players")
+    elif args.time_limit is not None:
+        raise ConfigError("--time-limit", "is for endpoints and players of your own, see --players")
+    if args.checkpoint is not None:
+        return
     if args.game is None:
-        raise ConfigError("", "name a game (`rllib games list` shows them)")
-    settings = player_settings(args, (game_spec(args.game).game_id,), at_once=1)
-    session = make_session(args.game, own)
-    stack.callback(session.close)
-    named, rest = line_up_of(args.players, session.agent_ids)
-    free = tuple(agent for agent in session.agent_ids if agent not in named)
-    people = _people(session, args.seat) if args.seat is not None else free[:1] if rest is not None else free
-    taken = sorted(set(people) & named.keys())
-    if taken:
-        raise ConfigError("--seat", f"seat {taken[0]!r} is yours and {named[taken[0]]}'s; name another one")
-    line_up = {agent: named.get(agent, rest) for agent in session.agent_ids if agent not in people}
-    empty = [agent for agent, player in line_up.items() if player is None]
-    if empty:
-        raise ConfigError(
-            "--players", f"nobody takes the seat {empty[0]!r}; write {empty[0]}=PLAYER, or PLAYER for all"
-        )
-    players = players_of({agent: player for agent, player in line_up.items() if player is not None}, settings)
-    tables = {player: stack.enter_context(AtTable(player)) for player in dict.fromkeys(players.values())}
-    seated = [f"{agent}: {line_up.get(agent, 'you')}" for agent in session.agent_ids]
-    print(f"{args.game}; " + ", ".join(seated))
-    others: dict[str, Players] = {agent: tables[player] for agent, player in players.items()}
-    return Table(session, people=people, others=others, pause=not args.no_pause)
-
-
-def _check_alone(args: argparse.Namespace) -> None:
-    if args.game is None:
-        raise ConfigError("", "name a game (`rllib games list` shows them) or a --checkpoint")
+        others = "" if args.players is not None else " or a --checkpoint"
+        raise ConfigError("", f"name a game (`rllib games list` shows them){others}")
+    if args.players is not None:
+        return
     if args.seat is not None and args.against is None:
         raise ConfigError("", "--seat needs a --checkpoint or --against, or --players; alone you play every seat")
     for flag, value in (("--policy", args.policy), ("--temperature", args.temperature)):
         if value is not None:
             raise ConfigError("", f"{flag} needs a --checkpoint")
-
-
-def _check_opponents(session: GameSession) -> None:
-    if len(session.agent_ids) == 1:
-        raise ConfigError("--against", f"{session.game_id} has one seat; there is nobody to play against")
-
-
-def _game_of(config: Any, game: str | None, own: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The game and its options: those of the checkpoint on test levels, with ``own`` options on top."""
-    from rllib_lmgame.algorithms.games import on_split
-    from rllib_lmgame.envs.registry import game_spec
-    from rllib_lmgame.rollouts.records import GameConfig
-
-    known = config.games_for_evaluation("test")
-    if game is None:
-        chosen = known[0]
-        if len(known) > 1:
-            print("the checkpoint plays several games: " + ", ".join(entry.env for entry in known))
-    else:
-        name = game_spec(game).game_id
-        chosen = next(
-            (entry for entry in known if entry.env == name), on_split((GameConfig(name),), "test", override=True)[0]
-        )
-    return chosen.env, {**chosen.env_config, **own}
-
-
-def _people(session: GameSession, seat: str | None) -> tuple[str, ...]:
-    """Seats of the person: none in a game for one, else the first one unless another is named."""
-    if seat == NOBODY:
-        return ()
-    if seat is None:
-        return () if len(session.agent_ids) == 1 else session.agent_ids[:1]
-    if seat not in session.agent_ids:
-        match = nearest(seat, session.agent_ids)
-        hint = f"did you mean {match!r}?" if match else f"seats: {', '.join(session.agent_ids)}; `{NOBODY}` to watch"
-        raise ConfigError("--seat", f"{session.game_id} has no seat {seat!r}; {hint}")
-    return (seat,)

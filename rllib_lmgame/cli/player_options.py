@@ -11,7 +11,7 @@ from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.time_limits import CALL_LIMIT_S
 
 if TYPE_CHECKING:
-    from rllib_lmgame.evaluation.players.player import PlayerSettings
+    from rllib_lmgame.evaluation.players.settings import PlayerSettings
 
 SECTIONS = ("language_model", "inference", "text_rollouts", "endpoint")
 
@@ -78,7 +78,7 @@ def player_settings(
         ConfigError: for a value out of range, also where nobody plays whom it is for, or a section that is none.
     """
     from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
-    from rllib_lmgame.evaluation.players.player import PlayerSettings
+    from rllib_lmgame.evaluation.players.settings import PlayerSettings
     from rllib_lmgame.settings.schema import build
 
     check_temperature(args.temperature)

@@ -15,8 +15,8 @@ from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.games import has_option, on_split
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.evaluation.players.naming import FLAG, make_players, split_name
-from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
+from rllib_lmgame.evaluation.players.naming import make_players, split_name
+from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.new_files import new_file
@@ -24,6 +24,7 @@ from rllib_lmgame.policies.model.files import check_model, load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import over_levels, success_by_seed
 from rllib_lmgame.rollouts.plans import plan_evaluation
+from rllib_lmgame.rollouts.players.player import Player
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import LineUps
@@ -197,11 +198,8 @@ def _opponents(against: Sequence[str], settings: PlayerSettings, config: LMGameC
     Raises:
         ConfigError, CheckpointError: as :func:`~.players.naming.make_players`.
     """
-    settings = replace(settings, at_once=config.num_envs_per_env_runner, seed=config.seed or 0)
-    try:
-        players = make_players(against, settings)
-    except ConfigError as error:
-        raise ConfigError(AGAINST if error.path == FLAG else error.path, error.message) from error
+    at_once, seed = config.num_envs_per_env_runner, config.seed or 0
+    players = make_players(against, replace(settings, at_once=at_once, seed=seed, flag=AGAINST))
     for name, text in zip(players, against, strict=True):
         if name in config.player_options:
             source = split_name(text)[1]

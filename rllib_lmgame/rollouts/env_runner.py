@@ -12,7 +12,7 @@ import random
 import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,11 +32,14 @@ from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
 from rllib_lmgame.rollouts.play import PlayedEpisode, PlayedPlans, first_error, play_many
+from rllib_lmgame.rollouts.players.language_model import LanguageModel, engine_replies
+from rllib_lmgame.rollouts.players.player import Player, take_seats
+from rllib_lmgame.rollouts.players.scripted import Scripted
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
-from rllib_lmgame.rollouts.seating import Guests, Seating, engine_replies
 from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource
 from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -76,7 +79,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
 
     # -- playing ------------------------------------------------------------------------------------------------
 
-    def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings, guests: Guests | None = None) -> PlayResult:
+    def play(
+        self, plans: Sequence[EpisodePlan], settings: PlaySettings, guests: Mapping[str, Player] | None = None
+    ) -> PlayResult:
         """Play ``plans``, which have their line-ups, at most ``num_envs_per_env_runner`` games at once. Where some are
         spare, what is in play when enough groups have finished is left behind, and nothing is kept of it.
 
@@ -90,16 +95,12 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         """
         start = time.perf_counter()
         options = settings.rollouts or self.config.text_rollout_options
-        seating = Seating(
-            partial(self.chat, changes=settings.language_model),
-            partial(self._replies, settings),
-            options,
-            guests=guests or {},
-        )
+        guests = guests or {}
+        seats = partial(take_seats, player_of=cache(partial(self._player, settings, guests)))
         at_once = self.config.num_envs_per_env_runner
         try:
-            coroutine = play_many(plans, settings.games, seating.seats, self, options, at_once)
-            played = run_to_end(_among(seating.guests, coroutine))
+            coroutine = play_many(plans, settings.games, seats, self, options, at_once)
+            played = run_to_end(_among(guests, coroutine))
             self._write_log(played.episodes, settings.log)
             result = _collect(played, settings.keep)
         except BaseExceptionGroup as group:
@@ -208,6 +209,16 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         """Who sits where, by the configuration."""
         return LineUps(self.config)
 
+    def _player(self, settings: PlaySettings, guests: Mapping[str, Player], assignment: SeatAssignment) -> Player:
+        name = assignment.module_id
+        if name in guests:
+            return guests[name]
+        if assignment.player != LANGUAGE_MODEL:
+            return Scripted(name, assignment.player)
+        chat = self.chat(name, settings.language_model)
+        options = settings.rollouts or self.config.text_rollout_options
+        return LanguageModel(name, assignment.weights, chat, partial(self._replies, settings, assignment), options)
+
     def _replies(self, settings: PlaySettings, assignment: SeatAssignment, plan: EpisodePlan, seed: int) -> ReplySource:
         if settings.expert is not None:
             return ExpertReplies(make_scripted_player(settings.expert), random.Random(seed))
@@ -279,7 +290,7 @@ def _close_all(sessions: Iterable[GameSession]) -> None:
             logger.warning("%s could not be closed: %s", session.game_id, error)
 
 
-async def _among(guests: Guests, played: Coroutine[Any, Any, PlayedPlans]) -> PlayedPlans:
+async def _among(guests: Mapping[str, Player], played: Coroutine[Any, Any, PlayedPlans]) -> PlayedPlans:
     """``played`` while the guests are there."""
     async with AsyncExitStack() as stack:
         stack.callback(played.close)  # Of a guest that cannot be entered.

@@ -26,6 +26,7 @@ from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.text import in_words
+from rllib_lmgame.time_limits import CALL_LIMIT_S
 from rllib_lmgame.waiting import WaitedTooLong, clocked
 
 logger = logging.getLogger(__name__)
@@ -113,6 +114,15 @@ def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(coroutine)
     with ThreadPoolExecutor(1, "play") as executor:
         return executor.submit(asyncio.run, coroutine).result()
+
+
+def call_game(session: GameSession, what: str, function: Callable[..., T], *args: Any) -> T:
+    """``function(*args)``, a call into a game that is not in play, within :data:`CALL_LIMIT_S`; ``what`` names it.
+
+    Raises:
+        EpisodeFailed: if it fails, or a game that is not part of this package takes longer.
+    """
+    return run_to_end(GameCalls(session.game_id, session.trusted, CALL_LIMIT_S)(what, function, *args))
 
 
 class RaisedError(Exception):

@@ -22,7 +22,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
@@ -224,7 +224,7 @@ Views = dict[str, Observation]
 async def play_episode(
     session: GameSession,
     plan: EpisodePlan,
-    seat_factory: Callable[[GameSession, EpisodePlan], dict[str, Seat]],
+    seat_factory: SeatFactory,
     step_timeout_s: float,
 ) -> PlayedEpisode:
     """Play one episode.
@@ -239,11 +239,9 @@ async def play_episode(
         EpisodeFailed: the episode must be dropped.
         ConfigError: the run cannot go on.
     """
-    call = GameCalls(session.game_id, session.trusted, step_timeout_s)
-    views: Views = await call("reset", _reset, session, plan.seed)
-    game = _GameInPlay(session, seat_factory(session, plan), call)
-    while views:
-        views = await game.advance(views)
+    game = await GameInPlay.begin(session, plan, seat_factory, step_timeout_s)
+    while game.views:
+        await game.advance()
     final = {agent: game.final[agent].text for agent in game.seats}
     return PlayedEpisode(
         plan,
@@ -271,13 +269,28 @@ class _AfterStep:
     last: Views
 
 
-class _GameInPlay:
-    """A game between two steps: its seats, what has been played, and who has left."""
+class GameInPlay:
+    """A game between two steps: its seats, what has been played, and who has left. Arguments of :meth:`begin` are those
+    of :func:`play_episode`.
 
-    def __init__(self, session: GameSession, seats: dict[str, Seat], call: GameCalls) -> None:
+    Attributes:
+        views: What those see who are to act; none at the end.
+    """
+
+    @classmethod
+    async def begin(
+        cls, session: GameSession, plan: EpisodePlan, seat_factory: SeatFactory, step_timeout_s: float
+    ) -> Self:
+        """Start the level and take the seats."""
+        call = GameCalls(session.game_id, session.trusted, step_timeout_s)
+        views: Views = await call("reset", _reset, session, plan.seed)
+        return cls(session, seat_factory(session, plan), call, views)
+
+    def __init__(self, session: GameSession, seats: dict[str, Seat], call: GameCalls, views: Views) -> None:
         self.session = session
         self.seats = seats
         self.call = call
+        self.views = views
         self.steps: list[GameStep] = []
         self.ends: dict[str, SeatEnd] = {}
         self.final: Views = {}
@@ -285,10 +298,11 @@ class _GameInPlay:
         self._in_game = list(seats)
         self._broken_off: StopReason | None = None
 
-    async def advance(self, views: Views) -> Views:
-        """One step of the game, given what those see who are to act; returns the same for the next one,
-        nothing at the end.
-        """
+    async def advance(self) -> None:
+        """One step of the game."""
+        self.views = await self._step(self.views)
+
+    async def _step(self, views: Views) -> Views:
         asked = {agent: view for agent, view in views.items() if agent not in self.ends}
         replies = await self._replies(asked)
         absent = [agent for agent in views if agent not in replies]
@@ -382,7 +396,7 @@ class _GameInPlay:
         self.seats[agent].finish(view, reason, terminated)
 
     def _models_left(self) -> bool:
-        return any(isinstance(seat, LanguageModelSeat) and agent not in self.ends for agent, seat in self.seats.items())
+        return any(seat.played_for and agent not in self.ends for agent, seat in self.seats.items())
 
     async def _break_off(self, reason: StopReason) -> Views:
         """Cut the episode short for those who are left: nobody can learn from it any more."""

@@ -6,7 +6,7 @@ import dataclasses
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -68,8 +68,10 @@ class Seat:
         turns_played: Actions handed in.
         thought: Reasoning that stood before the last action, if any.
         failed: It is for want of its reply that the episode is dropped.
+        played_for: A game that nobody else can go on with is played on for it.
     """
 
+    played_for: ClassVar[bool] = False
     agent_id: str
     role: str
     module_id: str
@@ -104,23 +106,6 @@ class Seat:
 
     def finish(self, observation: Observation, reason: StopReason, terminated: bool) -> None:
         """The seat's game is over; ``observation`` is what it sees of its end."""
-
-
-@dataclass
-class ScriptedSeat(Seat):
-    """A scripted player's seat."""
-
-    player: ScriptedPlayer = None  # type: ignore[assignment]
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        self.rng = random.Random(self.seed)
-
-    async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
-        action, self.thought = await call(
-            "expert_action", scripted_move, self.player, session, self.agent_id, observation, self.rng
-        )
-        return action
 
 
 def scripted_move(
@@ -270,6 +255,7 @@ class LanguageModelSeat(Seat):
             least one turn: the value at its last token stands for all that follows.
     """
 
+    played_for = True
     chat: ChatFormat = None  # type: ignore[assignment]
     source: ReplySource = None  # type: ignore[assignment]
     instructions: str = ""

@@ -23,8 +23,8 @@ from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.measures.tic_tac_toe import chances, decisions, minimax_player, uniform_player
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
+from rllib_lmgame.rollouts import game_calls
 from rllib_lmgame.rollouts.asking import Answer, NoRoom, NotAnswered
-from rllib_lmgame.rollouts.local import scripted_players
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.sections.inference import InferenceOptions
@@ -270,7 +270,7 @@ def test_a_game_that_cannot_begin_has_no_such_games_and_is_looked_at_once(
 ) -> None:
     LET_GO.clear()
     monkeypatch.setattr(measure, "CALL_LIMIT_S", 0.5)
-    monkeypatch.setattr(scripted_players, "CALL_LIMIT_S", 0.5)
+    monkeypatch.setattr(game_calls, "CALL_LIMIT_S", 0.5)
     game = GameConfig(f"{__name__}:Bad", {"fault": fault})
     try:
         problems = {Against("random").problem(game) for _ in range(2)}

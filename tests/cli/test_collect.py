@@ -8,7 +8,7 @@ import pytest
 
 from rllib_lmgame.cli import main
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.rollouts.local import scripted_episodes
+from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.log.replay import LoggedEpisodes
 
@@ -96,7 +96,7 @@ def test_a_game_of_others_is_played_with_texts_of_its_action_space(
 
 def test_no_game_is_opened_for_an_unknown_player(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[object] = []
-    monkeypatch.setattr(scripted_episodes, "make_session", lambda *arguments: opened.append(arguments))
+    monkeypatch.setattr("rllib_lmgame.rollouts.collect.make_session", lambda *arguments: opened.append(arguments))
     with pytest.raises(ConfigError, match="unknown player 'nobody'"):
-        next(scripted_episodes.collect_episodes("lmgame/Sokoban-v0", player="nobody", episodes=1))
+        next(collect_episodes("lmgame/Sokoban-v0", player="nobody", episodes=1))
     assert not opened

@@ -177,7 +177,6 @@ def test_a_game_that_hangs_is_left(
     (tmp_path / "hanging_game.py").write_text(HANGING)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("rllib_lmgame.rollouts.local.scripted_players.CALL_LIMIT_S", 0.5)
     typed(monkeypatch, [])
     seats = {
         "policies": {"player": {}, "teacher": {"player": "solver"}},

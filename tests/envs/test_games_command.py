@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from rllib_lmgame.cli import games, play
-from rllib_lmgame.cli.game_table import Table
 from rllib_lmgame.cli.main import COMMANDS
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.games import FAMILIES
@@ -165,9 +164,12 @@ def test_quit_leaves_and_costs_nothing(
     assert said.rstrip().endswith("left") and "reward" not in said and "`quit`" in said
 
 
-def test_quit_is_played_where_it_is_an_action(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quit_is_played_where_it_is_an_action(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     session = make_session("lmgame/WordleFour-v0")
     session.reset(0)
     assert "quit" in session.observe("player").legal_actions
     typed(monkeypatch, ["quit"])
-    assert Table(session, people=("player",))._ask("player") == "quit"
+    assert run("play", "lmgame/WordleFour-v0") == 0
+    assert "reward: player" in capsys.readouterr().out

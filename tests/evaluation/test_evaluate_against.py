@@ -12,7 +12,7 @@ from rllib_lmgame.cli import main
 from rllib_lmgame.cli.evaluation_table import evaluation_table
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, _measure, _opponents
-from rllib_lmgame.evaluation.players.player import PlayerSettings
+from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
+from rllib_lmgame.rollouts.players.language_model import LanguageModel
+from rllib_lmgame.rollouts.players.player import take_seats
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
-from rllib_lmgame.rollouts.seating import Seating
 from rllib_lmgame.rollouts.seats import EngineReplies
 from rllib_lmgame.rollouts.sources import LineUps
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
@@ -22,13 +24,11 @@ def play(runner: TextGameEnvRunner, session: GameSession, **options: Any) -> Pla
     (a turn limit bootstraps).
     """
     client: Any = runner._clients["player"]
-    seating = Seating(
-        runner.chat,
-        lambda *_: EngineReplies(client.generate),
-        TextRolloutOptions(**{"bootstrap_turn_limit": True, **options}),
-    )
+    rollouts = TextRolloutOptions(**{"bootstrap_turn_limit": True, **options})
+    model = LanguageModel("player", None, runner.chat("player"), lambda *_: EngineReplies(client.generate), rollouts)
+    seats = partial(take_seats, player_of=lambda _: model)
     line_up = dict.fromkeys(session.agent_ids, SeatAssignment("player", trained=True))
-    return asyncio.run(play_episode(session, EpisodePlan("e", 0, 5, "g", 0, line_up=line_up), seating.seats, 10.0))
+    return asyncio.run(play_episode(session, EpisodePlan("e", 0, 5, "g", 0, line_up=line_up), seats, 10.0))
 
 
 def play_games(

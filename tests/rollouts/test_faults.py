@@ -20,10 +20,11 @@ from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import Generation, StopReason
 from rllib_lmgame.rollouts import game_calls
+from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.game_calls import GameCalls
-from rllib_lmgame.rollouts.local.scripted_players import ScriptedPlayers, call_game
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
+from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.sandbox.limits import SandboxBusyError
@@ -335,13 +336,11 @@ def test_calls_of_trusted_games_stay_in_the_thread_and_others_do_not() -> None:
 
 def test_scripted_players_move_where_a_loop_is_running() -> None:
     """As in a notebook."""
-    session, players = make_session("lmgame/TicTacToe-v0", {}), ScriptedPlayers("random")
 
-    async def in_a_cell() -> str:
-        call_game(session, "reset", session.reset, 0)
-        return players.act(players.seat(session, "X", seed=0), session)
+    async def in_a_cell() -> list[PlayedEpisode]:
+        return list(collect_episodes("lmgame/TicTacToe-v0", player="random", episodes=2))
 
-    assert asyncio.run(in_a_cell()) in (session.observe("X").legal_actions or ())
+    assert [played.stop_reason for played in asyncio.run(in_a_cell())] == [StopReason.GAME_OVER] * 2
 
 
 def test_a_timeout_of_the_games_own_is_not_called_a_hang() -> None:

@@ -12,18 +12,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rllib_lmgame.algorithms.games import is_for_one
-from rllib_lmgame.algorithms.measuring.asked_seats import AskedSeat, Rounds
+from rllib_lmgame.algorithms.measuring.asked_seats import Asked, Rounds
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.verdicts import Outcome
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, make_scripted_player
 from rllib_lmgame.rollouts.episodes import summarize
-from rllib_lmgame.rollouts.game_calls import abandon, open_session, run_to_end
-from rllib_lmgame.rollouts.local.scripted_players import call_game
+from rllib_lmgame.rollouts.game_calls import abandon, call_game, open_session, run_to_end
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode, PlayedPlans, first_error, play_many
+from rllib_lmgame.rollouts.players.player import take_seats
+from rllib_lmgame.rollouts.players.scripted import Scripted
 from rllib_lmgame.rollouts.records import Failure, GameConfig
-from rllib_lmgame.rollouts.seats import EpisodeFailed, ScriptedSeat, Seat
+from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.settings.schema import limits
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.time_limits import CALL_LIMIT_S
@@ -160,7 +161,9 @@ class Against:
         """Games side by side, each within the limits of an episode."""
         async with asyncio.TaskGroup() as group:
             group.create_task(rounds.answer(len(plans)))
-            return await play_many(plans, [game], partial(self._seats, rounds), rounds, options, len(plans))
+            policy, opponent = Asked(rounds, self.greedy), Scripted(self.player)
+            seats = partial(take_seats, player_of=lambda one: policy if one.trained else opponent, seed=_seat_seed)
+            return await play_many(plans, [game], seats, rounds, options, len(plans))
 
     def _plan(self, number: int, agents: Sequence[str]) -> EpisodePlan:
         """Game ``number``: as many as there are seats have the same level."""
@@ -170,25 +173,9 @@ class Against:
         line_up[own] = SeatAssignment("", trained=True)
         return EpisodePlan(f"against-{number}", 0, level, f"against-{level}", number, line_up=line_up)
 
-    def _seats(self, rounds: Rounds, session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
-        seats: dict[str, Seat] = {}
-        for place, (agent, assignment) in enumerate(plan.line_up.items()):
-            named = (agent, session.roles[agent], assignment.module_id)
-            if assignment.trained:
-                chance = random.Random(stable_seed("against", plan.index, "replies"))
-                seats[agent] = AskedSeat(
-                    *named,
-                    rounds=rounds,
-                    game=plan.index,
-                    place=place,
-                    instructions=session.instructions,
-                    chance=chance,
-                    greedy=self.greedy,
-                )
-            else:
-                seed = stable_seed("against", plan.index, agent)
-                seats[agent] = ScriptedSeat(*named, player=make_scripted_player(self.player), seed=seed)
-        return seats
+
+def _seat_seed(plan: EpisodePlan, agent: str) -> int:
+    return stable_seed("against", plan.index, "replies" if plan.line_up[agent].trained else agent)
 
 
 def _outcome(episode: PlayedEpisode) -> str:

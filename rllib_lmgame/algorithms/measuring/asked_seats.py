@@ -16,6 +16,7 @@ from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.rollouts.asking import Answer, NoRoom
 from rllib_lmgame.rollouts.game_calls import abandon, in_daemon_thread
 from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.players.player import Player
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, Seat
 
@@ -141,28 +142,32 @@ def _fitting(
     return {}
 
 
-@dataclass(kw_only=True)
-class AskedSeat(Seat):
-    """The seat of a policy that is asked for the probabilities of its legal replies, of which one is drawn, or for what
-    it says.
+class Asked(Player):
+    """A policy that is asked for the probabilities of its legal replies, of which one is drawn, or for what it says.
 
-    Attributes:
+    Args:
         rounds: Who asks it.
-        game: Number of the game.
-        place: Number of the seat.
-        instructions: The game's rules.
-        chance: What is drawn.
         greedy: Play what is most likely.
     """
 
-    rounds: Rounds
+    def __init__(self, rounds: Rounds, greedy: bool) -> None:
+        super().__init__("")
+        self.rounds = rounds
+        self.greedy = greedy
+
+    def seat(self, session: GameSession, plan: EpisodePlan, agent: str, seed: int) -> Seat:
+        """See :class:`Player`."""
+        return _AskedSeat(agent, session.roles[agent], self.name, player=self, game=plan.index, seed=seed)
+
+
+@dataclass(kw_only=True)
+class _AskedSeat(Seat):
+    player: Asked
     game: int
-    place: int
-    instructions: str
-    chance: random.Random
-    greedy: bool
+    seed: int
 
     def __post_init__(self) -> None:
+        self._chance = random.Random(self.seed)
         self._observations: tuple[str, ...] = ()
         self._replies: tuple[str, ...] = ()
 
@@ -170,17 +175,17 @@ class AskedSeat(Seat):
         self._observations += (observation.text,)
         decision = InformationSet(
             self.agent_id,
-            self.place,
+            session.agent_ids.index(self.agent_id),
             self._observations,
             self._replies,
             observation.legal_actions,
-            self.instructions,
+            session.instructions,
         )
-        odds = (await self.rounds.ask(self.game, decision)).odds
+        odds = (await self.player.rounds.ask(self.game, decision)).odds
         action = (
             max(odds, key=lambda reply: odds[reply])
-            if self.greedy
-            else self.chance.choices(list(odds), list(odds.values()))[0]
+            if self.player.greedy
+            else self._chance.choices(list(odds), list(odds.values()))[0]
         )
         self._replies += (action,)
         return action

@@ -9,7 +9,7 @@ from typing import Any
 from rllib_lmgame.algorithms.checkpoints.manifest import file_hash
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.language_model import LocalModel, ModelOptions
-from rllib_lmgame.evaluation.players.player import PlayerSettings
+from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.policies.model.files import DATA_ENDINGS, check_model, model_directory, tokenizer_source
 from rllib_lmgame.policies.scripted import HUGGING_FACE
 from rllib_lmgame.settings.schema import build
@@ -29,10 +29,10 @@ class HuggingFacePlayer(LocalModel):
     def __init__(self, name: str, source: str, settings: PlayerSettings) -> None:
         model = source.removeprefix(HUGGING_FACE)
         if not model:
-            raise ConfigError("--players", f"{source!r} names no model; write hf:DIR or hf:ORGANISATION/MODEL")
+            raise ConfigError(settings.flag, f"{source!r} names no model; write hf:DIR or hf:ORGANISATION/MODEL")
         path = expanded(model)
         directory = str(path) if path.exists() else model
-        check_model(directory, "--players")
+        check_model(directory, settings.flag)
         super().__init__(name, source, directory, options_of(settings, directory), settings)
 
     def identity(self) -> dict[str, Any]:

@@ -6,18 +6,17 @@ import dataclasses
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
+from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.inference.serving.client import LocalEngineClient
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
-from rllib_lmgame.rollouts.seating import Seating, engine_replies
-from rllib_lmgame.rollouts.seats import Seat
+from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.players.language_model import LanguageModel, engine_replies
+from rllib_lmgame.rollouts.seats import EngineReplies
 from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LanguageModelOptions
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.text import first_line
 from rllib_lmgame.threads import AUTO
@@ -95,11 +94,11 @@ class ModelOptions:
     text_rollouts: TextRolloutOptions
 
 
-class LocalModel(Player):
+class LocalModel(LanguageModel):
     """A language model in this process. Its weights are loaded when it is entered.
 
     Args:
-        name, source: See :class:`~rllib_lmgame.evaluation.players.player.Player`.
+        name, source: See :class:`~rllib_lmgame.rollouts.players.player.Player`.
         directory: Hugging Face directory or hub id.
         options: How it is talked to.
         settings: Temperature, seed, and how many games it is in at once.
@@ -109,16 +108,16 @@ class LocalModel(Player):
     """
 
     def __init__(self, name: str, source: str, directory: str, options: ModelOptions, settings: PlayerSettings) -> None:
-        super().__init__(name, source)
-        self.directory = directory
-        self.options = options
-        self.settings = settings
         try:
             tokenizer = load_tokenizer(directory, options.language_model)
             check_vocabulary(tokenizer, directory, options.language_model)
-            self._chat = ChatFormat(tokenizer, options.language_model)
+            chat = ChatFormat(tokenizer, options.language_model)
         except ConfigError as error:
             raise ConfigError(error.path, f"player {name!r}: {error.message}") from error
+        super().__init__(name, source, chat, self._sampled, options.text_rollouts)
+        self.directory = directory
+        self.options = options
+        self.settings = settings
         self._engine: TransformersEngine | None = None
 
     async def __aenter__(self) -> Self:
@@ -141,22 +140,14 @@ class LocalModel(Player):
         if self._engine is not None:
             await self._engine.shutdown()
 
-    @property
-    def assignment(self) -> SeatAssignment:
-        """See :class:`Player`."""
-        return SeatAssignment(self.name, LANGUAGE_MODEL, member=self.source)
-
-    def seat(self, session: GameSession, plan: EpisodePlan, agent: str) -> Seat:
-        """See :class:`Player`."""
-        options = self.options
-        replies = engine_replies(
+    def _sampled(self, plan: EpisodePlan, seed: int) -> EngineReplies:
+        return engine_replies(
             partial(LocalEngineClient(self._engine).generate, key=plan.episode_id),
-            options.inference,
-            options.text_rollouts,
+            self.options.inference,
+            self.options.text_rollouts,
             temperature=self.settings.temperature,
             seeded=True,
         )
-        return Seating(lambda _: self._chat, lambda *_: replies, options.text_rollouts).seat(session, plan, agent)
 
     def identity(self) -> dict[str, Any]:
         """See :class:`Player`: the text, and how it is talked to and sampled from."""

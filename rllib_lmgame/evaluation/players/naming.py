@@ -19,12 +19,12 @@ from collections.abc import Iterable, Sequence
 
 from rllib_lmgame.errors import CheckpointError, ConfigError, nearest
 from rllib_lmgame.evaluation.players.forms import FORMS
-from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
-from rllib_lmgame.policies.scripted import ENDPOINT, HUGGING_FACE, SCRIPTED_PLAYERS
+from rllib_lmgame.evaluation.players.settings import PlayerSettings
+from rllib_lmgame.policies.scripted import ENDPOINT, HUGGING_FACE, SCRIPTED_PLAYERS, make_scripted_player
+from rllib_lmgame.rollouts.players.player import Player
+from rllib_lmgame.rollouts.players.scripted import Scripted
 from rllib_lmgame.storage import expanded
 from rllib_lmgame.text import is_writable
-
-FLAG = "--players"
 
 _NAMED = re.compile(r"([\w-][\w.-]*)=(.+)", re.DOTALL)
 _IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d][\w.]*")
@@ -54,10 +54,10 @@ def make_players(texts: Sequence[str], settings: PlayerSettings) -> dict[str, Pl
         name = named or source.rstrip("/")
         if not is_writable(name):
             raise ConfigError(
-                FLAG, f"{name!r} is no name of a player: it must be text that UTF-8 holds; write NAME=..."
+                settings.flag, f"{name!r} is no name of a player: it must be text that UTF-8 holds; write NAME=..."
             )
         if name in players:
-            raise ConfigError(FLAG, f"two players are called {name!r}; give one another name: NAME={source}")
+            raise ConfigError(settings.flag, f"two players are called {name!r}; give one another name: NAME={source}")
         players[name] = make_player(name, source, settings)
     return players
 
@@ -95,7 +95,7 @@ def make_player(name: str, source: str, settings: PlayerSettings) -> Player:
         raise CheckpointError(f"no such directory: {source}; a model of the Hugging Face hub is written hf:{source}")
     match = nearest(source, SCRIPTED_PLAYERS)
     hint = f"did you mean {match!r}?" if match else f"players are {FORMS}"
-    raise ConfigError(FLAG, f"unknown player {source!r}; {hint}")
+    raise ConfigError(settings.flag, f"unknown player {source!r}; {hint}")
 
 
 def _directory(source: str) -> tuple[str | None, str | None]:
@@ -109,6 +109,5 @@ def _directory(source: str) -> tuple[str | None, str | None]:
 
 
 def _scripted(name: str, source: str, settings: PlayerSettings) -> Player:
-    from rllib_lmgame.evaluation.players.scripted import Scripted
-
-    return Scripted(name, source, settings)
+    make_scripted_player(source, settings.flag)
+    return Scripted(name, source, limit_s=settings.time_limit_s)

@@ -18,7 +18,6 @@ from typing import Any
 
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.evaluation.players.player import Player
 from rllib_lmgame.evaluation.tournament.files import TournamentDirectory
 from rllib_lmgame.evaluation.tournament.results import GameResult, result_of
 from rllib_lmgame.evaluation.tournament.schedule import schedule
@@ -27,6 +26,7 @@ from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
 from rllib_lmgame.rollouts.log.episode_log import episode_record
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_one
+from rllib_lmgame.rollouts.players.player import Player, seat_seed, take_seats
 from rllib_lmgame.rollouts.records import Failure, GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, OutOfTokens, Seat
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
@@ -172,13 +172,7 @@ class _Hall:
         seats: dict[str, Seat] = {}
 
         def sit(session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
-            players = self.tournament.players
-            seats.update(
-                {
-                    agent: players[assignment.module_id].seat(session, plan, agent)
-                    for agent, assignment in plan.line_up.items()
-                }
-            )
+            seats.update(take_seats(session, plan, lambda assignment: self.tournament.players[assignment.module_id]))
             return seats
 
         game = self.tournament.games[plan.game]
@@ -266,7 +260,8 @@ async def _rehearse(tournament: Tournament, plans: Sequence[EpisodePlan], sessio
                         f"rehearsal-{player.name}", number, plan.seed, "", 0, line_up={agent: player.assignment}
                     )
                     view = await call("observe", session.observe, agent)
-                    await player.seat(session, alone, agent).act(session, view, call)
+                    seat = player.seat(session, alone, agent, seat_seed(alone, agent))
+                    await seat.act(session, view, call)
                 except (EpisodeFailed, OutOfTokens, ConfigError) as error:
                     raise ConfigError("", f"player {player.name!r} cannot play {game.env}: {error}") from error
         finally:

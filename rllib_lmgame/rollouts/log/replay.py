@@ -6,6 +6,7 @@ import dataclasses
 import operator
 import random
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,10 +17,13 @@ from rllib_lmgame.policies.scripted import SolverPlayer
 from rllib_lmgame.rollouts.episodes import to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import plain_info, run_to_end
 from rllib_lmgame.rollouts.log.episode_log import numbered_records
-from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
 from rllib_lmgame.rollouts.play import play_episode
-from rllib_lmgame.rollouts.seating import Seating
+from rllib_lmgame.rollouts.players.language_model import LanguageModel
+from rllib_lmgame.rollouts.players.player import Player, take_seats
+from rllib_lmgame.rollouts.players.scripted import Scripted
 from rllib_lmgame.rollouts.seats import ExpertReplies
+from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 if TYPE_CHECKING:
@@ -207,10 +211,16 @@ def replay(session: RecordedSession, runner: Table, episode_id: str) -> MultiAge
     """
     plan = plan_of(session, episode_id)
     plan = dataclasses.replace(plan, line_up=runner.line_ups.line_up(plan, session.roles))
-    seating = Seating(
-        runner.chat, _as_recorded, TextRolloutOptions(bootstrap_turn_limit=True), scripted=lambda player: SolverPlayer()
-    )
-    return to_multi_agent_episode(run_to_end(play_episode(session, plan, seating.seats, 0.0)))
+    options = TextRolloutOptions(bootstrap_turn_limit=True)
+
+    def player_of(assignment: SeatAssignment) -> Player:
+        name = assignment.module_id
+        if assignment.player != LANGUAGE_MODEL:
+            return Scripted(name, assignment.player, make=SolverPlayer)
+        return LanguageModel(name, None, runner.chat(name), _as_recorded, options)
+
+    seats = partial(take_seats, player_of=player_of)
+    return to_multi_agent_episode(run_to_end(play_episode(session, plan, seats, 0.0)))
 
 
 def plan_of(session: RecordedSession, episode_id: str) -> EpisodePlan:

@@ -24,11 +24,13 @@ class Address:
         model: Name the server knows it by.
         url: Up to and with the version (``https://host/v1``), without a slash at its end.
         variable: Environment variable that holds the key; ``None``: no key is sent.
+        flag: Where it is named, for messages.
     """
 
     model: str
     url: str
     variable: str | None
+    flag: str = "--players"
 
     def key(self) -> str | None:
         """The key, which is sent to :attr:`url` alone.
@@ -40,11 +42,11 @@ class Address:
             return None
         key = os.environ.get(self.variable, "").strip()
         if not key or not key.isascii() or not key.isprintable():
-            raise ConfigError("--players", f"the key of {self.url} is to stand in ${self.variable}, which holds none")
+            raise ConfigError(self.flag, f"the key of {self.url} is to stand in ${self.variable}, which holds none")
         return key
 
 
-def read_address(source: str) -> Address:
+def read_address(source: str, flag: str = "--players") -> Address:
     """The address in ``openai:MODEL@URL`` or ``openai:MODEL@URL#VARIABLE``.
 
     Raises:
@@ -52,17 +54,17 @@ def read_address(source: str) -> Address:
     """
     match = _FORM.fullmatch(source)
     if match is None:
-        raise ConfigError("--players", f"{source!r} is no endpoint; write openai:MODEL@http://HOST:PORT/v1")
+        raise ConfigError(flag, f"{source!r} is no endpoint; write openai:MODEL@http://HOST:PORT/v1")
     url, variable = match["url"].rstrip("/").removesuffix("/chat/completions"), match["variable"]
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
         (host or "").encode("idna")  # As the name is asked for: no label longer than 63 letters, none empty.
     except ValueError as error:
-        raise ConfigError("--players", f"{source!r}: {error}") from None
+        raise ConfigError(flag, f"{source!r}: {error}") from None
     if not host or parts.query or parts.username is not None:
-        raise ConfigError("--players", f"{source!r}: an endpoint has a host, and neither user nor query in its address")
+        raise ConfigError(flag, f"{source!r}: an endpoint has a host, and neither user nor query in its address")
     if variable is not None and not variable.isidentifier():
-        raise ConfigError("--players", f"{source!r}: {variable!r} is no name of an environment variable")
+        raise ConfigError(flag, f"{source!r}: {variable!r} is no name of an environment variable")
     known = KNOWN_KEYS.get(host) if parts.scheme == "https" else None
-    return Address(match["model"], url, variable or known)
+    return Address(match["model"], url, variable or known, flag)

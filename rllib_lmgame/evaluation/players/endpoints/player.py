@@ -15,11 +15,11 @@ from rllib_lmgame.evaluation.players.endpoints.client import (
     EndpointError,
 )
 from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
-from rllib_lmgame.evaluation.players.player import Player, PlayerSettings
+from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.messages import MessageConversation
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
-from rllib_lmgame.rollouts.seating import seat_seed
+from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
+from rllib_lmgame.rollouts.players.player import Player
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, OutOfTokens, Seat
 from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.inference import InferenceOptions
@@ -48,7 +48,9 @@ class EndpointPlayer(Player):
                 "--config.text_rollouts.legal_moves_only", f"player {name!r}: an endpoint cannot be kept to legal moves"
             )
         self.sampling = _sampling(self.model, inference, settings.temperature)
-        self.client = EndpointClient(read_address(source), self.endpoint, settings.time_limit_s, settings.at_once)
+        self.client = EndpointClient(
+            read_address(source, settings.flag), self.endpoint, settings.time_limit_s, settings.at_once
+        )
 
     async def __aenter__(self) -> Self:
         await self.client.__aenter__()
@@ -62,12 +64,7 @@ class EndpointPlayer(Player):
     async def __aexit__(self, *error: object) -> None:
         await self.client.__aexit__()
 
-    @property
-    def assignment(self) -> SeatAssignment:
-        """See :class:`Player`."""
-        return SeatAssignment(self.name, self.source)
-
-    def seat(self, session: GameSession, plan: EpisodePlan, agent: str) -> Seat:
+    def seat(self, session: GameSession, plan: EpisodePlan, agent: str, seed: int) -> Seat:
         """See :class:`Player`."""
         return EndpointSeat(
             agent,
@@ -77,7 +74,7 @@ class EndpointPlayer(Player):
             conversation=MessageConversation(self.model, session.instructions),
             sampling=self.sampling,
             max_tokens=self.model.max_tokens_per_episode,
-            seed=seat_seed(plan, agent),
+            seed=seed,
         )
 
     def identity(self) -> dict[str, Any]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.game_calls import run_to_end
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes, stable_seed
+from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
-from rllib_lmgame.rollouts.seating import Seating
+from rllib_lmgame.rollouts.players.player import take_seats
+from rllib_lmgame.rollouts.players.scripted import Scripted
 from rllib_lmgame.time_limits import CALL_LIMIT_S
 
 PURPOSE = "collect"
@@ -42,13 +44,12 @@ def collect_episodes(
     """
     make_scripted_player(player, "player")
     session = make_session(game, env_config)
-    seating = Seating(seed=_seed)
-    line_up = dict.fromkeys(session.agent_ids, SeatAssignment(player, player))
+    everybody = Scripted(player)
+    line_up = dict.fromkeys(session.agent_ids, everybody.assignment)
+    seats = partial(take_seats, player_of=lambda _: everybody, seed=_seed)
     try:
         for plan in plan_episodes(episodes, run_seed=seed, purpose=PURPOSE, iteration=0):
-            yield run_to_end(
-                play_episode(session, dataclasses.replace(plan, line_up=line_up), seating.seats, step_timeout_s)
-            )
+            yield run_to_end(play_episode(session, replace(plan, line_up=line_up), seats, step_timeout_s))
     finally:
         session.close()
 
