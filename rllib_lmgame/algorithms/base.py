@@ -30,12 +30,13 @@ from ray.rllib.utils.metrics import (
 from ray.tune import PlacementGroupFactory
 from ray.tune.result import TRIAL_INFO
 
-from rllib_lmgame.algorithms import learners
 from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
 from rllib_lmgame.algorithms.checkpoints.leagues import check_league
+from rllib_lmgame.algorithms.checkpoints.learner_files import load_learners, save_learners
 from rllib_lmgame.algorithms.checkpoints.models import check_models
 from rllib_lmgame.algorithms.cluster import engines
 from rllib_lmgame.algorithms.cluster.env_runners import RunnerGroup
+from rllib_lmgame.algorithms.cluster.learner_calls import push_from_learners
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.cluster.threads import places
 from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
@@ -262,9 +263,7 @@ class LMGameAlgorithm(PPO):
         """
         start = time.perf_counter()
         for module_id in self.config.trained_policies() if policies is None else policies:
-            learners.push_from_learners(
-                self.learner_group, self.engine_groups[module_id], module_id, self._policy_version, use
-            )
+            push_from_learners(self.learner_group, self.engine_groups[module_id], module_id, self._policy_version, use)
         return time.perf_counter() - start
 
     @contextmanager
@@ -446,7 +445,7 @@ class LMGameAlgorithm(PPO):
         try:
             # The learners write their own part: RLlib would ask one learner only, and not say if it failed.
             super().save_to_path(str(scratch), state=self.get_state(not_components=COMPONENT_LEARNER_GROUP), **kwargs)
-            learners.save_learners(self.learner_group, scratch, self.config)
+            save_learners(self.learner_group, scratch, self.config)
             saved = {RUN: reference(self.config.entry), **self.config.as_yaml()}
             (scratch / CONFIG_FILE).write_text(json.dumps(saved, indent=1), encoding="utf-8")
             checkpoints.write_iteration(scratch, self.iteration)
@@ -488,7 +487,7 @@ class LMGameAlgorithm(PPO):
             check_league(path, self.config)
         super().restore_from_path(path, *args, **kwargs)
         if "component" not in kwargs:
-            learners.load_learners(self.learner_group, Path(path))
+            load_learners(self.learner_group, Path(path))
             self.load_own_files(Path(path))
             self.push_weights()
 

@@ -16,8 +16,7 @@ import torch
 from learner_weights import hf_state
 
 from rllib_lmgame.algorithms.cluster.engines import engine_seed, engine_sets, start_engines
-from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
-from rllib_lmgame.algorithms.learners import push_from_learners, share_weights
+from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, push_from_learners, share_weights
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine

@@ -196,7 +196,7 @@ def test_a_learner_that_fails_ends_an_update_the_others_wait_in(
 def test_an_error_of_a_learner_reaches_the_driver(
     start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
 ) -> None:
-    from rllib_lmgame.algorithms.learners import load_learners
+    from rllib_lmgame.algorithms.checkpoints.learner_files import load_learners
     from rllib_lmgame.errors import CheckpointError
 
     for learners in (0, 1):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
-from rllib_lmgame.policies.chat.role_markers import RoleMarkers
+from rllib_lmgame.policies.chat.guard import RoleMarkers
 from rllib_lmgame.policies.chat.template import PLAIN_CHAT_TEMPLATE
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 

@@ -1,5 +1,6 @@
-"""Files of learners on other nodes: what they write comes to the algorithm's node, what they are to read goes to
-theirs.
+"""What learners write into a checkpoint and read from one; those on other nodes too.
+
+What they write comes to the algorithm's node, what they are to read goes to theirs.
 
 Learners that see the algorithm's directory (the same node, a shared file system) read and write it themselves.
 """
@@ -10,13 +11,20 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
-from rllib_lmgame.algorithms.cluster.learner_calls import LearnerError, ask_learner
+from rllib_lmgame.algorithms.checkpoints.manifest import LEARNER_SHARDS, hf_directory
+from rllib_lmgame.algorithms.cluster.learner_calls import LearnerError, ask_learner, foreach_learner
+from rllib_lmgame.learners.weight_choice import WeightUse
+
+if TYPE_CHECKING:
+    from rllib_lmgame.algorithms.config import LMGameConfig
+
 
 CHUNK_BYTES = 64 << 20
 
@@ -113,3 +121,28 @@ def _forget(learner_group: LearnerGroup, learners: list[Any], directory: Path) -
 
 def _remove(directory: Path) -> None:
     shutil.rmtree(directory, ignore_errors=True)
+
+
+def save_learners(learner_group: LearnerGroup, directory: Path, config: LMGameConfig) -> None:
+    """Every learner's shard below ``learners/``, and each policy's Hugging Face files below ``hf/``; where these are of
+    averaged weights, those of the last iterate below ``hf_last/``.
+    """
+    trained = config.trained_policies()
+    exports = {WeightUse.EXPORT: False} | ({WeightUse.TRAINING: True} if config.averages_weights else {})
+    with written_by_learners(learner_group, directory):
+        foreach_learner(learner_group, lambda learner: learner.save_shard(directory / LEARNER_SHARDS))
+        for policy in trained:
+            for use, last in exports.items():
+                target = hf_directory(directory, policy, trained, last=last)
+                foreach_learner(learner_group, partial(_export, directory=target, policy=policy, use=use))
+
+
+def _export(learner: Any, *, directory: Path, policy: str, use: WeightUse) -> None:
+    learner.export_hf(directory, policy, use)
+
+
+def load_learners(learner_group: LearnerGroup, directory: Path) -> None:
+    """Undo :func:`save_learners`."""
+    shards = directory / LEARNER_SHARDS
+    with read_by_learners(learner_group, shards):
+        foreach_learner(learner_group, lambda learner: learner.load_shard(shards))

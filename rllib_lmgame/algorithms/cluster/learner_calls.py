@@ -1,4 +1,4 @@
-"""Calls to learners: all of them at once or one, with errors that say which learner died."""
+"""Calls to learners: all of them at once or one, with errors that say which learner died; their weights to engines."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from typing import Any, TypeVar
 import ray
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
+from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.inference.serving.out_of_memory import memory_line
+from rllib_lmgame.inference.weights import SharedBundle, WeightBundle
 from rllib_lmgame.learners.ranks import OtherLearnerError
+from rllib_lmgame.learners.weight_choice import WeightUse
 
 T = TypeVar("T")
 
@@ -127,3 +130,44 @@ def _is_a_consequence(error: ray.exceptions.RayError) -> int:
     if not isinstance(error, ray.exceptions.RayTaskError):
         return 0
     return 2 if isinstance(error.cause, OtherLearnerError) else 1
+
+
+def push_from_learners(
+    learner_group: LearnerGroup, group: EngineGroup, module_id: str, version: int, use: WeightUse
+) -> None:
+    """Send one policy's weights to its engines as ``version``.
+
+    Through the object store the first learner gathers and packs them; on devices (NCCL, IPC) it sends its own tensors.
+    All learners take part, since gathering sharded weights is collective.
+    """
+    push = group.learner_push()
+    if push.options.over_devices:
+        foreach_learner(learner_group, lambda learner: learner.push_on_device(module_id, push, version, use))
+        group.note_device_push(version)
+    else:
+        group.make_room()
+        group.push(share_weights(learner_group, module_id, version, use), version)
+
+
+def share_weights(learner_group: LearnerGroup, module_id: str, version: int, use: WeightUse) -> SharedBundle:
+    """One policy's weights in the object store, where the first learner leaves them: they do not come into this
+    process, but it owns them.
+
+    So they outlive that learner, and an engine that starts again gets them in any case.
+
+    Raises:
+        Exception, LearnerError: as :func:`foreach_learner`.
+    """
+
+    def pack(learner: Any) -> tuple[tuple[str, int] | None, WeightBundle | None]:
+        bundle = learner.pack_weights(module_id, version, use)
+        return (None if bundle is None else (bundle.checksum, bundle.num_bytes)), bundle
+
+    if learner_group.is_local:
+        return SharedBundle.put(learner_group._learner.pack_weights(module_id, version, use))
+    # Two results, so that one can be looked at while the other stays where it is.
+    calls = [worker.apply.options(num_returns=2).remote(pack) for worker in learner_group._workers]
+    labels = answers_of_learners(learner_group, [label for label, _ in calls])
+    return next(
+        SharedBundle(bundle, *label) for label, (_, bundle) in zip(labels, calls, strict=True) if label is not None
+    )

@@ -19,11 +19,9 @@ import numpy as np
 
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.chat.guard import MessageGuard, Part, Source
-from rllib_lmgame.policies.chat.own_lines import message_parts
-from rllib_lmgame.policies.chat.parser import ParsedReply, ReplyParser
+from rllib_lmgame.policies.chat.guard import MessageGuard, Part, Source, text_of
+from rllib_lmgame.policies.chat.parser import ParsedReply, ReplyParser, message_parts
 from rllib_lmgame.policies.chat.rendering import Messages, Rendered, RenderingStopped, render
-from rllib_lmgame.policies.chat.spelling import text_of
 from rllib_lmgame.policies.chat.template import (
     PLAIN_CHAT_TEMPLATE,
     REASONING_MARKS,

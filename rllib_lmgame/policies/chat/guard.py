@@ -15,18 +15,178 @@ where it cannot.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.parser import closing_of, marks_of
-from rllib_lmgame.policies.chat.role_markers import RoleMarkers
-from rllib_lmgame.policies.chat.spelling import ids_of, text_of
+from rllib_lmgame.text import first_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+
+GAME_TEXT = "You stand at a wall (3, 0). Go up, down, left or right; turns left: 12456789."
+
+
+def ids_of(tokenizer: PreTrainedTokenizerBase, text: str, *, split: bool = False) -> list[int]:
+    """Ids of a text without tokens that a tokenizer adds; with ``split`` no text is a special token.
+
+    Raises:
+        ConfigError: if the tokenizer fails on it.
+    """
+    if not text:
+        return []
+    with _panic_told(f"a text of {len(text)} characters"):
+        return list(tokenizer.encode(text, add_special_tokens=False, split_special_tokens=split))
+
+
+def text_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
+    """The text of ids, that of special tokens included.
+
+    Raises:
+        ConfigError: if the tokenizer fails on it.
+    """
+    if not ids:
+        return ""
+    with _panic_told(f"{len(ids)} tokens"):
+        return str(tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def spelling_problem(tokenizer: PreTrainedTokenizerBase, tags: str) -> str | None:
+    """Why a tokenizer cannot be used, or ``None``: it does not give a text back, as one without a vocabulary, or fails.
+    White space, case and the width of letters may change, as tokenizers of some families change them.
+
+    Args:
+        tokenizer: The tokenizer.
+        tags: Tags of replies.
+    """
+    text = f"{GAME_TEXT} {tags}"
+    try:
+        back = text_of(tokenizer, ids_of(tokenizer, text))
+    except ConfigError as error:
+        return error.message
+    except Exception as error:  # Fields of the wrong type fail in many ways.
+        return f"it fails on a text of a game: {first_line(error)}"
+    return None if _bare(back) == _bare(text) else f"it cannot spell a text of a game: {text!r} becomes {back[:200]!r}"
+
+
+def _bare(text: str) -> str:
+    return "".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+@contextmanager
+def _panic_told(what: str) -> Iterator[None]:
+    """A pattern of a ``tokenizer.json`` that backtracks without end is given up by the regular expression library after
+    ten million steps (a third of a second); the error that it raises then is no :class:`Exception`.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ConfigError(
+            "config.language_model.tokenizer", f"the tokenizer fails on {what}: {first_line(error)}"
+        ) from None
+
+
+MARKS = "…_*·~^"
+"""What may stand where something was cut: one that is part of no marker, so that cutting never puts a
+new marker together.
+"""
+
+
+class RoleMarkers:
+    """The plain-text markers of one template, as ``### assistant``; none where control tokens guard them all.
+
+    A control token cannot be written in a message, so a marker behind one (``<|im_start|>user``) needs no care. Where a
+    template's structure is words alone, it could be imitated word for word: by a whole marker, or by one that completes
+    what the template writes around the message. Such text is cut out.
+
+    Args:
+        heads: Template text before the first message, with and without a system prompt. Only its last line is a marker:
+            a default system prompt may stand before it.
+        between: Template text between two messages.
+        controls: Control tokens of the vocabulary.
+        rewritten: What the tokenizer makes of a text (it may change case, width and white space): encoded
+            and decoded again.
+    """
+
+    def __init__(
+        self, heads: Sequence[str], between: Sequence[str], controls: Iterable[str], rewritten: Callable[[str], str]
+    ) -> None:
+        control = re.compile("|".join(map(re.escape, sorted(controls, key=len, reverse=True))) or r"(?!)")
+        pieces = [control.split(piece) for piece in (*heads, *between)]
+        lines = [line for parts in pieces[: len(heads)] for line in _lines(parts[-1], len(parts) == 1)[-1:]]
+        lines += [line for parts in pieces[len(heads) :] for part in parts for line in _lines(part, len(parts) == 1)]
+        befores = [parts[-1].split("\n")[-1].split() for parts in pieces]
+        afters = [parts[0].split("\n")[0].split() for parts in pieces[len(heads) :]]
+        patterns: dict[str, str] = {}
+        for line, alone in lines:
+            for words in (line.split(), rewritten(line).split()):
+                patterns |= _patterns(words, alone, befores, afters)
+        self._words = tuple(dict.fromkeys(patterns.values()))
+        self._pattern = re.compile("|".join(patterns) or r"(?!)", re.MULTILINE)
+        taken = "".join(line for line, _ in lines)
+        self._mark = next((mark for mark in MARKS if mark not in taken and mark in rewritten(f"a{mark}b")), "")
+
+    def __bool__(self) -> bool:
+        return bool(self._words)
+
+    def found(self, text: str) -> bool:
+        """``text`` holds a marker, or completes one at its beginning or end."""
+        return any(word in text for word in self._words) and self._pattern.search(text) is not None
+
+    def cut(self, text: str) -> str:
+        """``text`` with a mark in the place of every marker."""
+        return self._pattern.sub(self._mark, text) if self.found(text) else text
+
+
+def _lines(text: str, alone: bool) -> list[tuple[str, bool]]:
+    """Lines of template text that mark a role, each with whether no control token stands in its piece: then even a
+    single word is structure.
+    """
+    lines = (line.strip() for line in text.split("\n"))
+    return [(line, alone) for line in lines if line and (alone or not _is_words(line))]
+
+
+def _is_words(line: str) -> bool:
+    return re.fullmatch(r"[\w ]+", line) is not None
+
+
+def _patterns(
+    words: Sequence[str], alone: bool, befores: Sequence[Sequence[str]], afters: Sequence[Sequence[str]]
+) -> dict[str, str]:
+    """Regular expressions that find a marker, with any white space between its words, each with the longest word in it.
+
+    A marker of letters alone (``user``) counts only as a line of its own, any other one everywhere.
+
+    Args:
+        words: The marker.
+        alone: No control token stands beside it.
+        befores: What the template writes on the line on which a message begins.
+        afters: What it writes on the line on which a message ends.
+    """
+    if not words:
+        return {}
+    whole = _spaced(words)
+    found = {rf"^[^\S\n]*{whole}[^\S\n]*$" if alone and _is_words(" ".join(words)) else whole: max(words, key=len)}
+    for k in range(1, len(words)):
+        if any(list(before[-k:]) == list(words[:k]) for before in befores):
+            found[rf"\A\s*{_spaced(words[k:])}"] = max(words[k:], key=len)
+        if any(list(after[: len(words) - k]) == list(words[k:]) for after in afters):
+            found[rf"{_spaced(words[:k])}\s*\Z"] = max(words[:k], key=len)
+    return found
+
+
+def _spaced(words: Sequence[str]) -> str:
+    return r"\s*".join(map(re.escape, words))
+
 
 TAG_NAMES = ("think", "answer", "tool_call", "tool_response")
 """Tags that structure replies of models known today, beside those of the options."""

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.guard import TAG_NAMES
-from rllib_lmgame.policies.chat.own_lines import message_parts
-from rllib_lmgame.policies.chat.parser import ParsedReply, ReplyParser, marks_of
+from rllib_lmgame.policies.chat.parser import ParsedReply, ReplyParser, marks_of, message_parts
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 Message = dict[str, str]

@@ -1,10 +1,17 @@
-"""Reading the action out of a reply: the policy's half of parsing (tags); the game parses the action text itself."""
+"""The form of a reply: how a user message asks for it, and how the action is read out of it.
+
+Games say what a reply holds, not how it is marked; they parse the text of the action themselves.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from functools import cached_property
+
+from rllib_lmgame.envs.contract.session import Observation
+from rllib_lmgame.settings.placeholders import fill_placeholders
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 PAIR = "..."
 """Between the two marks of a pair."""
@@ -134,3 +141,37 @@ class ReplyParser:
         if end is None:
             return stripped[len(self.think_opening) :].strip(), ""
         return stripped[len(self.think_opening) : end - len(self.think_closing)].strip(), stripped[end:]
+
+
+def message_parts(options: LanguageModelOptions, observation: Observation, note: str | None) -> tuple[str, str, str]:
+    """Lines of the user message before the game's text, that text, and lines after it.
+
+    A reply that could not be read came to the game as empty text. Where the model is told why it could not, what the
+    game says of the empty text is left out: one fault has one reason.
+
+    Args:
+        options: Whether models are reminded of the format and of the turns left.
+        observation: What the game shows.
+        note: Why the last reply could not be read, if it could not.
+    """
+    before, text, after = "", observation.text, ""
+    if note and options.format_reminder:
+        before = f"Your last reply could not be read: {note}.\n"
+        if observation.refusal:
+            text = text.removeprefix(observation.refusal).removeprefix("\n")
+    if options.turn_note and observation.turns_left is not None:
+        after += "\n" + fill_placeholders(options.turn_note, {"turns_left": observation.turns_left})
+    if options.format_reminder:
+        after += "\n" + _reminder(options)
+    return before, text, after
+
+
+def _reminder(options: LanguageModelOptions) -> str:
+    """What a reply is, in the word that games have for it."""
+    reply = f"<{options.answer_tag}>your reply</{options.answer_tag}>"
+    if options.think == "off":
+        return f"Write your reply between tags: {reply}. Nothing else is read."
+    if not is_name(options.think_tag):  # Control tokens, which the model knows, and which are no text of a message.
+        return f"Write your reply, after your reasoning, between tags: {reply}. The reply alone is played."
+    reasoning = "your reasoning".join(marks_of(options.think_tag))
+    return f"Write your reasoning and your reply between tags: {reasoning}{reply}. The reply alone is played."

@@ -17,7 +17,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.json_files import read_mapping
-from rllib_lmgame.policies.chat.spelling import spelling_problem
+from rllib_lmgame.policies.chat.guard import spelling_problem
 from rllib_lmgame.policies.model.carried_files import unpack
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
