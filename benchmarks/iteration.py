@@ -289,9 +289,9 @@ def _explanation(report: dict[str, Any]) -> list[str]:
     learner = "plain torch" if options["no_deepspeed"] else "a DeepSpeed engine (ZeRO 0)"
     several = options["minibatches"] > 1
     return [
-        f"{GAMES} games at once, {TURNS} turns each, replies of up to {REPLY} tokens, whole conversations as rows; a "
+        f"{GAMES} games at once, {TURNS} turns each, replies of up to {REPLY} tokens, whole conversations as rows. A "
         f"random Qwen2 of {report['parameters']:,} parameters in",
-        f"float32; vLLM in an engine of its own, {learner} in the learner, {options['threads']} thread(s) each, one "
+        f"float32. vLLM in an engine of its own, {learner} in the learner, {options['threads']} thread(s) each, one "
         f"epoch of {options['minibatches']} minibatch(es). Medians of",
         f"{len(report['repeats'])} iterations after {options['warm_up']} others; ratios are taken within an iteration.",
         "",
