@@ -33,7 +33,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from plot_learning_curve import figure, read_results  # noqa: E402
 
-from rllib_lmgame.learners.advantages import needs_groups, resolve_estimator  # noqa: E402
+from rllib_lmgame.learners.advantages import resolve_estimator  # noqa: E402
 from rllib_lmgame.measures.statistics import mean_interval, paired_by_level, rate_over_levels  # noqa: E402
 from rllib_lmgame.rollouts.episodes import seed_and_level  # noqa: E402
 
@@ -79,7 +79,7 @@ def settings(method: str, seed: int, turns: int, model: str) -> dict[str, Any]:
         "config.token_ppo.ema_decay": None,
         "config.evaluation_interval": 5,
         "config.token_ppo.advantage_estimator": method,
-        "config.text_rollouts.group_size": GROUP if needs_groups(resolve_estimator(method)) else 1,
+        "config.text_rollouts.group_size": GROUP if resolve_estimator(method).needs_groups else 1,
         "config.lr": [[0, 3.0e-4], [round(0.6 * turns), 3.0e-4], [turns, 1.0e-4]],
         "stop": {"num_env_steps_sampled_lifetime": turns},
     }

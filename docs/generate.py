@@ -1,5 +1,5 @@
 """Writes the index of games and the documentation that comes from the code: ``configuration.md``, ``games.md``,
-``games/``, ``trust.md`` and ``grafana_dashboard.json``.
+``games/``, ``parts.md``, ``trust.md`` and ``grafana_dashboard.json``.
 
     python docs/generate.py           write the files
     python docs/generate.py --check   say which are stale and end with 1 if any is
@@ -21,6 +21,7 @@ from typing import Any
 
 from game_index import index_text
 from game_pages import game_pages, games_index
+from parts_page import parts_page
 from tables import OPTION_HEAD, option_rows, option_table, table, wrapped, yaml_text
 from trust_page import trust_page
 
@@ -38,6 +39,7 @@ def pages() -> dict[str, Callable[[], str]]:
         "configuration.md": configuration_page,
         "games.md": lambda: wrapped(f"{NOTICE}\n\n{games_index()}"),
         "trust.md": lambda: wrapped(f"{NOTICE}\n\n{trust_page()}"),
+        "parts.md": lambda: wrapped(f"{NOTICE}\n\n{parts_page()}"),
         "grafana_dashboard.json": dashboard,
     }
     return named | {

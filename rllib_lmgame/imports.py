@@ -61,28 +61,6 @@ def attribute_of(module: ModuleType, path: str, key: str) -> Any:
     return found
 
 
-def find_plugin(name: str, registry: Mapping[str, Any], key: str, what: str) -> Any:
-    """What is registered under ``name``, or stands at ``package.module:Name``.
-
-    Args:
-        name: Registered name or import path.
-        registry: What is there by name.
-        key: Configuration key to name in errors.
-        what: What it is, for the message.
-
-    Raises:
-        ConfigError: neither; the message names the nearest one.
-    """
-    if name in registry:
-        return registry[name]
-    if ":" in name:
-        return import_path(name, key)
-    lower = name.lower().replace("++", "_pp")
-    close = lower if lower in registry else nearest(name, registry) or nearest(lower, registry)
-    hint = f"did you mean `{close}`?" if close else f"known are {', '.join(sorted(registry))}"
-    raise ConfigError(key, f"no {what} `{name}`; {hint}, or give `package.module:Name`")
-
-
 def where_it_was_sought(module_name: str, error: ImportError) -> str:
     """What helps whoever named a module that is not there: where it is now, or the nearest file of
     the current directory.

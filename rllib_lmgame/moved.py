@@ -31,6 +31,7 @@ MOVED: Mapping[str, str] = {
     "rollouts.options": "settings.sections.text_rollouts",
     "schedules": "settings.schedules",
     "schema": "settings.schema",
+    "signatures": "settings.plugins",
     "trust": "settings.trust",
 }
 """Old place -> new one, below this package; a game's modules are in ``envs.games.<family>`` now."""

@@ -17,7 +17,6 @@ from ray.util import log_once
 
 from rllib_lmgame.algorithms.config_checks import below_config, check_together, check_who_learns
 from rllib_lmgame.algorithms.games import on_split
-from rllib_lmgame.algorithms.measuring.measures import KEY as MEASURES
 from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.algorithms.module_checks import check_overrides
 from rllib_lmgame.algorithms.oversampling_checks import check_oversampling
@@ -38,6 +37,7 @@ from rllib_lmgame.settings.names import (
     own_attributes,
     set_at_start,
 )
+from rllib_lmgame.settings.plugins import ESTIMATORS, MEASURES
 from rllib_lmgame.settings.schedules import ScheduleOptions, read_schedules
 from rllib_lmgame.settings.schema import as_mapping, build, check_value, describe, limits, value_at
 from rllib_lmgame.settings.sections.games import read_games
@@ -334,7 +334,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             self.evaluation_games = read_games(rest.pop("games"), "config.evaluation_config.games")
         if "measures" in rest:
             measures = rest.pop("measures") or []
-            check_measures(measures, (), MEASURES)
+            check_measures(measures, (), MEASURES.key)
             self.evaluation_measures = tuple(measures)
         if "temperature" in rest:
             self.evaluation_temperature = check_value(
@@ -559,20 +559,17 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         """Whether a trained policy is to have a value function: its objective says, else its advantage estimator; new
         objects are made to ask them.
         """
-        from rllib_lmgame.learners.objectives import needs_critic, resolve_objective
+        from rllib_lmgame.learners.objectives import resolve_objective
         from rllib_lmgame.learners.settings import LearnerSettings
 
         config = self.get_config_for_module(policy)
         with below_config():
             objective = resolve_objective(config.token_ppo_options.objective)
-            needed = needs_critic(objective, LearnerSettings.from_config(config))
-        return needed
+            return objective.needs_critic(LearnerSettings.from_config(config))
 
     def estimator_of(self, policy: str) -> str:
         """Name of a policy's advantage estimator."""
-        from rllib_lmgame.learners.advantages import estimator_name
-
-        return estimator_name(self.get_config_for_module(policy).token_ppo_options.advantage_estimator)
+        return ESTIMATORS.split(self.get_config_for_module(policy).token_ppo_options.advantage_estimator)[0]
 
     def needs_groups(self) -> bool:
         """Whether the objective of a trained policy, or its advantage estimator, compares the episodes of a group; new
@@ -584,20 +581,20 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         """Trained policies whose advantage estimators want rollouts from every state -> how many; new objects are made
         to ask them.
         """
-        from rllib_lmgame.learners.advantages import resolve_estimator, state_rollouts
+        from rllib_lmgame.learners.advantages import resolve_estimator
 
         asked = {}
         with below_config():
             for policy in self.trained_policies():
                 choice = self.get_config_for_module(policy).token_ppo_options.advantage_estimator
-                asked[policy] = state_rollouts(resolve_estimator(choice))
+                asked[policy] = resolve_estimator(choice).state_rollouts
         return {policy: count for policy, count in asked.items() if count}
 
     def who_compares(self) -> str | None:
         """Which option asks for groups, if one does: the advantage estimator if it says so, else the normalisation of
         advantages or the objective.
         """
-        from rllib_lmgame.learners.advantages import needs_groups, resolve_estimator
+        from rllib_lmgame.learners.advantages import resolve_estimator
         from rllib_lmgame.learners.objectives import resolve_objective
         from rllib_lmgame.learners.settings import LearnerSettings
         from rllib_lmgame.settings.sections.token_ppo import GROUP
@@ -607,7 +604,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             ppo = config.token_ppo_options
             if not resolve_objective(ppo.objective).needs_groups(LearnerSettings.from_config(config)):
                 continue
-            if needs_groups(resolve_estimator(ppo.advantage_estimator)):
+            if resolve_estimator(ppo.advantage_estimator).needs_groups:
                 return f"token_ppo.advantage_estimator `{self.estimator_of(policy)}`"
             if ppo.normalize_advantages == GROUP:
                 return f"token_ppo.normalize_advantages `{GROUP}`"

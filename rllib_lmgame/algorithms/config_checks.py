@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.games import is_contest, is_self_play, lists_legal_actions
-from rllib_lmgame.algorithms.measuring.measures import KEY as MEASURES
 from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.algorithms.module_checks import own_options_named
 from rllib_lmgame.algorithms.occurring import occurring
@@ -41,6 +40,7 @@ from rllib_lmgame.policies.mapping import is_league
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.settings.plugins import MEASURES
 from rllib_lmgame.settings.schema import describe
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 
@@ -80,7 +80,7 @@ def check_together(config: LMGameConfig) -> None:
     if config.evaluation_measures and config.evaluation_interval:  # To look at a game may take long.
         games = config.games_for_evaluation()
         with games_blamed_first(config):
-            check_measures(config.evaluation_measures, games, MEASURES, averaged=config.evaluates_average)
+            check_measures(config.evaluation_measures, games, MEASURES.key, averaged=config.evaluates_average)
 
 
 def check_who_learns(config: LMGameConfig) -> None:
@@ -196,7 +196,7 @@ def _check_updates(config: LMGameConfig) -> None:
 
 def _check_update(config: LMGameConfig, scheduled: Collection[str]) -> None:
     """How one module is updated, some of whose options follow schedules; keys do not start with ``config.``."""
-    from rllib_lmgame.learners.advantages import needs_reference, resolve_estimator
+    from rllib_lmgame.learners.advantages import resolve_estimator
     from rllib_lmgame.learners.advantages.group_relative import MaxRL
     from rllib_lmgame.learners.objectives import resolve_objective
     from rllib_lmgame.learners.objectives.checks import check_objective
@@ -206,7 +206,7 @@ def _check_update(config: LMGameConfig, scheduled: Collection[str]) -> None:
     options = config.token_ppo_options
     LearnerSettings.from_config(config)
     estimator = resolve_estimator(options.advantage_estimator)
-    if options.reference_options.type != INITIAL and not (config.use_kl_loss or needs_reference(estimator)):
+    if options.reference_options.type != INITIAL and not (config.use_kl_loss or estimator.needs_reference):
         raise ConfigError(
             "token_ppo.reference", f"{options.reference_options.type} has no effect without use_kl_loss: true"
         )

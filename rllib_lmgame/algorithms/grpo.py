@@ -5,8 +5,8 @@ from __future__ import annotations
 from rllib_lmgame.algorithms.module_checks import own_options_named
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.learners.advantages import ADVANTAGE_ESTIMATORS, needs_critic
 from rllib_lmgame.settings import algorithms as registry
+from rllib_lmgame.settings.plugins import ESTIMATORS
 
 
 class LMGameGRPOConfig(LMGamePPOConfig):
@@ -32,7 +32,7 @@ class LMGameGRPOConfig(LMGamePPOConfig):
         super().validate()
         for policy in self.trained_policies():
             if self.needs_critic(policy):
-                without = ", ".join(name for name, each in ADVANTAGE_ESTIMATORS.items() if not needs_critic(each))
+                without = ", ".join(name for name in ESTIMATORS if not ESTIMATORS[name].needs_critic)
                 with own_options_named(self, policy):
                     raise ConfigError(
                         "config.token_ppo.advantage_estimator",

@@ -22,6 +22,7 @@ from rllib_lmgame.algorithms.validation import (
 from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.scheduled import own_keys
+from rllib_lmgame.settings.plugins import ESTIMATORS
 from rllib_lmgame.settings.schema import check_value, with_changes
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
@@ -176,18 +177,18 @@ def _check_loss(config: ScheduledConfig) -> None:
 
 def _check_reward_scale(config: ScheduledConfig) -> None:
     """What a running baseline took in at another scale would stay in it."""
-    from rllib_lmgame.learners.advantages import estimator_name, keeps_baseline, resolve_estimator
+    from rllib_lmgame.learners.advantages import resolve_estimator
 
     key = "text_rollouts.reward_scale"
     if key not in config.schedule_options:
         return
     for policy in config.trained_policies():
         choice = config.get_config_for_module(policy).token_ppo_options.advantage_estimator
-        if key not in own_keys(config, policy) and keeps_baseline(resolve_estimator(choice)):
+        if key not in own_keys(config, policy) and resolve_estimator(choice).keeps_baseline:
             raise ConfigError(
                 f"{PATH}.{key}",
-                f"stands beside token_ppo.advantage_estimator: {estimator_name(choice)} of {policy}, whose running "
-                "baselines are in scaled rewards: they would be those of another scale; leave one of them out",
+                f"stands beside token_ppo.advantage_estimator: {ESTIMATORS.split(choice)[0]} of {policy}, whose "
+                "running baselines are in scaled rewards: they would be those of another scale; leave one of them out",
             )
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.experiments.own_reports import OWN_REPORTS, is_own_report
 from rllib_lmgame.experiments.plain_values import is_plain_scheduler
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.settings.algorithms import known_entry
 from rllib_lmgame.settings.names import find_key
+from rllib_lmgame.settings.plugins import REPORTS
 from rllib_lmgame.settings.schema import build, describe, option
 from rllib_lmgame.settings.trust import is_name
 from rllib_lmgame.text import is_writable, shown
@@ -86,9 +86,8 @@ class ExperimentOptions:
     )
     report: str | dict[str, Any] | None = option(
         None,
-        f"Report at the end: {', '.join(f'`{name}`' for name in OWN_REPORTS)} or `package.module:function`, "
-        "or a mapping with that as `type` and its arguments.",
-        stranger=is_own_report,
+        f"Report at the end: {REPORTS.listed()}, or a mapping with that as `type` and its arguments.",
+        stranger=REPORTS.is_own,
     )
 
 

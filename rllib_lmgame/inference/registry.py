@@ -11,16 +11,13 @@ A class is known by its attribute ``entry``, which it may have inherited; one wi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.imports import find_plugin, import_path
+from rllib_lmgame.imports import import_path
 from rllib_lmgame.inference.protocol import DeviceEngine, InferenceEngine
+from rllib_lmgame.settings.plugins import ENGINES, check_call, check_methods
 from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.signatures import check_call, check_methods
-
-KEY = "inference.engine"
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,7 @@ class EngineEntry:
     copies_tied_head: bool = False
     process_mib: float = 600.0
 
-    def engine_class(self, key: str = KEY) -> Any:
+    def engine_class(self, key: str = ENGINES.key) -> Any:
         """The class.
 
         Args:
@@ -76,12 +73,12 @@ class EngineEntry:
         Raises:
             ConfigError: naming the methods that are missing.
         """
-        check_methods(import_path(self.engine, KEY), DeviceEngine, self.engine, key)
+        check_methods(import_path(self.engine, ENGINES.key), DeviceEngine, self.engine, key)
 
     def variables(self, options: InferenceOptions) -> dict[str, str]:
         """Environment variables of the engine's process."""
         if self.environment is not None:
-            return dict(import_path(self.environment, KEY)(options))
+            return dict(import_path(self.environment, ENGINES.key)(options))
         return {} if options.on_gpu else {"OMP_NUM_THREADS": str(options.threads)}
 
 
@@ -98,11 +95,9 @@ TRANSFORMERS = EngineEntry(
     engine="rllib_lmgame.inference.engines.transformers_engine:TransformersEngine",
     over_devices=False,
 )
-ENGINES: Mapping[str, EngineEntry] = {entry.name: entry for entry in (VLLM, TRANSFORMERS)}
-"""The engines of this package by name."""
 
 
-def find_engine(name: str, key: str = KEY) -> EngineEntry:
+def find_engine(name: str, key: str = ENGINES.key) -> EngineEntry:
     """The entry of a name, or at an import path.
 
     Args:
@@ -112,7 +107,7 @@ def find_engine(name: str, key: str = KEY) -> EngineEntry:
     Raises:
         ConfigError: if there is none.
     """
-    found = find_plugin(name, ENGINES, key, "engine")
+    found = ENGINES.find(name, key)
     entry = found if isinstance(found, EngineEntry) else getattr(found, "entry", None)
     if not isinstance(entry, EngineEntry):
         return EngineEntry(name, name)

@@ -12,13 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.imports import find_plugin
 from rllib_lmgame.league.members import Member
 from rllib_lmgame.rollouts.plans import stable_seed
+from rllib_lmgame.settings.plugins import MATCHMAKERS, check_call
 from rllib_lmgame.settings.sections.league import LeagueOptions
-from rllib_lmgame.signatures import check_call
-
-KEY = "config.league.matchmaking"
 
 FORGOTTEN_POWER = 2.0
 """Exponent of the draw among forgotten members, and among past exploiters."""
@@ -66,24 +63,15 @@ def pfsp_var(standings: Sequence[Standing], options: LeagueOptions) -> list[floa
     return [standing.win_rate * (1 - standing.win_rate) for standing in standings]
 
 
-MATCHMAKERS: dict[str, Matchmaker] = {
-    "uniform": uniform,
-    "latest": latest,
-    "pfsp_hard": pfsp_hard,
-    "pfsp_var": pfsp_var,
-}
-"""Matchmakers by name; any other is an import path ``package.module:function``."""
-
-
 def resolve_matchmaker(name: str) -> Matchmaker:
     """The matchmaker registered under ``name``, or the one at ``package.module:function``.
 
     Raises:
         ConfigError: if there is none, or it does not take standings and options.
     """
-    found: Matchmaker = find_plugin(name, MATCHMAKERS, KEY, "matchmaker")
+    found: Matchmaker = MATCHMAKERS.find(name)
     takes = "a matchmaker takes two arguments: the standings against all members, and the options"
-    check_call(found, name, KEY, takes, (), LeagueOptions())
+    check_call(found, name, MATCHMAKERS.key, takes, (), LeagueOptions())
     return found
 
 
@@ -168,7 +156,7 @@ def _checked(weights: Sequence[float], standings: Sequence[Standing], options: L
     values = [float(weight) for weight in weights]
     if len(values) != len(standings) or any(not 0 <= value < math.inf for value in values):
         raise ConfigError(
-            KEY,
+            MATCHMAKERS.key,
             f"`{options.matchmaking}` gave {values} for {len(standings)} members; one number of at least 0 for each",
         )
     return values

@@ -98,7 +98,7 @@ class LearnerStateMixin:
             "entropy_coefficients": dict(self._entropy_coefficients),
             "configured_coefficients": {mid: self._begin_coefficients(mid) for mid in self._engines},
             "critics": {mid: critic.get_state() for mid, critic in self._critics.items()},
-            "objectives": {mid: o.get_state() for mid, o in self._objectives.items() if hasattr(o, "get_state")},
+            "objectives": {mid: o.get_state() for mid, o in self._objectives.items()},
         }
 
     def _check_critics(self, saved: Mapping[str, Any], origin: str) -> None:
@@ -124,7 +124,7 @@ class LearnerStateMixin:
             self.entropy_coeff_schedulers_per_module[mid].update(timestep=self._lifetime_timesteps)
             self._optimizer_lr_schedules[self.get_optimizer(mid)].update(timestep=self._lifetime_timesteps)
             remembered = mapping_of(ours.get("objectives", {}), "objectives")
-            if mid in remembered and hasattr(self.objective(mid), "set_state"):
+            if remembered.get(mid) is not None:
                 self.objective(mid).set_state(remembered[mid])
         for mid, critic in self._critics.items():
             critic.set_state(mapping_of(ours.get("critics", {}).get(mid, {}), f"critics.{mid}"))

@@ -34,7 +34,7 @@ from rllib_lmgame.learners.engines.torch_engine import (
     warmup_factor,
 )
 from rllib_lmgame.learners.metrics import WITHOUT_GRADIENT
-from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, critic_targets, has_gradient
+from rllib_lmgame.learners.objectives import ModuleUpdate, Objective
 from rllib_lmgame.policies.model.lm_head import num_chunks
 
 _CACHE_TOKENS = 4096
@@ -117,7 +117,7 @@ class UpdateLoop:
         """Whether there is anything to learn, once what the policy was before the update is recorded; it is noted where
         there is not.
         """
-        if has_gradient(self._objective, self._update):
+        if self._objective.has_gradient(self._update):
             return True
         self._meter.before |= {WITHOUT_GRADIENT: 1.0, "policy_loss": 0.0, "total_loss": 0.0}
         return False
@@ -166,7 +166,7 @@ class UpdateLoop:
         settings, objective = self._settings, self._objective
         batch = self._update.batch or NO_ROWS
         inputs = advantage_inputs(batch, gamma=settings.gamma, lam=settings.lam, ranks=self._ranks)
-        sums = critic.begin_fit(inputs, critic_targets(objective, self._update, inputs), self._device)
+        sums = critic.begin_fit(inputs, objective.critic_targets(self._update), self._device)
         packs = self._all_rows()
         update = replace(self._update, minibatch=self._size_of(packs))  # Of all rows: its loss is a figure alone.
         flags = objective.forward_flags(update) | {"with_value_features": True}

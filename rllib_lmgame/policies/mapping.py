@@ -31,8 +31,8 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS
+from rllib_lmgame.settings.plugins import check_call
 from rllib_lmgame.settings.schema import describe
-from rllib_lmgame.signatures import check_call
 
 MappingFn = Callable[..., str]
 

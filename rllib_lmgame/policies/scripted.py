@@ -8,8 +8,8 @@ from typing import Protocol
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.imports import import_path
+from rllib_lmgame.settings.plugins import check_call, check_methods, made
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
-from rllib_lmgame.signatures import check_call, check_methods, made
 
 
 class ScriptedPlayer(Protocol):

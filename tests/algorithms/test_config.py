@@ -14,11 +14,12 @@ from ray import tune
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.imports import find_plugin, import_path
+from rllib_lmgame.imports import import_path
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.settings.names import check_top_level, own_attributes
+from rllib_lmgame.settings.plugins import Registry
 from rllib_lmgame.settings.sections.rllib import OTHER_NAMES, rllib_keys, rllib_words
 from tests.envs.broken_games import Counting
 
@@ -846,7 +847,7 @@ def test_no_hint_is_what_was_written() -> None:
     assert nearest("token_ppo", ["token_ppo"]) is None
     assert nearest(5, ["5", "a"]) is None
     with pytest.raises(ConfigError, match="no policy loss `CISPO`; did you mean `cispo`"):
-        find_plugin("CISPO", {"cispo": None, "clip": None}, "key", "policy loss")
+        Registry("key", "policy loss", {"cispo": None, "clip": None}).find("CISPO")
     with pytest.raises(ConfigError) as caught:
         make_scripted_player("language_model", "measures[0]")
     assert "must be a scripted player" in caught.value.message and "did you mean" not in caught.value.message

@@ -17,6 +17,7 @@ from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.rollouts.asking import Answer, NotAnswered
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.settings.plugins import MEASURES
 from rllib_lmgame.settings.trust import Gate
 
 KUHN = {"env": "lmgame/KuhnPoker-v0", "env_config": {}}
@@ -57,7 +58,7 @@ class Gains(Seats):
     ("setting", "says"),
     [
         (["exploitabilty"], r"measures\[0\]: .*did you mean `exploitability`"),
-        (["exploitability", 3], r"measures\[1\]: expected a measure's name"),
+        (["exploitability", 3], r"measures\[1\]: expected a name"),
         ([{"type": "exploitability", "samples": 1}], "samples"),
         ([{"type": "exploitability", "sampels": 8}], "sampels"),
         (["json:dumps"], "dumps"),
@@ -130,8 +131,7 @@ def test_who_takes_the_seats(make_config: Callable[..., Any], settings: dict, ex
 def test_where_the_numbers_stand(make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measures, "_with_engines", lambda config, seats, use, heal: use(seats))
     own = {"type": "seats", "scale": 2}
-    monkeypatch.setitem(measures.OWN_MEASURES, "seats", "x")
-    monkeypatch.setattr(measures, "import_path", lambda path, key: Seats)
+    monkeypatch.setitem(MEASURES.own, "seats", Seats)  # type: ignore[arg-type]
     config = make_config(**KUHN)
     two, three = GameConfig(KUHN["env"]), GameConfig(KUHN["env"], {"players": 3})
     sokoban = GameConfig("lmgame/Sokoban-v0")
@@ -268,7 +268,7 @@ def test_engines_that_die_are_asked_once_more_when_they_are_back(
             return {"first": 1.0, "last": 2.0}
 
     monkeypatch.setattr(client, "EngineClient", Client)
-    monkeypatch.setitem(measures.OWN_MEASURES, "once", Once)
+    monkeypatch.setitem(MEASURES.own, "once", Once)
     config = make_config(**KUHN)
     config.engine_names = {"player": ["engine"]}
     monkeypatch.setattr(measures, "EnginePolicies", lambda *args: args)

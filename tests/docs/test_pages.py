@@ -13,17 +13,16 @@ import pytest
 import yaml
 
 import rllib_lmgame
-from rllib_lmgame.algorithms.measuring.measures import OWN_MEASURES
 from rllib_lmgame.cli.main import COMMANDS, make_parser
 from rllib_lmgame.envs.registry import own_games
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.imports import IMPORTING_KEYS
-from rllib_lmgame.league.matchmaking import MATCHMAKERS
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.objectives import resolve_objective
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS
+from rllib_lmgame.settings.plugins import MATCHMAKERS, MEASURES
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -201,7 +200,7 @@ NAMED = {
         ],
     ),
     "measures": (
-        OWN_MEASURES,
+        MEASURES,
         [
             ("docs/configuration.md", r"^\| `evaluation_config` \|(.*)"),
             ("docs/monitoring.md", r"^\| `evaluation/.*"),

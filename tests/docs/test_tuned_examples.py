@@ -22,7 +22,7 @@ from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.checks.footprint import footprint
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import read_experiments
-from rllib_lmgame.learners.advantages import needs_critic, resolve_estimator
+from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.microbatch import MOST_TOKENS
 from rllib_lmgame.settings.schedules import ScheduleOptions
 from rllib_lmgame.settings.sections.supervised import share_of_groups
@@ -96,7 +96,7 @@ def test_no_example_without_a_critic_sets_options_of_one() -> None:
             estimator = spec.options.config.get("token_ppo", {}).get(
                 "advantage_estimator", "grpo" if spec.options.run == "LMGameGRPO" else "gae"
             )
-            if not needs_critic(resolve_estimator(estimator)):
+            if not resolve_estimator(estimator).needs_critic:
                 keys = written(spec.options.config)
                 without.append(spec.name)
                 assert not [key for key in keys if re.match("freeze_backbone_for_value$|vf_|value_|critic_", key)], path

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rllib_lmgame.evaluation.learning_report import episode_text, outcome_table, success_table
-from rllib_lmgame.experiments.own_reports import FORMER_PATHS, OWN_REPORTS, is_own_report
 from rllib_lmgame.experiments.results.reports import load_report
+from rllib_lmgame.settings.plugins import REPORTS
 
 
 def levels(successes: str, first: int = 0) -> dict[str, float]:
@@ -53,10 +53,10 @@ def test_play_without_success_has_a_table_of_its_own() -> None:
     assert outcome_table({"after": rates}).splitlines()[1].split() == ["after", "p", "first", "0.500", "0.300", "0.200"]
 
 
-@pytest.mark.parametrize("name", [*OWN_REPORTS, *OWN_REPORTS.values(), *FORMER_PATHS])
+@pytest.mark.parametrize("name", [*REPORTS, *REPORTS.own.values(), *REPORTS.former])
 def test_reports_are_found_by_name_and_where_they_stood_before(name: str) -> None:
     assert callable(load_report(name))
-    assert is_own_report(name)
+    assert REPORTS.is_own(name)
 
 
 def test_an_episode_ends_in_words() -> None:

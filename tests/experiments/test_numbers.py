@@ -101,7 +101,7 @@ def test_a_grid_that_is_drawn_too_often_is_refused() -> None:
 
 
 def test_functions_of_others_take_any_number() -> None:
-    from rllib_lmgame.signatures import check_arguments
+    from rllib_lmgame.settings.plugins import check_arguments
 
     def theirs(project: int = 0, *, sizes: list[float] | None = None) -> None:
         """Of somebody else."""

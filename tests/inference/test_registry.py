@@ -14,7 +14,8 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.footprint import footprint
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.engines.vllm_engine import VLLMEngine, environment
-from rllib_lmgame.inference.registry import ENGINES, VLLM, EngineEntry, find_engine
+from rllib_lmgame.inference.registry import VLLM, EngineEntry, find_engine
+from rllib_lmgame.settings.plugins import ENGINES
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.league.league import League
 from rllib_lmgame.league.matchmaking import (
-    MATCHMAKERS,
     Standing,
     draw_member,
     drawn,
@@ -26,6 +25,7 @@ from rllib_lmgame.league.matchmaking import (
     resolve_matchmaker,
 )
 from rllib_lmgame.league.members import Member
+from rllib_lmgame.settings.plugins import MATCHMAKERS
 from rllib_lmgame.settings.sections.league import LeagueOptions
 
 RATES = [0.5, 0.05, 0.9, 0.3, 0.95, 0.6]

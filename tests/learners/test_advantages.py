@@ -13,12 +13,9 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.advantages import (
-    ADVANTAGE_ESTIMATORS,
     AdvantageInputs,
     advantage_inputs,
     monte_carlo_returns,
-    needs_groups,
-    needs_reference,
     normalize,
     normalize_compared,
     resolve_estimator,
@@ -29,6 +26,7 @@ from rllib_lmgame.learners.data.batching import NO_ROWS, TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.rollouts.records import Trajectory, Turn
+from rllib_lmgame.settings.plugins import ESTIMATORS
 
 GAMMA, LAM = 0.99, 0.95
 
@@ -351,9 +349,16 @@ class CountsItself:
 
     needs_groups = True
     needs_reference = True
+    kept = 0
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
         return inputs.rewards
+
+    def get_state(self) -> int:
+        return self.kept
+
+    def set_state(self, state: int) -> None:
+        self.kept = state
 
 
 def with_six_arrays(rewards, values, bootstrap, offsets, gamma, lam):
@@ -367,22 +372,24 @@ class WithArguments:
 
 def test_estimators_resolve_by_name_and_by_path() -> None:
     assert isinstance(resolve_estimator("gae"), GAE)
-    assert resolve_estimator("rllib_lmgame.learners.advantages:token_gae") is token_gae
-    assert not needs_groups(token_gae) and not needs_reference(token_gae)
+    plain = resolve_estimator("rllib_lmgame.learners.advantages:token_gae")
+    assert plain.needs_critic and not (plain.needs_groups or plain.needs_reference or plain.state_rollouts)
 
 
 def test_of_a_class_every_policy_gets_an_object_of_its_own() -> None:
     first, second = (resolve_estimator(f"{__name__}:CountsItself") for _ in range(2))
-    assert isinstance(first, CountsItself) and first is not second
-    assert needs_groups(first) and needs_reference(first)
+    assert first.needs_groups and first.needs_reference and first.needs_critic
+    first.set_state(3)
+    assert (first.get_state(), second.get_state()) == (3, 0)
 
 
 def test_a_registered_estimator_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def plugin(inputs: AdvantageInputs) -> np.ndarray:
         return inputs.rewards
 
-    monkeypatch.setitem(ADVANTAGE_ESTIMATORS, "plugin", plugin)
-    assert resolve_estimator("plugin") is plugin
+    monkeypatch.setitem(ESTIMATORS.own, "plugin", plugin)  # type: ignore[arg-type]
+    inputs = problem(0, [3])
+    assert resolve_estimator("plugin")(inputs) is inputs.rewards
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,10 @@ from rllib_lmgame.learners.data.rows import Row
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
 from rllib_lmgame.learners.objectives.checks import check_objective
-from rllib_lmgame.learners.objectives.policy_losses import POLICY_LOSSES
 from rllib_lmgame.learners.objectives.token_weights import weigh_tokens
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
+from rllib_lmgame.settings.plugins import POLICY_LOSSES
 from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS, TokenPPOOptions
 
 ENTROPY, KL, VALUE, LENGTH, CAP = 0.05, 0.4, 0.3, 7, 1.2

@@ -20,23 +20,17 @@ from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import AllowedTokens
 from rllib_lmgame.learners.advantages import (
-    ADVANTAGE_ESTIMATORS,
     AdvantageInputs,
     advantage_inputs,
-    needs_critic,
-    needs_groups,
-    own_scale,
-    reads,
     resolve_estimator,
-    state_rollouts,
     token_gae,
-    value_targets,
 )
 from rllib_lmgame.learners.advantages.group_relative import GroupRelative
 from rllib_lmgame.learners.data.batching import NO_ROWS, TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.rollouts.records import Trajectory, Turn
+from rllib_lmgame.settings.plugins import ESTIMATORS
 
 GAMMA, LAM = 0.9, 0.8
 GAMES, ROLES = ("sokoban", "taxi"), ("black", "white")
@@ -272,7 +266,7 @@ by_definition = pytest.mark.parametrize(
 
 
 def test_every_registered_estimator_has_a_definition_here() -> None:
-    assert {name_of(choice).partition("-")[0] for choice, _ in DEFINITIONS} == set(ADVANTAGE_ESTIMATORS)
+    assert {name_of(choice).partition("-")[0] for choice, _ in DEFINITIONS} == set(ESTIMATORS)
 
 
 @by_definition
@@ -286,7 +280,7 @@ def test_an_estimator_equals_its_definition(choice: Any, definition: Definition,
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", ADVANTAGE_ESTIMATORS)
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_an_estimator_says_which_settings_it_reads(name: str) -> None:
     """Users are told where the others are without effect."""
     for option in ("gamma", "lam", "baseline_decay"):
@@ -294,7 +288,7 @@ def test_an_estimator_says_which_settings_it_reads(name: str) -> None:
         for value in (0.2, 0.9):
             estimator = resolve_estimator(name)
             found.append([estimator(inputs_of(plays(seed), **{option: value})) for seed in range(4)])
-        assert reads(estimator, option) != all(map(np.array_equal, *found)), option
+        assert (option in estimator.reads) != all(map(np.array_equal, *found)), option
 
 
 @by_definition
@@ -340,7 +334,7 @@ def test_the_critics_target_is_discounted_as_the_advantages_are(monte_carlo: boo
         estimator, name = resolve_estimator(choice), name_of(choice).partition("-")[0]
         advantages = [value for play in played for value in definitions[name](play, played)]
         expected = np.array(advantages) + values[name]
-        found = value_targets(estimator, inputs, monte_carlo=monte_carlo)
+        found = estimator.value_targets(inputs, monte_carlo=monte_carlo)
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
 
 
@@ -457,7 +451,7 @@ def reply(count: int, reward: float, new_row: bool, value: float = 0.5) -> Turn:
 
 
 @pytest.mark.parametrize("window", [False, True])
-@pytest.mark.parametrize("name", ADVANTAGE_ESTIMATORS)
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_reward_behind_an_observation_reaches_the_first_token(name: str, window: bool) -> None:
     """Of two games on one level one is won at the end of its second turn, in the same row or one of its own."""
     won, lost = (
@@ -477,7 +471,7 @@ def test_a_reward_behind_an_observation_reaches_the_first_token(name: str, windo
     assert (advantages[:5] > advantages[5:]).all()
 
 
-@pytest.mark.parametrize("name", ADVANTAGE_ESTIMATORS)
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_a_learner_without_tokens_takes_part(name: str) -> None:
     assert len(resolve_estimator(name)(advantage_inputs(NO_ROWS, gamma=GAMMA, lam=LAM, ranks=Ranks()))) == 0
 
@@ -503,20 +497,20 @@ def test_states_that_nobody_has_played_on_from_are_an_error() -> None:
         resolve_estimator("vine")(advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=Ranks()))
 
 
-@pytest.mark.parametrize("name", [name for name, each in ADVANTAGE_ESTIMATORS.items() if needs_groups(each)])
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS if ESTIMATORS[name].needs_groups])
 def test_one_that_is_left_alone_in_its_group_says_nothing(name: str) -> None:
     alone = Play(0, 0, 0, "e", [0, 1], [[(0.0, 0.0)], [(0.0, 0.0), (1.0, 0.0)]])
     np.testing.assert_array_equal(resolve_estimator({"type": name})(inputs_of([alone], gamma=1.0)), np.zeros(3))
 
 
 def test_what_estimators_say_of_themselves() -> None:
-    made = {name: resolve_estimator(name) for name in ADVANTAGE_ESTIMATORS}
+    made = {name: resolve_estimator(name) for name in ESTIMATORS}
     grouped = {"grpo", "dr_grpo", "rloo", "max_rl", "gigpo"}
-    assert {name for name, each in made.items() if needs_groups(each)} == grouped
-    assert {name for name, each in made.items() if own_scale(each)} == grouped | {"reinforce", "reinforce_pp"}
-    assert {name for name, each in made.items() if needs_critic(each)} == {"gae", "turn_gae", "bilevel_gae"}
-    assert {name: state_rollouts(each) for name, each in made.items() if state_rollouts(each)} == {"vine": 9}
-    assert state_rollouts(resolve_estimator({"type": "vine", "rollouts": 2})) == 2
+    assert {name for name, each in made.items() if each.needs_groups} == grouped
+    assert {name for name, each in made.items() if each.own_scale} == grouped | {"reinforce", "reinforce_pp"}
+    assert {name for name, each in made.items() if each.needs_critic} == {"gae", "turn_gae", "bilevel_gae"}
+    assert {name: each.state_rollouts for name, each in made.items() if each.state_rollouts} == {"vine": 9}
+    assert resolve_estimator({"type": "vine", "rollouts": 2}).state_rollouts == 2
 
 
 @pytest.mark.parametrize(
@@ -547,7 +541,7 @@ def test_options_that_an_estimator_does_not_take_are_refused(choice: Any, key: s
 @pytest.mark.parametrize(
     ("option", "name"),
     [
-        *(("advantage_estimator", name) for name, each in ADVANTAGE_ESTIMATORS.items() if needs_groups(each)),
+        *(("advantage_estimator", name) for name in ESTIMATORS if ESTIMATORS[name].needs_groups),
         ("normalize_advantages", "group"),
     ],
 )

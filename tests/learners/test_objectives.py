@@ -21,16 +21,15 @@ from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import (
-    OBJECTIVES,
     ModuleUpdate,
     PPOObjective,
     SupervisedObjective,
-    critic_targets,
     resolve_objective,
 )
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.rollouts.records import trajectory_of
+from rllib_lmgame.settings.plugins import OBJECTIVES
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 
@@ -248,7 +247,7 @@ def fit_critic(update: ModuleUpdate) -> None:
     recorded(objective, update)
     assert update.critic is not None
     inputs = advantage_inputs(batch, gamma=0.99, lam=0.9, ranks=update.ranks)
-    returns = critic_targets(objective, update, inputs)
+    returns = objective.critic_targets(update)
     sums = update.critic.begin_fit(inputs, returns, torch.device("cpu"))
     for pack in update.batch.microbatches(64) if update.batch else []:
         ids = torch.from_numpy(pack.target_ids).double() / 64.0
@@ -399,7 +398,7 @@ def test_objectives_are_found_by_name_and_by_path(monkeypatch: pytest.MonkeyPatc
     assert type(resolve_objective("ppo")) is PPOObjective
     assert resolve_objective("ppo") is not resolve_objective("ppo")
     assert type(resolve_objective(f"{__name__}:ValueOnly")) is ValueOnly
-    monkeypatch.setitem(OBJECTIVES, "value", ValueOnly)
+    monkeypatch.setitem(OBJECTIVES.own, "value", ValueOnly)
     assert type(resolve_objective("value")) is ValueOnly
 
 
@@ -408,7 +407,7 @@ def test_objectives_are_found_by_name_and_by_path(monkeypatch: pytest.MonkeyPatc
     [
         ("pppo", "did you mean `ppo`"),
         ("no_such_package_here:f", "cannot import"),
-        (f"{__name__}:Lacking", "lacks needs_old_policy, adapted, needs_groups, .* derive from PPOObjective"),
+        (f"{__name__}:Lacking", "is no objective; derive from Objective .*, or from PPOObjective"),
         (f"{__name__}:WithArguments", "cannot be made without arguments"),
         ("rllib_lmgame.learners.engines.torch_engine:PARTS", "is a tuple, not a class"),
     ],

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.objectives.checks import check_objective
 from rllib_lmgame.learners.objectives.policy_losses import (
-    POLICY_LOSSES,
     PolicyLoss,
     PolicyTerms,
     resolve_policy_loss,
     token_losses,
 )
+from rllib_lmgame.settings.plugins import POLICY_LOSSES
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 LOW, HIGH = 0.15, 0.3

@@ -14,13 +14,12 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.checks.memory import ModelShape, trained_parameters
-from rllib_lmgame.learners.advantages import ADVANTAGE_ESTIMATORS, needs_critic
 from rllib_lmgame.learners.advantages.group_relative import GRPO
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.engines.torch_engine import PART, POLICY
-from rllib_lmgame.learners.objectives import PPOObjective, SupervisedObjective
-from rllib_lmgame.learners.objectives.registry import needs_critic as objective_needs_critic
+from rllib_lmgame.learners.objectives import Objective, PPOObjective, SupervisedObjective
 from rllib_lmgame.learners.settings import LearnerSettings
+from rllib_lmgame.settings.plugins import ESTIMATORS
 
 OF_A_CRITIC = {"vf_loss", "vf_explained_var", "value_clip_fraction"}
 GROUPED = {"advantage_estimator": "grpo", "critic_warmup_iterations": 5}
@@ -167,11 +166,11 @@ def config_of(estimator: Any, **language_model: Any) -> LMGamePPOConfig:
     )
 
 
-@pytest.mark.parametrize("name", ADVANTAGE_ESTIMATORS)
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_the_configuration_builds_a_critic_where_one_is_asked(name: str) -> None:
     config = config_of({"type": name})
     config.validate()
-    assert config.module_spec("player").model_config["critic"] == needs_critic(ADVANTAGE_ESTIMATORS[name])
+    assert config.module_spec("player").model_config["critic"] == ESTIMATORS[name].needs_critic
 
 
 def test_a_backbone_for_a_critic_that_there_is_not_is_refused() -> None:
@@ -181,15 +180,11 @@ def test_a_backbone_for_a_critic_that_there_is_not_is_refused() -> None:
     assert caught.value.path == "config.language_model.value_model"
 
 
-class Silent:
-    """An objective that says nothing of a critic."""
-
-
 def test_who_says_nothing_gets_a_critic() -> None:
     from test_objectives import settings_of
 
-    assert objective_needs_critic(Silent(), settings_of(advantage_estimator="grpo"))  # type: ignore[arg-type]
-    assert not objective_needs_critic(PPOObjective(), settings_of(advantage_estimator="grpo"))
+    assert Objective().needs_critic(settings_of(advantage_estimator="grpo"))
+    assert not PPOObjective().needs_critic(settings_of(advantage_estimator="grpo"))
 
 
 def test_the_memory_of_a_critic_is_not_counted() -> None:

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.imports import find_plugin, import_path
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
@@ -24,19 +23,9 @@ from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import Generate
 from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.settings.plugins import MEASURES, check_call, check_methods
 from rllib_lmgame.settings.schema import describe
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-from rllib_lmgame.signatures import check_arguments
-
-KEY = "config.evaluation_config.measures"
-
-OWN_MEASURES: Mapping[str, str] = {
-    "against": "rllib_lmgame.algorithms.measuring.against:Against",
-    "best_response_gap": "rllib_lmgame.algorithms.measuring.matrix_games:BestResponseGap",
-    "exploitability": "rllib_lmgame.algorithms.measuring.exploitability:Exploitability",
-    "tic_tac_toe": "rllib_lmgame.algorithms.measuring.tic_tac_toe:TicTacToeChances",
-}
-"""Measures of this package by name -> import path; any other is named ``package.module:Class``."""
 
 AT_ONCE = 2048
 """Decisions that are asked about at once."""
@@ -104,22 +93,10 @@ def load_measure(setting: Any, key: str) -> Measure:
         ConfigError: if there is no such measure, or it does not take these arguments. What its constructor refuses
             stands below ``key``.
     """
-    arguments = {"type": setting} if isinstance(setting, str) else dict(setting) if isinstance(setting, Mapping) else {}
-    name = arguments.pop("type", None)
-    if not isinstance(name, str):
-        raise ConfigError(key, f"expected a measure's name, or a mapping with that as `type`, got {describe(setting)}")
-    found = find_plugin(name, OWN_MEASURES, key, "measure")
-    made = import_path(found, key) if isinstance(found, str) else found
-    if not callable(made):
-        raise ConfigError(key, f"{name} is not a class")
-    checked = check_arguments(made, arguments, key)
-    try:
-        measure: Measure = made(**checked)
-    except ConfigError as error:
-        raise ConfigError(f"{key}.{error.path}" if error.path else key, error.message) from None
-    lacking = [part for part in ("columns", "problem", "__call__") if not hasattr(measure, part)]
-    if lacking:
-        raise ConfigError(key, f"{name} has no {', '.join(lacking)}, which a measure must have")
+    measure: Measure = MEASURES.make(setting, key)
+    name, _ = MEASURES.split(setting, key)
+    check_methods(measure, Measure, name, key)
+    check_call(measure, name, key, "a measure takes a game and policies to ask", None, None)
     return measure
 
 
@@ -194,7 +171,7 @@ def measure_policies(
     result = {} if result is None else result
     line_ups = LineUps(config)
     for number, measure, path, game in _measured(settings, games):
-        taken = partial(_numbers, f"{KEY}[{number}]", measure, game)
+        taken = partial(_numbers, f"{MEASURES.key}[{number}]", measure, game)
         for policy, seats in profiles(config, line_ups, game).items():
             numbers = _with_engines(config, seats, taken, heal)
             below = result
@@ -234,7 +211,7 @@ def _measured(
     settings: Sequence[Any], games: Sequence[GameConfig]
 ) -> Iterator[tuple[int, Measure, tuple[str, ...], GameConfig]]:
     """The measures with their places in the list, where their numbers stand, and the games that have them."""
-    measures = [(number, load_measure(setting, f"{KEY}[{number}]")) for number, setting in enumerate(settings)]
+    measures = [(number, load_measure(setting, f"{MEASURES.key}[{number}]")) for number, setting in enumerate(settings)]
     having = {n: [found for found in measures if found[1].problem(game) is None] for n, game in enumerate(games)}
     measured = [n for n in having if having[n]]
     ids = [games[n].env.replace("/", "_") for n in measured]

@@ -8,8 +8,8 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.imports import import_path
+from rllib_lmgame.settings.plugins import check_arguments
 from rllib_lmgame.settings.schema import describe
-from rllib_lmgame.signatures import check_arguments
 
 CALLBACKS = {
     "wandb": ("wandb", "ray.air.integrations.wandb:WandbLoggerCallback"),

@@ -229,9 +229,9 @@ def _keeps_reference(config: Any) -> bool:
     """Whether the learners hold the reference model of the policy whose configuration this is: for the KL penalty, or
     for the advantage estimator.
     """
-    from rllib_lmgame.learners.advantages import needs_reference, resolve_estimator
+    from rllib_lmgame.learners.advantages import resolve_estimator
 
-    return config.use_kl_loss or needs_reference(resolve_estimator(config.token_ppo_options.advantage_estimator))
+    return config.use_kl_loss or resolve_estimator(config.token_ppo_options.advantage_estimator).needs_reference
 
 
 def _zero(config: Any, trained: int) -> dict[str, Any]:

@@ -94,18 +94,18 @@ def _reads_lambda(config: Any, policy: str) -> bool:
 
 def _reads(setting: str, config: Any, policy: str) -> bool:
     """Whether a policy's estimator or its objective reads it, as one of somebody's own may."""
-    from rllib_lmgame.learners.advantages import reads, resolve_estimator
+    from rllib_lmgame.learners.advantages import resolve_estimator
 
     ppo = config.get_config_for_module(policy).token_ppo_options
-    return ":" in ppo.objective or reads(resolve_estimator(ppo.advantage_estimator), setting)
+    return ":" in ppo.objective or setting in resolve_estimator(ppo.advantage_estimator).reads
 
 
 def _scales(config: Any, policy: str) -> bool:
     """Whether a policy's advantages are divided by their deviation."""
-    from rllib_lmgame.learners.advantages import normalize_mode, resolve_estimator
+    from rllib_lmgame.learners.advantages import resolve_estimator
 
     ppo = config.get_config_for_module(policy).token_ppo_options
-    mode = normalize_mode(ppo.normalize_advantages, resolve_estimator(ppo.advantage_estimator))
+    mode = resolve_estimator(ppo.advantage_estimator).normalize_mode(ppo.normalize_advantages)
     return mode not in ("center_role", "none") or ":" in ppo.objective
 
 

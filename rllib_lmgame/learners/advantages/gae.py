@@ -1,94 +1,121 @@
-"""Generalised advantage estimation over action tokens: a discount is applied once per token."""
+"""Generalised advantage estimation: from token to token, from turn to turn, and on both levels."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
 
 import numpy as np
 
+from rllib_lmgame.learners.advantages.estimator import Estimator
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
-from rllib_lmgame.settings.schema import limits
+from rllib_lmgame.learners.advantages.returns import discounted_sums, gae_with, next_values, token_gae
+from rllib_lmgame.settings.schema import option
 
 
-class GAE:
-    """Generalised advantage estimates (:func:`token_gae`), with one lambda or one for each trajectory.
+@dataclass(eq=False)
+class GAE(Estimator):
+    """``A_t = r_t + gamma V_{t+1} - V_t + gamma lambda A_{t+1}``, from token to token (arXiv 1506.02438).
 
-    VAPO's (arXiv 2504.05118) grows with the trajectory: of ``l`` action tokens, ``lam = 1 - 1 / (alpha l)``, so that
-    the weights of the ``delta`` sum to ``alpha l``, whatever ``l``; below ``1 / alpha`` tokens, where that is negative,
-    0. The value function's target has the configured lambda, 1 in the paper: the two are decoupled (VC-PPO, arXiv
-    2503.01491).
-
-    Args:
-        length_adaptive: ``alpha``, 0.05 in the paper, whose replies have thousands of tokens; ``None`` takes
-            ``lambda``.
+    VAPO's lambda (arXiv 2504.05118) grows with the trajectory: of ``l`` action tokens, ``lam = 1 - 1 / (alpha l)``, so
+    that the weights of the ``delta`` sum to ``alpha l``, whatever ``l``; below ``1 / alpha`` tokens, where that is
+    negative, 0. The value function's target has the configured lambda, 1 in the paper: the two are decoupled (VC-PPO,
+    arXiv 2503.01491).
     """
 
-    def __init__(self, length_adaptive: Annotated[float | None, limits(above=0)] = None) -> None:
-        self._alpha = length_adaptive
-        self.reads = ("gamma", "lam") if length_adaptive is None else ("gamma",)
+    length_adaptive: float | None = option(
+        None,
+        "alpha of VAPO (2504.05118): lambda of a trajectory of l tokens is 1 - 1 / (alpha l), at least 0. Null takes "
+        "`lambda`.",
+        above=0,
+    )
+
+    def __post_init__(self) -> None:
+        self.reads = ("gamma", "lam") if self.length_adaptive is None else ("gamma",)
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
         """Advantages, float32 ``[A]``."""
-        if self._alpha is None:
+        if self.length_adaptive is None:
             return token_gae(inputs)
         lengths = np.diff(inputs.offsets)
-        lam = np.maximum(0.0, 1.0 - 1.0 / (self._alpha * np.maximum(lengths, 1)))
-        return _token_gae(inputs, inputs.per_token(lam)).astype(np.float32)
+        lam = np.maximum(0.0, 1.0 - 1.0 / (self.length_adaptive * np.maximum(lengths, 1)))
+        return gae_with(inputs, inputs.per_token(lam)).astype(np.float32)
 
 
-def token_gae(inputs: AdvantageInputs) -> np.ndarray:
-    """Generalised advantage estimates, float32 ``[A]``.
+class TurnGAE(Estimator):
+    """The same from turn to turn: one action is a whole reply, its state what the player saw before it; ``gamma`` and
+    ``lambda`` count turns (arXiv 1506.02438).
 
-    ``delta_t = r_t + gamma V_{t+1} - V_t`` and ``A_t = delta_t + gamma lam A_{t+1}`` (Schulman et al. 2016, eq.
-    16), where ``V_{t+1}`` after the last token of a trajectory is ``bootstrap`` and nothing crosses from one
-    trajectory into another.
+    ``delta_u = R_u + gamma V_{u+1} - V_u`` and ``A_u = delta_u + gamma lam A_{u+1}`` (Schulman et al. 2016, eq. 16),
+    where ``R_u`` is the sum of the rewards of turn ``u`` and ``V_u`` the value at its first token; every token of a
+    turn has the turn's advantage. ``V`` after the last turn is ``bootstrap``.
     """
-    return _token_gae(inputs, inputs.lam).astype(np.float32)
+
+    def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
+        """Advantages, float32 ``[A]``."""
+        return inputs.turn_per_token(_turn_advantages(inputs, inputs.lam)).astype(np.float32)
+
+    def value_targets(self, inputs: AdvantageInputs, *, monte_carlo: bool) -> np.ndarray:
+        """Lambda return of the turn at each of its tokens, float32 ``[A]``.
+
+        Args:
+            inputs: Of the update.
+            monte_carlo: The discounted rewards themselves: lambda 1.
+        """
+        of_turns = _turn_advantages(inputs, 1.0 if monte_carlo else inputs.lam) + _first_values(inputs)
+        return inputs.turn_per_token(of_turns).astype(np.float32)
 
 
-def _token_gae(inputs: AdvantageInputs, lam: float | np.ndarray) -> np.ndarray:
-    """float64 ``[A]``; ``lam`` is a number, or one for each token."""
-    deltas = (
-        inputs.rewards + inputs.gamma * next_values(inputs.values, inputs.bootstrap, inputs.offsets) - inputs.values
-    )
-    return discounted_sums(deltas, inputs.gamma * lam, inputs.offsets)
+def _first_values(inputs: AdvantageInputs) -> np.ndarray:
+    """Value at the first token of each turn, float64 ``[U]``."""
+    return inputs.values[inputs.turn_offsets[:-1]].astype(np.float64)
 
 
-def monte_carlo_returns(inputs: AdvantageInputs) -> np.ndarray:
-    """``G_t = r_t + gamma G_{t+1}``, float32 ``[A]``, with ``bootstrap`` after the last token of a trajectory."""
-    last = next_values(np.zeros(len(inputs.rewards)), inputs.bootstrap, inputs.offsets)
-    return discounted_sums(inputs.rewards + inputs.gamma * last, inputs.gamma, inputs.offsets).astype(np.float32)
+def _turn_advantages(inputs: AdvantageInputs, lam: float) -> np.ndarray:
+    """Advantages, float64 ``[U]``."""
+    values, ranges = _first_values(inputs), inputs.turn_ranges
+    deltas = inputs.turn_rewards + inputs.gamma * next_values(values, inputs.bootstrap, ranges) - values
+    return discounted_sums(deltas, inputs.gamma * lam, ranges)
 
 
-def rewards_to_go(inputs: AdvantageInputs) -> np.ndarray:
-    """``G_t = r_t + gamma G_{t+1}``, float64 ``[A]``, and nothing after the last token: no value function is asked."""
-    return discounted_sums(inputs.rewards, inputs.gamma, inputs.offsets)
+@dataclass(eq=False)
+class BilevelGAE(Estimator):
+    """At the last token of a turn GAE from turn end to turn end; before it GAE inside the turn, from token to token
+    (RAGEN, arXiv 2504.20073; VAGEN, arXiv 2510.16907).
 
-
-def next_values(values: np.ndarray, bootstrap: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Value after each step, float64 ``[A]``; the steps of trajectory ``n`` are ``[offsets[n], offsets[n + 1])``."""
-    following = np.empty(len(values), np.float64)
-    following[:-1] = values[1:]
-    played = offsets[1:] > offsets[:-1]
-    following[offsets[1:][played] - 1] = np.asarray(bootstrap)[played]
-    return following
-
-
-def discounted_sums(terms: np.ndarray, factor: float | np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """``S_t = terms_t + factor S_{t+1}`` within each trajectory (or whatever ``offsets`` part), float64 ``[A]``;
-    ``factor`` is a number, or one for each ``t``.
-
-    A scan by doubling: after the pass with step ``k`` each entry holds the sum over the next ``2k`` terms. The cost is
-    ``A log2(longest trajectory)`` array operations, whatever the shape of the batch, and there is no division that
-    could overflow.
+    The last token of a turn has the advantage of the turn, ``A_u = delta_u + gamma_turn lambda_turn A_{u+1}`` with
+    ``delta_u = r_u + gamma_turn (p_{u+1} + V_{u+1}) - V_u``, where ``r_u`` is the reward on the turn's last token,
+    ``p_u`` the sum of those on the tokens before it (there are some with ``kl_in: reward`` only), ``V_u`` the value at
+    the last token and ``V`` after the last turn ``bootstrap``. The tokens before it follow inside the turn, ``A_t = r_t
+    + gamma V_{t+1} - V_t + gamma lam A_{t+1}``. So a long reply does not dilute what comes after it.
     """
-    sums = np.array(terms, np.float64)
-    weights = np.full(len(sums), factor, np.float64)
-    lengths = np.diff(offsets)
-    weights[offsets[1:][lengths > 0] - 1] = 0.0
-    step, longest = 1, int(lengths.max(initial=0))
-    while step < longest:
-        sums[:-step] += weights[:-step] * sums[step:]
-        weights[:-step] *= weights[step:]
-        step *= 2
-    return sums
+
+    turn_gamma: float | None = option(None, "Discount per turn; null takes `gamma`, which then is both.", low=0, high=1)
+    turn_lambda: float | None = option(None, "Lambda per turn; null takes `lambda`.", low=0, high=1)
+
+    def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
+        """Advantages, float32 ``[A]``."""
+        turn_lambda = inputs.lam if self.turn_lambda is None else self.turn_lambda
+        return self._advantages(inputs, inputs.lam, turn_lambda).astype(np.float32)
+
+    def value_targets(self, inputs: AdvantageInputs, *, monte_carlo: bool) -> np.ndarray:
+        """Advantages plus values, float32 ``[A]``: the target of the value function.
+
+        Args:
+            inputs: Of the update.
+            monte_carlo: The discounted rewards themselves: both lambdas 1.
+        """
+        if monte_carlo:
+            return (self._advantages(inputs, 1.0, 1.0) + inputs.values).astype(np.float32)
+        return self(inputs) + inputs.values
+
+    def _advantages(self, inputs: AdvantageInputs, lam: float, turn_lambda: float) -> np.ndarray:
+        """float64 ``[A]``."""
+        turn_gamma = inputs.gamma if self.turn_gamma is None else self.turn_gamma
+        values, ends, ranges = inputs.values.astype(np.float64), inputs.turn_offsets[1:] - 1, inputs.turn_ranges
+        last = inputs.rewards[ends]
+        following = next_values(inputs.turn_rewards - last + values[ends], inputs.bootstrap, ranges)
+        of_turns = discounted_sums(last + turn_gamma * following - values[ends], turn_gamma * turn_lambda, ranges)
+        inside = next_values(values, np.zeros(len(ends)), inputs.turn_offsets)
+        deltas = inputs.rewards + inputs.gamma * inside - values
+        deltas[ends] = of_turns
+        return discounted_sums(deltas, inputs.gamma * lam, inputs.turn_offsets)

@@ -7,24 +7,25 @@ alone in its group: its advantage is 0.
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
 
 import numpy as np
 
+from rllib_lmgame.learners.advantages.estimator import Estimator
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
-from rllib_lmgame.settings.schema import limits
+from rllib_lmgame.learners.advantages.returns import discounted_sums
+from rllib_lmgame.settings.schema import option
 
-Epsilon = Annotated[float, limits(above=0)]
 ROUNDING = 1e-6
 """A mean of returns no larger than this, as a multiple of the mean of their sizes, is what rounding left."""
 
 
-class GroupRelative:
+class GroupRelative(Estimator):
     """What estimators that compare whole trajectories have in common."""
 
     needs_groups = True
     needs_critic = False
-    reads: tuple[str, ...] = ()
+    reads = ()
     own_scale = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
@@ -47,31 +48,30 @@ class GroupRelative:
         raise NotImplementedError
 
 
+@dataclass(eq=False)
 class GRPO(GroupRelative):
-    """``(r - mean) / (std + epsilon)`` (DeepSeekMath, arXiv 2402.03300, sec. 4.1.2), ``std`` with the number of
-    trajectories less one, as TRL and verl have it.
-
-    Args:
-        std_epsilon: Added to the deviation.
+    """``(R - mean) / (std + epsilon)`` of the group; ``std`` over its number less one, as TRL and verl have it
+    (DeepSeekMath, arXiv 2402.03300, sec. 4.1.2).
     """
 
-    def __init__(self, std_epsilon: Epsilon = 1e-6) -> None:
-        self._epsilon = std_epsilon
+    std_epsilon: float = option(1e-6, "Added to the deviation.", above=0)
 
     def of_trajectories(self, returns: np.ndarray, groups: np.ndarray, episodes: np.ndarray) -> np.ndarray:
         centred = returns - group_means(returns, groups)
-        return centred / (group_deviations(returns, groups) + self._epsilon)
+        return centred / (group_deviations(returns, groups) + self.std_epsilon)
 
 
 class DrGRPO(GroupRelative):
-    """``r - mean`` (Dr. GRPO, arXiv 2503.20783): a level that is won by half is not worth more than another."""
+    """``R - mean`` of the group (Dr. GRPO, arXiv 2503.20783): a level that is won by half is not worth more than
+    another.
+    """
 
     def of_trajectories(self, returns: np.ndarray, groups: np.ndarray, episodes: np.ndarray) -> np.ndarray:
         return returns - group_means(returns, groups)
 
 
 class RLOO(GroupRelative):
-    """``r`` less the mean of the others (REINFORCE leave-one-out, arXiv 2402.14740).
+    """``R`` less the mean of the group's other episodes (REINFORCE leave-one-out, arXiv 2402.14740).
 
     The others are the trajectories of the other episodes: two seats of one role in one episode depend on each other, so
     that one of them is no baseline for the other.
@@ -87,8 +87,8 @@ class RLOO(GroupRelative):
 
 
 class MaxRL(GroupRelative):
-    """``(r - mean) / mean``, 0 where the mean is not positive (MaxRL, arXiv 2602.02710): for returns of 0 and 1, of
-    which rare ones count more.
+    """``(R - mean) / mean`` of the group, 0 where the mean is not positive (MaxRL, arXiv 2602.02710): for returns of 0
+    and 1, of which rare ones count more.
 
     Where returns cancel out, what rounding leaves of their mean (less than :data:`ROUNDING` of their size) is none.
     """
@@ -97,6 +97,66 @@ class MaxRL(GroupRelative):
         means = group_means(returns, groups)
         positive = means > ROUNDING * group_means(np.abs(returns), groups)
         return np.where(positive, (returns - means) / np.where(positive, means, 1.0), 0.0)
+
+
+EPISODES, STEPS = AVERAGES = ("episodes", "steps")
+
+
+@dataclass(eq=False)
+class GiGPO(Estimator):
+    """``A_episode + w A_step``: ``grpo``'s, and the return from a turn on (``gamma`` per turn) against that of the
+    group's turns before which the player saw the same text (GiGPO, arXiv 2505.10978).
+
+    ``A_episode = (R - mean) / F`` and ``A_step = (G_u - mean) / F`` with ``G_u = R_u + gamma G_{u+1}``; a turn before
+    which nobody else saw that text has 0. ``F`` is the standard deviation (over the number less one) plus
+    ``std_epsilon``, or 1.
+    """
+
+    step_weight: float = option(1.0, "`w`.", low=0)
+    average: str = option(
+        EPISODES,
+        "What the mean and deviation of `A_episode` are over: `episodes` (the paper's eq. 3), or `steps` (its code's "
+        "default): an episode counts as often as it has turns.",
+        choices=AVERAGES,
+    )
+    divide_by_std: bool = option(True, "Whether `F` is the deviation; else 1.")
+    std_epsilon: float = option(1e-6, "Added to the deviation.", above=0)
+
+    needs_groups = True
+    needs_critic = False
+    reads = ("gamma",)
+    own_scale = True
+
+    def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
+        """Advantages, float32 ``[A]``."""
+        of_turns = self._of_episodes(inputs) + self.step_weight * self._of_steps(inputs)
+        return inputs.turn_per_token(of_turns).astype(np.float32)
+
+    def _of_episodes(self, inputs: AdvantageInputs) -> np.ndarray:
+        """``A_episode`` at each turn, float64 ``[U]``."""
+        trajectory = _trajectories(inputs)
+        if self.average == STEPS:
+            return self._compared(inputs.returns[trajectory], inputs.groups[trajectory])
+        played = np.unique(trajectory)
+        advantages = np.zeros(len(inputs.groups))
+        advantages[played] = self._compared(inputs.returns[played], inputs.groups[played])
+        return advantages[trajectory]
+
+    def _of_steps(self, inputs: AdvantageInputs) -> np.ndarray:
+        """``A_step``, float64 ``[U]``."""
+        returns = discounted_sums(inputs.turn_rewards, inputs.gamma, inputs.turn_ranges)
+        seen = np.stack([inputs.groups[_trajectories(inputs)], inputs.turn_observations], axis=1)
+        _, anchors = np.unique(seen, axis=0, return_inverse=True)
+        return self._compared(returns, anchors.reshape(-1))
+
+    def _compared(self, values: np.ndarray, groups: np.ndarray) -> np.ndarray:
+        centred = values - group_means(values, groups)
+        return centred / (group_deviations(values, groups) + self.std_epsilon) if self.divide_by_std else centred
+
+
+def _trajectories(inputs: AdvantageInputs) -> np.ndarray:
+    """Whose each turn is, int64 ``[U]``."""
+    return np.repeat(np.arange(len(inputs.groups)), np.diff(inputs.turn_ranges))
 
 
 def group_means(values: np.ndarray, groups: np.ndarray) -> np.ndarray:

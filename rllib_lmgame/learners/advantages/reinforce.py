@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from rllib_lmgame.learners.advantages.gae import rewards_to_go
+from rllib_lmgame.learners.advantages.estimator import Estimator
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, normalize
+from rllib_lmgame.learners.advantages.returns import rewards_to_go
 
 
-class Reinforce:
-    """``A_t = G_t = r_t + gamma G_{t+1}`` (Williams 1992), nothing after a cut and without a baseline."""
+class Reinforce(Estimator):
+    """``G_t = r_t + gamma G_{t+1}``, nothing after a cut and without a baseline (Williams 1992)."""
 
     needs_critic = False
     reads = ("gamma",)
@@ -24,7 +25,7 @@ class Reinforce:
         return rewards_to_go(inputs).astype(np.float32)
 
 
-class ReinforcePP:
+class ReinforcePP(Estimator):
     """``(G_t - mean) / std`` over all action tokens of all learners (REINFORCE++, arXiv 2501.03262).
 
     The paper's return counts a KL penalty on each token; here it does where the rewards of the update do.

@@ -7,18 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from rllib_lmgame.learners.advantages.gae import rewards_to_go
+from rllib_lmgame.learners.advantages.estimator import Estimator
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
+from rllib_lmgame.learners.advantages.returns import rewards_to_go
 from rllib_lmgame.saved_values import number_of
 
 
-class RoleBaseline:
-    """``A_t = G_t - baseline[game, role]``, ``G_t`` the discounted rewards from token ``t`` on, nothing after a cut:
-    the role-conditioned advantage estimation (RAE) of SPIRAL (arXiv 2506.24119), in which a batch counts once.
+class RoleBaseline(Estimator):
+    """``G_t`` less a running mean of the returns of game and role: the role-conditioned advantage estimation (RAE) of
+    SPIRAL (arXiv 2506.24119), in which a batch counts once.
 
-    A baseline is an exponential average, over batches, of the mean return of its game and role. It takes in a
-    batch once, before it is used on it, and begins as the mean of the first one. So it depends neither on the
-    order of the episodes nor on how they are spread over learners, which all have the same baselines. A role that
+    A baseline is an exponential average, over batches, of the mean return of its game and role, in scaled rewards. It
+    takes in a batch once, before it is used on it, and begins as the mean of the first one. So it depends neither on
+    the order of the episodes nor on how they are spread over learners, which all have the same baselines. A role that
     is good for the player (moving first, say) makes no reply in it look good. SPIRAL's baseline takes in one episode
     after the other, and its ``G`` is the return of the whole episode; with a reward at the end alone and
     ``gamma: 1`` that is the same.
@@ -26,6 +27,7 @@ class RoleBaseline:
 
     needs_critic = False
     reads = ("gamma", "baseline_decay")
+    keeps_baseline = True
 
     def __init__(self) -> None:
         self.baselines: dict[tuple[str, str], float] = {}

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
 
 import numpy as np
 
-from rllib_lmgame.learners.advantages.gae import next_values
+from rllib_lmgame.learners.advantages.estimator import Estimator
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
-from rllib_lmgame.settings.schema import limits
+from rllib_lmgame.learners.advantages.returns import next_values
+from rllib_lmgame.settings.schema import option
 
 
-class Vine:
-    """``A_u = R_u + gamma V_{u+1} - V_u`` (VinePPO, arXiv 2410.01679, with a turn as a step), where ``R_u`` is the sum
-    of the rewards of turn ``u`` and ``V_u`` the mean return of rollouts from the state before it, by the policy that
-    played it; ``gamma`` counts turns, and every token of a turn has the turn's advantage.
+@dataclass(eq=False)
+class Vine(Estimator):
+    """``A_u = R_u + gamma V_{u+1} - V_u`` of turn ``u``, ``gamma`` per turn: ``V`` is the mean return of rollouts from
+    the state before the turn, by the policy that played it, and 0 after the last one (VinePPO, arXiv 2410.01679).
 
-    ``V`` after the last turn is 0, also where the trajectory was cut short: nobody can play on from there, so rollouts
-    from earlier states count nothing beyond such an end either.
-
-    Args:
-        rollouts: From each state; the paper's 9.
+    ``R_u`` is the sum of the rewards of turn ``u``, and every token of a turn has the turn's advantage. ``V`` after the
+    last turn is 0 also where the trajectory was cut short: nobody can play on from there, so rollouts from earlier
+    states count nothing beyond such an end either.
     """
+
+    rollouts: int = option(9, "Rollouts from each state; the paper's number.", low=1)
 
     needs_critic = False
     reads = ("gamma",)
 
-    def __init__(self, rollouts: Annotated[int, limits(low=1)] = 9) -> None:
-        self.state_rollouts = rollouts
+    def __post_init__(self) -> None:
+        self.state_rollouts = self.rollouts
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
         """Advantages, float32 ``[A]``.

@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 import torch
 
-from rllib_lmgame.learners.advantages import AdvantageEstimator, AdvantageInputs, monte_carlo_targets
+from rllib_lmgame.learners.advantages import AdvantageInputs, Estimator
 from rllib_lmgame.learners.critic.regression import RegressionSums, fit, token_sums
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.engines.torch_engine import UpdateEngine, load_tensors, save_tensors
@@ -202,7 +202,7 @@ class Critic:
     # Units of the values.
 
     def prepare(
-        self, batch: TokenBatch | None, inputs: AdvantageInputs, estimator: AdvantageEstimator, *, normalize: bool
+        self, batch: TokenBatch | None, inputs: AdvantageInputs, estimator: Estimator, *, normalize: bool
     ) -> None:
         """Turn the recorded outputs of the head into rewards, in place. All learners must call.
 
@@ -217,7 +217,7 @@ class Critic:
             raw = (raw[0].copy(), raw[1].copy())  # They are turned twice.
         self._to_rewards(batch, raw)
         if normalize:
-            returns = monte_carlo_targets(estimator, inputs)
+            returns = estimator.value_targets(inputs, monte_carlo=True)
             self.units.observe(inputs, returns, head_is_new=self.units.trivial and self._head_is_new())
             self._to_rewards(batch, raw)  # A game met for the first time has units only now.
 

@@ -9,18 +9,15 @@ the metrics; ``token_ppo.policy_loss`` names one. The objective multiplies it by
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rllib_lmgame.imports import find_plugin
 from rllib_lmgame.learners.objectives.losses import MAX_LOG_RATIO, Stats, clipped_loss, kl_estimate
-from rllib_lmgame.signatures import check_call
-
-KEY = "token_ppo.policy_loss"
+from rllib_lmgame.settings.plugins import POLICY_LOSSES, check_call
 
 TURN, TRAJECTORY = SEQUENCES = ("turn", "trajectory")
 """What a sequence is: one reply of the model, or all replies of one player in an episode."""
@@ -160,17 +157,13 @@ class PolicyLoss:
         return tuple(math.inf if bound is None else bound for bound in used)  # type: ignore[return-value]
 
 
-POLICY_LOSSES: Mapping[str, PolicyLoss] = {
-    "clip": PolicyLoss(clip, dual_clip=True),
-    "cispo": PolicyLoss(cispo, clip_low=None, clip_high=4.0),
-    "cispo_two_sided": PolicyLoss(cispo_two_sided),
-    "gspo": PolicyLoss(gspo, clip_low=3e-4, clip_high=4e-4, dual_clip=True, sequence=TURN),
-    "gspo_trajectory": PolicyLoss(gspo, clip_low=3e-4, clip_high=4e-4, dual_clip=True, sequence=TRAJECTORY),
-    "dppo": PolicyLoss(dppo, clip_low=0.2, clip_high=0.2, to_sampler=True),
-}
-"""Policy losses by name, with the bounds of their papers (that of ``cispo`` is a weight of at most 5, ScaleRL,
-2510.13786); any other is an import path ``package.module:name`` of a function or a :class:`PolicyLoss`.
-"""
+CLIP = PolicyLoss(clip, dual_clip=True)
+CISPO = PolicyLoss(cispo, clip_low=None, clip_high=4.0)
+"""With a weight of at most 5, as ScaleRL (2510.13786) has it."""
+CISPO_TWO_SIDED = PolicyLoss(cispo_two_sided)
+GSPO = PolicyLoss(gspo, clip_low=3e-4, clip_high=4e-4, dual_clip=True, sequence=TURN)
+GSPO_TRAJECTORY = PolicyLoss(gspo, clip_low=3e-4, clip_high=4e-4, dual_clip=True, sequence=TRAJECTORY)
+DPPO = PolicyLoss(dppo, clip_low=0.2, clip_high=0.2, to_sampler=True)
 
 
 def token_losses(name: str, loss: PolicyLoss, terms: PolicyTerms) -> tuple[Tensor, Stats]:
@@ -185,8 +178,9 @@ def token_losses(name: str, loss: PolicyLoss, terms: PolicyTerms) -> tuple[Tenso
         if isinstance(tokens, Tensor) and tokens.shape == terms.logprobs.shape and isinstance(sums, dict):
             return tokens, sums
     raise ValueError(
-        f"{KEY} `{name}` must return a pair: the loss of each token, a tensor of shape {list(terms.logprobs.shape)}, "
-        f"and a dictionary of sums for the metrics, {{}} for none; it gave {_shown(given)}"
+        f"{POLICY_LOSSES.key} `{name}` must return a pair: the loss of each token, a tensor of shape "
+        f"{list(terms.logprobs.shape)}, and a dictionary of sums for the metrics, {{}} for none; it gave "
+        f"{_shown(given)}"
     )
 
 
@@ -202,9 +196,9 @@ def resolve_policy_loss(name: str) -> PolicyLoss:
     Raises:
         ConfigError: No such loss (the message names the nearest one), or one that does not take :class:`PolicyTerms`.
     """
-    found: Any = find_plugin(name, POLICY_LOSSES, KEY, "policy loss")
+    found: Any = POLICY_LOSSES.find(name)
     if isinstance(found, PolicyLoss):
         return found
     takes = "a policy loss takes one argument, PolicyTerms (rllib_lmgame.learners.objectives.policy_losses)"
-    check_call(found, name, KEY, takes, None)
+    check_call(found, name, POLICY_LOSSES.key, takes, None)
     return PolicyLoss(found, dual_clip=True)

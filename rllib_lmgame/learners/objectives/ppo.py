@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -13,40 +12,29 @@ from rllib_lmgame.learners import advantages as adv
 from rllib_lmgame.learners.data.batching import NO_ROWS, PackedBatch
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
 from rllib_lmgame.learners.metrics import RunningMoments, explained_variance
-from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
+from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
 from rllib_lmgame.learners.objectives.losses import kl_penalty, penalised, value_loss
-from rllib_lmgame.learners.objectives.policy_losses import (
-    POLICY_LOSSES,
-    PolicyTerms,
-    resolve_policy_loss,
-    token_losses,
-)
+from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms, resolve_policy_loss, token_losses
 from rllib_lmgame.learners.objectives.token_weights import learned_from, per_token, weigh_tokens
 from rllib_lmgame.learners.settings import LearnerSettings
+from rllib_lmgame.settings.plugins import ESTIMATORS, POLICY_LOSSES
 from rllib_lmgame.settings.sections.token_ppo import GROUP, LOSS, MONTE_CARLO, POPART, REWARD
 
 
-class PPOObjective:
+class PPOObjective(Objective):
     """Token-level PPO: clipped policy loss with importance weights, value loss, entropy, KL to the reference."""
 
-    needs_old_policy = True
-    lr: float | None = None
-
     def __init__(self) -> None:
-        self._estimators: dict[str, adv.AdvantageEstimator] = {}
+        self._estimators: dict[str, adv.Estimator] = {}
         self._restored: dict[str, Any] = {}
-
-    def adapted(self, settings: LearnerSettings) -> LearnerSettings:
-        """The configured ones."""
-        return settings
 
     def needs_groups(self, settings: LearnerSettings) -> bool:
         """What the advantage estimator says; also where advantages are normalised within groups."""
-        return settings.ppo.normalize_advantages == GROUP or adv.needs_groups(self._estimator(settings))
+        return settings.ppo.normalize_advantages == GROUP or self._estimator(settings).needs_groups
 
     def needs_critic(self, settings: LearnerSettings) -> bool:
         """What the advantage estimator says."""
-        return adv.needs_critic(self._estimator(settings))
+        return self._estimator(settings).needs_critic
 
     @torch.no_grad()
     def record(
@@ -72,8 +60,8 @@ class PPOObjective:
             update.critic.prepare(update.batch, inputs, estimator, normalize=normalize)
         raw = self._advantages(inputs, settings)
         monte_carlo = not critic or settings.ppo.critic_target == MONTE_CARLO
-        returns = adv.value_targets(estimator, inputs, monte_carlo=monte_carlo)
-        mode = adv.normalize_mode(settings.ppo.normalize_advantages, estimator)
+        returns = estimator.value_targets(inputs, monte_carlo=monte_carlo)
+        mode = estimator.normalize_mode(settings.ppo.normalize_advantages)
         normal = adv.normalize_compared(raw, mode, inputs, floor=settings.ppo.advantage_std_floor)
         weigh_tokens(update)
         if update.batch is not None:
@@ -100,7 +88,7 @@ class PPOObjective:
         """Of the fit in a critic's warm-up, float32 ``[A]``: the returns that the estimator and the value loss are
         about, behind :meth:`prepare`.
         """
-        return adv.monte_carlo_targets(self._estimator(update.settings), self._inputs(update))
+        return self._estimator(update.settings).value_targets(self._inputs(update), monte_carlo=True)
 
     def forward_flags(self, update: ModuleUpdate) -> dict[str, Any]:
         """No gradient reaches the backbone while only the critic learns."""
@@ -185,15 +173,14 @@ class PPOObjective:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Undo :meth:`get_state`."""
         self._estimators.clear()
-        choices = {name: json.loads(name) if name.startswith("{") else name for name in state["estimators"]}
-        self._restored = {adv.estimator_label(choices[name]): kept for name, kept in state["estimators"].items()}
+        self._restored = {ESTIMATORS.label(ESTIMATORS.choice(name)): kept for name, kept in state["estimators"].items()}
 
-    def _estimator(self, settings: LearnerSettings) -> adv.AdvantageEstimator:
+    def _estimator(self, settings: LearnerSettings) -> adv.Estimator:
         """The configured estimator; always the same object, so that it may remember something.
 
         One for each name: an objective given to an update serves policies that may be configured differently.
         """
-        name = adv.estimator_label(settings.ppo.advantage_estimator)
+        name = ESTIMATORS.label(settings.ppo.advantage_estimator)
         if name not in self._estimators:
             self._estimators[name] = adv.resolve_estimator(settings.ppo.advantage_estimator)
             if name in self._restored:
@@ -218,7 +205,7 @@ class PPOObjective:
 
     def _wants_reference(self, settings: LearnerSettings) -> bool:
         """Whether the penalty or the estimator needs the reference model's log-probabilities."""
-        return settings.use_kl_loss or adv.needs_reference(self._estimator(settings))
+        return settings.use_kl_loss or self._estimator(settings).needs_reference
 
     def _advantages(self, inputs: adv.AdvantageInputs, settings: LearnerSettings) -> np.ndarray:
         """What the estimator gives, float32 ``[A]``.
@@ -227,7 +214,7 @@ class PPOObjective:
             ValueError: It has another shape, or numbers that are not finite.
         """
         advantages = np.asarray(self._estimator(settings)(inputs), np.float32)
-        name, count = adv.estimator_label(settings.ppo.advantage_estimator), len(inputs.rewards)
+        name, count = ESTIMATORS.label(settings.ppo.advantage_estimator), len(inputs.rewards)
         if advantages.shape != inputs.rewards.shape:
             raise ValueError(
                 f"advantage estimator `{name}` gave an array of shape {advantages.shape} for {count} action tokens"

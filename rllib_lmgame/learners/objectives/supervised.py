@@ -11,13 +11,13 @@ import torch
 
 from rllib_lmgame.learners.data.batching import PackedBatch
 from rllib_lmgame.learners.engines.torch_engine import POLICY
-from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
+from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.sections.token_ppo import INITIAL
 
 
 @dataclass(frozen=True)
-class SupervisedObjective:
+class SupervisedObjective(Objective):
     """Cross-entropy on reply tokens: no value function, nothing to know from before the update, one pass over the rows.
 
     Attributes:
@@ -43,18 +43,6 @@ class SupervisedObjective:
             staleness_limit=None,
         )
         return replace(settings, ppo=ppo, lr_warmup_steps=self.lr_warmup_steps, num_epochs=1, use_kl_loss=False)
-
-    def needs_groups(self, settings: LearnerSettings) -> bool:
-        """A reply is learned for itself."""
-        return False
-
-    def record(
-        self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: Mapping[str, Any]
-    ) -> None:
-        """Nothing to keep."""
-
-    def prepare(self, update: ModuleUpdate) -> None:
-        """Nothing to prepare."""
 
     def forward_flags(self, update: ModuleUpdate) -> dict[str, Any]:
         """Log-probabilities as they are, and no values."""

@@ -64,15 +64,12 @@ class RLlibOptions:
     )
     gamma: float = option(
         1.0,
-        "Discount, per action token, or per turn with `advantage_estimator: turn_gae`, `gigpo` and `vine`; "
-        "`grpo`, `dr_grpo`, `rloo` and `max_rl` have none.",
+        "Discount, per action token or per turn, as the [estimator](parts.md#advantage-estimators) takes it.",
         low=0,
         high=1,
         schedulable=True,
     )
-    lambda_: float = option(
-        0.95, "GAE's lambda, per action token, or per turn with `turn_gae`.", low=0, high=1, schedulable=True
-    )
+    lambda_: float = option(0.95, "GAE's lambda, likewise.", low=0, high=1, schedulable=True)
     num_epochs: int = option(1, "Passes over the episodes of an iteration.", low=1, high=10_000, schedulable=True)
     grad_clip: float | None = option(1.0, "Bound on the global gradient norm; null is off.", above=0)
     grad_clip_by: str = option(

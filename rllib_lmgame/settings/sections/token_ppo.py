@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.settings.plugins import ESTIMATORS, OBJECTIVES, POLICY_LOSSES
 from rllib_lmgame.settings.schema import build, option, with_new_names
 from rllib_lmgame.settings.trust import is_name, is_number
 from rllib_lmgame.threads import MOST_THREADS
@@ -122,9 +123,8 @@ class TokenPPOOptions:
 
     advantage_estimator: str | dict[str, Any] = option(
         "gae",
-        "Registered [advantage estimator](algorithms.md): `gae`, `turn_gae`, `bilevel_gae`, `grpo`, `dr_grpo`, "
-        "`rloo`, `max_rl`, `gigpo`, `vine`, `reinforce`, `reinforce_pp`, `rae`, or `package.module:name`; with options "
-        "of its own as a mapping: `{type: gae, length_adaptive: 0.05}`.",
+        f"[Advantage estimator](parts.md#advantage-estimators): {ESTIMATORS.listed()}; with options of its own "
+        "as a mapping: `{type: gae, length_adaptive: 0.05}`.",
         stranger=is_type_and_words,
     )
     baseline_decay: float = option(
@@ -134,7 +134,7 @@ class TokenPPOOptions:
         high=1,
         schedulable=True,
     )
-    objective: str = option("ppo", "Registered objective: `ppo`, or `package.module:Class`.", stranger=is_name)
+    objective: str = option("ppo", f"Objective: {OBJECTIVES.listed()}.", stranger=is_name)
     critic_target: str = option(
         MONTE_CARLO,
         "Target of the value function: `monte_carlo` (the return of lambda 1, which does not depend on what a young "
@@ -145,8 +145,8 @@ class TokenPPOOptions:
         None,
         "Give the advantages of tokens mean 0 and deviation 1 over the `batch`, or within each `group` (one level and "
         "role, the state of RAGEN and GRL), `game` or `role`; `center_role` centres per role without scaling, `none` "
-        "leaves them. null: `none` with estimators whose advantages have a scale of their own (`grpo`, `dr_grpo`, "
-        "`rloo`, `max_rl`, `gigpo`, `reinforce`, `reinforce_pp`), else `batch`.",
+        "leaves them. null: `none` with [estimators](parts.md#advantage-estimators) whose advantages have a scale "
+        "of their own, else `batch`.",
         choices=NORMALIZE_MODES,
     )
     advantage_std_floor: float = option(
@@ -158,8 +158,7 @@ class TokenPPOOptions:
     )
     policy_loss: str = option(
         "clip",
-        "Registered [policy loss](algorithms.md#policy-losses): `clip` (PPO), `cispo`, `cispo_two_sided`, `gspo` (of "
-        "turns), `gspo_trajectory`, `dppo`, or `package.module:name`.",
+        f"[Policy loss](parts.md#policy-losses): {POLICY_LOSSES.listed()}.",
         stranger=is_name,
     )
     clip_low: float | None = option(

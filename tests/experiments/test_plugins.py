@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.settings import plugins
+from rllib_lmgame.settings.plugins import Registry, check_arguments
 from rllib_lmgame.settings.schema import limits
-from rllib_lmgame.signatures import check_arguments
 
 PAIR = np.zeros(2)
 
@@ -67,3 +68,13 @@ def test_annotations_that_name_nothing_are_no_reason_to_refuse() -> None:
         """As with an import for type checkers alone."""
 
     assert check_arguments(function, {"share": "x"}, "it") == {"share": "x"}
+
+
+@pytest.mark.parametrize(
+    "registry", [r for r in vars(plugins).values() if isinstance(r, Registry)], ids=lambda r: r.what
+)
+def test_every_name_stands_for_a_part(registry: Registry) -> None:
+    assert all(registry[name] is not None for name in registry)
+    with pytest.raises(ConfigError, match=f"no {registry.what} `nothing-like-it`") as caught:
+        registry.find("nothing-like-it")
+    assert caught.value.path == registry.key

@@ -1,0 +1,92 @@
+"""The page of what is chosen by name: a line or more of description from each class, with its options."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from tables import option_table, table
+
+from rllib_lmgame.settings import plugins
+
+HEAD = """# Parts by name
+
+Some parts of a run are chosen by name, and one of your own by its import path:
+
+```yaml
+token_ppo:
+  advantage_estimator: {type: gigpo, step_weight: 0.5}  # a name, with options of its own
+  policy_loss: cispo                                    # a name, or my_package.losses:name
+text_rollouts:
+  group_size: 8
+```
+
+What one of your own has to be stands in [architecture](architecture.md); how the parts work together in
+[algorithms](algorithms.md). `A` is the advantage of a token, `r_t` its reward, `R` the sum of a trajectory's rewards
+and `V` what the value function says."""
+
+
+def parts_page() -> str:
+    """The page."""
+    parts = [HEAD, *_estimators(), *_losses()]
+    for title, registry in (
+        ("Objectives", plugins.OBJECTIVES),
+        ("Matchmakers of a league", plugins.MATCHMAKERS),
+        ("Measures of an evaluation", plugins.MEASURES),
+        ("Reports at the end of a run", plugins.REPORTS),
+    ):
+        lines = [f"- `{name}`: {_paragraphs(registry[name])[0].replace(chr(10), chr(10) + '  ')}" for name in registry]
+        parts.append(f"## {title}\n\n`{registry.key}`\n\n" + "\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _estimators() -> Iterator[str]:
+    registry = plugins.ESTIMATORS
+    rows, firsts = [], [name for name in registry if registry.label(name) == name]
+    for name in firsts:
+        said = registry.make(name)
+        reads = ", ".join(f"`{'lambda' if option == 'lam' else option}`" for option in said.reads)
+        words = (_yes(said.needs_groups), _yes(said.needs_critic), _yes(said.own_scale), reads)
+        rows.append((f"[`{name}`](#{name})", *words))
+    yield (
+        f"## Advantage estimators\n\n`{registry.key}`. One that compares needs groups "
+        "(`text_rollouts.group_size`); one without a critic has no value function.\n"
+        "Advantages with a scale of their own are used as they are unless `normalize_advantages` is set."
+    )
+    yield table(("name", "compares a group", "critic", "own scale", "reads"), rows)
+    for name in firsts:
+        first, *more = _paragraphs(registry[name])
+        options = [option_table(registry[name])] if dataclasses.is_dataclass(registry[name]) else []
+        others = [other for other in registry if other != name and registry[other] is registry[name]]
+        again = [f"Also called {', '.join(f'`{other}`' for other in others)}."] if others else []
+        yield "\n\n".join([f"### `{name}`", first, *more, *again, *options])
+
+
+def _losses() -> Iterator[str]:
+    registry = plugins.POLICY_LOSSES
+    yield (
+        f"## Policy losses\n\n`{registry.key}`. `r` is the ratio of a token's probability now to that before the "
+        "update; `low` and `high` are `clip_low` and\n`clip_high`, which are these if they are left out:"
+    )
+    rows = []
+    for name in registry:
+        loss = registry[name]
+        bounds = (f"{bound:g}" if bound else "no" for bound in (loss.clip_low, loss.clip_high))
+        rows.append((f"`{name}`", *bounds, _yes(loss.dual_clip), _yes(loss.to_sampler), loss.sequence or ""))
+    yield table(("name", "`clip_low`", "`clip_high`", "`dual_clip`", "ratio to the sampler", "sequence"), rows)
+    for name in registry:
+        yield "\n\n".join([f"### `{name}`", *_paragraphs(registry[name].function)])
+
+
+def _yes(said: bool) -> str:
+    return "yes" if said else "no"
+
+
+def _paragraphs(part: Any) -> list[str]:
+    """Those of a docstring before its arguments, as Markdown."""
+    text = re.split(r"\n\n(?:Args|Returns|Raises|Attributes):", inspect.getdoc(part) or "")[0]
+    text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", text).replace("``", "`")
+    return text.split("\n\n")

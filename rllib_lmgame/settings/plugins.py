@@ -1,0 +1,353 @@
+"""Parts that are chosen by name: the names of this package's own, and what is asked of a user's at
+``package.module:Name``.
+
+Nothing here loads a part: names and import paths are all that the settings need to know. Whether a part can be used as
+it will be is asked of its signature, before anything starts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import sys
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.imports import import_path
+from rllib_lmgame.settings.schema import Limits, build, check_value, describe, unknown_key
+from rllib_lmgame.settings.trust import is_name, is_number
+from rllib_lmgame.text import in_words
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Parts of one kind. Iterating gives this package's names.
+
+    A setting names a part, ``NAME`` or ``package.module:Name``, or is a mapping with that as ``type`` and the part's
+    own options beside it.
+
+    Attributes:
+        key: Configuration key that names one, for errors.
+        what: What it is, for errors.
+        own: This package's parts: name -> import path (or the part itself).
+        former: Import paths of before -> name.
+    """
+
+    key: str
+    what: str
+    own: Mapping[str, Any]
+    former: Mapping[str, str] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.own)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.own
+
+    def __getitem__(self, name: str) -> Any:
+        """This package's part of that name."""
+        found = self.own[name]
+        return import_path(found, self.key) if isinstance(found, str) else found
+
+    def listed(self) -> str:
+        """What a setting may name, for a sentence of the documentation."""
+        return f"{', '.join(f'`{name}`' for name in self.own)}, or `package.module:Name`"
+
+    def split(self, choice: Any, key: str = "") -> tuple[str, dict[str, Any]]:
+        """The name and the own options that a setting says.
+
+        Raises:
+            ConfigError: It is neither a name nor a mapping with one as ``type``.
+        """
+        if isinstance(choice, str):
+            return choice, {}
+        if not isinstance(choice, Mapping):
+            raise ConfigError(key or self.key, f"expected a name or {{type: NAME, ...}}, got {describe(choice)}")
+        options = dict(choice)
+        name = options.pop("type", None)
+        if not isinstance(name, str):
+            raise ConfigError(f"{key or self.key}.type", "is missing: write {type: NAME, OPTION: VALUE}")
+        return name, options
+
+    def label(self, choice: Any) -> str:
+        """The same text for all spellings of a part and its options: its first name, with options as JSON."""
+        name, options = self.split(choice)
+        first = next((other for other, path in self.own.items() if path == self.own.get(name)), name)
+        return json.dumps({"type": first, **options}, sort_keys=True) if options else first
+
+    @staticmethod
+    def choice(label: str) -> Any:
+        """Undo :meth:`label`."""
+        return json.loads(label) if label.startswith("{") else label
+
+    def is_own(self, choice: Any) -> bool:
+        """Whether a setting names a part of this package, with plain options: what a stranger's file may say."""
+        try:
+            name, options = self.split(choice)
+        except ConfigError:
+            return False
+        known = name in {*self.own, *self.own.values(), *self.former}
+        return known and all(is_number(item) or is_name(item) for item in options.values())
+
+    def find(self, name: str, key: str = "") -> Any:
+        """What is registered under ``name``, or stands at ``package.module:Name``.
+
+        Raises:
+            ConfigError: neither; the message names the nearest one.
+        """
+        name = self.former.get(name, name)
+        if name in self.own:
+            return self[name]
+        if ":" in name:
+            return import_path(name, key or self.key)
+        lower = name.lower().replace("++", "_pp")
+        close = lower if lower in self.own else nearest(name, self.own) or nearest(lower, self.own)
+        hint = f"did you mean `{close}`?" if close else f"known are {', '.join(sorted(self.own))}"
+        raise ConfigError(key or self.key, f"no {self.what} `{name}`; {hint}, or give `package.module:Name`")
+
+    def make(self, choice: Any, key: str = "") -> Any:
+        """An object of the class that a setting names, with its options.
+
+        Raises:
+            ConfigError: No such part, or one that does not take these options; what its constructor refuses stands
+                below the key.
+        """
+        name, options = self.split(choice, key)
+        return made(self.find(name, key), name, key or self.key, options)
+
+
+_ANY_SIZE = {"high": sys.float_info.max}
+"""Of an argument whose function says nothing: it is not ours to know."""
+
+_PLAIN = (bool, int, float, str, type(None), list, dict)
+
+
+def check_arguments(called: Any, given: Mapping[str, Any], key: str, before: int = 0) -> dict[str, Any]:
+    """Arguments that a configuration gives to a function or class, checked against its signature and annotations.
+
+    What YAML can write is checked: truth values, numbers, texts, null, lists and mappings of these, and limits
+    (``Annotated[int, limits(low=1)]``). An argument that is annotated as anything else, or not at all, is left to what
+    is called.
+
+    Args:
+        called: The function or class.
+        given: The arguments by name.
+        key: Configuration key that holds them.
+        before: Positional arguments that stand before them.
+
+    Returns:
+        The arguments, with an ``int`` where a float is due converted.
+
+    Raises:
+        ConfigError: if it does not take these arguments, or a value is of the wrong type or out of range.
+    """
+    try:
+        signature = inspect.signature(called)
+        signature.bind(*[None] * before, **given)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(key, f"{getattr(called, '__name__', called)}: {error}") from None
+    annotations = _annotations(called)
+    checked = dict(given)
+    for name in given.keys() & signature.parameters.keys() & annotations.keys():
+        left_out = given[name] is None and signature.parameters[name].default is None  # Whatever the annotation says.
+        if not left_out and _is_plain(annotations[name]):
+            checked[name] = check_value(given[name], *_with_limits(annotations[name]), f"{key}.{name}")
+    return checked
+
+
+def check_call(called: Any, name: str, key: str, takes: str, /, *arguments: Any, **named: Any) -> None:
+    """Refuse what cannot be called with such arguments, of which only the number and the names count.
+
+    Args:
+        called: What is brought along.
+        name: What the user calls it.
+        key: Configuration key that names it.
+        takes: What it should take, and why, for the message.
+        arguments, named: As it will be called.
+
+    Raises:
+        ConfigError: if it is no function, or takes something else.
+    """
+    if not callable(called):
+        raise ConfigError(key, f"`{name}` is a {type(called).__name__}, not a function; {takes}")
+    try:
+        signature = inspect.signature(called)
+    except ValueError:  # Some built-in functions have none to look at.
+        return
+    try:
+        signature.bind(*arguments, **named)
+    except TypeError:
+        raise ConfigError(key, f"`{name}` takes {signature}; {takes}") from None
+
+
+def check_methods(found: Any, protocol: type, name: str, key: str, hint: str = "") -> None:
+    """Refuse what lacks a member of a protocol (or of a base class), or has a method of that name that takes something
+    else.
+
+    Args:
+        found: An object, or the class of one that is made later.
+        protocol: What is asked for.
+        name: What the user calls it.
+        key: Configuration key that names it.
+        hint: What to do about a missing member.
+
+    Raises:
+        ConfigError: naming the members.
+    """
+    bases = [base for base in protocol.__mro__ if base not in (object, typing.Protocol, typing.Generic)]
+    needed = {member: value for base in bases for member, value in vars(base).items() if not member.startswith("_")}
+    missing = [member for member in needed if not hasattr(found, member)]
+    if missing:
+        where = f"{protocol.__name__} ({protocol.__module__})"
+        raise ConfigError(key, f"`{name}` lacks {', '.join(missing)} of {where}{hint and f'; {hint}'}")
+    for member, value in needed.items():
+        if inspect.isfunction(value):
+            own = (
+                (None,) if inspect.isclass(found) and inspect.isfunction(inspect.getattr_static(found, member)) else ()
+            )
+            arguments, named = _as_called(value)
+            takes = f"{protocol.__name__} ({protocol.__module__}) calls it as {inspect.signature(value)}"
+            check_call(getattr(found, member), f"{name}.{member}", key, takes, *own, *arguments, **named)
+
+
+def made(cls: Any, name: str, key: str, options: Mapping[str, Any] | None = None) -> Any:
+    """An object of a class that somebody brings along; of a dataclass the fields are its options.
+
+    Args:
+        cls: The class, or a function that makes the object.
+        name: What the user calls it.
+        key: Configuration key that names it.
+        options: What it is made with.
+
+    Raises:
+        ConfigError: if it is no class, does not take these options, or raises.
+    """
+    if not callable(cls):
+        raise ConfigError(key, f"`{name}` is a {type(cls).__name__}, not a class")
+    try:
+        if options and dataclasses.is_dataclass(cls):
+            return build(typing.cast(type, cls), options, key)
+        return cls(**_own_options(cls, name, key, options)) if options else cls()
+    except ConfigError as error:
+        below = not error.path.startswith(key)
+        raise ConfigError(f"{key}.{error.path}", error.message) if below and error.path else error from None
+    except TypeError as error:
+        with_what = "with these options" if options else "without arguments"
+        raise ConfigError(key, f"`{name}` cannot be made {with_what}: {error}") from error
+    except Exception as error:
+        raise ConfigError(key, f"making `{name}` fails: {in_words(error)}") from error
+
+
+def _own_options(cls: Any, name: str, key: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a class that is no dataclass, checked by its signature."""
+    known = inspect.signature(cls).parameters
+    if not known:
+        raise ConfigError(f"{key}.{next(iter(options))}", f"`{name}` takes no options")
+    if all(parameter.kind is not parameter.VAR_KEYWORD for parameter in known.values()):
+        for option in options:
+            if option not in known:
+                raise unknown_key(option, known, key)
+    return check_arguments(cls, options, key)
+
+
+def _as_called(method: Any) -> tuple[tuple[None, ...], dict[str, None]]:
+    """Arguments as those of a protocol's method, which callers give by position unless they must be named."""
+    parameters = list(inspect.signature(method).parameters.values())[1:]
+    named = {parameter.name: None for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    placed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return (None,) * len(placed), named
+
+
+def _annotations(called: Any) -> dict[str, Any]:
+    """Those of its arguments; none where they name what cannot be found."""
+    function = called.__init__ if isinstance(called, type) else called
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except Exception:  # Annotations of others are any expression.
+        return {}
+
+
+def _with_limits(hint: Any) -> tuple[Any, Limits]:
+    if typing.get_origin(hint) is not Annotated:
+        return hint, _ANY_SIZE
+    inner, *notes = typing.get_args(hint)
+    return inner, next((note for note in notes if isinstance(note, dict)), _ANY_SIZE)
+
+
+def _is_plain(hint: Any) -> bool:
+    """Whether :func:`~rllib_lmgame.settings.schema.check_value` knows the type, at every depth."""
+    hint, _ = _with_limits(hint)
+    origin = typing.get_origin(hint)
+    if origin in (typing.Union, types.UnionType, list, tuple, dict):
+        return all(inner in (Ellipsis, Any) or _is_plain(inner) for inner in typing.get_args(hint))
+    return hint in _PLAIN
+
+
+ESTIMATORS = Registry(
+    "token_ppo.advantage_estimator",
+    "advantage estimator",
+    {
+        name: f"rllib_lmgame.learners.advantages.{place}"
+        for name, place in {
+            "gae": "gae:GAE",
+            "turn_gae": "gae:TurnGAE",
+            "bilevel_gae": "gae:BilevelGAE",
+            "grpo": "group_relative:GRPO",
+            "dr_grpo": "group_relative:DrGRPO",
+            "rloo": "group_relative:RLOO",
+            "max_rl": "group_relative:MaxRL",
+            "gigpo": "group_relative:GiGPO",
+            "vine": "vine:Vine",
+            "reinforce": "reinforce:Reinforce",
+            "reinforce_pp": "reinforce:ReinforcePP",
+            "rae": "role_baseline:RoleBaseline",
+            "role_baseline": "role_baseline:RoleBaseline",
+        }.items()
+    },
+)
+POLICY_LOSSES = Registry(
+    "token_ppo.policy_loss",
+    "policy loss",
+    {
+        name: f"rllib_lmgame.learners.objectives.policy_losses:{name.upper()}"
+        for name in ("clip", "cispo", "cispo_two_sided", "gspo", "gspo_trajectory", "dppo")
+    },
+)
+OBJECTIVES = Registry("token_ppo.objective", "objective", {"ppo": "rllib_lmgame.learners.objectives.ppo:PPOObjective"})
+ENGINES = Registry(
+    "inference.engine",
+    "engine",
+    {name: f"rllib_lmgame.inference.registry:{name.upper()}" for name in ("vllm", "transformers")},
+)
+MATCHMAKERS = Registry(
+    "config.league.matchmaking",
+    "matchmaker",
+    {name: f"rllib_lmgame.league.matchmaking:{name}" for name in ("uniform", "latest", "pfsp_hard", "pfsp_var")},
+)
+MEASURES = Registry(
+    "config.evaluation_config.measures",
+    "measure",
+    {
+        "against": "rllib_lmgame.algorithms.measuring.against:Against",
+        "best_response_gap": "rllib_lmgame.algorithms.measuring.matrix_games:BestResponseGap",
+        "exploitability": "rllib_lmgame.algorithms.measuring.exploitability:Exploitability",
+        "tic_tac_toe": "rllib_lmgame.algorithms.measuring.tic_tac_toe:TicTacToeChances",
+    },
+)
+REPORTS = Registry(
+    "report",
+    "report",
+    {
+        "learning": "rllib_lmgame.evaluation.learning_report:learning_report",
+        "exploitability": "rllib_lmgame.evaluation.exploitability_report:exploitability_report",
+    },
+    former={
+        "rllib_lmgame.algorithms.report:learning_report": "learning",
+        "rllib_lmgame.algorithms.kuhn_report:exploitability_report": "exploitability",
+    },
+)
