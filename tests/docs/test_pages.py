@@ -202,7 +202,7 @@ NAMED = {
     "measures": (
         MEASURES,
         [
-            ("docs/configuration.md", r"^\| `evaluation_config` \|(.*)"),
+            ("docs/configuration.md", r"^\| `measures` \|(.*)"),
             ("docs/monitoring.md", r"^\| `evaluation/.*"),
         ],
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,11 @@ from rllib_lmgame.rollouts.records import Trajectory, Turn
 sys.path.insert(0, str(Path(__file__).parent))
 
 VOCABULARY = 64
+
+
+def _nothing(policy: str) -> frozenset[str]:
+    """Keys that a policy sets for itself."""
+    return frozenset()
 
 
 @pytest.fixture(scope="session")
@@ -208,6 +214,7 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
         config.text_rollout_options = TextRolloutOptions()
         config.supervised_options = None
         config.deepspeed_config = deepspeed
+        config.settings = SimpleNamespace(own_keys=_nothing)
         return config
 
     return make

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -572,6 +573,11 @@ def test_what_a_module_has_of_its_own_comes_before_a_schedule(
         "token_ppo_options": dataclasses.replace(config.token_ppo_options, clip_high=0.9),
     }
     config.multi_agent(algorithm_config_overrides_per_module={"other": own})
+    keys = {
+        "player": frozenset(),
+        "other": frozenset({"lr", "lambda", "kl_coeff", "entropy_coeff", "token_ppo.clip_high"}),
+    }
+    config.settings = SimpleNamespace(own_keys=keys.__getitem__)
     learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
     learner.build()
     scheduled = {"lr": 0.0025, "lambda": 0.25, "kl_coeff": 0.75, "entropy_coeff": 0.125, "gamma": 0.5}
