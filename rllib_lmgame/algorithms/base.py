@@ -57,10 +57,7 @@ from rllib_lmgame.settings.algorithms import reference
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 from rllib_lmgame.storage import is_uri
 from rllib_lmgame.telemetry.metrics import (
-    EXPERT_TIMER,
-    ROLLOUT_TIMER,
-    UPDATE_TIMER,
-    VINE_TIMER,
+    PHASES,
     WEIGHT_SYNC_TIMER,
     episode_metrics,
     flatten,
@@ -70,15 +67,6 @@ from rllib_lmgame.telemetry.metrics import (
 from rllib_lmgame.telemetry.phases import WHY_DROPPED, tell_phase
 
 logger = logging.getLogger(__name__)
-
-PHASES = {
-    EXPERT_TIMER: "playing the expert's episodes",
-    ROLLOUT_TIMER: "playing",
-    VINE_TIMER: "playing on from states",
-    UPDATE_TIMER: "updating",
-    WEIGHT_SYNC_TIMER: "sending the weights to the engines",
-}
-"""Timer of a phase of an iteration -> what is said of it."""
 
 _REASONS = 5
 """Messages about dropped episodes that are said of an iteration."""
@@ -153,7 +141,7 @@ class LMGameAlgorithm(PPO):
             self.line_ups = LineUps(own)
             self.tell("starting env runners and learners")
             super().setup(own)
-            self.tell(PHASES[WEIGHT_SYNC_TIMER])
+            self.tell(PHASES[WEIGHT_SYNC_TIMER].doing)
             self.push_weights()
         except BaseException:
             self.cleanup()
@@ -281,7 +269,7 @@ class LMGameAlgorithm(PPO):
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
         """Log the seconds a phase of this iteration took as ``timers/<name>``."""
-        self.tell(PHASES.get(name, name))
+        self.tell(PHASES[name].doing if name in PHASES else name)
         start = time.perf_counter()
         yield
         self.metrics.log_value((TIMERS, name), time.perf_counter() - start, window=1, reduce="mean")

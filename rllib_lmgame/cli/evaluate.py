@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.evaluation.players.forms import FORMS
 from rllib_lmgame.experiments.files.loader import parse_value
 from rllib_lmgame.imports import find_in_current_directory
-from rllib_lmgame.new_files import new_file
+from rllib_lmgame.new_files import NewFile, out_path
 from rllib_lmgame.storage import expanded
 
 if TYPE_CHECKING:
@@ -171,15 +171,13 @@ def run(args: argparse.Namespace) -> int:
     from rllib_lmgame.experiments.run.cluster import quieten_ray
 
     quieten_ray(args.verbosity or 0)
-    with new_file(args.out) if args.out is not None else nullcontext() as file:
-        numbers = evaluate(checkpoint, env_config, args, None if file is None else file.scratch)
-        print_numbers(checkpoint, numbers, as_json=args.json)
-    return 0 if file is None else file.status()
+    numbers = evaluate(checkpoint, env_config, args)
+    written = numbers.pop("out", None)
+    print_numbers(checkpoint, numbers, as_json=args.json)
+    return 0 if args.out is None else NewFile(Path(), out_path(args.out), written and Path(written)).status()
 
 
-def _evaluate_own(
-    checkpoint: str, env_config: dict[str, Any] | None, args: argparse.Namespace, out: Path | None
-) -> dict[str, float]:
+def _evaluate_own(checkpoint: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, Any]:
     config = None if args.against else args.config
     for flag, value in (("--config", config), ("--explore", args.explore), ("--seed", args.seed)):
         if value:
@@ -199,7 +197,7 @@ def _evaluate_own(
             against=args.against or (),
             opponents=_opponents(args),
             last_iterate=args.last_iterate,
-            out=out,
+            out=args.out,
             trust=args.trust_checkpoint,
             connected=_ray(args),
         )
@@ -207,9 +205,7 @@ def _evaluate_own(
         raise CheckpointError(f"{checkpoint}: {failure}") from failure
 
 
-def _evaluate_model(
-    model: str, env_config: dict[str, Any] | None, args: argparse.Namespace, out: Path | None
-) -> dict[str, float]:
+def _evaluate_model(model: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, Any]:
     for flag, value in (
         ("--explore", args.explore),
         ("--seed", args.seed),
@@ -237,7 +233,7 @@ def _evaluate_model(
             split=args.split or "test",
             against=args.against or (),
             opponents=_opponents(args, sections),
-            out=out,
+            out=args.out,
             connected=_ray(args),
         )
     except EpisodeFailed as failure:
@@ -262,12 +258,10 @@ def _is_model(source: str) -> bool:
     return re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", source) is not None
 
 
-def _evaluate_stock(
-    checkpoint: str, env_config: dict[str, Any] | None, args: argparse.Namespace, out: Path | None
-) -> dict[str, float]:
+def _evaluate_stock(checkpoint: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, Any]:
     for flag, value in (
         ("--temperature", args.temperature),
-        ("--out", out),
+        ("--out", args.out),
         ("--split", args.split),
         ("--evaluation-games", args.evaluation_games or None),
         ("--last-iterate", args.last_iterate or None),

@@ -5,7 +5,7 @@ learner.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -207,21 +207,6 @@ def _opponents(against: Sequence[str], settings: PlayerSettings, config: LMGameC
     return players
 
 
-@contextmanager
-def _log_directory(out: str | Path | None) -> Iterator[str | None]:
-    """A directory for the log of an evaluation, which becomes ``out`` at the end; ``None`` if there is no ``out``."""
-    if out is None:
-        yield None
-        return
-    if Path(out).exists():
-        raise FileExistsError(f"{out} exists; name another file, or remove it")
-    with new_file(out) as file:
-        yield str(file.scratch.parent)
-        written = file.scratch.with_name(f"{_LOG}-0.jsonl")
-        if written.exists():
-            written.rename(file.scratch)
-
-
 def evaluate_checkpoint(
     path: str | Path,
     *,
@@ -254,8 +239,7 @@ def evaluate_checkpoint(
         against: Players of any kind (:mod:`.players.naming`) who take all seats but one of games for several.
         opponents: What they share.
         last_iterate: With the weights in training, where the checkpoint has their average (``token_ppo.ema_decay``).
-        out: File of the episode log (JSONL), which must not exist yet (:func:`~rllib_lmgame.new_files.new_file`); it is
-            missing afterwards if it could not be written.
+        out: File of the episode log (JSONL), which must not exist yet (:func:`~rllib_lmgame.new_files.new_file`).
         trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it
             (:mod:`.saved_config`).
         connected: What connects to a Ray cluster, by default :func:`~.ray_cluster.be_connected`.
@@ -267,7 +251,8 @@ def evaluate_checkpoint(
         were played. ``success_interval`` is the interval of its success rate over levels of the kind; none of a single
         level. ``success_each_level_once`` is the rate with each level counted once, where each came more than once and
         greedy play ended alike on it. ``unreadable`` shows some replies, where most could not be read. ``against``
-        others there is also ``counts``: what was spent on each (requests, tokens, failures).
+        others there is also ``counts``: what was spent on each (requests, tokens, failures). ``out``, if asked for, is
+        the name the file got; ``None`` if it could not be written.
     """
     named = () if env is None else (env,)
     config = saved_policies(path, trust=trust, games=named, last=last_iterate)
@@ -278,10 +263,8 @@ def evaluate_checkpoint(
     games = tuple(GameConfig(game.env, {**game.env_config, **(env_config or {})}) for game in base)
     if not (evaluation_games and env is None):  # Of those the configuration says which levels are played.
         games = on_split(games, split, override=True)
-    _check_games(games, against)
-    others = _opponents(against, replace(opponents or PlayerSettings(), trust=trust), config)
-    with _log_directory(out) as log_dir, engines_for(config, log_dir, connected) as policies:
-        return _measure(policies, games, num_episodes, temperature, players, log_dir and _LOG, others)
+    settings = replace(opponents or PlayerSettings(), trust=trust)
+    return _evaluate(config, games, num_episodes, temperature, against, settings, out, connected, players)
 
 
 def evaluate_as_in_training(checkpoint: str | Path) -> dict[str, Any]:
@@ -326,10 +309,31 @@ def evaluate_model(
     """
     games = on_split([GameConfig(env, env_config or {})], split, override=True)
     config = untrained_policy(model, env, games[0].env_config, settings)
+    opponents = opponents or PlayerSettings()
+    return _evaluate(config, games, num_episodes, temperature, against, opponents, out, connected)
+
+
+def _evaluate(
+    config: LMGameConfig,
+    games: tuple[GameConfig, ...],
+    num_episodes: int,
+    temperature: float | None,
+    against: Sequence[str],
+    opponents: PlayerSettings,
+    out: str | Path | None,
+    connected: AbstractContextManager[Any] | None,
+    players: dict[str, str] | None = None,
+) -> dict[str, Any]:
     _check_games(games, against)
-    others = _opponents(against, opponents or PlayerSettings(), config)
-    with _log_directory(out) as log_dir, engines_for(config, log_dir, connected) as policies:
-        return _measure(policies, games, num_episodes, temperature, None, log_dir and _LOG, others)
+    others = _opponents(against, opponents, config)
+    with ExitStack() as stack:
+        file = None if out is None else stack.enter_context(new_file(out))
+        log_dir, log = (None, None) if file is None else (str(file.scratch.parent), _LOG)
+        policies = stack.enter_context(engines_for(config, log_dir, connected))
+        numbers = _measure(policies, games, num_episodes, temperature, players, log, others)
+        if file is not None and (written := file.scratch.with_name(f"{_LOG}-0.jsonl")).exists():
+            written.rename(file.scratch)
+    return numbers if file is None else {**numbers, "out": file.path and str(file.path)}
 
 
 def _measure(

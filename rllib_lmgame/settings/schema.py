@@ -92,6 +92,7 @@ def option(
     stranger: bool | Callable[[Any], bool] | None = None,
     schedulable: bool = False,
     path: bool = False,
+    carded: bool = True,
     of: tuple[str, ...] = (),
 ) -> Any:
     """A dataclass field with documentation and limits.
@@ -105,9 +106,10 @@ def option(
         schedulable: Whether a schedule may change it during a run (:mod:`.schedules`): its present value is
             read in every iteration.
         path: Whether it may name a file or a directory (:func:`~rllib_lmgame.storage.with_whole_paths`).
+        carded: Whether a model card says it.
         of: Types of a tagged group that have it; empty: all.
     """
-    own = {"doc": doc, "stranger": stranger, "schedulable": schedulable, "path": path, "of": of}
+    own = {"doc": doc, "stranger": stranger, "schedulable": schedulable, "path": path, "carded": carded, "of": of}
     metadata = {**own, **limits(choices=choices, low=low, high=high, above=above, below=below)}
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)

@@ -5,25 +5,27 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-ROLLOUT_TIMER = "rollout_s"
-"""``timers/rollout_s``: seconds of playing this iteration's episodes."""
 
-UPDATE_TIMER = "update_s"
-"""Seconds of the learners' update."""
+class Phase(NamedTuple):
+    """A phase of an iteration: what is said while it goes on, and what its seconds are called in a line of progress."""
 
-WEIGHT_SYNC_TIMER = "weight_sync_s"
-"""Seconds until the engines have the new weights."""
+    doing: str
+    name: str
 
-VINE_TIMER = "vine_s"
-"""Seconds of rollouts from states, where an advantage estimator asks for them."""
 
-EXPERT_TIMER = "expert_s"
-"""Seconds of playing the expert's episodes in a supervised stage."""
-
+PHASES = {
+    "expert_s": Phase("playing the expert's episodes", "expert"),
+    "rollout_s": Phase("playing", "play"),
+    "vine_s": Phase("playing on from states", "values"),
+    "update_s": Phase("updating", "update"),
+    "weight_sync_s": Phase("sending the weights to the engines", "sync"),
+}
+"""Name below ``timers`` -> the phase, in their order."""
+EXPERT_TIMER, ROLLOUT_TIMER, VINE_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER = PHASES
 
 MOSTLY = 0.5
 """Share of unreadable replies above which that is said, and some are shown."""

@@ -14,11 +14,8 @@ from rllib_lmgame.telemetry.advice import Adviser
 from rllib_lmgame.telemetry.metrics import (
     EXPERT_TIMER,
     OVER_LEVELS,
+    PHASES,
     RLLIB_EVALUATION,
-    ROLLOUT_TIMER,
-    UPDATE_TIMER,
-    VINE_TIMER,
-    WEIGHT_SYNC_TIMER,
     flatten,
     win_draw_loss,
 )
@@ -176,18 +173,11 @@ def _head(result: Mapping[str, Any]) -> str:
 
 def _times(result: Mapping[str, Any]) -> str:
     timers = result.get("timers")
-    names = (
-        (EXPERT_TIMER, "expert"),
-        (ROLLOUT_TIMER, "play"),
-        (VINE_TIMER, "values"),
-        (UPDATE_TIMER, "update"),
-        (WEIGHT_SYNC_TIMER, "sync"),
-    )
     parts = []
-    for key, name in names:
+    for key, phase in PHASES.items():
         value = number_at(timers, key) if isinstance(timers, Mapping) else None
         if value is not None and not (key == EXPERT_TIMER and number_at(result, "phase") == 1):
-            parts.append(f"{name} {value:.2f}s")
+            parts.append(f"{phase.name} {value:.2f}s")
     return " ".join(parts) or f"{number_at(result, 'time_this_iter_s') or 0:.1f}s"
 
 

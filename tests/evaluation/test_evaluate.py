@@ -13,6 +13,7 @@ import pytest
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation import evaluate as evaluation
 from rllib_lmgame.evaluation.evaluate import LoadedPolicies, evaluate_checkpoint
 from rllib_lmgame.policies.model.export import save_tokenizer
@@ -113,7 +114,7 @@ def test_the_log_of_an_evaluation_takes_no_other_file(tmp_path: Path, play_logs:
     (tmp_path / "r-0.jsonl").write_text("mine\n")
     evaluate_checkpoint("checkpoint", env="lmgame/Sokoban-v0", num_episodes=1, out=tmp_path / "r.jsonl")
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"r-0.jsonl": "mine\n", "r.jsonl": "{}\n"}
-    with pytest.raises(FileExistsError):
+    with pytest.raises(ConfigError, match="exists; name another file"):
         evaluate_checkpoint("checkpoint", env="lmgame/Sokoban-v0", num_episodes=1, out=tmp_path / "r-0.jsonl")
 
 

@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 CARD_FILE = "README.md"
-
-_NOT_SAID = {
-    "model",
-    "tiny",
-    "tokenizer",
-    "chat_template",
-    "dtype",
-    "attn_implementation",
-    "gradient_checkpointing",
-    "trust_remote_code",
-    "value_model",
-    "value_hidden_size",
-    "freeze_backbone_for_value",
-}
-"""Options that say nothing of how the model is talked to, or stand in the files beside the card."""
 
 _CARD = """---
 library_name: transformers
@@ -114,7 +99,8 @@ def model_card(options: LanguageModelOptions, played: Played) -> str:
         options: How the policy is talked to.
         played: What it was trained on.
     """
-    said = {key: value for key, value in as_mapping(options).items() if key not in _NOT_SAID}
+    carded = {field.name for field in fields(options) if field.metadata["carded"]}
+    said = {key: value for key, value in as_mapping(options).items() if key in carded}
     return _CARD.format(
         constrained=_CONSTRAINED if played.legal_moves_only else "",
         games=", ".join(_literal([env, dict(env_config)]) for env, env_config in played.games),

@@ -26,36 +26,47 @@ class LanguageModelOptions:
         "Hugging Face hub id, directory, or `tiny` for a small Qwen2 model built on the spot.",
         stranger=is_hub_id,
         path=True,
+        carded=False,
     )
     tiny: dict[str, Any] = option(
         {},
         "Overrides of the tiny model's shape: `hidden_size`, `num_layers`, `num_heads`, `num_kv_heads`, "
         "`intermediate_size`, `vocab_size`, `seed`.",
+        carded=False,
     )
-    tokenizer: str | None = option(None, "Tokenizer if it is not the model's own.", stranger=is_hub_id, path=True)
+    tokenizer: str | None = option(
+        None, "Tokenizer if it is not the model's own.", stranger=is_hub_id, path=True, carded=False
+    )
     dtype: str = option(
         "auto",
         "Numerics of the learner's weights: `auto` is float32, on a GPU with passes in bfloat16; half precision "
         "needs `deepspeed` with `bf16` or `fp16`.",
         choices=("auto", "float32", "bfloat16", "float16"),
+        carded=False,
     )
     attn_implementation: str = option(
         "auto",
         "`auto` takes flash attention for learners on GPUs, in half precision, where it is installed, and "
         "row-wise SDPA elsewhere.",
         choices=("auto", "sdpa", "flash_attention_2", "eager"),
+        carded=False,
     )
-    gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass.")
-    trust_remote_code: bool = option(False, "Run code that comes with the model. Off unless set.", stranger=False)
+    gradient_checkpointing: bool = option(False, "Recompute activations in the backward pass.", carded=False)
+    trust_remote_code: bool = option(
+        False, "Run code that comes with the model. Off unless set.", stranger=False, carded=False
+    )
     value_model: str = option(
         "shared",
         "`shared`: a value head on the policy's backbone; `separate`: a backbone of its own.",
         choices=("shared", "separate"),
+        carded=False,
     )
     value_hidden_size: int | None = option(
-        None, "Width of the value head's hidden layer; null takes the model's width.", low=1, high=65_536
+        None, "Width of the value head's hidden layer; null takes the model's width.", low=1, high=65_536, carded=False
     )
-    freeze_backbone_for_value: bool = option(False, "Stop the value loss from reaching a shared backbone.")
+    freeze_backbone_for_value: bool = option(
+        False, "Stop the value loss from reaching a shared backbone.", carded=False
+    )
 
     system_prompt: str | None = option(
         None, "System message; null takes the game's own instructions, empty text leaves it out.", stranger=True
@@ -65,6 +76,7 @@ class LanguageModelOptions:
         "Jinja chat template, or a file that holds it; null takes the tokenizer's own.",
         stranger=is_template,
         path=True,
+        carded=False,
     )
     chat_template_kwargs: dict[str, Any] = option(
         {}, "Arguments passed to the chat template, e.g. `{enable_thinking: false}`.", stranger=True
