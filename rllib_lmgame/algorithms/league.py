@@ -46,12 +46,12 @@ class LeaguePlay:
     """Carries out what a :class:`~rllib_lmgame.league.league.League` decides.
 
     1. A member's files are whole or not there, and are never written again.
-    2. Before an iteration is played, every opponent engine holds the member of its table, proven by the checksum of the
-       snapshot: of the file when it is read, of the engine's weights when they are loaded. An engine that starts again
+    2. Before an iteration is played, every opponent engine holds the member of its table. The checksum of the snapshot
+       proves it: of the file when it is read, of the engine's weights when they are loaded. An engine that starts again
        gets the same weights before it serves.
     3. An engine's weights are exchanged at most once per iteration.
-    4. An exploiter begins again with the weights and the optimizer that it had when PPO began (or, if it is none for
-       longer, when it became one), bit for bit, and plays with these weights before anything else happens.
+    4. An exploiter begins again with the weights and the optimizer that it had when PPO began, bit for bit (or when it
+       became one, if that was later). It plays with these weights before anything else happens.
 
     Args:
         algorithm: Whose learners and engines these are.

@@ -22,8 +22,8 @@ def occurring(
 
     Schedules that follow the same number are taken together as they go along: at every point and stage, and wherever a
     whole number changes. Others are taken in all combinations. Where these are more than ``most``, as many of the
-    least, the greatest and some between them are, and then each schedule for itself, beside the beginnings of the
-    others, these too no more than ``most``.
+    least, the greatest and some between them are taken. Then each schedule is taken for itself, beside the beginnings
+    of the others: these too no more than ``most``.
 
     Args:
         schedules: By key; those that share a constraint.
@@ -99,9 +99,10 @@ def _along(group: Mapping[str, ScheduleOptions], whole: Collection[str], most: i
 
 
 def _positions(group: Mapping[str, ScheduleOptions], whole: Collection[str], most: int) -> list[float]:
-    """Where schedules along points, which follow one number, are looked at so that nothing that comes about is missed:
-    where a value jumps or a line ends, and before, between and behind these; of more than ``most`` changes of
-    whole numbers between points, some.
+    """Where schedules along points that follow one number are looked at, so that nothing that comes about is missed.
+
+    Where a value jumps or a line ends, and before, between and behind these; of more than ``most`` changes of whole
+    numbers between points, some.
     """
     counts = next(iter(group.values())).by in COUNTERS
     lines = [

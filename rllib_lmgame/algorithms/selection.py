@@ -116,9 +116,9 @@ def group_spreads(episodes: Iterable[MultiAgentEpisode]) -> dict[str, float]:
 
 
 def kept_groups(spreads: Mapping[str, float], share: float, drop_constant: bool, least: int = 1) -> set[str]:
-    """Groups that are trained on: the share with the largest spreads (StarPO-S, arXiv 2504.20073, section 3.3; of equal
-    ones those played first), of those whose returns differ at all if constant ones are dropped (dynamic sampling of
-    DAPO, arXiv 2503.14476, section 3.2).
+    """Groups that are trained on: the share with the largest spreads (StarPO-S, arXiv 2504.20073, section 3.3), of
+    equal ones those played first. If constant groups are dropped, those whose returns differ at all (dynamic sampling
+    of DAPO, arXiv 2503.14476, section 3.2).
 
     Args:
         spreads: Group -> deviation of its returns.

@@ -97,7 +97,7 @@ def check_games_can_be_made(config: Any) -> None:
 @contextmanager
 def _blamed(place: str, game: GameConfig) -> Iterator[None]:
     """Whatever is raised inside, also by a game of somebody else, is a :class:`ConfigError` at the game's place, or a
-    :class:`MissingDependencyError`, and of a game in a list says its name, which does not stand in the key.
+    :class:`MissingDependencyError`. Of a game in a list it says the name, which does not stand in the key.
     """
 
     def named(message: str) -> str:

@@ -217,9 +217,8 @@ class League:
 
     def numbers(self) -> dict[str, Any]:
         """``size``; ``mean_win_rate/<policy>``; ``win_rate/<policy>/<member>``, as far as they have met;
-        ``rating/<name>`` of policies and members: Bradley-Terry, on Elo's scale, with mean 0; and of each of
-        ``exploiters`` the ``win_rate`` against the present weights of its policy, ``iterations`` since it began, and
-        ``resets``.
+        ``rating/<name>`` of policies and members: Bradley-Terry, on Elo's scale, with mean 0. Of each of ``exploiters``
+        the ``win_rate`` against the present weights of its policy, ``iterations`` since it began, and ``resets``.
         """
         met = {
             policy: {

@@ -78,8 +78,8 @@ def resolve_matchmaker(name: str) -> Matchmaker:
 def forgotten(standings: Sequence[Standing], below: float) -> list[Standing]:
     """Members that were beaten once and no longer are.
 
-    That the latest members are the harder the later is as it should be: those that follow the last one which is beaten
-    more often than the one before it are left out, and all if there is none (``remove_monotonic_suffix`` in the
+    That the latest members are the harder the later is as it should be. So those are left out that follow the last one
+    which is beaten more often than the one before it, and all if there is none (``remove_monotonic_suffix`` in the
     pseudocode of Vinyals et al.). Of the others one must be beaten less often than ``below``.
 
     Args:

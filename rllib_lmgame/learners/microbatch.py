@@ -11,9 +11,10 @@ CPU_ACTIVATIONS = 2 * 2**30
 def kept_per_token(
     layers: int, hidden_size: int, intermediate_size: int, width: int, gradient_checkpointing: bool = False
 ) -> int:
-    """Bytes that a forward pass keeps of each token for the backward pass: ten values of the model's width a layer
-    (inputs of norms and projections, queries, keys and values of all heads, the attention's output) and four of the
-    feed-forward width, counted on a Qwen2 layer; with gradient checkpointing each layer's input, and one layer in full.
+    """Bytes that a forward pass keeps of each token for the backward pass, counted on a Qwen2 layer. A layer keeps ten
+    values of the model's width (inputs of norms and projections, queries, keys and values of all heads, the attention's
+    output) and four of the feed-forward width. With gradient checkpointing it is each layer's input, and one layer in
+    full.
 
     Args:
         layers, hidden_size, intermediate_size: The model's.

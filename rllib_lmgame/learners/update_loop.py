@@ -1,5 +1,6 @@
-"""The loop of one update of one policy: where the objective asks for it a pass without gradient for what the policy was
-before the update, then epochs of minibatches, each one optimizer step over micro-batches, or the fit of its critic.
+"""The loop of one update of one policy. First, where the objective asks for it, a pass without gradient: what the
+policy was before the update. Then epochs of minibatches, each one optimizer step over micro-batches, or the fit of its
+critic.
 
 Guarantees:
  1. Each policy is trained on its own rows in its own minibatches, each row once per epoch; a policy is trained no more

@@ -16,8 +16,8 @@ random: 1}}``), a mapping from agent id or role to policy, or an import path to 
     is played outside its training is self-play.
 
 Besides RLlib's arguments a mapping is given the seat's ``role``, the ``agent_ids`` of all seats, their ``roles`` (agent
-id -> role), a ``seed`` of the episode's own, and its ``number`` among the episodes of its game, by which seats and
-opponents can be dealt evenly (``None`` where nobody counts).
+id -> role), and a ``seed`` of the episode's own. The ``number`` of the episode among those of its game lets seats and
+opponents be dealt evenly (``None`` where nobody counts).
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def _verdict(info: dict[str, Any]) -> bool | None:
 def _ranking(played: PlayedEpisode, verdicts: dict[str, bool | None]) -> dict[str, Outcome | None]:
     """How a game against others ended for every player.
 
-    A game that was broken off ranks nobody by what it had until then: who ran out of tokens has lost, of the others
+    A game that was broken off ranks nobody by what it had until then. Who ran out of tokens has lost. Of the others
     only those are known for whom the game was over and who have its word.
     """
     if played.infos.keys() >= played.seats.keys():
@@ -190,10 +190,10 @@ def to_multi_agent_episode(played: PlayedEpisode) -> MultiAgentEpisode:
     """RLlib's episode: observations and actions are text, the token records stand in ``extra_model_outputs``, the
     line-up in ``custom_data``.
 
-    It is what ``add_env_reset`` and ``add_env_step`` would make of the same steps, except that a reward earned during
-    another player's move is already part of the player's own last turn; so the rewards of a language-model seat are
-    those the learner trains on. Players that never acted have no episode of their own. Built directly: step by step it
-    would take several times as long.
+    It is what ``add_env_reset`` and ``add_env_step`` would make of the same steps, but for one thing. A reward earned
+    during another player's move is already part of the player's own last turn: these are the rewards that the learner
+    trains on. Players that never acted have no episode of their own. Built directly: step by step it would take several
+    times as long.
     """
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 

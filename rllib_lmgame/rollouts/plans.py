@@ -337,8 +337,8 @@ class Race:
 
 
 def deal_with_spares(plans: Sequence[EpisodePlan], parts: int) -> list[list[EpisodePlan]]:
-    """Deal plans to runners, groups whole; who gets groups of a game gets a spare one too, if there are any, so that it
-    can stop by itself and waits for no episode that never ends. There may be fewer shares than runners.
+    """Deal plans to runners, groups whole. Who gets groups of a game gets a spare one too, if there are any: so it can
+    stop by itself, and waits for no episode that never ends. There may be fewer shares than runners.
     """
     games: dict[int, tuple[dict[str, list[EpisodePlan]], dict[str, list[EpisodePlan]]]] = {}
     for plan in plans:

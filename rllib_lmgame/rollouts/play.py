@@ -11,8 +11,8 @@ Guarantees (each has a test):
 5. Running out of context or token budget is a stop reason of the seat alone. The others' game goes on as the game says:
    it passes for the seat, or the seat forfeits. Where the game says neither, an empty reply is handed in as long as a
    language model is left; then the episode is cut short.
-6. A reward is credited to its player's last turn, also when the opponent's move earned it; not to a turn whose seat was
-   cut short before, since the value of its last state stands for all that follows.
+6. A reward is credited to its player's last turn, also when the opponent's move earned it. A turn whose seat was cut
+   short before gets none: the value of its last state stands for all that follows.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ class LanguageModelSeat(Seat):
         bootstrap_turn_limit: Whether the turn limit of a game is a truncation to the learner, or the end.
         bootstrap_token_budget: The same of ``max_tokens_per_episode``.
         final_prompt: The last state as a prompt, as much of it as the context holds, if the seat was truncated after at
-            least one turn: the value at its last token stands for all that follows.
+            least one turn. The value at its last token stands for all that follows.
     """
 
     played_for = True

@@ -10,9 +10,9 @@ Guarantees (each has a test):
 4. If round after round nothing is finished, that is an error that says why. A game of which at least
    :data:`MANY_HANGS` episodes were played and every one took too long is not tried again: each try takes as long.
 5. :func:`play_all` gives episodes in the order of their plans, whoever was faster.
-6. Where plans are spare (:mod:`~rllib_lmgame.rollouts.plans`), as many groups of a game come out as are not
-   spare, the first to finish, and whole; fewer, or some that lack episodes, only where replacements failed again and
-   again. Of what is left behind only its id comes out.
+6. Where plans are spare (:mod:`~rllib_lmgame.rollouts.plans`), as many groups of a game come out as are not spare: the
+   first to finish, and whole. Only where replacements failed again and again are there fewer, or some that lack
+   episodes. Of what is left behind only its id comes out.
 """
 
 from __future__ import annotations

@@ -89,17 +89,19 @@ def episode_metrics(episodes: Sequence[EpisodeNumbers], failures: Iterable[str] 
         failures: Reasons of the episodes that were dropped.
 
     Returns:
-        Nested numbers: RLlib's ``episode_return_{mean,min,max}``, ``episode_len_mean`` (turns of all players),
-            ``num_episodes``,
-        ``agent_episode_returns_mean/<agent>``, ``module_episode_returns_mean/<module>``; and ``success_rate`` (of the
-        trained policies; not where they play only against each other), ``{win,draw,loss}_rate/<policy>/<role>`` (games
-        against others; of the policy as it is, not of past versions), ``invalid_action_rate`` (per action),
-        ``illegal_action_rate`` (of these, actions that were read) and ``format_error_rate`` (per reply of a language
-        model), ``turns_per_episode`` (per player), ``tokens_per_turn``,
-        ``truncated_rate``, ``stop_reason/<reason>``, ``dropped/<reason>``,
-        ``role_returns_mean/<role>``, ``measures/<name>`` (what games report themselves: the mean over the trained seats
-        of an episode, of all where none is trained, then over the episodes that have it), and ``games/<id>/...`` if
-        there are several.
+        Nested numbers, without those that nothing is known of:
+
+        * RLlib's ``episode_return_{mean,min,max}``, ``episode_len_mean`` (turns of all players), ``num_episodes``,
+          ``agent_episode_returns_mean/<agent>`` and ``module_episode_returns_mean/<module>``;
+        * ``success_rate`` of the trained policies, not where they play only against each other;
+        * ``{win,draw,loss}_rate/<policy>/<role>`` in games against others, of the policy as it is now;
+        * ``invalid_action_rate`` per action, ``illegal_action_rate`` of those that were read, ``format_error_rate`` per
+          reply of a language model;
+        * ``turns_per_episode`` per player, ``tokens_per_turn``, ``truncated_rate``, ``role_returns_mean/<role>``;
+        * ``stop_reason/<reason>`` and ``dropped/<reason>``;
+        * ``measures/<name>``, which games report themselves: the mean over the trained seats of an episode (of all
+          where none is trained), then over the episodes that have it;
+        * ``games/<id>/...``, the same of each game, if there are several.
     """
     result = _core(episodes)
     for reason in failures:

@@ -6,8 +6,8 @@ A checkpoint is this user's if
  1. its manifest is signed with the user's key (:mod:`rllib_lmgame.signing`) and nothing was added to it: wherever it
     was copied, every byte is as a run of this user wrote it; or
  2. it lies in a trial's directory of an experiment that a run of this user started. That experiment's directory holds a
-    signature of its own path, so neither a copy elsewhere nor somebody else's archive has one that holds; and every
-    file in question belongs to this user and can be written by nobody else but a group.
+    signature of its own path, so neither a copy elsewhere nor somebody else's archive has one that holds. Every file in
+    question belongs to this user and can be written by nobody else but a group.
 
 The second holds on clusters too whose machines have different keys, since the machine of the command signs, and for the
 checkpoints of stock algorithms, which have no manifest. Whoever may write into these directories as this user or

@@ -46,9 +46,9 @@ _problems: dict[tuple[str, str, str], str | None] = {}
 class Against:
     """Games in which the policies take one seat and a scripted player the others, each seat as often.
 
-    Gives ``win_rate_<name>``, ``draw_rate_<name>`` and ``loss_rate_<name>``; ``failed_<name>``, the share of games that
-    came to no end, since the game failed, took longer than ``text_rollouts`` allows, or outgrew the context (the four
-    sum to 1); and ``illegal_<name>``, the mean probability of anything but a legal reply. What is played is drawn among
+    Gives ``win_rate_<name>``, ``draw_rate_<name>`` and ``loss_rate_<name>``; and ``failed_<name>``, the share of games
+    that came to no end: the game failed, took longer than ``text_rollouts`` allows, or outgrew the context. The four
+    sum to 1. ``illegal_<name>`` is the mean probability of anything but a legal reply. What is played is drawn among
     the legal replies by their probabilities; in turns of free talk, which list none, a reply is drawn, and counts as
     illegal if it cannot be read. The games are the same levels at every call.
 

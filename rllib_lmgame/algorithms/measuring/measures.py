@@ -102,8 +102,8 @@ def load_measure(setting: Any, key: str) -> Measure:
 
 def check_measures(settings: Any, games: Sequence[GameConfig], key: str, *, averaged: bool = False) -> None:
     """Raise :class:`ConfigError` unless every measure that ``settings`` lists can be taken of one of ``games``, and no
-    two of them give a game numbers of the same name, those of the last iterate included (``averaged``: evaluation uses
-    averaged weights).
+    two of them give a game numbers of the same name. With ``averaged`` (evaluation uses averaged weights) those of the
+    last iterate count too.
     """
     if not isinstance(settings, list | tuple):
         raise ConfigError(key, f"expected a list of measures, got {describe(settings)}")

@@ -24,7 +24,7 @@ class TicTacToeChances:
     """Chances of the policies at TicTacToe, from what they would reply on every board.
 
     Gives ``minimax_loss``, the probability of losing to minimax that draws among its best moves evenly, and
-    ``random_loss`` and ``random_win``, those of losing to and of winning against uniform play, each the mean of both
+    ``random_loss`` and ``random_win``, those of losing to and of winning against uniform play. Each is the mean of both
     seats; ``minimax_loss_first`` and so on are those of one seat. ``illegal_mean`` and ``illegal_max`` are the
     probability of anything but a legal reply, over the boards; the measured policy is the one among legal replies.
 

@@ -4,7 +4,7 @@ Guarantees, beside those of :mod:`rllib_lmgame.inference.engines.threaded`:
 
 1. Replies leave as they finish: a poll brings everything that finished since the last one, and waits for nothing else.
 2. What a client sent is answered, or the client can learn that it is lost (:meth:`EngineActor.missing`).
-3. An actor that Ray started again after a crash holds the weights it was created with: it keeps requests waiting until
+3. An actor that Ray started again after a crash holds the weights it was created with. It keeps requests waiting until
    the right weights are pushed, or until it is told that the first weights are the right ones.
 4. Weights that came through the object store with another checksum than the sender's are never sampled from, nor are
    those that came over devices where several engines hold different ones. An update over devices that fails ends the

@@ -78,8 +78,8 @@ class EngineMemoryError(RuntimeError):
 class EngineGroup:
     """The engine actors of one language model. Make one with :meth:`create`.
 
-    A thread watches the actors: one that Ray started again after a crash gets the last weights at once, so that the
-    games that wait for it go on while the driver itself is waiting for them.
+    A thread watches the actors: one that Ray started again after a crash gets the last weights at once. So the games
+    that wait for it go on while the driver itself is waiting for them.
 
     Attributes:
         names: Names of the actors.

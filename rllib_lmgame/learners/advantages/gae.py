@@ -46,7 +46,7 @@ class TurnGAE(Estimator):
     ``lambda`` count turns (arXiv 1506.02438).
 
     ``delta_u = R_u + gamma V_{u+1} - V_u`` and ``A_u = delta_u + gamma lam A_{u+1}`` (Schulman et al. 2016, eq. 16),
-    where ``R_u`` is the sum of the rewards of turn ``u`` and ``V_u`` the value at its first token; every token of a
+    where ``R_u`` is the sum of the rewards of turn ``u`` and ``V_u`` the value at its first token. Every token of a
     turn has the turn's advantage. ``V`` after the last turn is ``bootstrap``.
     """
 
@@ -83,10 +83,11 @@ class BilevelGAE(Estimator):
     (RAGEN, arXiv 2504.20073; VAGEN, arXiv 2510.16907).
 
     The last token of a turn has the advantage of the turn, ``A_u = delta_u + gamma_turn lambda_turn A_{u+1}`` with
-    ``delta_u = r_u + gamma_turn (p_{u+1} + V_{u+1}) - V_u``, where ``r_u`` is the reward on the turn's last token,
-    ``p_u`` the sum of those on the tokens before it (there are some with ``kl_in: reward`` only), ``V_u`` the value at
-    the last token and ``V`` after the last turn ``bootstrap``. The tokens before it follow inside the turn, ``A_t = r_t
-    + gamma V_{t+1} - V_t + gamma lam A_{t+1}``. So a long reply does not dilute what comes after it.
+    ``delta_u = r_u + gamma_turn (p_{u+1} + V_{u+1}) - V_u``. Here ``r_u`` is the reward on the turn's last token and
+    ``p_u`` the sum of those on the tokens before it (there are some only where the KL penalty is in the rewards).
+    ``V_u`` is the value at the last token, and ``V`` after the last turn is ``bootstrap``. The tokens before it follow
+    inside the turn, ``A_t = r_t + gamma V_{t+1} - V_t + gamma lam A_{t+1}``. So a long reply does not dilute what comes
+    after it.
     """
 
     turn_gamma: float | None = option(None, "Discount per turn; null takes `gamma`, which then is both.", low=0, high=1)

@@ -32,11 +32,11 @@ class AdvantageInputs:
     one player's view of one episode. A learner without rows of the policy calls with ``A = U = N = 0``.
 
     A group is what may be compared: trajectories of one game, one seed and one role. An estimator that ``needs_groups``
-    gets whole ones (:mod:`rllib_lmgame.learners.data.rows`), but not always of ``group_size``: an episode that
-    failed because of its level is replaced by one of another level, which is in a group of its own with the other
-    replacements of that group; one that failed again and again is missing. With several seats of one role an episode
-    has several trajectories in a group. What becomes of a group of one, which has nothing to compare with, is left to
-    the estimator.
+    gets whole ones (:mod:`rllib_lmgame.learners.data.rows`), but not always of ``group_size``. An episode that failed
+    because of its level is replaced by one of another level, in a group of its own with the other replacements of that
+    group. One that failed again and again is missing. With several seats of one role an episode has several
+    trajectories in a group. What becomes of a group of one, which has nothing to compare with, is left to the
+    estimator.
 
     More fields may be added; none is taken away.
 

@@ -70,9 +70,9 @@ class ValueUnits:
 
     The value loss is taken on targets less their running mean, divided by their running deviation, both per game. When
     these change, the last layer is changed so that no prediction does (:meth:`rescaling`). The head has one output for
-    all games, and each game reads it by an affine map of its own: with one game that map is the mean and deviation
-    themselves and all of a change goes into the layer, which is PopArt as in the paper; with several the change that
-    they have in common does, and what is a game's own goes into its map. Either way predictions are kept exactly.
+    all games, and each game reads it by an affine map of its own. With one game that map is the mean and deviation
+    themselves, and all of a change goes into the layer: PopArt as in the paper. With several the change that they have
+    in common goes into the layer, and what is a game's own goes into its map. Either way predictions are kept exactly.
 
     Statistics are those of Monte-Carlo returns, discounted as the advantage estimator does, whatever the value function
     is trained on: they do not depend on it.
@@ -89,8 +89,8 @@ class ValueUnits:
     def observe(self, inputs: AdvantageInputs, returns: np.ndarray, *, head_is_new: bool) -> None:
         """Take in the returns of a batch. All learners take part.
 
-        A game met for the first time begins at its own mean and deviation, unless the head has learned in rewards
-        before there were any statistics: then its output goes on to mean what it meant.
+        A game met for the first time begins at its own mean and deviation. Where the head has learned in rewards before
+        there were any statistics, its output goes on to mean what it meant.
 
         Args:
             inputs: The batch.

@@ -8,9 +8,9 @@ Guarantees:
  1. Every sampled token stands in exactly one row, in the order it was sampled, and has ``loss_mask`` set unless
     constrained decoding forced it (one allowed id); no other token has it.
  2. Every sampled token has at least one token before it in its row (something predicts it).
- 3. The rewards of a trajectory are all in its rows: on the last token of the reply that earned them, or, for an empty
-    reply, on the last token sampled before it (the first reply after it if there is none). From a forced token they
-    move to the last trained token before it (the first after it if there is none).
+ 3. The rewards of a trajectory are all in its rows, on the last token of the reply that earned them. Those of an empty
+    reply are on the last token sampled before it (of the first reply after it if there is none). From a forced token
+    they move to the last trained token before it (the first after it if there is none).
  4. No row is longer than ``max_row_tokens``.
  5. A truncated trajectory has exactly one row with ``needs_bootstrap``: its last one. A terminated one has none.
 """
@@ -187,7 +187,7 @@ def take_out_forced(
     """Unmark forced tokens and move their rewards: to the last choice before them, or to the first after them if there
     is none.
 
-    Where constrained decoding left a single id, nothing was decided and nothing can be learned: such tokens stay in the
+    Where constrained decoding left a single id, nothing was decided and nothing can be learned. Such tokens stay in the
     rows as context, out of the loss and out of the time that advantages run over. A trajectory without a single choice
     loses its rewards, and with them all there was to learn.
 

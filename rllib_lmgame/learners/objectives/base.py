@@ -1,8 +1,8 @@
 """What an objective is, and how one is found by name.
 
-A learner asks it, in this order: what of the settings it changes, what it has to know of the policy before the first
-step, how to run the forward pass, for the loss of each micro-batch, and which parameters a step changes. It sees a
-:class:`ModuleUpdate`, never the learner.
+A learner asks it, in this order: what of the settings it changes, and what it has to know of the policy before the
+first step. Then how to run the forward pass, for the loss of each micro-batch, and which parameters a step changes. It
+sees a :class:`ModuleUpdate`, never the learner.
 """
 
 from __future__ import annotations

@@ -112,9 +112,10 @@ def kl_penalty(
 ) -> tuple[Tensor, Stats]:
     """The penalty that is minimised, and the estimate that is reported.
 
-    As losses, over tokens drawn from the policy, the estimates have other gradients than as estimates: that of ``k2``,
-    ``d grad log p``, is the gradient of KL(policy || reference); that of ``k3``, ``(1 - exp(-d)) grad log p``, the one
-    of KL(reference || policy); that of ``k1`` is zero. As a loss none ends at a bound, where a token would not be
+    As losses, over tokens drawn from the policy, the estimates have other gradients than as estimates. That of ``k2``,
+    ``d grad log p``, is the gradient of KL(policy || reference). That of ``k3``, ``(1 - exp(-d)) grad log p``, is the
+    one of KL(reference || policy), and that of ``k1`` is zero. As a loss none ends at a bound, where a token would not
+    be
     pulled back any more: ``k3`` goes on in a straight line from ``d = -MAX_LOG_RATIO_KL`` on.
 
     Args:
@@ -138,9 +139,9 @@ def kl_penalty(
 def penalised(inputs: AdvantageInputs, coefficient: float, estimator: str) -> AdvantageInputs:
     """The inputs with ``coefficient`` times an estimate of KL(policy || reference) taken off the reward of every token.
 
-    The policy is the one before the update, and no gradient goes through the penalty: what the policy is pulled by is
-    the return of penalties to come (Ziegler et al. 2019, eq. 2, with ``k1``; of the estimates only ``k1`` has there the
-    gradient of the divergence, and ``k2`` and ``k3`` have less variance).
+    The policy is the one before the update, and no gradient goes through the penalty: what pulls the policy is the
+    return of penalties to come (Ziegler et al. 2019, eq. 2, with ``k1``). Of the estimates only ``k1`` has there the
+    gradient of the divergence; ``k2`` and ``k3`` have less variance.
 
     Args:
         inputs: With ``ref_logprobs``.

@@ -80,8 +80,8 @@ def gspo(terms: PolicyTerms) -> tuple[Tensor, Stats]:
 
 def dppo(terms: PolicyTerms) -> tuple[Tensor, Stats]:
     """``-r A`` with the ratio to the sampler, ``r = p / p_rollout``, and no gradient where a step would lead further
-    out of ``-low <= p - p_rollout <= high`` (DPPO with binary total variation, 2602.04879): a rare token may change by
-    a large factor, a frequent one only by a small difference.
+    out of ``-low <= p - p_rollout <= high`` (DPPO with binary total variation, 2602.04879). So a rare token may change
+    by a large factor, a frequent one only by a small difference.
     """
     log_ratio = _bounded(terms.logprobs - terms.rollout_logprobs)
     with torch.no_grad():

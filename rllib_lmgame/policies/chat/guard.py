@@ -3,10 +3,10 @@ tags and role markers.
 
 1. No text, whoever wrote it, gives the id of a control token, whatever the vocabulary: one with control symbols among
    its pieces, or with merges that spell them, would give it from ordinary letters.
-2. The text of a game gives no id of a structural tag (``<think>``, ``<answer>``, ``<tool_call>``) either, and holds no
+2. The text of a game gives no id of a structural tag (``<think>``, ``<answer>``, ``<tool_call>``) either. It holds no
    role marker of a template whose markers are plain text, alone or together with the template text around it.
 3. Text that holds none of these is encoded together with the template's text around it, as the tokenizer encodes the
-   whole: a piece alone would get other ids, above all from SentencePiece, which begins every text with a blank.
+   whole. A piece alone would get other ids, above all from SentencePiece, which begins every text with a blank.
 
 A control token or tag is spelt out (cut in two, so that the text stays) where the vocabulary can spell it, and left out
 where it cannot.
@@ -260,9 +260,9 @@ def read_vocabulary(
 ) -> Vocabulary:
     """Sort the tokens of a vocabulary.
 
-    A special token ends a reply, unless it has a place within one: the marks of the reasoning, what the template
-    writes where a reply begins, and a pair of marks (``[TOOL_CALLS]`` and ``[/TOOL_CALLS]``) that neither the template
-    nor the tokenizer names.
+    A special token ends a reply, unless it has a place within one. Such are the marks of the reasoning, what the
+    template writes where a reply begins, and a pair of marks (``[TOOL_CALLS]`` and ``[/TOOL_CALLS]``) that neither the
+    template nor the tokenizer names.
 
     Args:
         tokenizer: The tokenizer.

@@ -2,7 +2,7 @@
 
 What is said, how replies are read and which turns are shown is the same as in :mod:`.format`. Whoever serves the model
 writes its template around the messages and encodes them, so what a game or another player says is made harmless as
-text: what has the form of a control token or structural tag of a model of today is broken apart. (Where the ids are
+text. What has the form of a control token or structural tag of a model of today is broken apart. (Where the ids are
 ours, :mod:`.guard` goes by the tokenizer itself.)
 """
 

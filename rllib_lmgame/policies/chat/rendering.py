@@ -1,8 +1,8 @@
 """Chat templates are rendered in a process of their own, with limits of time and memory.
 
 A template is a program, and a stranger's comes with a stranger's tokenizer. Jinja's sandbox keeps it from everything
-but the processor and the memory: two loops of 99,999 rounds, ``9 ** (9 ** 9)`` (worked out while it is compiled) or
-``'a' * 10 ** 10`` would hold a command for ever, most of them where no other thread can interrupt them.
+but the processor and the memory. Two loops of 99,999 rounds, ``9 ** (9 ** 9)`` (worked out while it is compiled) or
+``'a' * 10 ** 10`` would hold a command for ever. No other thread can interrupt most of them.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def load_checkpoint_tensors(
 ) -> None:
     """Copy a checkpoint's tensors into a model, in place. Parts of which a tensor is missing stay as they are.
 
-    For weights that are not only renamed this needs 16 bytes an entry, for one part at a time: where each entry goes is
+    For weights that are not only renamed this needs 16 bytes an entry, for one part at a time. Where each entry goes is
     found by sending their numbers through what :func:`parts_of` knows to take back.
 
     Args:

@@ -1,7 +1,7 @@
 """Log-probabilities and entropies of rows of logits without copies of the logits.
 
 With a vocabulary of 150,000 tokens the logits are the largest tensor of an update. PyTorch's own operations hold six or
-seven of that size at once (logits, log-softmax, their exponentials and products, the gradients of both); here there are
+seven of that size at once (logits, log-softmax, their exponentials and products, the gradients of both). Here there are
 the logits, whose place the gradient takes, and one block of rows.
 """
 

@@ -150,13 +150,12 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         """Log-probabilities, entropies and values of a packed batch, from one pass through the backbone.
 
         Args:
-            batch: ``input_ids`` int64 ``[T]``, ``position_ids`` int64 ``[T]``, ``cu_seqlens`` int32 ``[R+1]``,
-                ``predict_index`` int64 ``[A]``, ``target_ids`` int64 ``[A]``, ``bootstrap_index`` int64 ``[B]``, and
-                optionally ``allowed_action``, ``allowed_owner`` and ``allowed_ids`` (see ``PackedBatch``;
-                log-probability and entropy are then those among these ids), ``temperature`` (1.0), ``with_entropy``
-                (True), ``entropy_gradient`` (False), ``with_logprobs`` (True), ``with_values`` (True),
-                ``with_value_features`` (False), ``head_chunks`` (1), ``detach_backbone`` (False; in the critic's
-                warm-up only the value function is differentiated).
+            batch: What ``PackedBatch`` names, as tensors: ``input_ids``, ``position_ids`` int64 ``[T]``, ``cu_seqlens``
+                int32 ``[R+1]``, ``predict_index``, ``target_ids`` int64 ``[A]``, ``bootstrap_index`` int64 ``[B]``.
+                With ``allowed_action``, ``allowed_owner`` and ``allowed_ids``, log-probability and entropy are those
+                among these ids. Switches: ``with_entropy``, ``with_logprobs``, ``with_values`` (True);
+                ``entropy_gradient``, ``with_value_features``, ``detach_backbone`` (False; in the critic's warm-up only
+                the value function is differentiated). Numbers: ``temperature`` (1.0), ``head_chunks`` (1).
 
         Returns:
             ``logprobs`` ``[A]``, ``entropy`` ``[A]``, ``values`` ``[A]``, ``bootstrap_values`` ``[B]``,

@@ -154,7 +154,7 @@ def build_tokenizer(corpus: Iterable[str], vocab_size: int, max_length: int) -> 
     """A byte-level BPE tokenizer in Qwen2's format, with merges for the words (and non-ASCII symbols) of the corpus.
 
     Walls that span a line end (`#\\n#`) and full wall rows are single tokens, which shortens a 6x6 grid from 41 to 21
-    tokens; so is a mark with the number of its cell (`X5`) in a row of a board.
+    tokens. So is a mark with the number of its cell (`X5`) in a row of a board.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import Qwen2Tokenizer
