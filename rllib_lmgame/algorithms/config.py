@@ -5,13 +5,14 @@ token-level update.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ray.rllib.algorithms.ppo import PPOConfig
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.utils.from_config import NotProvided
 from ray.tune.search.variant_generator import parse_spec_vars
 from ray.util import log_once
 
@@ -38,7 +39,14 @@ from rllib_lmgame.settings.names import (
     set_at_start,
 )
 from rllib_lmgame.settings.plugins import ESTIMATORS, MEASURES
-from rllib_lmgame.settings.schedules import ScheduleOptions, read_schedules
+from rllib_lmgame.settings.schedules import (
+    ScheduleOptions,
+    is_meant_as_schedule,
+    of_old_form,
+    place_of,
+    with_schedules,
+    without_schedules,
+)
 from rllib_lmgame.settings.schema import as_mapping, build, check_value, describe, limits, value_at
 from rllib_lmgame.settings.sections.games import read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
@@ -46,10 +54,12 @@ from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, Langua
 from rllib_lmgame.settings.sections.league import LeagueOptions
 from rllib_lmgame.settings.sections.rllib import (
     FIELDS,
+    SCHEDULED_KEYS,
     RLlibOptions,
     check_rllib_key,
     check_without_effect,
     rllib_keys,
+    schedule_of,
 )
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
@@ -140,9 +150,25 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
 
     def __setattr__(self, key: str, value: Any) -> None:
         """RLlib's own methods set attributes: what they set was given."""
-        super().__setattr__(key, value)
-        if key.rstrip("_") in FIELDS:
-            self._give(key.rstrip("_"))
+        name = key.rstrip("_")
+        if name in SCHEDULED_KEYS and is_meant_as_schedule(value):
+            self._follow([name], {name: schedule_of(name, value)})
+        else:
+            super().__setattr__(key, value)
+            if name in self.schedule_options:
+                self._follow([name], {})
+        if name in FIELDS:
+            self._give(name)
+
+    def _follow(self, keys: Iterable[str], schedules: Mapping[str, ScheduleOptions]) -> None:
+        """Options that were set follow their schedules from now on, or none."""
+        gone = set(keys)
+        kept = {
+            key: options
+            for key, options in self.schedule_options.items()
+            if key not in gone and key.partition(".")[0] not in gone
+        }
+        self.schedule_options = {**kept, **schedules}
 
     def _give(self, *keys: str) -> None:
         self.given_keys = tuple(dict.fromkeys((*self.given_keys, *keys)))
@@ -208,9 +234,13 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             self._give("policy_mapping_fn")
         return self
 
-    def schedules(self, schedules: Mapping[str, Any]) -> Self:
-        """Options that change during the run: dotted key -> :class:`~.schedules.ScheduleOptions` fields."""
-        self.schedule_options = read_schedules(schedules, "config.schedules")
+    def environment(self, env: Any = NotProvided, *, env_config: Any = NotProvided, **options: Any) -> Self:
+        """As RLlib's; options of the game may be schedules."""
+        if env_config is not NotProvided:
+            env_config, found = without_schedules(RLlibOptions, {"env_config": env_config}, "config")
+            self._follow([f"env_config.{name}" for name in env_config["env_config"] or ()], found)
+            env_config = env_config["env_config"]
+        super().environment(env, env_config=env_config, **options)
         return self
 
     def set_section(self, name: str, options: Mapping[str, Any]) -> Self:
@@ -222,6 +252,8 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         section = self.entry.sections[name]
         _check_no_search_space(name, options)
         self._give(name, *written(options, name))
+        options, found = without_schedules(section.group, options, f"config.{name}")
+        self._follow(set(written(options, name)) - {name}, {f"{name}.{key}": each for key, each in found.items()})
         options = with_whole_paths(section.group, options)
         values = build(section.group, options, f"config.{name}", getattr(self, section.attribute))
         setattr(self, section.attribute, values)
@@ -265,9 +297,10 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
                 mapping = value
             elif key == "games":
                 self._give(*written({key: value} if value else {}))
-                self.games = read_games(value, "config.games")
+                self.games, found = read_games(value, "config.games")
+                self._follow([key], found)
             elif key == "schedules":
-                self.schedules({} if value is None else value)
+                raise of_old_form(value)
             elif key == "evaluation_config":
                 rest[key] = self._take_evaluation(value)
             elif key in own_attributes(self.entry.sections) and (
@@ -276,7 +309,8 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
                 self._check_attribute(key, value)
                 setattr(self, key, value)
             elif key in rllib_keys():
-                rest[key] = check_rllib_key(key, value, getattr(self, key, None))
+                scheduled = key in SCHEDULED_KEYS and is_meant_as_schedule(value)
+                rest[key] = value if scheduled else check_rllib_key(key, value, getattr(self, key, None))
             else:
                 raise self._unknown(key)
         if "player_options" in config_dict:  # A dictionary of ``to_dict``: RLlib's form of the policies says less.
@@ -287,6 +321,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             self.seat_mapping_spec = mapping
             self._give("policy_mapping_fn")
         super().update_from_dict(rest)
+        self.schedule_options = {**config_dict.get("schedule_options", {}), **self.schedule_options}
         if "given_keys" in config_dict:  # A dictionary of ``to_dict`` has every key.
             named = {key: FIELDS[key].name if key in FIELDS else key for key in rest}
             same = {key for key, name in named.items() if name in before and before[name] == rest[key]}
@@ -309,8 +344,10 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             check_value(value, float, limits(low=0), f"config.{key}")
         if key == "evaluation_games" and value != ():
             read_games(value, f"config.{key}")
-        if key == "schedule_options":
-            read_schedules(value, "config.schedules")
+        if key == "schedule_options" and not (
+            isinstance(value, Mapping) and all(isinstance(each, ScheduleOptions) for each in value.values())
+        ):
+            raise ConfigError("config.schedule_options", "expected ScheduleOptions by key")
         if key == "evaluation_measures":
             check_measures(value, (), f"config.{key}")
 
@@ -331,7 +368,9 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         rest = dict(value)
         self._give("evaluation_config", *written(rest, "evaluation_config"))
         if "games" in rest:
-            self.evaluation_games = read_games(rest.pop("games"), "config.evaluation_config.games")
+            self.evaluation_games, found = read_games(rest.pop("games"), "config.evaluation_config.games")
+            for key in found:
+                raise ConfigError(place_of(f"evaluation_config.{key}"), "cannot change: evaluations are compared")
         if "measures" in rest:
             measures = rest.pop("measures") or []
             check_measures(measures, (), MEASURES.key)
@@ -377,8 +416,6 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             result["policy_mapping_fn"] = _mapping_as_yaml(self.seat_mapping_spec)
         if self.games:
             result["games"] = [dataclasses.asdict(game) for game in self.games]
-        if self.schedule_options:
-            result["schedules"] = {key: as_mapping(options) for key, options in self.schedule_options.items()}
         evaluation: dict[str, Any] = {}
         if self.evaluation_games:
             evaluation["games"] = [dataclasses.asdict(game) for game in self.evaluation_games]
@@ -388,7 +425,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             evaluation["temperature"] = temperature
         if evaluation:
             result["evaluation_config"] = evaluation
-        return result
+        return with_schedules(result, self.schedule_options)
 
     def _own_options(self, policy: str) -> dict[str, dict[str, Any]]:
         """Options that a policy has of its own by RLlib's overrides per module, by section."""

@@ -17,7 +17,7 @@ from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.algorithms.module_checks import own_options_named
 from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.schedule_checks import check_schedules, check_selected
-from rllib_lmgame.algorithms.scheduled import PATH, whole_keys
+from rllib_lmgame.algorithms.scheduled import whole_keys
 from rllib_lmgame.algorithms.seat_checks import check_seats
 from rllib_lmgame.algorithms.validation import (
     check_games_known,
@@ -41,6 +41,7 @@ from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import LineUps
 from rllib_lmgame.settings.plugins import MEASURES
+from rllib_lmgame.settings.schedules import place_of
 from rllib_lmgame.settings.schema import describe
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 
@@ -71,7 +72,10 @@ def check_together(config: LMGameConfig) -> None:
         _check_stop_success(config)
         _check_league(config)
     if config.schedule_options and not config.follows_schedules:
-        raise ConfigError("config.schedules", f"has no effect: {config.entry.name} follows no schedules")
+        raise ConfigError(
+            place_of(next(iter(config.schedule_options))),
+            f"has no effect: {config.entry.name} follows no schedules",
+        )
     check_schedules(config, compares)
     _check_overlong(config)
     with games_blamed_first(config):
@@ -173,7 +177,7 @@ def _check_learner(config: LMGameConfig) -> None:
     with below_config():
         check_deepspeed(config.deepspeed_config, config.grad_clip)
         if "token_ppo.value_grad_clip" in config.schedule_options:
-            check_value_grad_clip(config.deepspeed_config, "schedules.token_ppo.value_grad_clip")
+            check_value_grad_clip(config.deepspeed_config, "token_ppo.value_grad_clip")
         for name in config.trained_policies():
             check_numerics(config.language_model_of(name), config.deepspeed_config, config.num_gpus_per_learner > 0)
 
@@ -232,7 +236,7 @@ def _check_entropy_target(config: LMGameConfig, policy: str) -> None:
     key = "token_ppo.entropy_target"
     path, target = f"config.{key}", config.get_config_for_module(policy).token_ppo_options.entropy_target
     if key in config.schedule_options and key not in own_keys(config, policy):
-        path, target = f"config.schedules.{key}", config.schedule_options[key].highest
+        path, target = place_of(key), config.schedule_options[key].highest
     if target is None:
         return
     from rllib_lmgame.policies.model.files import vocabulary_size  # Loads safetensors.
@@ -265,7 +269,7 @@ def _check_overlong(config: LMGameConfig) -> None:
             return
         limit = max(limit, replies)
     raise ConfigError(
-        f"{PATH}.{tokens}" if tokens in schedules else f"config.{tokens}",
+        place_of(tokens) if tokens in schedules else f"config.{tokens}",
         ("" if tokens in schedules else f"{selection.overlong_tokens} ")
         + f"has no effect: no reply is longer than {longest}={limit:g}; set less, or an overlong_buffer",
     )

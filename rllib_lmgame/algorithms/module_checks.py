@@ -42,9 +42,13 @@ def check_overrides(config: ScheduledConfig) -> None:
             raise ConfigError(path, f"expected a mapping of options, got {describe(options)}")
         problem = None
         try:
-            config.get_config_for_module(policy)
+            of_module = config.get_config_for_module(policy)
+            for key, schedule in of_module.schedule_options.items():
+                if config.schedule_options.get(key) != schedule:
+                    raise ConfigError(f"{path}.{key}", "a policy's own option cannot follow a schedule; set a number")
         except ConfigError as error:
-            raise ConfigError(f"{path}.{error.path.removeprefix('config.')}", error.message) from None
+            key = error.path.removeprefix("config.")
+            raise ConfigError(error.path if error.path.startswith(path) else f"{path}.{key}", error.message) from None
         except (ValueError, TypeError, AttributeError) as error:  # RLlib's own words, which name no policy.
             problem = ConfigError(path, str(error).strip().split("\n")[0])
         for key in sorted(own_keys(config, policy)) if config.entry in OWN.values() else ():

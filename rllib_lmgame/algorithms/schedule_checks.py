@@ -10,7 +10,7 @@ from typing import Any
 
 from rllib_lmgame.algorithms.occurring import in_lockstep, occurring
 from rllib_lmgame.algorithms.schedule_metrics import check_metrics
-from rllib_lmgame.algorithms.scheduled import PATH, ScheduledConfig, Target, find_target, game_variants, whole_keys
+from rllib_lmgame.algorithms.scheduled import ScheduledConfig, find_target, game_variants, whole_keys
 from rllib_lmgame.algorithms.validation import (
     check_lengths,
     check_rollouts,
@@ -23,7 +23,8 @@ from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.scheduled import own_keys
 from rllib_lmgame.settings.plugins import ESTIMATORS
-from rllib_lmgame.settings.schema import check_value, with_changes
+from rllib_lmgame.settings.schedules import check_numbers, place_of
+from rllib_lmgame.settings.schema import with_changes
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
@@ -51,13 +52,9 @@ def check_schedules(config: ScheduledConfig, compares: str | None) -> None:
         _check_alone(key, config)
         for place in ((number, target.option) for number in target.games):
             if place in taken:
-                raise ConfigError(f"{PATH}.{key}", f"changes what schedules.{taken[place]} changes")
+                raise ConfigError(place_of(key), f"changes what schedules.{taken[place]} changes")
             taken[place] = key
-        if options.points is not None:
-            for number, (_, value) in enumerate(options.points):
-                _check_number(value, target, f"{PATH}.{key}.points[{number}]")
-        for number, value in enumerate(options.values or ()):
-            _check_number(value, target, f"{PATH}.{key}.values[{number}]")
+        check_numbers(options, target.hint, target.limits, place_of(key))
     _check_play(config, compares)
     _check_loss(config)
     _check_reward_scale(config)
@@ -68,7 +65,7 @@ def check_schedules(config: ScheduledConfig, compares: str | None) -> None:
 
 def _check_alone(key: str, config: ScheduledConfig) -> None:
     """Nothing else may move the option, and it must have an effect."""
-    path = f"{PATH}.{key}"
+    path = place_of(key)
     if key in ("lr", "entropy_coeff") and isinstance(getattr(config, key), list):
         raise ConfigError(path, f"config.{key} is a schedule of RLlib's already; set it to a number")
     section, _, name = key.partition(".")
@@ -97,18 +94,11 @@ def _problem(key: str, config: ScheduledConfig, policy: str) -> str | None:
         return "stands beside token_ppo.kl_schedule; leave one of them out"
     bounds = "token_ppo.kl_coeff_range"
     if key == bounds and (ppo.kl_schedule is not None or "kl_coeff" in scheduled):
-        beside = "schedules.kl_coeff" if ppo.kl_schedule is None else "token_ppo.kl_schedule"
+        beside = "a schedule of kl_coeff" if ppo.kl_schedule is None else "token_ppo.kl_schedule"
         return f"has no effect beside {beside}; leave one of them out"
     if key == "kl_coeff" and bounds not in scheduled and ppo.kl_coeff_range != type(ppo).kl_coeff_range:
         return f"stands beside {bounds}, which then has no effect; leave one of them out"
     return None
-
-
-def _check_number(value: float, target: Target, path: str) -> None:
-    if target.whole and not float(value).is_integer():
-        raise ConfigError(path, f"expected a whole number, got {value:g}")
-    hint = int | None if target.whole else target.hint
-    check_value(int(value) if target.whole else value, hint, target.limits, path)
 
 
 # Each looks at all values that come together of those options alone that its checks are about.
@@ -186,7 +176,7 @@ def _check_reward_scale(config: ScheduledConfig) -> None:
         choice = config.get_config_for_module(policy).token_ppo_options.advantage_estimator
         if key not in own_keys(config, policy) and resolve_estimator(choice).keeps_baseline:
             raise ConfigError(
-                f"{PATH}.{key}",
+                place_of(key),
                 f"stands beside token_ppo.advantage_estimator: {ESTIMATORS.split(choice)[0]} of {policy}, whose "
                 "running baselines are in scaled rewards: they would be those of another scale; leave one of them out",
             )
@@ -198,7 +188,7 @@ def _check_language_models(config: ScheduledConfig) -> None:
     def key(values: Mapping[str, float], *names: str) -> str:
         """The schedule of the option that a check names, else the first."""
         keys = [f"language_model.{name}" for name in names if f"language_model.{name}" in values]
-        return f"{PATH}.{next(iter(keys), next(iter(values)))}"
+        return place_of(next(iter(keys), next(iter(values))))
 
     combinations = _combinations(config, "language_model")
     for policy in config.language_model_policies():
@@ -223,7 +213,7 @@ def _check_weights(config: ScheduledConfig) -> None:
     if not weights or any(game.weight > 0 for n, game in enumerate(config.training_games()) if n not in moved):
         return
     if all(any(not any(values.values()) for values in occurring(group)) for group in in_lockstep(weights)):
-        raise ConfigError(f"{PATH}.{next(iter(weights))}", "all games would have a weight of 0 at once")
+        raise ConfigError(place_of(next(iter(weights))), "all games would have a weight of 0 at once")
 
 
 def _check_game_variants(config: ScheduledConfig) -> None:
@@ -258,7 +248,7 @@ class _AsSchedule:
         keys = [key for key in self._values if key.endswith(f".{option}")]
         keys += [key for key in self._values if key.startswith(f"{self._section}.")]
         at = ", ".join(f"{key}={value:g}" for key, value in self._values.items())
-        path = f"{PATH}.{next(iter(keys), next(iter(self._values)))}"
+        path = place_of(next(iter(keys), next(iter(self._values))))
         raise ConfigError(path, f"at {at}: {error.path.removeprefix('config.')}: {error.message}") from error
 
     def _is_configured(self, error: ConfigError) -> bool:

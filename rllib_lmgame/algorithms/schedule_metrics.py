@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from rllib_lmgame.algorithms.scheduled import PATH, ScheduledConfig, selects
+from rllib_lmgame.algorithms.scheduled import ScheduledConfig, selects
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, PPO_ITERATION
+from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, PPO_ITERATION, place_of
 from rllib_lmgame.telemetry.metrics import (
     CRITIC_NAMES,
     EPISODE_NAMES,
@@ -83,17 +83,19 @@ def check_metrics(config: ScheduledConfig) -> None:
         if problem is None and _OF_A_POLICY in closed:
             problem = _lacks_critic(options.by, config)
         if problem is not None:
-            raise ConfigError(f"{PATH}.{key}.by", problem)
+            raise ConfigError(f"{place_of(key)}.by", problem)
         if options.by == f"schedules/{key}":
-            raise ConfigError(f"{PATH}.{key}.by", f"{options.by} is the schedule's own value")
+            raise ConfigError(f"{place_of(key)}.by", f"{options.by} is the schedule's own value")
         if options.by.startswith("evaluation/") and not config.evaluation_interval:
-            raise ConfigError(f"{PATH}.{key}.by", f"{options.by} is never measured: set config.evaluation_interval")
+            raise ConfigError(f"{place_of(key)}.by", f"{options.by} is never measured: set config.evaluation_interval")
         if RATES.isdisjoint(options.by.split("/")):
             continue
         if options.above is not None and options.above >= 1:
-            raise ConfigError(f"{PATH}.{key}.above", f"{options.by} is never above 1; set less than 1")
+            raise ConfigError(f"{place_of(key)}.above", f"{options.by} is never above 1; set less than 1")
         if options.below is not None and options.below <= 0:
-            raise ConfigError(f"{PATH}.{key}.below", f"{options.by} is never below 0; set more than 0, or leave it out")
+            raise ConfigError(
+                f"{place_of(key)}.below", f"{options.by} is never below 0; set more than 0, or leave it out"
+            )
 
 
 def followed(config: ScheduledConfig) -> tuple[Known, Collection[str]]:

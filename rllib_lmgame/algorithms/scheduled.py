@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rllib_lmgame.algorithms.occurring import MOST, occurring
 from rllib_lmgame.envs.registry import game_spec, load_factory
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
-from rllib_lmgame.settings.schedules import ScheduleOptions, Schedules
+from rllib_lmgame.settings.schedules import ScheduleOptions, Schedules, is_whole, place_of
 from rllib_lmgame.settings.schema import Limits, leaves, limits, unknown_key, value_at, with_changes
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, PlayerOptions
 from rllib_lmgame.settings.sections.league import LeagueOptions
-from rllib_lmgame.settings.sections.rllib import FLAT_KEYS, OTHER_NAMES, SCHEDULED_KEYS, key_rule
+from rllib_lmgame.settings.sections.rllib import key_rule
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 if TYPE_CHECKING:
     from typing import Self
-
-PATH = "config.schedules"
-
-_GAME_KEY = re.compile(r"games\.(?P<name>.+?)\.(weight|env_config\.(?P<option>\w+))")
 
 
 class ScheduledConfig(Protocol):
@@ -124,8 +119,7 @@ class Target:
     @property
     def whole(self) -> bool:
         """Whether values are whole numbers."""
-        kinds = _kinds(self.hint)
-        return int in kinds and float not in kinds
+        return is_whole(self.hint)
 
 
 @dataclass(frozen=True)
@@ -224,59 +218,36 @@ def scheduled_games(config: ScheduledConfig, most: int = MOST) -> tuple[GameConf
 
 
 def find_target(key: str, config: ScheduledConfig) -> Target:
-    """What a key of ``schedules`` names.
+    """What a schedule's key names.
 
     Raises:
-        ConfigError: if there is no such option, it is no number, or it cannot change during a run.
+        ConfigError: if the option is no number, or lies in what is off.
     """
-    path = f"{PATH}.{key}"
-    section, _, name = key.partition(".")
-    if key.startswith("env_config."):
-        return _game_target(path, config, (0,) if not config.games else (), name)
+    path, (section, _, name) = place_of(key), key.partition(".")
+    if section == "env_config":
+        if config.games:
+            raise ConfigError(path, "has no effect beside `games`; write it in the `env_config` of one of them")
+        return _game_target(path, config, 0, name)
     if section == "games":
-        match = _GAME_KEY.fullmatch(key)
-        if match is None:
-            raise ConfigError(path, "must read games.GAME.env_config.OPTION or games.GAME.weight")
-        games = _games_named(match["name"], config, path)
-        return _game_target(path, config, games, match["option"]) if match["option"] else _weight(path, config, games)
-    if section in config.entry.sections and name:
-        target = _section_target(path, config.entry.groups[section], section, name)
-        _check_there(config, section, name)
-        return target
-    if key in SCHEDULED_KEYS:
+        number, _, name = name.partition(".")
+        if name != "weight":
+            return _game_target(path, config, int(number), name.removeprefix("env_config."))
+        if len(config.training_games()) == 1:
+            raise ConfigError(path, "has no effect: there is one game; list several below `games`")
+        return Target(float, limits(low=0), (int(number),))
+    if not name:
         return Target(*key_rule(key))
-    if key in FLAT_KEYS:
-        raise ConfigError(path, f"cannot change during a run; of RLlib's keys {', '.join(SCHEDULED_KEYS)} can")
-    if key in config.entry.sections:
-        there = ", ".join(schedulable(config.entry.groups[key])) or "none"
-        raise ConfigError(path, f"is a section; name an option of it that can change during a run: {there}")
-    found = _find_schedulable(key, config)
-    raise ConfigError(path, f"unknown option; did you mean {found!r}?" if found else "unknown option")
+    leaf = leaves(config.entry.groups[section])[name]
+    _check_there(config, section, name)
+    return Target(leaf.hint, leaf.field.metadata)
 
 
 def _check_there(config: ScheduledConfig, section: str, name: str) -> None:
-    """The section and the groups that an option lies in are on, at least for a policy that learns."""
+    """The groups that an option lies in are on, at least for a policy that learns."""
     attribute, above = config.entry.sections[section].attribute, name.rpartition(".")[0]
-    path = f"{PATH}.{section}.{name}"
-    if getattr(config, attribute) is None:
-        raise ConfigError(path, f"has no effect: there is no section {section} in this run")
     configs = [config, *(config.get_config_for_module(policy) for policy in config.trained_policies())]
     if above and all(value_at(getattr(each, attribute), above) is None for each in configs):
-        raise ConfigError(path, f"has no effect: {section}.{above} is off; write its options")
-
-
-def _find_schedulable(key: str, config: ScheduledConfig) -> str | None:
-    """The key that may follow a schedule and is most likely meant."""
-    there = {name: name for name in SCHEDULED_KEYS}
-    for section, group in config.entry.groups.items():
-        for name in schedulable(group):
-            there.setdefault(name.rpartition(".")[2], f"{section}.{name}")
-    for game in config.training_games():
-        for name in _numbers(getattr(load_factory(game_spec(game.env)), "Options", None)):
-            there.setdefault(name, f"games.GAME.env_config.{name}" if config.games else f"env_config.{name}")
-    name = OTHER_NAMES.get(key, key)
-    match = name if name in there else nearest(key, [*there, *there.values()])
-    return match if match is None else there.get(match, match)
+        raise ConfigError(place_of(f"{section}.{name}"), f"has no effect: {section}.{above} is off; write its options")
 
 
 def schedulable(group: type) -> list[str]:
@@ -284,68 +255,19 @@ def schedulable(group: type) -> list[str]:
     return [key for key, leaf in leaves(group).items() if leaf.field.metadata.get("schedulable")]
 
 
-def _section_target(path: str, group: type, section: str, name: str) -> Target:
-    there = schedulable(group)
-    if name not in leaves(group) and there:
-        raise unknown_key(name, there, f"{PATH}.{section}")
-    if name not in there:
-        raise ConfigError(
-            path, f"cannot change during a run; of {section} " + (f"{', '.join(there)} can" if there else "none can")
-        )
-    return Target(leaves(group)[name].hint, leaves(group)[name].field.metadata)
-
-
-def _game_target(path: str, config: ScheduledConfig, games: Sequence[int], option: str) -> Target:
-    """An option of games: all of them must have it."""
-    if not games:
-        raise ConfigError(path, f"which of `games`? Write games.GAME.env_config.{option}")
-    target = None
-    for number in games:
-        env = config.training_games()[number].env
-        group = getattr(load_factory(game_spec(env)), "Options", None)
-        if group is None:  # Of such a game nothing is known before it is built.
-            found = Target(float, {}, tuple(games), option)
-        else:
-            fields = {field.name: field for field in dataclasses.fields(group)}
-            if option not in fields:
-                raise unknown_key(option, _numbers(group), path.removesuffix(f".{option}"))
-            found = Target(typing.get_type_hints(group)[option], fields[option].metadata, tuple(games), option)
-            if option not in _numbers(group):
-                raise ConfigError(path, f"is no number; a schedule cannot change `{option}` of {env}")
-        target = target or found
-    assert target is not None
-    return target
-
-
-def _numbers(group: type | None) -> list[str]:
-    """Options of a game's group that are numbers."""
-    hints = {} if group is None else typing.get_type_hints(group)
-    return [name for name, hint in hints.items() if _kinds(hint) & {int, float}]
-
-
-def _weight(path: str, config: ScheduledConfig, games: Sequence[int]) -> Target:
-    if len(config.training_games()) == 1:
-        raise ConfigError(path, "has no effect: there is one game; list several below `games`")
-    return Target(float, limits(low=0), tuple(games))
-
-
-def _games_named(name: str, config: ScheduledConfig, path: str) -> tuple[int, ...]:
-    """Games of the list by number, by id (also without namespace and version), or ``*`` for all."""
-    games = config.training_games()
-    if name == "*":
-        return tuple(range(len(games)))
-    if name.isdecimal():
-        if int(name) >= len(games):
-            raise ConfigError(path, f"there are {len(games)} games, numbered from 0")
-        return (int(name),)
-    names = [{game.env, short := game.env.rpartition("/")[2], re.sub(r"-v\d+$", "", short)} for game in games]
-    found = tuple(number for number, known in enumerate(names) if name in known)
-    if not found:
-        match = nearest(name, {short for known in names for short in known})
-        raise ConfigError(path, f"no game {name!r} is trained on" + (f"; did you mean {match!r}?" if match else ""))
-    if len(found) > 1:
-        raise ConfigError(path, f"{name} stands {len(found)} times in the list; write its number, counted from 0")
-    return found
+def _game_target(path: str, config: ScheduledConfig, number: int, option: str) -> Target:
+    """An option of a game: any number."""
+    env = config.training_games()[number].env
+    group = getattr(load_factory(game_spec(env)), "Options", None)
+    if group is None:  # Of such a game nothing is known before it is built.
+        return Target(float, {}, (number,), option)
+    if option not in leaves(group):
+        there = [name for name, leaf in leaves(group).items() if _kinds(leaf.hint) & {int, float}]
+        raise unknown_key(option, there, path.removesuffix(f".{option}"))
+    leaf = leaves(group)[option]
+    if not _kinds(leaf.hint) & {int, float}:
+        raise ConfigError(path, f"is no number; a schedule cannot change `{option}` of {env}")
+    return Target(leaf.hint, leaf.field.metadata, (number,), option)
 
 
 def _changed(game: GameConfig, option: str | None, value: float) -> GameConfig:

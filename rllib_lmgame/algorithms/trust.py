@@ -17,10 +17,12 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.settings.schedules import ScheduleOptions, holds_schedules, read_schedules
-from rllib_lmgame.settings.schema import describe, values_of
+from rllib_lmgame.settings.schedules import is_meant_as_schedule, is_schedule
+from rllib_lmgame.settings.schema import describe
+from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, PlayerOptions
-from rllib_lmgame.settings.trust import Alternatives, Gate, is_name, is_number
+from rllib_lmgame.settings.sections.rllib import FIELDS
+from rllib_lmgame.settings.trust import Gate, is_name, is_number
 
 SECTIONS: Mapping[str, type] = {name: group for entry in OWN.values() for name, group in entry.groups.items()}
 """Sections of the configurations of this package's algorithms -> their option groups."""
@@ -56,9 +58,6 @@ DEEPSPEED_KEYS = frozenset(
 
 DEEPSPEED_TEXTS = frozenset({"auto", "cpu", "none"})
 
-_DEEPEST = 12
-"""More lists and mappings than a schedule's number lies in."""
-
 
 def check_config(
     config: Any, gate: Gate, path: str = "config", named: Collection[str] = (), sections: Mapping[str, type] = SECTIONS
@@ -75,7 +74,7 @@ def check_config(
     Raises:
         ConfigError: naming the first key that is not taken, and what to do.
     """
-    sections = {**SECTIONS, **sections}
+    sections, gate = {**SECTIONS, **sections}, gate.anew()
     for values in gate.spread(config):
         if not isinstance(values, Mapping):
             raise ConfigError(path, f"expected a mapping, got {describe(values)}")
@@ -109,8 +108,8 @@ def _check_key(
             raise gate.refusal(path, describe(value))
     elif key == "games":
         _check_games(value, gate, path, named)
-    elif key == "schedules":
-        _check_schedules({} if value is None else value, gate, path)
+    elif key in FIELDS and is_meant_as_schedule(value):
+        gate.schedule(value, path)
     elif key == "evaluation_config":
         if isinstance(value, Mapping):
             _check_measures(value.get("measures"), gate, f"{path}.measures")
@@ -123,26 +122,6 @@ def _check_key(
         _check_network(value, gate, path)
     elif not (is_number(value) or (isinstance(value, str) and value in RLLIB_TEXTS.get(key, ()))):
         raise gate.refusal(path, describe(value))
-
-
-def _check_schedules(value: Any, gate: Gate, path: str) -> None:
-    """Each schedule by itself: with all others beside every alternative of one a small file would keep us for hours."""
-    _check_schedules_in(value, Alternatives(gate), path, _DEEPEST)
-
-
-def _check_schedules_in(value: Any, alternatives: Alternatives, path: str, within: int) -> None:
-    gate = alternatives.gate
-    for item in gate.spread(value):
-        if not isinstance(item, Mapping):
-            read_schedules(item, path)
-            continue
-        for name, entry in item.items():
-            if within and holds_schedules(entry, gate.spread):
-                _check_schedules_in(entry, alternatives, f"{path}.{name}", within - 1)
-                continue
-            for variant in alternatives.of(entry, f"{path}.{name}"):
-                for key, options in read_schedules({name: variant}, path).items():
-                    gate.options(ScheduleOptions, values_of(options), f"{path}.{key}")
 
 
 def _check_measures(value: Any, gate: Gate, path: str) -> None:
@@ -176,10 +155,7 @@ def _check_games(value: Any, gate: Gate, path: str, named: Collection[str]) -> N
         for entry in gate.spread(entries):
             game = entry if isinstance(entry, Mapping) else {"env": entry}
             where = f"{path}[{position}]"
-            for key in set(game) - {"env", "env_config"}:
-                for item in gate.spread(game[key]):
-                    if not is_number(item):
-                        raise gate.refusal(f"{where}.{key}", describe(item))
+            gate.options(GameConfig, game, where, skip=("env", "env_config"))
             for env in gate.spread(game.get("env")):
                 for env_config in gate.spread(game.get("env_config")):
                     check_game(env, env_config, gate, where, named)
@@ -197,9 +173,14 @@ def check_game(env: Any, env_config: Any, gate: Gate, path: str, named: Collecti
     """
     if not isinstance(env, str) or not (env in named or is_own_game(env) or is_gymnasium_env(env)):
         raise gate.refusal(f"{path}.env", describe(env))
+    for key, value in (env_config if isinstance(env_config, Mapping) else {}).items():
+        for item in gate.spread(value):
+            if is_schedule(item):
+                gate.schedule(item, f"{path}.env_config.{key}")
     options = _options_of(env) if env_config else None
     if options is not None:
-        gate.options(options, env_config, f"{path}.env_config")
+        plain = {key: value for key, value in env_config.items() if not any(map(is_schedule, gate.spread(value)))}
+        gate.options(options, plain if isinstance(env_config, Mapping) else env_config, f"{path}.env_config")
         return
     if not isinstance(env_config or {}, Mapping):
         raise ConfigError(f"{path}.env_config", f"expected a mapping, got {describe(env_config)}")

@@ -7,16 +7,30 @@ so that a resumed run goes on with the same values.
 from __future__ import annotations
 
 import bisect
+import copy
 import math
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import re
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.errors import CheckpointError, ConfigError, nearest
 from rllib_lmgame.results import is_metric, number_at
 from rllib_lmgame.saved_values import mapping_of, number_of
-from rllib_lmgame.settings.schema import build, check_value, describe, limits, option, with_new_names
+from rllib_lmgame.settings.schema import (
+    Limits,
+    as_mapping,
+    build,
+    check_value,
+    fields_of,
+    group_in,
+    leaves,
+    limits,
+    option,
+    with_new_names,
+)
 
 PPO_ITERATION, ENV_STEPS = "ppo_iteration", "env_steps"
 
@@ -25,9 +39,6 @@ NUMBERS = {ENV_STEPS: "num_env_steps_sampled_lifetime"}
 
 COUNTERS = (PPO_ITERATION, ENV_STEPS, *NUMBERS.values())
 """What is 0 before the first result."""
-
-_DEEPEST = 8
-"""More mappings than an option lies in."""
 
 MOST = 1e15
 """No number that is followed grows larger, counts of steps included."""
@@ -79,7 +90,7 @@ TYPES: Mapping[str, Way] = {
 
 @dataclass(frozen=True)
 class ScheduleOptions:
-    """One entry of ``schedules``: either ``points``, or ``values`` and ``above``."""
+    """A schedule in the place of a number: either ``points``, or ``values`` and ``above``."""
 
     by: str = option(
         PPO_ITERATION,
@@ -120,6 +131,12 @@ class ScheduleOptions:
         return next(iter(self.values or (value for _, value in self.points or ())))
 
     @property
+    def last(self) -> float:
+        """The value that it ends with, a whole number as such."""
+        value = (self.values or [value for _, value in self.points or ()])[-1]
+        return int(value) if float(value).is_integer() else value
+
+    @property
     def highest(self) -> float:
         """The greatest of its values."""
         return max(self.values or (value for _, value in self.points or ()))
@@ -132,50 +149,101 @@ class ScheduleOptions:
         return (self.by, self.above, self.below, self.iterations, len(self.values or ()))
 
 
-def read_schedules(value: Any, path: str) -> dict[str, ScheduleOptions]:
-    """The ``schedules`` of a configuration: dotted key -> schedule; keys may be nested mappings as well.
-
-    Raises:
-        ConfigError: for what can be no schedule, or two of one option.
-    """
-    if not isinstance(value, Mapping):
-        raise ConfigError(path, f"expected a mapping from options to schedules, got {describe(value)}")
-    found: dict[str, ScheduleOptions] = {}
-    for key, options in _flat(value, path):
-        if key in found:
-            raise ConfigError(f"{path}.{key}", "stands there twice, as a dotted key and in nested mappings")
-        found[key] = options
-    return found
+def is_schedule(value: Any) -> bool:
+    """Whether a value is a schedule as it stands in a file: ``{points: [[0, 1.0e-3], [1000, 1.0e-4]]}``."""
+    if isinstance(value, Mapping):
+        return "points" in value or ("values" in value and len(value) > 1)
+    return isinstance(value, ScheduleOptions)
 
 
-def _flat(value: Mapping[Any, Any], path: str, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ScheduleOptions]]:
-    """Dotted keys and schedules of nested mappings, which stand below the keys ``above``."""
-    if len(above) > _DEEPEST:
-        raise ConfigError(".".join((path, *above)), "no option lies so deep")
-    for name, entry in value.items():
-        if not isinstance(name, str):
-            raise ConfigError(".".join((path, *above, str(name))), f"expected an option's name, got {describe(name)}")
-        key = ".".join((*above, name))
-        if isinstance(entry, ScheduleOptions):
-            yield key, entry
-        elif holds_schedules(entry):
-            yield from _flat(entry, path, (*above, name))
-        else:
-            yield key, read_schedule(entry, f"{path}.{key}")
+def is_meant_as_schedule(value: Any) -> bool:
+    """Whether a value in the place of a number is a schedule, be it a misspelt one."""
+    keys = value if isinstance(value, Mapping) else ()
+    return isinstance(value, ScheduleOptions) or any(
+        key in _KEYS or key in _RENAMED or nearest(key, _KEYS) for key in keys
+    )
 
 
-def holds_schedules(entry: Any, spread: Callable[[Any], Iterable[Any]] = lambda value: (value,)) -> bool:
-    """Whether a mapping is no schedule, but has some below it: all of its values are mappings themselves.
+def without_schedules(group: type, values: Any, path: str) -> tuple[Any, dict[str, ScheduleOptions]]:
+    """The options of a group with the last values of those that are schedules, which is what evaluations and the
+    supervised stage play by; and the schedules by their dotted keys below the group.
 
     Args:
-        entry: The mapping; other values hold none.
-        spread: Function from a value to the values it stands for: those of a search space, where there may be one.
+        group: The option group.
+        values: As they stand in a file; what is no mapping is left to :func:`~.schema.build`.
+        path: Their key.
+
+    Raises:
+        ConfigError: for what can be no schedule, or a schedule of an option that cannot change during a run.
     """
-    return (
-        isinstance(entry, Mapping)
-        and len(entry) > 0
-        and all(alternative is entry for alternative in spread(entry))
-        and all(isinstance(part, Mapping) for inner in entry.values() for part in spread(inner))
+    rest: dict[str, Any] = {}
+    found: dict[str, ScheduleOptions] = {}
+    if not isinstance(values, Mapping):
+        return values, found
+    fields, hints = fields_of(group), typing.get_type_hints(group)
+    for key, value in values.items():
+        field, where = fields.get(key), f"{path}.{key}"
+        inner = group_in(hints[field.name]) if field else None
+        if inner is not None:
+            rest[key], below = without_schedules(inner, value, where)
+            found |= {f"{key}.{name}": options for name, options in below.items()}
+        elif key == "env_config" and isinstance(value, Mapping):
+            own = {name: read_schedule(item, f"{where}.{name}") for name, item in value.items() if is_schedule(item)}
+            found |= {f"{key}.{name}": options for name, options in own.items()}
+            rest[key] = {**value, **{name: options.last for name, options in own.items()}}
+        elif field is not None and field.metadata.get("schedulable") and is_meant_as_schedule(value):
+            found[key] = read_schedule(value, where)
+            check_numbers(found[key], hints[field.name], field.metadata, where)
+            rest[key] = found[key].last
+        elif field is not None and is_schedule(value):
+            there = [name for name, leaf in leaves(group).items() if leaf.field.metadata.get("schedulable")]
+            raise ConfigError(
+                where, "cannot change during a run; " + (f"of {path}: {', '.join(there)} can" if there else "none can")
+            )
+        else:
+            rest[key] = value
+    return rest, found
+
+
+def is_whole(hint: Any) -> bool:
+    """Whether an option is a whole number, or nothing."""
+    kinds = typing.get_args(hint) or (hint,)
+    return int in kinds and float not in kinds
+
+
+def check_numbers(options: ScheduleOptions, hint: Any, bounds: Limits, path: str) -> None:
+    """Raise :class:`ConfigError` for a number of a schedule that is none of the option's."""
+    points = [(f"points[{number}]", value) for number, (_, value) in enumerate(options.points or ())]
+    for part, value in (*points, *((f"values[{number}]", value) for number, value in enumerate(options.values or ()))):
+        if is_whole(hint) and not float(value).is_integer():
+            raise ConfigError(f"{path}.{part}", f"expected a whole number, got {value:g}")
+        whole = is_whole(hint)
+        check_value(int(value) if whole else value, int | None if whole else hint, bounds, f"{path}.{part}")
+
+
+def with_schedules(values: Mapping[str, Any], schedules: Mapping[str, ScheduleOptions]) -> dict[str, Any]:
+    """A configuration with schedules in the places of their options."""
+    result = copy.deepcopy(dict(values))
+    for key, options in schedules.items():
+        place: Any = result
+        *above, name = key.split(".")
+        for part in above:
+            place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
+        place[name] = {part: item for part, item in as_mapping(options).items() if item != _DEFAULTS[part]}
+    return result
+
+
+def place_of(key: str) -> str:
+    """Where the option of a schedule's dotted key stands: ``games.0.weight`` -> ``config.games[0].weight``."""
+    return "config." + re.sub(r"\bgames\.(\d+)", r"games[\1]", key)
+
+
+def of_old_form(schedules: Any) -> ConfigError:
+    """The error for the mapping ``schedules`` of dotted keys, which files had before."""
+    key = next(iter(schedules), "lr") if isinstance(schedules, Mapping) else "lr"
+    return ConfigError(
+        "config.schedules",
+        f"is the old form; write each as the value of its option: {place_of(str(key))}: {{points: ...}}",
     )
 
 
@@ -185,6 +253,8 @@ def read_schedule(value: Any, path: str) -> ScheduleOptions:
     Raises:
         ConfigError: for an unknown key, a wrong type, or keys that do not belong together.
     """
+    if isinstance(value, ScheduleOptions):
+        return value
     options = build(ScheduleOptions, with_new_names(value, _RENAMED, path), path)
     if not is_metric(options.by):
         raise ConfigError(f"{path}.by", f"expected the name of a number in the results, got {options.by!r}")
@@ -212,6 +282,10 @@ def read_schedule(value: Any, path: str) -> ScheduleOptions:
     if options.below is not None and options.below >= options.above:
         raise ConfigError(f"{path}.below", f"must be less than above={options.above:g}, got {options.below:g}")
     return options
+
+
+_KEYS = tuple(fields_of(ScheduleOptions))
+_DEFAULTS = as_mapping(ScheduleOptions())
 
 
 def _check_unset(options: ScheduleOptions, keys: Iterable[str], path: str, why: str) -> None:

@@ -9,14 +9,25 @@ until somebody decides otherwise.
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.settings.schema import check_value, default_of, describe, fields_of, group_in, tag_of, unknown_key
+from rllib_lmgame.settings.schedules import ScheduleOptions, is_meant_as_schedule, read_schedule
+from rllib_lmgame.settings.schema import (
+    check_value,
+    default_of,
+    describe,
+    fields_of,
+    group_in,
+    tag_of,
+    unknown_key,
+    values_of,
+)
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _HUB_ID = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?")
@@ -87,6 +98,12 @@ class Gate:
     origin: str
     hint: str
     spread: Callable[[Any], Iterable[Any]] = lambda value: (value,)
+    left: list[int] = field(default_factory=lambda: [_VALUES], repr=False)
+    """Values that are still looked at in the alternatives of schedules, of all of a configuration together."""
+
+    def anew(self) -> Gate:
+        """The same, for another configuration."""
+        return dataclasses.replace(self, left=[_VALUES])
 
     def refusal(self, path: str, what: str) -> ConfigError:
         """The error for a value that is not taken."""
@@ -126,16 +143,28 @@ class Gate:
         field = fields_of(group)[name]
         self._option(field, typing.get_type_hints(group)[field.name], value, path)
 
-    def _option(self, field: Any, hint: Any, value: Any, path: str) -> None:
+    def _option(self, option: Any, hint: Any, value: Any, path: str) -> None:
         if inner := group_in(hint):
             self.options(inner, value, path)
             return
         for item in self.spread(value):
+            if option.metadata.get("schedulable") and is_meant_as_schedule(item):
+                self.schedule(item, path)
+                continue
             searched = isinstance(item, list | tuple) and _holds_mapping(item)
             for variant in Alternatives(self).of(item, path) if searched else (item,):
-                checked = check_value(variant, hint, field.metadata, path)
-                if not takes(field.metadata, checked) and checked != default_of(field) and checked not in _words(hint):
+                checked = check_value(variant, hint, option.metadata, path)
+                if (
+                    not takes(option.metadata, checked)
+                    and checked != default_of(option)
+                    and checked not in _words(hint)
+                ):
                     raise self.refusal(path, describe(variant))
+
+    def schedule(self, value: Any, path: str) -> None:
+        """Check a schedule, in all alternatives of the search spaces in it; raises as :meth:`options` does."""
+        for variant in Alternatives(self, self.left).of(value, path):
+            self.options(ScheduleOptions, values_of(read_schedule(variant, path)), path)
 
 
 class Alternatives:
@@ -143,11 +172,12 @@ class Alternatives:
 
     Args:
         gate: Knows search spaces, and refuses what would take too long.
+        left: How many values are still looked at.
     """
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, left: list[int] | None = None) -> None:
         self.gate = gate
-        self._left = _VALUES
+        self._left = [_VALUES] if left is None else left
 
     def of(self, value: Any, path: str, within: int = _DEEPEST_SPACE) -> list[Any]:
         """Each alternative of each search space inside a value, that of the key ``path``, stands in one of these."""
@@ -168,8 +198,8 @@ class Alternatives:
         most = max(map(len, lists), default=1)
         if most > _ALTERNATIVES:
             raise self.gate.refusal(path, f"a value with more than {_ALTERNATIVES:,} alternatives")
-        self._left -= most * max(1, len(lists))
-        if self._left < 0:
+        self._left[0] -= most * max(1, len(lists))
+        if self._left[0] < 0:
             raise self.gate.refusal(path, f"values with more than {_VALUES:,} values in all of their alternatives")
         return most
 

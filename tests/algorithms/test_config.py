@@ -155,8 +155,8 @@ WIN_RATE_ALONE = {"league": {"exploiters": {"b": {"of": "a", "reset_every": None
         ),
         ({"token_ppo": {"entropy_target": 6}}, "config.token_ppo.entropy_target", "of 320 tokens"),
         (
-            {"schedules": {"token_ppo.entropy_target": {"points": [[0, 2], [9, 6]]}}},
-            "config.schedules.token_ppo.entropy_target",
+            {"token_ppo": {"entropy_target": {"points": [[0, 2], [9, 6]]}}},
+            "config.token_ppo.entropy_target",
             "all alike, 5.77",
         ),
         (
@@ -197,8 +197,8 @@ WIN_RATE_ALONE = {"league": {"exploiters": {"b": {"of": "a", "reset_every": None
         ({"lr": [[0, 4e-4]]}, "config.lr", "for a constant write 0.0004"),
         ({"entropy_coeff": [[0, 0.1], [5, -1]]}, "config.entropy_coeff[1]", "at least 0"),
         (
-            {"schedules": {"env_config.max_turns": {"values": [3, 5], "above": 0.7}}},
-            "config.schedules.env_config.max_turns.by",
+            {"env_config": {"max_turns": {"values": [3, 5], "above": 0.7}}},
+            "config.env_config.max_turns.by",
             "every stage would follow at once",
         ),
         ({"evaluation_config": {"env": "lmgame/Maze-v0"}}, "config.evaluation_config.env", "evaluation_config.games"),
@@ -246,7 +246,7 @@ WIN_RATE_ALONE = {"league": {"exploiters": {"b": {"of": "a", "reset_every": None
             "60 count at most",
         ),
         (
-            {**WIN_RATE_ALONE, "schedules": {"text_rollouts.episodes_per_iteration": {"points": [[0, 4], [9, 12]]}}},
+            {**WIN_RATE_ALONE, "text_rollouts": {"episodes_per_iteration": {"points": [[0, 4], [9, 12]]}}},
             "config.league.exploiters.b.reset_every",
             "60 count at most",
         ),
@@ -439,7 +439,7 @@ def test_names_of_policies(policies: Any, message: str) -> None:
         {"data_selection": {"overlong_tokens": 15}},
         {
             "data_selection": {"overlong_tokens": 16},
-            "schedules": {"language_model.max_tokens_per_turn": {"points": [[0, 16], [9, 24]]}},
+            "language_model": {"model": "tiny", "max_tokens_per_turn": {"points": [[0, 16], [9, 24]]}},
         },
         {
             "data_selection": {"overlong_tokens": 16},
@@ -478,7 +478,7 @@ def test_a_league_by_its_section_or_by_its_mapping() -> None:
         {"league": {"matchmaking": "rllib_lmgame.league.matchmaking:pfsp_hard", "power": 3.0}},
         {
             **WIN_RATE_ALONE,
-            "schedules": {"text_rollouts.episodes_per_iteration": {"points": [[0, 4], [9, 16]]}},
+            "text_rollouts": {"episodes_per_iteration": {"points": [[0, 4], [9, 16]]}},
         },
         {
             **WIN_RATE_ALONE,

@@ -27,13 +27,13 @@ DETERMINISTIC = {
     "kl_target": 1e-4,
     "lr": [[0, 1e-3], [200, 1e-4]],
     "entropy_coeff": [[0, 0.05], [200, 0.0]],
-    "schedules": {
-        "env_config.max_turns": {"points": [[0, 4], [3, 1]]},
-        "inference.temperature": {"by": "env_steps", "points": [[0, 1.0], [100, 0.7]]},
-        "language_model.max_tokens_per_turn": {"by": "env_runners/tokens_per_turn", "points": [[0, 10], [16, 14]]},
-        "token_ppo.clip_high": {"by": "env_runners/turns_per_episode", "values": [0.2, 0.3, 0.4], "above": 0.5},
-        "gamma": {"points": [[0, 1.0], [4, 0.9]]},
-    },
+}
+SCHEDULES = {
+    "env_config.max_turns": {"points": [[0, 4], [3, 1]]},
+    "inference.temperature": {"by": "env_steps", "points": [[0, 1.0], [100, 0.7]]},
+    "language_model.max_tokens_per_turn": {"by": "env_runners/tokens_per_turn", "points": [[0, 10], [16, 14]]},
+    "token_ppo.clip_high": {"by": "env_runners/turns_per_episode", "values": [0.2, 0.3, 0.4], "above": 0.5},
+    "gamma": {"points": [[0, 1.0], [4, 0.9]]},
 }
 BEFORE, AFTER = 3, 2
 USES = (WeightUse.TRAINING, WeightUse.EVALUATION)
@@ -120,17 +120,21 @@ def check_resumes_exactly(config: Any, tmp_path: Path, start: Callable[..., Any]
     return uninterrupted
 
 
+def make_scheduled(make_config: Callable[..., Any], options: dict[str, Any], schedules: Any = SCHEDULES) -> Any:
+    """The fixture's configuration with ``schedules`` as values of their options."""
+    return make_config(**options).update_from_dict(in_place({}, schedules))
+
+
 def test_a_resumed_run_repeats_the_uninterrupted_one(
     start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
 ) -> None:
     boxes = {"env_config.num_boxes": {"by": "env_steps", "points": [[0, 1], [1, 2]], "type": "step"}}
     selection = {"keep_groups": 0.75, "drop_constant_groups": True, "max_refill": 1, "normalize_rewards": "group"}
     chosen = {
-        "schedules": DETERMINISTIC["schedules"] | boxes,
         "text_rollouts": {"deterministic": True, "group_size": 2},
         "data_selection": selection | {"overlong_tokens": 12, "overlong_buffer": 8},
     }
-    config = make_config(**DETERMINISTIC | chosen)
+    config = make_scheduled(make_config, DETERMINISTIC | chosen, SCHEDULES | boxes)
     run = check_resumes_exactly(config, tmp_path, start, least=10)
     assert [values["env_config.max_turns"] for values in run.scheduled] == [4, 4, 3, 2, 1]
     assert [values["env_config.num_boxes"] for values in run.scheduled] == [1, 1, 2, 2, 2]
@@ -144,7 +148,7 @@ def test_a_resumed_league_repeats_the_uninterrupted_one(
     """Members, their weights, pay-offs and matches, out of the checkpoint alone."""
     league = {"snapshot_every": 1, "opponent_engines": 2, "max_members": 2}
     game = {"env": "lmgame/TicTacToe-v0", "env_config": {}}
-    check_resumes_exactly(make_config(**DETERMINISTIC, **game, league=league), tmp_path, start)
+    check_resumes_exactly(make_scheduled(make_config, DETERMINISTIC | game | {"league": league}), tmp_path, start)
 
 
 @pytest.mark.slow
@@ -162,7 +166,7 @@ def test_a_resumed_league_repeats_the_uninterrupted_one(
 def test_any_layout_resumes(
     start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path, overrides: dict[str, Any]
 ) -> None:
-    check_resumes_exactly(make_config(**DETERMINISTIC | overrides), tmp_path, start)
+    check_resumes_exactly(make_scheduled(make_config, DETERMINISTIC | overrides), tmp_path, start)
 
 
 @pytest.fixture(scope="module")

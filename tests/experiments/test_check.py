@@ -336,7 +336,7 @@ def test_notices_for_what_may_be_a_mistake():
         (
             [
                 "config.token_ppo.advantage_estimator=reinforce",
-                "config.schedules={token_ppo.value_lr: {points: [[0, 1e-4], [9, 0.1]]}}",
+                "config.token_ppo.value_lr={points: [[0, 1e-4], [9, 0.1]]}",
             ],
             "config.token_ppo.value_lr: ",
         ),
@@ -357,7 +357,7 @@ def test_options_of_a_critic_that_there_is_not_are_told(overrides, named):
 
 
 KL_SCHEDULE = ("config.use_kl_loss=true", "config.token_ppo={kl_schedule: [[0, 0.1]]}")
-KL_SCHEDULED = ("config.use_kl_loss=true", "config.schedules={kl_coeff: {points: [[0, 0.1]]}}")
+KL_SCHEDULED = ("config.use_kl_loss=true", "config.kl_coeff={points: [[0, 0.1]]}")
 GROUPS = "config.text_rollouts={episodes_per_iteration: 8, group_size: 4}"
 
 
@@ -374,7 +374,7 @@ GROUPS = "config.text_rollouts={episodes_per_iteration: 8, group_size: 4}"
         ),
         ([GROUPS, "config.token_ppo={advantage_estimator: grpo, advantage_std_floor: 0.1}"], "advantage_std_floor"),
         (
-            ["config.schedules={lambda: {points: [[0, 1]]}}", "config.token_ppo.advantage_estimator=rae"],
+            ["config.lambda={points: [[0, 1]]}", "config.token_ppo.advantage_estimator=rae"],
             "config.lambda",
         ),
         (["config.token_ppo.baseline_decay=0.5"], "config.token_ppo.baseline_decay: without effect"),
@@ -403,7 +403,7 @@ GROUPS = "config.text_rollouts={episodes_per_iteration: 8, group_size: 4}"
         ),
         ([GROUPS, "config.token_ppo={advantage_estimator: rloo}", "config.gamma=0.9"], "config.gamma: without effect"),
         (
-            [GROUPS, "config.token_ppo={advantage_estimator: grpo}", "config.schedules={gamma: {points: [[0, 1]]}}"],
+            [GROUPS, "config.token_ppo={advantage_estimator: grpo}", "config.gamma={points: [[0, 1]]}"],
             "config.gamma: without effect",
         ),
         ([GROUPS, "config.token_ppo={advantage_estimator: grpo}", "config.gamma=1"], None),
@@ -445,11 +445,11 @@ def test_every_game_is_made_once(sokobans):
     """As it is configured, for evaluation, and as a schedule makes it."""
     check(
         GAME,
-        "config.schedules={env_config.num_boxes: {points: [[0, 1], [9, 2]]}}",
+        "config.env_config.num_boxes={points: [[0, 1], [9, 2]]}",
         "config.evaluation_config={games: [{env: lmgame/Sokoban-v0, env_config: {split: test}}]}",
         "config.evaluation_interval=1",
     )
-    assert sorted(sokobans, key=str) == [{"num_boxes": 1}, {"num_boxes": 2}, {"split": "test"}, {}]
+    assert sorted(sokobans, key=str) == [{"num_boxes": 1}, {"num_boxes": 2}, {"split": "test"}]
 
 
 @pytest.mark.parametrize(
@@ -457,11 +457,11 @@ def test_every_game_is_made_once(sokobans):
     [
         ("config.env_config={numbered_cell: true}", "config.env_config.numbered_cell"),
         ("config.env_config={symbols: '0123456', numbered_cells: true}", "config.env_config.numbered_cells"),
-        ("config.env_config={max_distance: 4}", "config.schedules.env_config.min_distance"),
+        ("config.env_config={max_distance: 4}", "config.env_config.min_distance"),
     ],
 )
 def test_what_is_wrong_without_a_schedule_is_not_called_the_schedules_fault(override, key, sokobans):
-    error = error_of(GAME, override, "config.schedules={env_config.min_distance: {points: [[0, 3], [20, 5]]}}")
+    error = error_of(GAME, override, "config.env_config.min_distance={points: [[0, 3], [20, 5]]}")
     assert error.path == key
     assert len({str(env_config) for env_config in sokobans}) == len(sokobans), "made twice"
 
@@ -494,7 +494,7 @@ def test_a_mistake_in_a_game_is_reported_at_its_entry_whatever_makes_it_first(ov
 @pytest.mark.parametrize(
     "override",
     [
-        "config.schedules={env_config.min_distance: {points: [[0, 3], [20, 5]]}}",
+        "config.env_config.min_distance={points: [[0, 3], [20, 5]]}",
         "config.warm_start={stop_success: 0.5}",
         "config.policy_mapping_fn=league",
         "config.token_ppo={advantage_estimator: vine}",
@@ -592,7 +592,7 @@ WARMUP = "there is no warm-up of the critic; set token_ppo.critic_warmup_iterati
     [
         ([GRADIENT], [f"config.token_ppo.critic_warmup: without effect, {WARMUP}"]),
         (
-            [GRADIENT, "config.schedules={token_ppo.critic_warmup_lr: {points: [[0, 0.1], [5, 0.2]]}}"],
+            [GRADIENT, "config.token_ppo.critic_warmup_lr={points: [[0, 0.1], [5, 0.2]]}"],
             [f"config.token_ppo.critic_warmup{end}: without effect, {WARMUP}" for end in ("", "_lr")],
         ),
         ([GRADIENT, "config.token_ppo.critic_warmup_iterations={grid_search: [0, 3]}"], []),
@@ -694,8 +694,8 @@ def test_rllib_s_advice_how_to_leave_the_new_stack_is_for_its_own_algorithms_onl
 
 
 def test_the_resolved_configuration_shows_its_schedules():
-    shown = resolved_config(check(GAME, "config.schedules={env_config.num_boxes: {points: [[0, 1], [9, 2]]}}"))
-    assert shown["schedules"]["env_config.num_boxes"]["points"] == [[0, 1], [9, 2]]
+    shown = resolved_config(check(GAME, "config.env_config.num_boxes={points: [[0, 1], [9, 2]]}"))
+    assert shown["env_config"]["num_boxes"]["points"] == [[0, 1], [9, 2]]
 
 
 OPPONENT = """\

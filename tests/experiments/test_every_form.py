@@ -68,13 +68,6 @@ FORMS: dict[str, list[Any]] = {
 }
 """Values of options whose type does not say which values there are."""
 
-SCHEDULES: list[dict[str, Any]] = [
-    {},
-    {"env_config.max_turns": {"points": [[0, 5], [10, 9]]}, "gamma": {"points": {"choice": [[[0, 1]], [[0, 0.9]]]}}},
-    {"games": {"*": {"env_config": {"max_turns": {"by": "env_steps", "points": [[0, 5]], "type": "step"}}}}},
-    {"token_ppo.clip_high": {"by": "env_runners/episode_return_mean", "values": [0.2, 0.3], "above": 1, "below": 0}},
-]
-
 OF_GROUPS: dict[str, list[Any]] = {
     "token_ppo.advantage_estimator": ["grpo", {"type": "gigpo", "average": "steps"}, "vine", "reinforce_pp"],
     "text_rollouts.group_size": [4, 8],
@@ -91,7 +84,8 @@ FLAT: dict[str, list[Any]] = {
         {"grid_search": [1e-5, 1e-4]},
         {"choice": [1e-5, [[0, 1e-4], [9, 1e-5]]]},
     ],
-    "gamma": [1, 0.99, {"uniform": [0.9, 1.0]}],
+    "gamma": [1, {"points": {"choice": [[[0, 1]], [[0, 0.9]]]}}, {"uniform": [0.9, 1.0]}, 0.99],
+    "env_config": [{}, {"max_turns": {"by": "env_steps", "points": [[0, 5], [10, 9]], "type": "step"}}],
     "lambda": [0, 0.95, {"sample_from": "tests_every_form:drawn"}],
     "entropy_coeff": [0, 0.01, [[0, 0.01], [1000, 0]]],
     "grad_clip": [1, 0.5, None],
@@ -303,7 +297,8 @@ def configurations(algorithm: str) -> list[dict[str, Any]]:
         | FLAT
     )
     if OWN[algorithm].config_class().follows_schedules:
-        forms["schedules"] = SCHEDULES
+        stages = {"by": "env_runners/episode_return_mean", "values": [0.2, 0.3], "above": 1, "below": 0}
+        forms["token_ppo.clip_high"] = [*forms.get("token_ppo.clip_high", [None]), stages]
     game = {False: "lmgame/FrozenLake-v0", True: "lmgame/TicTacToe-v0"}
     return [{"env": game["league" in config], **config} for config in rounds(forms)]
 

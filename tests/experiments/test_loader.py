@@ -369,17 +369,17 @@ def test_any_text_gives_a_value_or_a_config_error(text):
 
 
 def test_an_override_finds_keys_that_have_dots():
-    experiments, source = load_text("a: {config: {schedules: {env_config.distance.points: 1, b.c: {points: 2}}}}", "x")
+    experiments, source = load_text("a: {stop: {env.distance.points: 1, b.c: {points: 2}}}", "x")
     texts = [
-        "config.schedules.env_config.distance.points=3",
-        "config.schedules.b.c.points=4",
-        "config.schedules.b.c.by=env_steps",
-        "config.schedules.b.d.points=5",
+        "stop.env.distance.points=3",
+        "stop.b.c.points=4",
+        "stop.b.c.by=env_steps",
+        "stop.b.d.points=5",
     ]
-    schedules = apply_overrides(experiments, source, texts)["a"]["config"]["schedules"]
-    assert schedules == {
-        "env_config.distance.points": 3,
+    stop = apply_overrides(experiments, source, texts)["a"]["stop"]
+    assert stop == {
+        "env.distance.points": 3,
         "b.c": {"points": 4, "by": "env_steps"},
         "b": {"d": {"points": 5}},
     }
-    assert source.locate("a.config.schedules.b.c.points") == "--set config.schedules.b.c.points=4"
+    assert source.locate("a.stop.b.c.points") == "--set stop.b.c.points=4"

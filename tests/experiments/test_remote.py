@@ -248,8 +248,8 @@ CHESS = "a:\n  run: LMGamePPO\n  env: lmgame/Chess-v0\n"
         (OWN + "  config: {env_config: {seed: {eval: '1 + 1'}}}\n", "config.env_config.seed.eval"),
         (OWN + "  config: {lr: {sample_from: 'os:getpid'}}\n", "config.lr.sample_from"),
         (
-            OWN + "  config: {schedules: {lr: {points: [[0, {sample_from: 'os:getpid'}]]}}}\n",
-            "config.schedules.lr.points[0][1].sample_from",
+            OWN + "  config: {lr: {points: [[0, {sample_from: 'os:getpid'}]]}}\n",
+            "config.lr.points[0][1].sample_from",
         ),
         (
             CHESS + "  config: {env_config: {opponent: stockfish, engine_path: /tmp/x}}\n",
@@ -384,11 +384,12 @@ def test_every_tuned_example_could_be_fetched(path: Path) -> None:
         OWN + "  config: {language_model: {max_tokens_per_turn: {randint: [8, 17]}}}\n",
         CHESS + "  config: {env_config: {opponent: {choice: [random, alpha_beta]}, engine_path: stockfish}}\n",
         OWN + "  config: {inference: {num_threads: auto}, token_ppo: {num_threads: {grid_search: [auto, 2]}}}\n",
-        OWN + "  config: {schedules: {gamma: {points: {grid_search: [[[0, 1]], [[0, 0.9], [9, 1]]]}}}}\n",
-        OWN + "  config: {schedules: {token_ppo: {clip_low: {points: [[0, 0.1]]}, clip_high: {points: [[0, 0.2]]}}}}\n",
-        OWN + "  config: {schedules: {gamma: {points: [[0, 1], [{randint: [5, 9]}, {uniform: [0.8, 1]}]]}}}\n",
-        OWN + "  config: {schedules: {choice: [{gamma: {points: [[0, 1]]}}, {lr: {points: [[0, 1e-6]]}}]}}\n",
-        OWN + "  config: {schedules: {lr: {choice: [{points: [[0, 1]]}, {by: env_steps, points: [[0, 1]]}]}}}\n",
+        OWN + "  config: {gamma: {points: {grid_search: [[[0, 1]], [[0, 0.9], [9, 1]]]}}}\n",
+        OWN + "  config: {token_ppo: {clip_low: {points: [[0, 0.1]]}, clip_high: {points: [[0, 0.2]]}}}\n",
+        OWN + "  config: {gamma: {points: [[0, 1], [{randint: [5, 9]}, {uniform: [0.8, 1]}]]}}\n",
+        OWN + "  config: {env_config: {max_turns: {by: env_steps, points: [[0, 5]], type: step}}}\n",
+        OWN + "  config: {games: [{env: lmgame/Sokoban-v0, weight: {by: env_steps, points: [[0, 5]]}}]}\n",
+        OWN + "  config: {lr: {choice: [{points: [[0, 1]]}, {by: env_steps, points: [[0, 1]]}]}}\n",
         STOCK
         + (
             "  stop: {x: 1}\n  config: {model: {fcnet_hiddens: [8], fcnet_activation: tanh}, grad_clip_by: norm, "
@@ -410,8 +411,8 @@ def test_plain_data_is_taken(text: str) -> None:
     ],
 )
 def test_every_alternative_of_a_search_space_in_a_schedule_is_looked_at(schedule: str, key: str) -> None:
-    error = refused(OWN + f"  config: {{schedules: {{lr: {{{schedule}}}}}}}\n")
-    assert error is not None and error.path == f"config.schedules.lr{key}"
+    error = refused(OWN + f"  config: {{lr: {{{schedule}}}}}\n")
+    assert error is not None and error.path == f"config.lr{key}"
 
 
 @pytest.mark.parametrize(
@@ -437,22 +438,20 @@ def test_every_schedule_is_read_once_for_each_of_its_own_alternatives(monkeypatc
         read.append(path)
         return read_schedule(value, path)
 
-    def refused_schedules(schedules: dict[str, Any]) -> ConfigError | None:
-        experiment = {"run": "LMGamePPO", "env": "lmgame/Sokoban-v0", "config": {"schedules": schedules}}
+    def refused_config(config: dict[str, Any]) -> ConfigError | None:
+        experiment = {"run": "LMGamePPO", "env": "lmgame/Sokoban-v0", "config": config}
         return refused_settings({"a": experiment}, Source("x"))
 
-    monkeypatch.setattr("rllib_lmgame.settings.schedules.read_schedule", noted)
-    plain = {f"a{number}": {"points": [[0, 1]]} for number in range(400)}
+    monkeypatch.setattr("rllib_lmgame.settings.trust.read_schedule", noted)
+    games = [{"env": "lmgame/Sokoban-v0", "weight": {"points": [[0, 1]]}} for _ in range(400)]
     searched = {"points": {"grid_search": [[[0, 1]]] * 400}}
-    for schedules in ({**plain, "b": searched}, {"token_ppo": {**plain, "b": searched}}):
-        read.clear()
-        assert refused_schedules(schedules) is None
-        assert len(read) == 800
-    error = refused_schedules({"b": {"points": {"grid_search": [[[0, 1]]] * 1001}}})
-    assert error is not None and "more than 1,000 alternatives" in str(error) and error.path == "config.schedules.b"
+    assert refused_config({"games": games, "gamma": searched}) is None
+    assert len(read) == 800
+    error = refused_config({"gamma": {"points": {"grid_search": [[[0, 1]]] * 1001}}})
+    assert error is not None and "more than 1,000 alternatives" in str(error) and error.path == "config.gamma"
     read.clear()
     long = [[float(at), 1e-6] for at in range(249)]
-    error = refused_schedules({"lr": {"points": [[0, {"grid_search": [1e-6] * 1000}], *long[1:]]}})
+    error = refused_config({"lr": {"points": [[0, {"grid_search": [1e-6] * 1000}], *long[1:]]}})
     assert error is not None and "more than 20,000 values" in str(error) and not read
 
 
@@ -467,7 +466,7 @@ def test_what_holds_itself_is_not_taken() -> None:
         "config.env_config.size": {"env": "CartPole-v1", "env_config": {"size": circle}},
         "config.grad_clip": {"grad_clip": circle},
         "config.policy_mapping_fn": {"policy_mapping_fn": names},
-        "config.schedules": {"schedules": circle},
+        "config.lr": {"lr": {"points": circle}},
     }
     for path, config in wrong.items():
         with pytest.raises(ConfigError) as caught:

@@ -45,7 +45,7 @@ def test_the_settings_of_a_policy_have_its_own_options_and_schedules() -> None:
         .environment(**ROOM)
         .players({"a": {"language_model": {"max_tokens_per_turn": 7}}, "b": {}})
         .multi_agent(algorithm_config_overrides_per_module={"a": own})
-        .schedules({"lr": {"points": [[0, 1e-3]]}, "gamma": {"points": [[0, 0.5]]}})
+        .training(lr={"points": [[0, 1e-3]]}, gamma={"points": [[0, 0.5]]})
     )
     a, b = config.settings.policy("a"), config.settings.policy("b")
     assert (a.rllib.lr, a.ppo.clip_low, a.lm.max_tokens_per_turn) == (1e-4, 0.1, 7)

@@ -38,7 +38,7 @@ from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec
 from rllib_lmgame.experiments.stock.keys import check_stock_config
 from rllib_lmgame.experiments.stopping import check_stopping_number
 from rllib_lmgame.settings.algorithms import OWN, AlgorithmEntry
-from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS
+from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, place_of
 from rllib_lmgame.storage import is_uri
 from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, EVALUATION_COLUMNS, OF_TUNE, RESULT_HEADS
 
@@ -197,7 +197,7 @@ def _check_success(spec: ExperimentSpec, config: Any) -> None:
     from rllib_lmgame.rollouts.sources import LineUps
 
     named = _named_metrics(spec)
-    named |= {f"config.schedules.{key}.by": options.by for key, options in config.schedule_options.items()}
+    named |= {f"{place_of(key)}.by": options.by for key, options in config.schedule_options.items()}
     for key, name in named.items():
         if name not in ("env_runners/success_rate", "evaluation/env_runners/success_rate"):
             continue

@@ -29,6 +29,7 @@ from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.spaces import describe_space, find_search_spaces
 from rllib_lmgame.experiments.spec import STOPS
 from rllib_lmgame.inference.registry import find_engine
+from rllib_lmgame.settings.schedules import with_schedules
 from rllib_lmgame.settings.schema import as_mapping
 
 _ALWAYS = (
@@ -157,13 +158,8 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
         resolved["policies"] = {name: as_mapping(options) for name, options in config.player_options.items()}
         if config.games:
             resolved["games"] = [_game(game) for game in config.games]
-        if config.schedule_options:
-            resolved["schedules"] = {
-                key: {name: value for name, value in as_mapping(options).items() if value is not None}
-                for key, options in config.schedule_options.items()
-            }
         resolved["evaluation_config"] = _evaluation(config)
-    return resolved
+    return with_schedules(resolved, config.schedule_options if experiment.algorithm.own else {})
 
 
 def _game(game: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from rllib_lmgame.policies.model.files import check_model
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
 from rllib_lmgame.settings.names import check_keys, check_top_level
-from rllib_lmgame.settings.schedules import read_schedules
+from rllib_lmgame.settings.schedules import of_old_form, without_schedules
 from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions, PlayerOptions
 from rllib_lmgame.settings.sections.rllib import WITHOUT_EFFECT, without_effect
@@ -35,9 +35,9 @@ def check_sections(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
     for name, group in groups.items():
         if config.get(name) is not None:
             check_keys(config[name], name, groups, f"config.{name}")
-            build(group, config[name], f"config.{name}")
-    if config.get("schedules") is not None:
-        read_schedules(config["schedules"], "config.schedules")
+            build(group, without_schedules(group, config[name], f"config.{name}")[0], f"config.{name}")
+    if "schedules" in config:
+        raise of_old_form(config["schedules"])
     section = config.get("language_model") or {}
     _check_model(section, section, "config.language_model")
     policies = config.get("policies")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.settings.schedules import ScheduleOptions, without_schedules
 from rllib_lmgame.settings.schema import REQUIRED, build, option
 
 
@@ -24,23 +25,30 @@ class GameConfig:
         return f"{self.env}|{sorted(self.env_config.items(), key=lambda item: item[0])!r}"
 
 
-def read_games(value: Any, path: str) -> tuple[GameConfig, ...]:
+def read_games(value: Any, path: str) -> tuple[tuple[GameConfig, ...], dict[str, ScheduleOptions]]:
     """A list of games from YAML: names, or mappings with ``env``, ``env_config`` and ``weight``.
+
+    Returns:
+        The games, and the schedules of their options by keys like ``games.0.weight``.
 
     Raises:
         ConfigError: naming the entry that is wrong.
     """
     if isinstance(value, tuple) and all(isinstance(game, GameConfig) for game in value):
-        return value
+        return value, {}
     if not isinstance(value, list | tuple) or not value:
         raise ConfigError(path, "expected a list of games")
-    games = []
+    games: list[GameConfig] = []
+    schedules: dict[str, ScheduleOptions] = {}
     for position, entry in enumerate(value):
         where = f"{path}[{position}]"
         fields = {"env": entry} if isinstance(entry, str) else entry
         if not isinstance(fields, Mapping) or "env" not in fields:
             raise ConfigError(where, "expected the name of a game, or a mapping with env, env_config and weight")
+        fields, found = without_schedules(GameConfig, fields, where)
+        schedules |= {f"games.{position}.{key}": options for key, options in found.items()}
+        fields = {key: value for key, value in fields.items() if key not in found or key != "weight"}
         games.append(build(GameConfig, fields, where))
         if games[-1].weight <= 0:
             raise ConfigError(f"{where}.weight", "must be greater than 0")
-    return tuple(games)
+    return tuple(games), schedules

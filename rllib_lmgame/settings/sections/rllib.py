@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.settings.schedules import check_points
+from rllib_lmgame.settings.schedules import ScheduleOptions, check_numbers, check_points, is_schedule, read_schedule
 from rllib_lmgame.settings.schema import Limits, check_value, fields_of, leaves, limits, option
 
 _EXTRA_KEYS = (
@@ -134,7 +134,7 @@ SCHEDULED_KEYS = tuple(key for key, field in FIELDS.items() if field.metadata["s
 FLAT_KEYS = (*FIELDS, "lambda_", "callbacks", "evaluation_config")
 """RLlib's keys that a user is likely to mean; :func:`rllib_keys` knows them all, but imports RLlib."""
 
-OTHER_SECTIONS = ("deepspeed", "policies", "policy_mapping_fn", "games", "schedules")
+OTHER_SECTIONS = ("deepspeed", "policies", "policy_mapping_fn", "games")
 """Keys of the configuration that are neither option groups nor RLlib's."""
 
 WITHOUT_EFFECT = {
@@ -209,6 +209,17 @@ def key_rule(key: str) -> tuple[Any, Limits]:
     )
 
 
+def schedule_of(key: str, value: Any) -> ScheduleOptions:
+    """The schedule that stands in the place of a number.
+
+    Raises:
+        ConfigError: naming what is wrong.
+    """
+    options = read_schedule(value, f"config.{key}")
+    check_numbers(options, *key_rule(key), f"config.{key}")
+    return options
+
+
 def check_rllib_key(key: str, value: Any, default: Any = None) -> Any:
     """Check the type and range of one of RLlib's keys; of one that is not declared here, those of its default.
 
@@ -219,6 +230,8 @@ def check_rllib_key(key: str, value: Any, default: Any = None) -> Any:
     if key in WITHOUT_EFFECT and _changes(value, default):
         raise without_effect(key)
     if key in FIELDS:
+        if is_schedule(value):
+            raise ConfigError(path, f"cannot change during a run; of RLlib's keys {', '.join(SCHEDULED_KEYS)} can")
         if isinstance(value, list | tuple) and key in ("lr", "entropy_coeff"):
             return _check_schedule(value, path)
         return check_value(value, leaves(RLlibOptions)[key].hint, FIELDS[key].metadata, path)
