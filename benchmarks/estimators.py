@@ -74,7 +74,7 @@ def settings(method: str, seed: int, turns: int, model: str) -> dict[str, Any]:
         }
     return common | {
         "config.warm_start": None,
-        "config.schedules": None,
+        "config.env_config.min_distance": 3,
         "config.num_learners": 0,
         "config.token_ppo.ema_decay": None,
         "config.evaluation_interval": 5,

@@ -133,15 +133,15 @@ def _schedules_section() -> str:
     from rllib_lmgame.settings.schedules import ScheduleOptions
     from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS
 
-    keys = [f"`{name}.{option}`" for name, group in PPO.groups.items() for option in schedulable(group)]
-    keys += [f"`{key}`" for key in SCHEDULED_KEYS]
+    keys = [f"`{key}`" for key in SCHEDULED_KEYS]
+    keys += [f"`{name}.{option}`" for name, group in PPO.groups.items() for option in schedulable(group)]
     text = (
-        "A mapping from keys to schedules, see [curricula](curricula.md). A key is `env_config.OPTION` (any whole or "
-        "other number among the game's options; with several games `games.GAME.env_config.OPTION`, for all of them "
-        "`games.*.env_config.OPTION`), `games.GAME.weight`, or one of " + ", ".join(keys) + ". `GAME` is the game's "
-        "name (`Sokoban`, `lmgame/Sokoban-v0`) or its number in the list, counted from 0."
+        "A schedule stands in the place of a number, see [curricula](curricula.md): `lr: {points: [[0, 1.0e-3], [1000, "
+        "1.0e-4]]}`. Numbers that can change are the `weight` and the options of games in `env_config`, and "
+        + ", ".join(keys)
+        + "."
     )
-    return section("`config.schedules` (`LMGamePPO`, `LMGameGRPO`)", text, ScheduleOptions)
+    return section("Schedules (`LMGamePPO`, `LMGameGRPO`)", text, ScheduleOptions)
 
 
 def _algorithm_sections() -> list[str]:

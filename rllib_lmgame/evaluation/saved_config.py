@@ -117,7 +117,9 @@ def read_config(checkpoint: Path, *, trust: bool, games: Collection[str] = ()) -
         find_in_current_directory(values)
     try:
         entry = algorithm_of(values, trust=trust)
-        saved = {key: value for key, value in values.items() if key != RUN}
+        saved = {
+            key: value for key, value in values.items() if key not in (RUN, "schedules")
+        }  # Before, schedules stood apart; playing needs none.
         config: LMGameConfig = entry.config_class()().update_from_dict(
             saved if trust else of_a_stranger(saved, games, entry)
         )
@@ -159,7 +161,7 @@ def of_a_stranger(
         ConfigError: for a value that is not taken.
     """
     unplayed = (name for name, section in entry.sections.items() if not section.played)
-    unread = {"deepspeed", "schedules", OVERRIDES, *unplayed}
+    unread = {"deepspeed", OVERRIDES, *unplayed}
     taken = _with_saved_models({key: value for key, value in values.items() if key not in unread})
     taken |= _averaging(values)
     if games:
