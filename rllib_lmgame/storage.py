@@ -63,3 +63,8 @@ def _whole(value: Any, word: Any) -> Any:
         return absolute(value) if expanded(value).exists() else value
     except (OSError, ValueError):  # A text too long or odd to be a path.
         return value
+
+
+def is_remote(path: str) -> bool:
+    """Whether ``path`` is an address on the network."""
+    return path.startswith(("http://", "https://"))

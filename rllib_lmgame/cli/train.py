@@ -11,13 +11,11 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.experiments.files.loader import parse_value
-from rllib_lmgame.experiments.files.overrides import apply_overrides, override_values
-from rllib_lmgame.experiments.files.reading import read_experiments
-from rllib_lmgame.experiments.files.remote import is_remote
-from rllib_lmgame.experiments.source import Source
-from rllib_lmgame.experiments.spec import ExperimentSpec, check_name, make_specs
+from rllib_lmgame.experiments.files.reading import apply_overrides, override_values, read_experiments
+from rllib_lmgame.experiments.spec import ExperimentSpec, Source, check_name, make_specs
 from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.settings.schema import values_of
+from rllib_lmgame.storage import is_remote
 
 _EPILOG = """examples:
   rllib train file tuned_examples/quickstart-sokoban.yaml
@@ -161,7 +159,7 @@ def run(args: argparse.Namespace) -> int:
     # What is wrong with names and types is said before Ray is imported.
     check_quickly(specs, trust=args.trust_checkpoint)
     from rllib_lmgame.experiments.run.cluster import quieten_ray
-    from rllib_lmgame.experiments.run.runner import check_resumed, run_experiments
+    from rllib_lmgame.experiments.runner import check_resumed, run_experiments
 
     quieten_ray(args.verbosity or 0)
     checked = check_experiments(specs)

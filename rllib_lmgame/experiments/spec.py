@@ -2,25 +2,126 @@
 
 The keys are those of RLlib's experiment files (keyword arguments of ``ray.tune.experiment.Experiment``), and a
 few more: ``scheduler``, ``search``, ``callbacks`` and ``report``. Names that older versions used are
-translated, with a notice.
+translated, with a notice. Every value knows where it was written (:class:`Source`).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.experiments.plain_values import is_plain_scheduler
-from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.settings.algorithms import known_entry
 from rllib_lmgame.settings.names import find_key
 from rllib_lmgame.settings.plugins import REPORTS
 from rllib_lmgame.settings.schema import build, describe, option
-from rllib_lmgame.settings.trust import is_name
+from rllib_lmgame.settings.trust import is_name, is_number
 from rllib_lmgame.text import is_writable, shown
+
+
+def dotted(parts: Iterable[str | int]) -> str:
+    """``("config", "lr", 0)`` as ``config.lr[0]``."""
+    text = ""
+    for part in parts:
+        text += f"[{part}]" if isinstance(part, int) else (f".{part}" if text else str(part))
+    return text
+
+
+@dataclass
+class Source:
+    """Maps dotted keys to the place they come from.
+
+    Args:
+        name: File name (or other origin) shown in messages.
+        places: Dotted key -> ``file:line`` or another description of the place.
+    """
+
+    name: str
+    places: dict[str, str] = field(default_factory=dict)
+
+    def record(self, parts: Iterable[str | int], place: str) -> str:
+        """Remember where a key was written; returns the dotted key."""
+        key = dotted(parts)
+        self.places[key] = place
+        return key
+
+    def replace(self, path: str, place: str) -> None:
+        """Remember that ``path`` and all below it is now written at ``place``."""
+        for below in [key for key in self.places if key.startswith((path + ".", path + "["))]:
+            del self.places[below]
+        self.places[path] = place
+
+    def locate(self, path: str) -> str | None:
+        """Place of ``path``, or of the nearest key around it; ``None`` if nothing is known."""
+        while path:
+            if path in self.places:
+                return self.places[path]
+            path = parent(path)
+        return self.places.get("", self.name or None)
+
+    def scoped(self, prefix: str) -> Source:
+        """The places below ``prefix``, with keys relative to it."""
+        places = {"": self.places.get(prefix, self.name)}
+        for key, place in self.places.items():
+            if key.startswith(prefix) and key[len(prefix) : len(prefix) + 1] in {".", "["}:
+                places[key[len(prefix) :].removeprefix(".")] = place
+        return Source(self.name, places)
+
+    def error(self, path: str, message: str) -> ConfigError:
+        """A :class:`ConfigError` that knows its file and line."""
+        return ConfigError(path, message, self.locate(path))
+
+    def attach(self, error: ConfigError, prefix: str = "") -> ConfigError:
+        """The same error with ``prefix`` in front of its key, and with its place if it has none."""
+        path = error.path
+        if prefix and not (path == prefix or path.startswith(prefix + ".")):
+            path = f"{prefix}.{path}" if path else prefix
+        return ConfigError(path, error.message, error.source or self.locate(path))
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """A :class:`ConfigError` raised inside gets its place."""
+        try:
+            yield
+        except ConfigError as error:
+            raise self.attach(error) from error.__cause__
+
+
+def parent(path: str) -> str:
+    """The key around ``path``: ``a.b[0]`` -> ``a.b`` -> ``a`` -> ````."""
+    if path.endswith("]"):
+        start = path.rfind("[")
+        return path[:start] if start > path.rfind("]", 0, -1) else ""
+    end = max(path.rfind(mark) for mark in ".[]")
+    if end in (-1, len(path) - 1):
+        return ""
+    return path[:end] if path[end] == "." else path[: end + 1]
+
+
+_SCHEDULER_TEXTS = ("type", "metric", "mode", "time_attr")
+
+
+def is_plain_scheduler(value: Any) -> bool:
+    """Whether a ``scheduler`` setting holds names of metrics and numbers alone, and nothing that is written
+    into a configuration.
+    """
+    if not isinstance(value, Mapping):
+        return is_name(value)
+    texts = all(isinstance(value[key], str) for key in _SCHEDULER_TEXTS if key in value)
+    return (
+        texts
+        and is_name(value.get("type"))
+        and all(_is_flat(item) for key, item in value.items() if key not in _SCHEDULER_TEXTS)
+    )
+
+
+def _is_flat(value: Any) -> bool:
+    return is_number(value) and not any(
+        isinstance(item, Mapping | list | tuple) for item in (value if isinstance(value, list) else [value])
+    )
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
-from rllib_lmgame.experiments.source import Source
-from rllib_lmgame.experiments.spec import make_spec
+from rllib_lmgame.experiments.spec import Source, make_spec
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.objectives import PolicyTerms
 from rllib_lmgame.policies.model.tiny import build_tiny_model

@@ -21,7 +21,7 @@ from rllib_lmgame.experiments.checks.dry_run import dry_run_lines, resolved_conf
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.checks.unread import CRITIC_KEYS
 from rllib_lmgame.experiments.files.loader import load_text
-from rllib_lmgame.experiments.files.overrides import apply_overrides
+from rllib_lmgame.experiments.files.reading import apply_overrides
 from rllib_lmgame.experiments.spec import make_specs
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.rllib import WITHOUT_EFFECT

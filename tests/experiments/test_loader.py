@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.files.loader import MAX_BYTES, dump_text, load_file, load_text, parse_value
-from rllib_lmgame.experiments.files.overrides import apply_overrides
-from rllib_lmgame.experiments.source import parent
-from rllib_lmgame.experiments.spec import make_specs
+from rllib_lmgame.experiments.files.reading import apply_overrides
+from rllib_lmgame.experiments.spec import make_specs, parent
 
 
 def value_of(text: str):

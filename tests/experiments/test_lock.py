@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.run.runner import _locked as locked
+from rllib_lmgame.experiments.runner import _locked as locked
 
 HOLDER = """
 import sys, time

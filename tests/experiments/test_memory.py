@@ -176,8 +176,7 @@ EXPERIMENT = {
 @pytest.fixture(scope="module")
 def planned():
     from rllib_lmgame.experiments.checks.check import check_experiment
-    from rllib_lmgame.experiments.source import Source
-    from rllib_lmgame.experiments.spec import make_spec
+    from rllib_lmgame.experiments.spec import Source, make_spec
 
     return check_experiment(make_spec("big", EXPERIMENT, Source("here")))
 

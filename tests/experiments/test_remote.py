@@ -22,8 +22,7 @@ from rllib_lmgame.experiments.files.fetched import refuse_code
 from rllib_lmgame.experiments.files.loader import MAX_BYTES, load_text
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.experiments.files.remote import fetch
-from rllib_lmgame.experiments.source import Source
-from rllib_lmgame.experiments.spec import make_specs
+from rllib_lmgame.experiments.spec import Source, make_specs
 from rllib_lmgame.settings.schedules import ScheduleOptions, read_schedule
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, PlayerOptions

@@ -15,8 +15,7 @@ import pytest
 
 from rllib_lmgame.experiments.results.outcome import TrialSummary, print_ranking, storage_root
 from rllib_lmgame.experiments.run.reruns import place_runs, run_name
-from rllib_lmgame.experiments.source import Source
-from rllib_lmgame.experiments.spec import ExperimentSpec, make_spec
+from rllib_lmgame.experiments.spec import ExperimentSpec, Source, make_spec
 from rllib_lmgame.lock import LOCK_FILE
 
 

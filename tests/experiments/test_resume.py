@@ -9,7 +9,7 @@ import pytest
 
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.files.loader import load_text
-from rllib_lmgame.experiments.files.overrides import apply_overrides
+from rllib_lmgame.experiments.files.reading import apply_overrides
 from rllib_lmgame.experiments.run.resume import (
     SETTINGS_FILE,
     Resumption,
@@ -17,9 +17,8 @@ from rllib_lmgame.experiments.run.resume import (
     save_settings,
     with_settings_of,
 )
-from rllib_lmgame.experiments.source import Source
-from rllib_lmgame.experiments.spec import ExperimentSpec, make_spec, make_specs
-from rllib_lmgame.experiments.stopping import AtMost
+from rllib_lmgame.experiments.search.stopping import AtMost
+from rllib_lmgame.experiments.spec import ExperimentSpec, Source, make_spec, make_specs
 
 FILE = (
     "a:\n  run: PPO\n  env: CartPole-v1\n  stop: {training_iteration: 5}\n  config:\n    lr: 1.0e-4\n    gamma: "

@@ -17,10 +17,11 @@ import ray
 
 from rllib_lmgame.algorithms.cluster import ray_cluster
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.experiments import runner
 from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.resources import ResourceRequest
 from rllib_lmgame.experiments.results.outcome import TrialSummary
-from rllib_lmgame.experiments.run import cluster, dashboard, runner
+from rllib_lmgame.experiments.run import cluster, dashboard
 from rllib_lmgame.experiments.run.options import RunOptions
 
 
@@ -269,7 +270,7 @@ def test_a_dashboard_is_for_those_who_watch(monkeypatch):
 
 
 def test_a_callback_that_fails_has_its_line(monkeypatch, tmp_path):
-    from rllib_lmgame.experiments.source import Source
+    from rllib_lmgame.experiments.spec import Source
 
     def fail(*args):
         raise ConfigError("callbacks[0]", "cannot be made")
@@ -289,7 +290,7 @@ def test_a_callback_that_fails_has_its_line(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("full", [True, False])
 def test_what_has_run_is_told_of_when_a_later_experiment_cannot_be_run(monkeypatch, tmp_path, capsys, full):
-    from rllib_lmgame.experiments.source import Source
+    from rllib_lmgame.experiments.spec import Source
 
     def run(experiment, *args):
         if experiment.spec.name == "a":

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments import runner
 from rllib_lmgame.experiments.checks import sandboxes
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.files.reading import read_experiments
-from rllib_lmgame.experiments.run import runner
 from rllib_lmgame.experiments.run.options import RunOptions
 from rllib_lmgame.sandbox import modes
 from rllib_lmgame.sandbox.report import SandboxReport, report_sandbox

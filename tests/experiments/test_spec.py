@@ -6,7 +6,7 @@ import pytest
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.files.loader import load_text
-from rllib_lmgame.experiments.files.overrides import apply_overrides
+from rllib_lmgame.experiments.files.reading import apply_overrides
 from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
 
 

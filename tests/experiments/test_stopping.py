@@ -11,8 +11,8 @@ import yaml
 from ray.tune.experiment import Trial
 
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
+from rllib_lmgame.experiments.search.stopping import stopping_criteria
 from rllib_lmgame.experiments.spec import ExperimentOptions
-from rllib_lmgame.experiments.stopping import stopping_criteria
 from tests.experiments.test_check import STOCK, check, error_of
 
 

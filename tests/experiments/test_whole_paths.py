@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.experiments.run import runner
+from rllib_lmgame.experiments import runner
 from rllib_lmgame.experiments.run.options import RunOptions
 from rllib_lmgame.experiments.run.whole_paths import with_paths_of_here
 from rllib_lmgame.settings.algorithms import OWN

@@ -33,10 +33,9 @@ from rllib_lmgame.experiments.search.spaces import (
     misspelt_space,
     sample_points,
 )
-from rllib_lmgame.experiments.source import dotted
-from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec
+from rllib_lmgame.experiments.search.stopping import check_stopping_number
+from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, dotted
 from rllib_lmgame.experiments.stock.keys import check_stock_config
-from rllib_lmgame.experiments.stopping import check_stopping_number
 from rllib_lmgame.settings.algorithms import OWN, AlgorithmEntry
 from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, place_of
 from rllib_lmgame.storage import is_uri

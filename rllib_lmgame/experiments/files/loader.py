@@ -17,8 +17,9 @@ import yaml.composer
 import yaml.reader
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.files.remote import fetch, is_remote
-from rllib_lmgame.experiments.source import Source, dotted
+from rllib_lmgame.experiments.files.remote import fetch
+from rllib_lmgame.experiments.spec import Source, dotted
+from rllib_lmgame.storage import is_remote
 from rllib_lmgame.text import shown
 
 MAX_BYTES = 1_000_000

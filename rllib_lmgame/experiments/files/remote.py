@@ -13,16 +13,12 @@ import urllib.request
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.storage import is_remote
 
 TIMEOUT_S = 20.0
 """Longest silence of a server, and half of the longest download."""
 
 _CHUNK_BYTES = 65_536
-
-
-def is_remote(path: str) -> bool:
-    """Whether ``path`` is an address that :func:`fetch` takes."""
-    return path.startswith(("http://", "https://"))
 
 
 def fetch(url: str, max_bytes: int, timeout_s: float = TIMEOUT_S) -> bytes:

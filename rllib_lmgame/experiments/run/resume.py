@@ -19,9 +19,8 @@ from ray.tune import Callback
 
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.experiments.results.outcome import experiment_directory
-from rllib_lmgame.experiments.source import dotted
-from rllib_lmgame.experiments.spec import STOPS, ExperimentOptions, ExperimentSpec
-from rllib_lmgame.experiments.stopping import stopping_criteria
+from rllib_lmgame.experiments.search.stopping import stopping_criteria
+from rllib_lmgame.experiments.spec import STOPS, ExperimentOptions, ExperimentSpec, dotted
 from rllib_lmgame.json_files import write_json
 from rllib_lmgame.settings.schema import values_of
 

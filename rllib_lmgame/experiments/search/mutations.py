@@ -21,7 +21,7 @@ from rllib_lmgame.experiments.search.spaces import (
     substitute,
     to_tune,
 )
-from rllib_lmgame.experiments.source import dotted
+from rllib_lmgame.experiments.spec import dotted
 from rllib_lmgame.settings.schema import describe
 from rllib_lmgame.settings.trust import is_number
 

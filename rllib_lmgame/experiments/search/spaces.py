@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.experiments.source import dotted
+from rllib_lmgame.experiments.spec import dotted
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.settings.schema import describe
 

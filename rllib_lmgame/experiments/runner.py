@@ -41,7 +41,7 @@ from rllib_lmgame.experiments.run.state import StateCopy, adopt_newest, is_start
 from rllib_lmgame.experiments.run.whole_paths import with_paths_of_here
 from rllib_lmgame.experiments.search.schedulers import make_scheduler
 from rllib_lmgame.experiments.search.spaces import to_tune
-from rllib_lmgame.experiments.stopping import stopping_criteria
+from rllib_lmgame.experiments.search.stopping import stopping_criteria
 from rllib_lmgame.lock import locked
 from rllib_lmgame.settings.schema import values_of
 from rllib_lmgame.storage import absolute, is_uri
