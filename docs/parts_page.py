@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 from tables import option_table, table
 
+from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS
 from rllib_lmgame.settings import plugins
 
 HEAD = """# Parts by name
@@ -40,6 +42,13 @@ def parts_page() -> str:
     ):
         lines = [f"- `{name}`: {_paragraphs(registry[name])[0].replace(chr(10), chr(10) + '  ')}" for name in registry]
         parts.append(f"## {title}\n\n`{registry.key}`\n\n" + "\n".join(lines))
+    players = defaultdict(list)
+    for name, player in SCRIPTED_PLAYERS.items():
+        players[player].append(f"`{name}`")
+    lines = [f"- {', '.join(names)}: {_paragraphs(player)[0]}" for player, names in players.items()]
+    parts.append(
+        "## Scripted players\n\n`policies.*.player`, and wherever a command names a player\n\n" + "\n".join(lines)
+    )
     return "\n\n".join(parts) + "\n"
 
 

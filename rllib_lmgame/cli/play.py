@@ -12,8 +12,8 @@ from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
 from rllib_lmgame.cli.player_options import add_player_options, player_settings, seed
 from rllib_lmgame.cli.signals import Terminated
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
-from rllib_lmgame.evaluation.players.forms import FORMS
 from rllib_lmgame.imports import find_in_current_directory
+from rllib_lmgame.policies.scripted import FORMS
 from rllib_lmgame.time_limits import CALL_LIMIT_S
 
 
@@ -24,7 +24,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
         help=summary,
         description=(
             "Play a game in the terminal. With --checkpoint its policy plays: you watch a game for one player, and "
-            "take one seat of a game for several. With --against a scripted player takes the other seats, and with "
+            "take one seat of a game for several. With --against a player takes the other seats, and with "
             "both the checkpoint plays it while you watch. With --players every seat gets a player of its own."
         ),
     )
@@ -38,9 +38,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
         "--checkpoint", metavar="DIR", help="checkpoint of LMGamePPO or LMGameSFT, or the directory of its trial"
     )
     parser.add_argument("--trust-checkpoint", action="store_true", help=TRUST_HELP)
-    parser.add_argument(
-        "--against", metavar="NAME", help="who plays the other seats: minimax, solver, random, or package.module:Class"
-    )
+    parser.add_argument("--against", metavar="PLAYER", help="who plays the other seats, as --players names them")
     parser.add_argument(
         "--players",
         metavar="[SEAT=]PLAYER",

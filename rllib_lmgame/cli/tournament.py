@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
 from rllib_lmgame.cli.player_options import add_player_options, player_settings, seed
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.evaluation.players.forms import FORMS
 from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.new_files import out_path
+from rllib_lmgame.policies.scripted import FORMS
 
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.tournament.files import TournamentDirectory

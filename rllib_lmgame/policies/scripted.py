@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.errors import ConfigError, nearest
@@ -23,8 +23,16 @@ class ScriptedPlayer(Protocol):
         """The action text of ``agent_id``. ``rng`` is seeded with the episode."""
 
 
-class RandomPlayer:
+class _Named:
+    """What a scripted player of this package derives from: nothing else lists its names."""
+
+    names: ClassVar[tuple[str, ...]]
+
+
+class RandomPlayer(_Named):
     """Uniform over the legal actions; in a game of others that lists none, texts of its action space."""
+
+    names = ("random",)
 
     def act(self, session: GameSession, agent_id: str, observation: Observation, rng: random.Random) -> str:
         if not observation.legal_actions:
@@ -37,8 +45,10 @@ class RandomPlayer:
         return rng.choice(observation.legal_actions)
 
 
-class SolverPlayer:
-    """The game's own solver."""
+class SolverPlayer(_Named):
+    """The game's own solver; in a game of two that is its minimax player."""
+
+    names = ("solver", "minimax")
 
     def act(self, session: GameSession, agent_id: str, observation: Observation, rng: random.Random) -> str:
         action = session.expert_action(agent_id)
@@ -54,15 +64,20 @@ class SolverPlayer:
 
 
 SCRIPTED_PLAYERS: dict[str, type[ScriptedPlayer]] = {
-    "random": RandomPlayer,
-    "solver": SolverPlayer,
-    "minimax": SolverPlayer,
+    name: player  # type: ignore[misc]
+    for player in _Named.__subclasses__()
+    for name in player.names
 }
-"""Scripted players by name; a two-player game's solver is its minimax player."""
-
+"""Scripted players by name."""
 
 HUGGING_FACE, ENDPOINT = MODEL_PREFIXES = ("hf:", "openai:")
 """Before the name of a model that is a player of a command, and none of a run."""
+
+FORMS = (
+    f"{', '.join(SCRIPTED_PLAYERS)}, package.module:Class, a checkpoint (DIR or DIR:POLICY), hf:MODEL, or "
+    "openai:MODEL@http://HOST:PORT/v1"
+)
+"""How players of a command are named, in one line."""
 
 
 def make_scripted_player(name: str, key: str = "config.policies") -> ScriptedPlayer:

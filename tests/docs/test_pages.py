@@ -21,7 +21,6 @@ from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.imports import IMPORTING_KEYS
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.objectives import resolve_objective
-from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS
 from rllib_lmgame.settings.plugins import MATCHMAKERS, MEASURES
 
 ROOT = Path(__file__).parents[2]
@@ -188,15 +187,6 @@ NAMED = {
         [
             ("docs/configuration.md", r"^\| `matchmaking` \|(.*)"),
             ("docs/many-players.md", r"^ +matchmaking: (.*)"),
-        ],
-    ),
-    "scripted players": (
-        SCRIPTED_PLAYERS,
-        [
-            ("docs/configuration.md", r"^\| `player` \|(.*)"),
-            ("docs/many-players.md", r"scripted players \((.*?)\)"),
-            ("docs/tournaments.md", r"^\|(.*)\| a scripted player \|"),
-            ("rllib_lmgame/algorithms/measuring/against.py", r"^ +player: The opponent: (.*)"),
         ],
     ),
     "measures": (

@@ -53,7 +53,7 @@ class Against:
     illegal if it cannot be read. The games are the same levels at every call.
 
     Args:
-        player: The opponent: ``random``, ``solver``, ``minimax`` or ``package.module:Class``.
+        player: The opponent: a scripted player by name, or ``package.module:Class``.
         games: How many are played.
         name: At the end of the numbers' names; by default the player's.
         env_config: On top of the game's, for the strength of its solver: ``{expert_depth: 2}``. A game that does not

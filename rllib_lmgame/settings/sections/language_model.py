@@ -142,7 +142,7 @@ class PlayerOptions:
 
     player: str = option(
         LANGUAGE_MODEL,
-        "`language_model`, a scripted player (`random`, `solver`, `minimax`), or `package.module:Class`.",
+        "`language_model`, a [scripted player](parts.md#scripted-players), or `package.module:Class`.",
         stranger=is_name,
     )
     trained: bool | None = option(None, "Whether it is trained; null: language models are, scripted players are not.")
