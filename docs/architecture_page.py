@@ -41,7 +41,7 @@ def verdict(model_type: str) -> str:
     """How rows go through models of a type."""
     from transformers import AutoConfig
 
-    from rllib_lmgame.policies.model.isolation import UnfitModelError, packing_of
+    from rllib_lmgame.policies.model.isolation import Apart, UnfitModelError, packing_of
 
     try:
         packing = packing_of(AutoConfig.for_model(model_type, **EXAMPLES.get(model_type, {})))
@@ -49,13 +49,9 @@ def verdict(model_type: str) -> str:
         return f"refused: {error}"
     except Exception:  # The class has no defaults.
         return "not tried: its configuration has no defaults"
-    if packing.fits:
-        return "packed"
-    if "could not be tried" in packing.reason:
+    if packing.apart is Apart.NOT_TRIED:
         return "one row a pass; not tried: no small copy of its default configuration runs"
-    if "cannot be exchanged" in packing.reason:
-        return "one row a pass: its attention cannot be exchanged"
-    return f"one row a pass: {packing.reason}"
+    return packing.apart.value if packing.fits else f"one row a pass: {packing.apart.value}"
 
 
 def page() -> str:

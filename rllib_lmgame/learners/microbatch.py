@@ -2,27 +2,95 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 from rllib_lmgame.settings.sections.token_ppo import LEAST_TOKENS, MOST_TOKENS
 
 CPU_ACTIVATIONS = 2 * 2**30
 """Bytes of activations on a CPU, which the learner shares with engines, env runners and Ray."""
 
 
+@dataclass(frozen=True)
+class Layer:
+    """What a layer keeps of each token for the backward pass, in numbers.
+
+    Attributes:
+        width: Of the hidden state, which is all that gradient checkpointing keeps.
+        values: In full.
+        scores: In full, beside ``values``, for each token of the longest row: heads whose scores are written out.
+    """
+
+    width: int = 0
+    values: int = 0
+    scores: int = 0
+
+
+def plain_layer(width: int, intermediate: int) -> Layer:
+    """Of a model like Qwen2 and Llama, of which no more is known."""
+    return Layer(width, 10 * width + 4 * intermediate)
+
+
+def layer_of(model: Any) -> Layer:
+    """Of a causal language model of Transformers, on any device.
+
+    Counted on layers of Qwen2, Llama, Qwen3, Gemma 2 and 3, OLMo 2, Mixtral, Qwen3-MoE and gpt-oss. A norm keeps its
+    input and what it makes of it; attention keeps its input, queries, keys and values of all query heads, and its
+    output; a feed-forward layer or expert keeps its input and four vectors of its width.
+    """
+    text = model.config.get_text_config()
+    width, heads = model.get_output_embeddings().in_features, text.num_attention_heads
+    head = getattr(text, "head_dim", None) or width // heads
+    parts = _last_layer(model, getattr(text, "num_hidden_layers", 0))
+    of_heads = parts.keys() & _NORMS_OF_HEADS
+    norms = sum(
+        type(part).__name__.endswith("Norm") and getattr(getattr(part, "weight", None), "shape", None) == (width,)
+        for name, part in parts.items()
+        if name not in of_heads
+    )
+    values = (2 * (norms or 2) + 2) * width + 4 * heads * head + _fed_forward(text, width, "experts" in parts)
+    if of_heads:
+        values += 2 * (heads + (getattr(text, "num_key_value_heads", None) or heads)) * head
+    capped = getattr(text, "attn_logit_softcapping", None) is not None
+    sinks = any(name.endswith(".sinks") for name, _ in model.named_parameters())
+    return Layer(width, values, heads * (2 if capped else int(sinks)))
+
+
+_NORMS_OF_HEADS = {"q_norm", "k_norm", "q_layernorm", "k_layernorm"}
+
+
+def _fed_forward(text: Any, width: int, experts: bool) -> int:
+    """Numbers of the feed-forward part, with its experts if it has some."""
+    inner = getattr(text, "intermediate_size", None) or 4 * width
+    if not experts:
+        return 4 * inner
+    own = getattr(text, "moe_intermediate_size", None) or inner
+    shared = getattr(text, "shared_expert_intermediate_size", 0) or (getattr(text, "n_shared_experts", 0) or 0) * own
+    gated = 7 if getattr(text, "swiglu_limit", None) else 4  # gpt-oss clamps what is gated.
+    return int(getattr(text, "num_experts_per_tok", 1) * (2 * width + gated * own) + 4 * shared)
+
+
+def _last_layer(model: Any, count: int) -> dict[str, Any]:
+    """The parts of the last layer by the last word of their names: the first layer may be of another kind."""
+    found = [part for part in model.modules() if type(part).__name__ == "ModuleList" and len(part) == count]
+    return {name.rpartition(".")[2]: part for name, part in found[0][-1].named_modules()} if found else {}
+
+
 def kept_per_token(
-    layers: int, hidden_size: int, intermediate_size: int, width: int, gradient_checkpointing: bool = False
+    layers: int, layer: Layer, width: int, context: int = 0, gradient_checkpointing: bool = False
 ) -> int:
-    """Bytes that a forward pass keeps of each token for the backward pass, counted on a Qwen2 layer. A layer keeps ten
-    values of the model's width (inputs of norms and projections, queries, keys and values of all heads, the attention's
-    output) and four of the feed-forward width. With gradient checkpointing it is each layer's input, and one layer in
-    full.
+    """Bytes that a forward pass keeps of each token for the backward pass; with gradient checkpointing each layer's
+    input, and one layer in full.
 
     Args:
-        layers, hidden_size, intermediate_size: The model's.
-        width: Bytes of a value.
+        layers: Number of layers.
+        layer: Each of them.
+        width: Bytes of a number.
+        context: Tokens of the longest row.
         gradient_checkpointing: Activations are computed again in the backward pass.
     """
-    layer = (10 * hidden_size + 4 * intermediate_size) * width
-    return layers * hidden_size * width + layer if gradient_checkpointing else layers * layer
+    full = (layer.values + layer.scores * context) * width
+    return layers * layer.width * width + full if gradient_checkpointing else layers * full
 
 
 def default_tokens(kept: int, on_gpu: bool) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.engines.deepspeed_engine import half_dtype, optimizer_is_guarded
-from rllib_lmgame.learners.microbatch import MOST_TOKENS, default_tokens, kept_per_token
+from rllib_lmgame.learners.microbatch import MOST_TOKENS, default_tokens, kept_per_token, layer_of
 from rllib_lmgame.policies.model.attention import FLASH
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
@@ -122,15 +122,10 @@ class LearnerSettings:
         """
         if self.ppo.max_tokens_per_microbatch is not None:
             return self
-        model, text = module.language_model, module.language_model.config.get_text_config()
-        width = module.language_model.get_output_embeddings().in_features
-        kept = kept_per_token(
-            getattr(text, "num_hidden_layers", 0),
-            width,
-            getattr(text, "intermediate_size", None) or 4 * width,
-            model.dtype.itemsize,
-            module.options.gradient_checkpointing,
-        )
+        model, options = module.language_model, module.options
+        layers = getattr(model.config.get_text_config(), "num_hidden_layers", 0)
+        context = self.ppo.max_row_tokens or options.context_length
+        kept = kept_per_token(layers, layer_of(model), model.dtype.itemsize, context, options.gradient_checkpointing)
         backbones = 1 if module.value_backbone is None else 2
         return replace(self, microbatch_tokens=default_tokens(kept * backbones, on_gpu))
 

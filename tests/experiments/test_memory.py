@@ -22,6 +22,7 @@ from rllib_lmgame.experiments.checks.memory import (
     smallest_card,
     trained_parameters,
 )
+from rllib_lmgame.learners.microbatch import plain_layer
 
 
 def test_parameters_are_those_of_the_model():
@@ -59,7 +60,7 @@ def test_sizes_in_names(name, parameters):
     assert (shape and shape.parameters) == parameters
 
 
-SHAPE = ModelShape(parameters=1_000_000, layers=4, hidden_size=64, kv_size=32, vocab_size=1000)
+SHAPE = ModelShape(1_000_000, layers=4, hidden_size=64, kv_size=32, vocab_size=1000, layer=plain_layer(64, 256))
 
 
 @pytest.mark.parametrize(

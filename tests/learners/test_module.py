@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,13 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.policies.model.attention import PACKED_EAGER, resolve_implementation, row_groups
+from rllib_lmgame.policies.model.attention import (
+    PACKED_EAGER,
+    PackedRows,
+    current_rows,
+    resolve_implementation,
+    row_groups,
+)
 from rllib_lmgame.policies.model.lm_head import num_chunks, token_logprobs
 
 VOCABULARY = 64
@@ -351,3 +359,23 @@ def test_attention_choice() -> None:
 
 def test_row_groups() -> None:
     assert row_groups([3, 3, 4, 7, 7, 7]) == [(2, 3), (1, 4), (3, 7)]
+
+
+def test_two_threads_enter_the_rows_of_one_pack() -> None:
+    """One leaves them while the other is still inside, as recomputed layers may."""
+    rows, left = PackedRows(torch.tensor([0, 3])), threading.Event()
+
+    def other() -> PackedRows | None:
+        with rows:
+            assert left.wait(30)
+            return current_rows()
+
+    with ThreadPoolExecutor(1) as pool:
+        with rows:
+            found = pool.submit(other)
+            with rows:
+                assert current_rows() is rows
+        left.set()
+        assert found.result(30) is rows
+    with torch.no_grad():
+        assert current_rows() is None

@@ -188,5 +188,5 @@ def test_who_says_nothing_gets_a_critic() -> None:
 
 
 def test_the_memory_of_a_critic_is_not_counted() -> None:
-    shape = ModelShape(parameters=1000, hidden_size=8, intermediate_size=8, layers=1, vocab_size=10)
+    shape = ModelShape(parameters=1000, hidden_size=8, layers=1, vocab_size=10)
     assert trained_parameters(shape, critic=False) == 1000 < trained_parameters(shape)

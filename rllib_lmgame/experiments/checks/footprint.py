@@ -187,12 +187,19 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
         separate_value=separate,
         value_hidden_size=options.value_hidden_size,
         critic=critic,
+        context=_longest_row(config, policy),
     )
     if zero.get("offload_optimizer"):
         parts[OFFLOADED] = parts.pop("optimizer")
     # Without one of its own it is the algorithm's.
     process = memory.LEARNER_PROCESS_MIB if config.num_learners else 0.0
     return Processes(f"{LEARNER} {policy}", max(1, config.num_learners), process, parts, config.num_gpus_per_learner)
+
+
+def _longest_row(config: Any, policy: str) -> int:
+    """Tokens of the longest row of a policy."""
+    rows = config.get_config_for_module(policy).token_ppo_options.max_row_tokens
+    return int(rows or config.language_model_of(policy).context_length)
 
 
 def microbatch_tokens(config: Any, policy: str, shape: memory.ModelShape) -> int:
@@ -202,9 +209,8 @@ def microbatch_tokens(config: Any, policy: str, shape: memory.ModelShape) -> int
         return int(asked)
     options = config.language_model_of(policy)
     width, backbones = _learner_width(config, policy), 2 if options.value_model == "separate" else 1
-    kept = kept_per_token(
-        shape.layers, shape.hidden_size, shape.intermediate_size, width, options.gradient_checkpointing
-    )
+    context = _longest_row(config, policy)
+    kept = kept_per_token(shape.layers, shape.layer, width, context, options.gradient_checkpointing)
     return default_tokens(kept * backbones, on_gpu=config.num_gpus_per_learner > 0)
 
 

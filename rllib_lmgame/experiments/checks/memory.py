@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.learners.microbatch import MOST_TOKENS, kept_per_token
+from rllib_lmgame.learners.microbatch import MOST_TOKENS, Layer, kept_per_token, layer_of, plain_layer
 from rllib_lmgame.settings.sections.inference import CPU_KV_CACHE_MIB
 
 MIB = 2**20
@@ -51,7 +51,7 @@ class ModelShape:
         parameters: Number of weights, tied ones once.
         layers, hidden_size, vocab_size: As in the model's configuration; 0 if unknown.
         kv_size: Key (or value) entries per token and layer: key-value heads times head width.
-        intermediate_size: Width of the feed-forward layers.
+        layer: What each layer keeps of a token.
         tied: The head is the input embedding.
         origin: How these were found.
     """
@@ -61,7 +61,7 @@ class ModelShape:
     hidden_size: int = 0
     kv_size: int = 0
     vocab_size: int = 0
-    intermediate_size: int = 0
+    layer: Layer = Layer()
     tied: bool = True
     origin: str = "configuration"
 
@@ -69,6 +69,9 @@ class ModelShape:
     def head(self) -> int:
         """Entries of the head's matrix."""
         return self.vocab_size * self.hidden_size
+
+
+_PUBLISHED = "the published shape; it is not on this machine"
 
 
 def _qwen2(
@@ -79,7 +82,14 @@ def _qwen2(
     layer = 2 * hidden * hidden + hidden + 2 * (hidden * kv + kv) + 3 * hidden * intermediate + 2 * hidden
     parameters = layers * layer + hidden + vocabulary * hidden * (1 if tied else 2)
     return ModelShape(
-        parameters, layers, hidden, kv, vocabulary, intermediate, tied, "the published shape; it is not on this machine"
+        parameters,
+        layers,
+        hidden,
+        kv,
+        vocabulary,
+        plain_layer(hidden, intermediate),
+        tied,
+        "the published shape; it is not on this machine",
     )
 
 
@@ -116,7 +126,7 @@ def model_shape(config: Any, origin: str = "configuration") -> ModelShape:
         hidden_size=text.hidden_size,
         kv_size=(getattr(text, "num_key_value_heads", None) or heads) * head_size,
         vocab_size=text.vocab_size,
-        intermediate_size=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+        layer=layer_of(model),
         tied=bool(config.tie_word_embeddings),
         origin=origin,
     )
@@ -149,6 +159,7 @@ def learner_mib(
     separate_value: bool = False,
     value_hidden_size: int | None = None,
     critic: bool = True,
+    context: int = 0,
 ) -> dict[str, float]:
     """MiB of one learner at its peak, by what takes them.
 
@@ -167,6 +178,7 @@ def learner_mib(
         separate_value: The value function has a backbone of its own, trained like the policy's.
         value_hidden_size: Width of the value head; ``None``: the model's.
         critic: There is a value function.
+        context: Tokens of the longest row.
     """
     width = 2 if mixed_precision else BYTES[dtype]
     world, stage = max(1, num_learners), (zero or {}).get("stage", 0)
@@ -174,7 +186,7 @@ def learner_mib(
     parts = _training_states(trained, width, world, stage)
     parts["weights"] += copies * shape.parameters * width  # copies are whole on every learner
     backbones = 2 if separate_value else 1
-    kept = kept_per_token(shape.layers, shape.hidden_size, shape.intermediate_size, width, gradient_checkpointing)
+    kept = kept_per_token(shape.layers, shape.layer, width, context, gradient_checkpointing)
     parts["activations"] = microbatch_tokens * kept * backbones
     workspace = WORKSPACE_MIB * MIB if shape.vocab_size else 0
     parts["logits"] = _head_pass(shape, width, microbatch_tokens, head_chunk_tokens, legal_moves_only) + workspace

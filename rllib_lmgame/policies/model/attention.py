@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -44,8 +44,7 @@ def row_groups(lengths: Sequence[int]) -> list[RowGroup]:
 class PackedRows(AbstractContextManager["PackedRows"]):
     """Where the rows of a pack begin, known to the attention of every forward pass inside ``with``.
 
-    May be entered again, also in another thread (recomputed layers need it in the backward pass), but not by two
-    threads at once.
+    May be entered again, also by other threads at once (recomputed layers need it in the backward pass).
 
     Attributes:
         groups: See :func:`row_groups`.
@@ -65,17 +64,17 @@ class PackedRows(AbstractContextManager["PackedRows"]):
             "max_length_q": longest,
             "max_length_k": longest,
         }
-        self._entered: list[Token[PackedRows | None]] = []
 
     def __enter__(self) -> PackedRows:
-        self._entered.append(_ROWS.set(self))
+        _ENTERED.set((*_ENTERED.get(), self))
         return self
 
     def __exit__(self, *error: object) -> None:
-        _ROWS.reset(self._entered.pop())
+        _ENTERED.set(_ENTERED.get()[:-1])
 
 
-_ROWS: ContextVar[PackedRows | None] = ContextVar("packed_rows", default=None)
+_ENTERED: ContextVar[tuple[PackedRows, ...]] = ContextVar("packed_rows", default=())
+"""Those that are entered, the innermost last; each thread has its own."""
 
 
 def current_rows() -> PackedRows | None:
@@ -85,7 +84,7 @@ def current_rows() -> PackedRows | None:
         RuntimeError: with gradients outside ``with PackedRows(...)``: a layer of a pack that is computed again would
             take the pack for one row and mix what its rows say.
     """
-    rows = _ROWS.get()
+    rows = next(reversed(_ENTERED.get()), None)
     if rows is None and torch.is_grad_enabled():
         raise RuntimeError(
             "packed attention does not know its rows; call the model inside `with PackedRows(cu_seqlens)`"
@@ -97,7 +96,7 @@ def rows_when_recomputed() -> tuple[AbstractContextManager[Any], AbstractContext
     """``context_fn`` of :func:`torch.utils.checkpoint.checkpoint`: the rows of the forward pass are those of its
     recomputation.
     """
-    return nullcontext(), _ROWS.get() or nullcontext()
+    return nullcontext(), next(reversed(_ENTERED.get()), nullcontext())
 
 
 CHECKPOINTING = {"use_reentrant": False, "context_fn": rows_when_recomputed}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import pairwise
 from typing import Any
 
@@ -30,17 +31,37 @@ class UnfitModelError(ValueError):
     """Rows of a model cannot be computed as the model itself computes them."""
 
 
+class Apart(Enum):
+    """Whether the rows of a pack stay apart."""
+
+    YES = "packed"
+    NO = "rows of a pack would reach each other"
+    LESS = "its attention needs more than packed rows have"
+    NOT_EXCHANGED = "its attention cannot be exchanged"
+    NOT_TRIED = "whether rows stay apart could not be tried"
+
+
 @dataclass(frozen=True)
 class Packing:
     """How rows go through a model.
 
     Attributes:
-        fits: Several in a pack; otherwise one row a forward pass.
-        reason: Why not several.
+        apart: What trying it gave.
+        error: What was raised.
     """
 
-    fits: bool
-    reason: str = ""
+    apart: Apart
+    error: str = ""
+
+    @property
+    def fits(self) -> bool:
+        """Several in a pack; otherwise one row a forward pass."""
+        return self.apart is Apart.YES
+
+    @property
+    def reason(self) -> str:
+        """Why not several."""
+        return "" if self.fits else f"{self.apart.value}: {self.error}" if self.error else self.apart.value
 
 
 def packing_of(config: Any) -> Packing:
@@ -79,7 +100,7 @@ def _tried(config: Any) -> Packing:
         try:
             model = miniature(config)
         except Exception as error:  # A configuration of others fails in many ways.
-            return Packing(False, f"whether rows stay apart could not be tried: {first_line(error)}")
+            return Packing(Apart.NOT_TRIED, first_line(error))
         return _compared(model)
 
 
@@ -102,12 +123,10 @@ def _compared(model: nn.Module) -> Packing:
         before = _through_backbone(packed, rows)
         after = _through_backbone(packed, [(rows[0] + 1) % VOCABULARY, *rows[1:]])
     except Exception as error:
-        return Packing(False, f"its attention cannot be exchanged: {first_line(error)}")
+        return Packing(Apart.NOT_EXCHANGED, first_line(error))
     if not _same(before[1:], after[1:]):
-        return Packing(False, "rows of a pack would reach each other")
-    return (
-        Packing(True) if _same(before, expected) else Packing(False, "its attention needs more than packed rows have")
-    )
+        return Packing(Apart.NO)
+    return Packing(Apart.YES if _same(before, expected) else Apart.LESS)
 
 
 def _through_backbone(model: Any, rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
