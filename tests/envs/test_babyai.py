@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -171,48 +169,11 @@ def test_the_reward_counts_the_steps_of_the_engine() -> None:
         assert info["success"] and reward == pytest.approx(1 - 0.9 * game._env.step_count / 64)
 
 
-@pytest.mark.slow
-def test_the_expert_solves_1000_default_levels() -> None:
-    assert solved("GoToLocal", 1000, max_turns=20) == 1000
-
-
-@pytest.mark.parametrize("level", ["GoToLocal", "PickupDist", "OpenDoor", "PutNextLocal", "UnlockPickup"])
-def test_the_expert_solves_small_levels_in_the_default_budget(level: str) -> None:
-    assert solved(level, 30, max_turns=20) == 30
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("level", LEVELS)
-def test_the_expert_solves_every_level(level: str) -> None:
-    assert solved(level, 10, max_turns=300) == 10
-
-
-def solved(level: str, levels: int, **config: Any) -> int:
-    """Levels the expert solves, saying only what is legal."""
-    game = BabyAI(level=level, split="all", show_rules=False, **config)
-    wins = 0
-    for seed in range(levels):
-        game.reset(seed=seed)
-        done = False
-        while not done:
-            action = game.expert_action()
-            assert action in game.legal_actions()
-            _, _, terminated, truncated, _ = game.step(action)
-            done = terminated or truncated
-        wins += game.success
-    return wins
-
-
 def test_a_bot_that_plans_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bot, "MAX_SEARCHES", 0)
     game = BabyAI(split="all", show_rules=False)
     game.reset(seed=2)
     assert game.expert_action() == game.legal_actions()[0]
-
-
-@pytest.mark.parametrize("level", ["KeyInBox", "UnlockToUnlock"])
-def test_the_expert_finds_keys_that_the_bot_of_minigrid_does_not(level: str) -> None:
-    assert solved(level, 20, max_turns=40) == 20
 
 
 def test_the_expert_gives_up_where_the_only_key_lies_behind_its_door() -> None:
@@ -260,17 +221,3 @@ def test_every_level_can_be_begun(number: int) -> None:
     observation, info = game.reset(seed=number)
     assert observation.startswith("Your goal: ") and info["legal_actions"]
     assert not game.step(info["legal_actions"][-1])[4]["invalid_action"]
-
-
-STARTS = ("e.registry.games()", "e.make_game('lmgame/BabyAI-v0')")
-
-
-def test_the_engine_is_imported_only_when_the_game_is_built() -> None:
-    code = "import sys, rllib_lmgame.envs as e; {}; print('minigrid' in sys.modules)"
-    done = [
-        subprocess.run(
-            [sys.executable, "-c", code.format(do)], check=True, capture_output=True, text=True
-        ).stdout.strip()
-        for do in STARTS
-    ]
-    assert done == ["False", "True"]

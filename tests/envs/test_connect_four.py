@@ -10,7 +10,6 @@ import pytest
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.games.duels.connect_four import ConnectFour
 from rllib_lmgame.envs.games.duels.connect_four_search import Grid, best_columns
-from rllib_lmgame.errors import ConfigError
 
 Board = tuple[str, ...]
 """Columns from the left, each a text of the stones in it from below."""
@@ -97,29 +96,6 @@ def play(replies: str, **config: object):
     return session, result
 
 
-@pytest.mark.parametrize(
-    ("replies", "rewards"),
-    [
-        ("1212121", (1.0, -1.0)),
-        ("1122334", (1.0, -1.0)),
-        ("71122334", (-1.0, 1.0)),
-        ("12233434474", (1.0, -1.0)),
-        ("76655454414", (1.0, -1.0)),
-    ],
-    ids=["column", "row", "row of the second", "diagonal up", "diagonal down"],
-)
-def test_lines_of_all_directions_win(replies: str, rewards: tuple[float, float]) -> None:
-    session, result = play(replies)
-    assert result.terminated and tuple(result.rewards.values()) == rewards and session.to_act() == ()
-
-
-def test_no_line_runs_over_the_edge_and_a_full_board_is_a_draw() -> None:
-    assert not play("16162", rows=2, columns=6, connect=3)[1].done
-    _, result = play("1212212134344343", rows=4, columns=4)
-    assert result.terminated and result.rewards == {"X": 0.0, "O": 0.0}
-    assert not any(info["success"] for info in result.infos.values())
-
-
 def test_the_board_shows_the_numbers_of_columns_that_are_open() -> None:
     session, _ = play("1221", rows=2, columns=3, connect=3)
     assert session.observe("X").text == "You are X.\n- - 3\nO X .\nX O ."
@@ -166,25 +142,3 @@ def test_looking_further_ahead_wins() -> None:
             game.step(str(game.expert_random.choice(columns) + 1))
         won += game.results()["XO"[depths.index(4)]] > 0
     assert won >= 10
-
-
-def test_a_line_that_fits_nowhere_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"connect.*5 columns and 4 rows"):
-        ConnectFour(rows=4, columns=5, connect=6)
-
-
-def test_pettingzoos_game_has_the_same_moves_and_results() -> None:
-    theirs = pytest.importorskip("pettingzoo.classic.connect_four_v3").env()
-    chance = random.Random(0)
-    for seed in range(40):
-        ours = ConnectFour()
-        ours.reset(seed=seed)
-        theirs.reset(seed=seed)
-        while not ours.finished:
-            seat, agent = theirs.agent_selection, ours.agent_selection
-            open_there = [str(n + 1) for n, flag in enumerate(theirs.observe(seat)["action_mask"]) if flag]
-            assert ours.legal_actions(agent) == tuple(open_there) and seat == f"player_{'XO'.index(agent)}"
-            column = chance.choice(open_there)
-            ours.step(column)
-            theirs.step(int(column) - 1)
-        assert list(ours.rewards.values()) == list(theirs.rewards.values())

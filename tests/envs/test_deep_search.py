@@ -52,18 +52,10 @@ def test_replies_that_are_read(reply: str, move: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        "",
-        "Paris",
-        "search",
-        "search[]",
-        "answer: ",
-        "search[x",
-        "<search>x",
-        "<search>a</search><search>b</search>",
-        "<answer></answer>",
-        "researching: x",
+        "", "Paris", "search", "search[]", "answer: ", "search[x", "<search>x",
+        "<search>a</search><search>b</search>", "<answer></answer>", "researching: x",
     ],
-)
+)  # fmt: skip
 def test_replies_that_are_not(reply: str) -> None:
     with pytest.raises(InvalidAction):
         DeepSearch().read_move(reply)
@@ -113,25 +105,10 @@ def test_a_wrong_answer_ends_it_and_f1_pays_a_part() -> None:
         assert (reward, terminated, info["success"]) == (expected, True, False)
 
 
-def test_five_turns_without_an_answer() -> None:
-    game = DeepSearch()
-    game.reset(seed=0)
-    for _ in range(5):
-        observation, _, terminated, truncated, info = game.step("search[qqqq]")
-    assert "nothing found" in observation
-    assert (terminated, truncated, info["success"]) == (False, True, False)
-
-
-def test_hops_are_drawn_evenly_and_the_expert_answers_1000_levels() -> None:
+def test_hops_are_drawn_evenly() -> None:
+    texts = {question.text: question.hops for question in generated_corpus(0).questions}
     game = DeepSearch(show_rules=False)
-    hops = []
-    for seed in range(1000):
-        game.reset(seed=seed)
-        hops.append(game._question.hops)
-        done = cut = False
-        while not (done or cut):
-            _, reward, done, cut, info = game.step(game.expert_action() or "")
-        assert info["success"] and reward == 1.0, seed
+    hops = [texts[game.reset(seed=seed)[0].removeprefix("Question: ")] for seed in range(1000)]
     assert all(270 < hops.count(number) < 400 for number in (1, 2, 3))
 
 
@@ -199,8 +176,6 @@ def test_faults_of_passages_and_options_are_named(tmp_path: Path) -> None:
     assert len(DeepSearch(data=str(questions), corpus=str(corpus), max_passages=1)._corpus.passages) == 1
     with pytest.raises(ConfigError, match=r"env_config.corpus: must be given with data"):
         DeepSearch(data=str(questions))
-    with pytest.raises(ConfigError, match=r"env_config.min_hops: must not be more than max_hops"):
-        DeepSearch(min_hops=3, max_hops=2)
 
 
 def test_a_passage_cannot_write_a_line_of_its_own() -> None:

@@ -65,29 +65,10 @@ READ = {
 
 
 REFUSED = [
-    "",
-    "forty-two",
-    "3 or 4",
-    "First 3 * 4 = 12, then 12 + 5 = 17",
-    "10-3",
-    "1,23",
-    "1.234,50",
-    "1.2.3",
-    "1/0",
-    "3:30",
-    "#### 3\n#### 4",
-    "<answer>3</answer><answer>4</answer>",
-    "<answer></answer> 3",
-    "####",
-    "٣",
-    "4٣",
-    "x2",
-    "2²",
-    "nan",
-    "inf",
-    "9" * 31,
-    "\udc80",
-]
+    "", "forty-two", "3 or 4", "First 3 * 4 = 12, then 12 + 5 = 17", "10-3", "1,23", "1.234,50", "1.2.3", "1/0",
+    "3:30", "#### 3\n#### 4", "<answer>3</answer><answer>4</answer>", "<answer></answer> 3", "####", "٣", "4٣",
+    "x2", "2²", "nan", "inf", "9" * 31, "\udc80",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "value"), READ.items())
@@ -135,13 +116,6 @@ def test_rewards_and_the_words_after_a_miss(tmp_path: Path) -> None:
     assert (reward, terminated, truncated, info["success"]) == (10.0, True, False, True)
 
 
-def test_one_try_is_one_try() -> None:
-    game = GSM8K()
-    game.reset(seed=1)
-    _, reward, terminated, truncated, info = game.step("-123456")
-    assert (reward, terminated, truncated, info["success"]) == (-0.1, True, False, False)
-
-
 def test_the_published_form_is_read_and_split(tmp_path: Path) -> None:
     rows = [
         {"question": f"What is {n} + 1?", "answer": f"{n}+1=<<{n}+1={n + 1}>>{n + 1}\n#### {n + 1:,}"}
@@ -174,13 +148,9 @@ def test_malformed_lines_are_named(tmp_path: Path, bad: object, said: str) -> No
         GSM8K(data=path)
 
 
-def test_an_empty_file_and_wrong_options_are_named(tmp_path: Path) -> None:
+def test_an_empty_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="holds no problems"):
         GSM8K(data=file_of(tmp_path))
-    with pytest.raises(ConfigError, match=r"env_config\.steps"):
-        GSM8K(steps=(3, 9))
-    with pytest.raises(ConfigError, match="did you mean 'bakery'"):
-        GSM8K(families=("bakry",))
 
 
 CALCULATION = re.compile(r"(-?[0-9.]+) ([-+*/]) (-?[0-9.]+) = (-?[0-9.]+)")
@@ -212,18 +182,6 @@ def test_every_worked_solution_adds_up(family: str) -> None:
                 abs(n) for n in results
             }, (problem, line)
             results.add(result)
-
-
-@pytest.mark.parametrize("config", [{}, {"steps": (1, 5), "split": "test"}])
-def test_the_solver_solves_1000_levels(config: dict) -> None:
-    game = GSM8K(**config)
-    levels = set()
-    for seed in range(1000):
-        levels.add(game.reset(seed=seed)[1]["level"])
-        _, reward, terminated, _, info = game.step(game.expert_action() or "")
-        assert (reward, terminated, info["success"]) == (10.0, True, True)
-        assert game.solution.endswith(f"#### {game.expert_action()}")
-    assert len(levels) > 950
 
 
 def test_the_experts_thought_is_the_solution_in_words(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import gymnasium
 import pytest
 from gymnasium import spaces
 
-from rllib_lmgame.envs import make_game
 from rllib_lmgame.envs.checking.checker import check_game
 from rllib_lmgame.envs.games.adapted.gym_games.game import GymTextGame, best_policy, without_colours
 from rllib_lmgame.envs.games.adapted.gym_games.toy_text import should_hit
@@ -85,25 +84,6 @@ def test_actions_that_do_not_start_at_zero_and_tuples_of_numbers() -> None:
     assert unnamed.legal_actions() == ("5", "6") and not unnamed.step("6")[4]["invalid_action"]
 
 
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        ({"env_id": "NoSuchGame-v0"}, "env_config.env_id"),
-        ({"env_id": "Blackjack-v1"}, r"^env_config\.observation"),
-        ({"env_id": "FrozenLake-v1", "env_kwargs": {"sise": 3}}, "env_config.env_kwargs"),
-        ({"env_id": "FrozenLake-v1", "action_names": ("Left", "Right")}, "4 actions"),
-        ({"env_id": "FrozenLake-v1", "action_names": ("a", "b", "c", "A")}, "different words"),
-        ({"env_id": "Blackjack-v1"}, "no render mode 'ansi'"),
-        ({"env_id": "Pendulum-v1", "observation": "values"}, "only Discrete and Text"),
-        ({"env_id": "CartPole-v1", "observation": "values"}, "cannot be told"),
-        ({"observation": "picture"}, "render"),
-    ],
-)
-def test_what_cannot_be_played_is_refused(config: dict, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        GymTextGame(**config)
-
-
 def test_an_environment_with_one_start_says_how_to_split_it() -> None:
     starts = dict.fromkeys(("train", "validation", "test"), 0)
     for split in starts:
@@ -146,53 +126,6 @@ def test_values_of_the_slippery_lake() -> None:
     assert reached[0] == pytest.approx(0.8235, abs=0.0005)
 
 
-def test_cliff_walking_takes_thirteen_steps() -> None:
-    game = make_game("lmgame/CliffWalking-v0", {"show_rules": False})
-    game.reset(seed=0)
-    assert game.board().splitlines()[3].startswith("x  C  C")
-    observation, reward, terminated, *_ = game.step("Right")
-    assert (reward, terminated) == (-100.0, False) and observation.splitlines()[3].startswith("x")
-    game.reset(seed=0)
-    total, done = 0.0, False
-    while not done:
-        _, reward, done, truncated, info = game.step(game.expert_action())
-        total += reward
-        assert not truncated
-    assert (total, info["success"], info["actions_taken"]) == (-13.0, True, 13)
-
-
-def test_taxi_is_described_and_driven() -> None:
-    game = make_game("lmgame/Taxi-v0", {"show_rules": False, "split": "all"})
-    seen, totals = set(), []
-    for seed in range(1000):
-        observation, _ = game.reset(seed=seed)
-        seen.add(observation)
-        total, done = 0.0, False
-        while not done:
-            observation, reward, done, truncated, info = game.step(game.expert_action())
-            total += reward
-            assert not truncated and not info["invalid_action"]
-        assert info["success"] and reward > 0 and total == 21 - info["actions_taken"]
-        totals.append(total)
-    assert len(seen) > 280 and max(totals) <= 15
-    # The best return is 7.93 on average over all starts (the value of an undiscounted optimal policy).
-    assert sum(totals) / len(totals) == pytest.approx(7.93, abs=0.25)
-
-
-def test_taxi_map() -> None:
-    game = make_game("lmgame/Taxi-v0", {"show_rules": False})
-    game.reset(seed=0)
-    game._env.unwrapped.s = game._env.unwrapped.encode(3, 1, 2, 0)
-    assert game.board().splitlines()[4:] == [
-        "| |T: | : |",
-        "|Y| : |B: |",
-        "+---------+",
-        "The taxi is at (3, 1). The passenger is at Y (4, 0). The destination is R (0, 0).",
-    ]
-    game._env.unwrapped.s = game._env.unwrapped.encode(3, 1, 4, 0)
-    assert "The passenger is in the taxi." in game.board()
-
-
 @cache
 def dealer_ends(total: int, ace: bool) -> dict[int, float]:
     """Chances of the dealer's final sums (22 and more is bust)."""
@@ -230,13 +163,3 @@ def test_basic_strategy_is_optimal() -> None:
         for total in range(12, 22):
             stick, hit = best(total - 10, True, dealer)
             assert should_hit(total, dealer, True) == (hit > stick), (total, dealer, "ace")
-
-
-def test_blackjack_is_told_in_words() -> None:
-    game = make_game("lmgame/Blackjack-v0", {"show_rules": False})
-    game.reset(seed=0)
-    game._seen = (18, 1, 1)
-    assert game.board() == "Your hand: 18, with a usable ace. The dealer shows an ace."
-    assert not game.reset(seed=0)[0].count("cards")
-    observation, reward, terminated, _, info = game.step("stick")
-    assert terminated and info["success"] == (reward > 0) and "The dealer's cards: " in observation

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.games.teams.hanabi.game import COLOURS, Hanabi
 from rllib_lmgame.envs.games.teams.hanabi.table import Card, Rules, Table
-from rllib_lmgame.errors import ConfigError
 
 GAME = "lmgame/Hanabi-v0"
 LETTERS = "RYGWB"
@@ -138,57 +136,3 @@ def test_what_is_told_is_remembered() -> None:
     assert "1: any colour 2/3/4/5, 2: any colour any rank" in game.observe("player_1"), "a new card comes last, unknown"
     game.step("Discard 1.")
     assert game.table.information == 3 and "Discarded: red 1." in game.observe("player_1")
-
-
-def test_a_lost_life_loses_all() -> None:
-    game = dealt("R1 Y3 R2 R1")
-    game.step("play 1")
-    game.step("play 1")  # The red 2 fits.
-    agents = list(game.agents)
-    game.step("play 1")  # The yellow 3 does not.
-    assert [game.rewards[agent] for agent in agents] == [0.0, 0.0] and game.table.score == 0
-    assert game.infos["player_0"]["measures"] == {"score": 0.0, "lives_left": 0.0}
-    assert game.observe("player_1").endswith("The score is 0 of 10.")
-
-
-@pytest.mark.parametrize(
-    ("reply", "said"),
-    [
-        ("discard 1", "cannot discard while you have all"),
-        ("play 3", "one action that is possible now"),
-        ("tell player_1 blue", "one action"),
-        ("tell player_0 red", "one action"),
-        ("play 1 play 2", "one action"),
-    ],
-)
-def test_what_is_not_possible_is_said(reply: str, said: str) -> None:
-    game = dealt("R1 Y3 R2 R1")
-    game.step(reply)
-    assert game.infos["player_0"]["invalid_action"] and said in game.observe("player_0")
-
-
-def test_all_win_or_lose_together_and_the_expert_builds_fireworks() -> None:
-    session, scores = make_session(GAME, {"life_tokens": 3, "information_tokens": 8}), []
-    for seed in range(40):
-        session.reset(seed)
-        while session.to_act():
-            (agent,) = session.to_act()
-            result = session.step({agent: session.expert_action(agent) or ""})
-        infos = list(result.infos.values())
-        assert len({(info["success"], info["result"]) for info in infos}) == 1
-        scores.append(infos[0]["measures"]["score"])
-        assert infos[0]["measures"]["lives_left"] == 3, "it plays only what it knows to fit"
-    assert session.cooperative and sum(scores) / len(scores) > 6
-
-
-def test_a_forfeit_ends_it_for_all() -> None:
-    session = make_session(GAME, {"max_invalid_actions": 1, "invalid_action_penalty": 0})
-    session.reset(0)
-    result = session.step({"player_0": "?"})
-    assert result.terminated and result.rewards == {"player_0": 0.0, "player_1": 0.0}
-    assert not any(info["success"] for info in result.infos.values())
-
-
-def test_too_few_cards() -> None:
-    with pytest.raises(ConfigError, match="hands of 5 need more"):
-        Hanabi(players=5, colours=1, hand_size=5)

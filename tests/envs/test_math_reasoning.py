@@ -18,7 +18,6 @@ from rllib_lmgame.envs.games.mathematics.math_reasoning.expressions import equal
 from rllib_lmgame.envs.games.mathematics.math_reasoning.game import MathReasoning
 from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import HINTS, MAKERS, MAX_LEVEL, make_problem
 from rllib_lmgame.envs.games.mathematics.math_reasoning.solutions import Formula, Number, Range, Roots, Solution, Values
-from rllib_lmgame.errors import ConfigError
 
 EQUAL = [
     ("1/2", "0.5"),
@@ -50,53 +49,14 @@ UNEQUAL = [
     ("sqrt(2)+sqrt(3)", "sqrt(5)"),
 ]
 HOSTILE = [
-    "9^9^9^9",
-    "9^(9^9)",
-    "(9^9)^(9^9)",
-    "(((9^12)^12)^12)^12",
-    "999999999999^12 * 999999999999^12 * 999999999999^12",
-    "(1+sqrt(2)+sqrt(3)+sqrt(5)+sqrt(7))^12",
-    "((x+y+1)^12)^12",
-    "(x+1)(x+2)(x+3)(x+4)(x+5)(x+6)(x+7)(x+8)",
-    "1/0",
-    "1/(2-2)",
-    "1/(sqrt(4)-2)",
-    "0^-1",
-    "1/x",
-    "2^x",
-    "x^1000000",
-    "2^0.3",
-    "sqrt(-4)",
-    "sqrt(x)",
-    "sqrt(999999999999^12)",
-    "sqrt(sqrt(2)+1)",
-    "(" * 200 + "1" + ")" * 200,
-    "(" * 299,
-    "-" * 299,
-    "sqrt" * 70,
-    "1" * 299,
-    "9" * 100_000,
-    "",
-    "()",
-    "(1",
-    "1)",
-    "1 2",
-    "1..2",
-    "x_1",
-    "z",
-    "e",
-    "oo",
-    "nan",
-    "__import__('os').system('true')",
-    "lambda: 1",
-    "factorial(9999999)",
-    "٣",
-    "\udc80",
-    "\x00",
-    r"\frac{1}",
-    r"\frac{1}{0}",
-    r"\boxed",
-]
+    "9^9^9^9", "9^(9^9)", "(9^9)^(9^9)", "(((9^12)^12)^12)^12",
+    "999999999999^12 * 999999999999^12 * 999999999999^12", "(1+sqrt(2)+sqrt(3)+sqrt(5)+sqrt(7))^12",
+    "((x+y+1)^12)^12", "(x+1)(x+2)(x+3)(x+4)(x+5)(x+6)(x+7)(x+8)", "1/0", "1/(2-2)", "1/(sqrt(4)-2)", "0^-1", "1/x",
+    "2^x", "x^1000000", "2^0.3", "sqrt(-4)", "sqrt(x)", "sqrt(999999999999^12)", "sqrt(sqrt(2)+1)",
+    "(" * 200 + "1" + ")" * 200, "(" * 299, "-" * 299, "sqrt" * 70, "1" * 299, "9" * 100_000, "", "()", "(1", "1)",
+    "1 2", "1..2", "x_1", "z", "e", "oo", "nan", "__import__('os').system('true')", "lambda: 1",
+    "factorial(9999999)", "٣", "\udc80", "\x00", r"\frac{1}", r"\frac{1}{0}", r"\boxed",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("one", "other"), EQUAL)
@@ -302,31 +262,13 @@ def test_the_solver_solves_every_family_and_level(family: str) -> None:
             assert (reward, terminated, info["success"]) == (1.0, True, True)
 
 
-def test_the_solver_solves_1000_levels() -> None:
-    game = MathReasoning()
-    for seed in range(1000):
-        game.reset(seed=seed)
-        assert game.step(game.expert_action() or "")[1] == 1.0
-
-
 def test_feedback_never_holds_the_answer() -> None:
     """Nothing the game says beyond the question has a digit in it, hence neither the answer nor a part of it."""
     game = MathReasoning(difficulty=(1, 5), max_invalid_actions=None, show_rules=False)
     replies = [
-        "0",
-        "x = 0",
-        "x = 0, y = 0, z = 0",
-        "x < 0",
-        "0x",
-        "",
-        "1 2 3",
-        "x = 1 2",
-        "2 + (",
-        "7^9^9",
-        "x + 1 = 2",
-        "{1, 2",
-        "x = ٣",
-    ]
+        "0", "x = 0", "x = 0, y = 0, z = 0", "x < 0", "0x", "", "1 2 3", "x = 1 2", "2 + (", "7^9^9", "x + 1 = 2",
+        "{1, 2", "x = ٣",
+    ]  # fmt: skip
     for seed in range(300):
         question, _ = game.reset(seed=seed)
         for reply in random.Random(seed).sample(replies, 3):
@@ -334,16 +276,6 @@ def test_feedback_never_holds_the_answer() -> None:
             assert not re.search(r"\d", observation.removesuffix(question)), (reply, observation)
             assert info["success"] is False if terminated else question in observation
     assert set(HINTS) == set(MAKERS)
-
-
-def test_tries_and_rewards() -> None:
-    game = MathReasoning(families=("linear",), show_rules=False)
-    game.reset(seed=0)
-    assert game.step("x = 1000")[1:4] == (0.0, False, False)
-    observation, reward, _, _, info = game.step("no idea")
-    assert (reward, info["invalid_action"]) == (-0.1, True) and observation.startswith("Invalid action: ")
-    _, reward, terminated, _, info = game.step(game.expert_action() or "")
-    assert (reward, terminated, info["success"]) == (1.0, True, True)
 
 
 def test_hostile_replies_take_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,10 +302,3 @@ def test_hostile_replies_take_bounded_time(monkeypatch: pytest.MonkeyPatch) -> N
             except InvalidAction:
                 continue
     assert sizes and max(sizes) < 200
-
-
-def test_wrong_options_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"env_config\.difficulty"):
-        MathReasoning(difficulty=(4, 2))
-    with pytest.raises(ConfigError, match="did you mean 'linear'"):
-        MathReasoning(families=("liner",))

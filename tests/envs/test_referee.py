@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.envs.checking.checker import inspect_game
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.referee import MAX_TEXT, InvalidAction, Referee, reply_text
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
@@ -135,57 +134,23 @@ def test_a_limit_that_is_no_option_is_told_as_well(monkeypatch: pytest.MonkeyPat
     assert [session.observe(agent).turns_left for agent in "XO"] == [2, 2]
 
 
-def test_a_win_with_the_last_reply_is_no_cut() -> None:
-    session = make_session("lmgame/TicTacToe-v0", {"max_turns": 3})
-    session.reset(0)
-    for reply in "14253":
-        result = session.step({session.to_act()[0]: reply})
-    assert result.terminated and result.rewards == {"X": 1.0, "O": -1.0}
-
-
-def test_levels_of_games_for_several_belong_to_one_split() -> None:
-    found: dict[str, set[str]] = {}
-    for split in ("train", "validation", "test"):
-        session = make_session("several:Heap", {"split": split})
-        for seed in range(40):
-            session.reset(seed)
-            level = session.env.infos["a"]["level"]  # type: ignore[attr-defined]
-            heap = session.observe("a").text
-            session.reset(seed)
-            assert (level, heap) == (session.env.infos["c"]["level"], session.observe("c").text), (
-                "the same seed gives the same level"
-            )  # type: ignore[attr-defined]
-            found.setdefault(split, set()).add(level)
-    assert all(found.values()) and len(set.union(*found.values())) == sum(map(len, found.values()))
-
-
-@pytest.mark.parametrize(("game", "config"), [("several:Heap", {"max_turns": 5}), ("several:HeapForAll", {})])
-def test_such_games_keep_the_contract(game: str, config: dict[str, int]) -> None:
-    report = inspect_game(game, config)
-    assert (report.problems, report.warnings) == ((), ())
-
-
 @pytest.mark.parametrize(
-    ("method", "rewards", "said"),
+    ("game", "method", "rewards", "said"),
     [
-        ("forfeit_results", {"b": 1.0}, r"`forfeit_results` must name .* it leaves out a"),
-        ("forfeit_results", {"a": -1.0, "d": 1.0}, r"`forfeit_results` names 'd'; the players are a, b, c"),
-        ("eliminated", {"d": 1.0}, r"`eliminated` names 'd'"),
+        ("Heap", "forfeit_results", {"b": 1.0}, r"`forfeit_results` must name .* it leaves out a"),
+        ("Heap", "forfeit_results", {"a": -1.0, "d": 1.0}, r"`forfeit_results` names 'd'; the players are a, b, c"),
+        ("HeapForAll", "forfeit_results", {"a": -1.0}, r"`forfeit_results` must name .* it leaves out b, c"),
+        ("Heap", "eliminated", {"d": 1.0}, r"`eliminated` names 'd'"),
+        ("PublicGoods", "forfeit_results", {"b": 1.0}, r"`forfeit_results` must name .* it leaves out a"),
+        ("PublicGoods", "play_round", {"b": 1.0, "d": 1.0}, r"`play_round` names 'd'; the players are b, c"),
+        ("PublicGoods", "play_round", {"a": 1.0}, r"`play_round` names 'a'; the players are b, c"),
     ],
 )
 def test_rewards_of_the_wrong_players_are_named(
-    method: str, rewards: dict[str, float], said: str, monkeypatch: pytest.MonkeyPatch
+    game: str, method: str, rewards: dict[str, float], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = make_session("several:Heap", {"max_invalid_actions": 1})
+    session = make_session(f"several:{game}", {"max_invalid_actions": 1})
     session.reset(0)
-    monkeypatch.setattr(f"several.Heap.{method}", lambda *_: rewards)
+    monkeypatch.setattr(f"several.{game}.{method}", lambda *_: rewards)
     with pytest.raises(GameError, match=said):
-        session.step({"a": "x"})
-
-
-def test_a_forfeit_that_forgets_a_player_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = make_session("several:HeapForAll", {"max_invalid_actions": 1})
-    monkeypatch.setattr("several.HeapForAll.forfeit_results", lambda self, agent: {agent: -1.0})
-    session.reset(0)
-    with pytest.raises(GameError, match=r"`forfeit_results` must name .* it leaves out b, c"):
-        session.step({"a": "x"})
+        session.step({"a": "x"} | dict.fromkeys(session.to_act()[1:], "0"))

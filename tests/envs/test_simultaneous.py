@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.envs.checking.checker import inspect_game
-from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.verdicts import Outcome, outcomes
 
 ONE, TWO = "player_0", "player_1"
@@ -17,14 +15,6 @@ ONE, TWO = "player_0", "player_1"
 @pytest.fixture(autouse=True)
 def several_importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-
-
-@pytest.mark.parametrize(
-    ("game", "config"), [("several:RockPaperScissors", {"max_turns": 3}), ("several:PublicGoods", {})]
-)
-def test_such_games_keep_the_contract(game: str, config: dict[str, int]) -> None:
-    report = inspect_game(game, config)
-    assert (report.problems, report.warnings) == ((), ())
 
 
 def test_all_reply_at_once_and_hear_what_was_said_since() -> None:
@@ -116,31 +106,3 @@ def test_a_game_tells_its_measures_at_the_end_of_each_players_game() -> None:
     assert result.infos["b"]["measures"] == {"given": 0.0} and "measures" not in result.infos["a"]
     result = session.step({"a": "3", "c": "0"})
     assert [result.infos[agent]["measures"] for agent in "ac"] == [{"given": 8.0}, {"given": 1.0}]
-
-
-@pytest.mark.parametrize(
-    ("method", "rewards", "said"),
-    [
-        ("forfeit_results", {"a": 1.0}, r"`forfeit_results` must name .* it leaves out b"),
-        ("play_round", {"a": 1.0, "d": 1.0}, r"`play_round` names 'd'; the players are a, c"),
-        ("play_round", {"b": 1.0}, r"`play_round` names 'b'; the players are a, c"),
-    ],
-)
-def test_rewards_of_the_wrong_players_are_named(
-    method: str, rewards: dict[str, float], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = make_session("several:PublicGoods", {"max_invalid_actions": 1})
-    session.reset(0)
-    monkeypatch.setattr(f"several.PublicGoods.{method}", lambda *_: rewards)
-    with pytest.raises(GameError, match=said):
-        session.step({"a": "5", "b": "everything", "c": "1"})
-
-
-def test_levels_belong_to_one_split() -> None:
-    found: dict[str, set[str]] = {}
-    for split in ("train", "validation", "test"):
-        session = make_session("several:PublicGoods", {"split": split})
-        for seed in range(40):
-            session.reset(seed)
-            found.setdefault(split, set()).add(session.observe("a").text)
-    assert all(found.values()) and len(set.union(*found.values())) == sum(map(len, found.values()))

@@ -12,7 +12,6 @@ import pytest
 
 from rllib_lmgame.envs.games.grids.sokoban import Sokoban
 from rllib_lmgame.envs.games.grids.sokoban_rooms import Distances, Level, carve, directions, inner_cells, move
-from rllib_lmgame.errors import ConfigError
 
 ONE_PUSH = ["######", "#P_X_#", "#____#", "#____#", "#__O_#", "######"]
 
@@ -35,49 +34,11 @@ def game_of(rows: list[str], **config: object) -> Sokoban:
     return game
 
 
-def test_a_solution_by_one_push_earns_10_9() -> None:
-    game = game_of(["######", "#PXO_#", "######", "######", "######", "######"])
-    observation, reward, terminated, truncated, info = game.step("Right")
-    assert reward == pytest.approx(10.9)
-    assert (terminated, truncated, info["success"]) == (True, False, True)
-    assert observation == "######\n#_P√_#\n######\n######\n######\n######"
-
-
-def test_pushing_a_box_off_costs_one() -> None:
-    game = game_of(["######", "#P√_O#", "#___X#", "#____#", "#____#", "######"], num_boxes=2)
-    assert game.step("Right")[1] == pytest.approx(-1.1)
-    assert game.step("Right")[1] == pytest.approx(0.9)
-
-
-def test_symbols() -> None:
-    game = game_of(["######", "#PO_X#", "#O√__#", "######", "######", "######"])
-    game.step("Right")
-    assert game.board().splitlines()[1:3] == ["#_S_X#", "#O√__#"]
-
-
 def test_numbered_cells_leave_out_the_border_and_count_row_by_row() -> None:
     game = game_of(["#####", "#P_X#", "###O#", "#####"], numbered_cells=True)
     assert game.board() == "P1 _2 X3\n#4 #5 O6"
     assert "counted row by row from 1; the border, all wall, is left out" in game.rules
     assert "counted" not in Sokoban().rules
-    with pytest.raises(ConfigError, match=r"env_config\.numbered_cells: .*show_grid"):
-        Sokoban(numbered_cells=True, show_grid=False)
-    with pytest.raises(ConfigError, match=r"env_config\.numbered_cells: needs .*symbols that are no digits"):
-        Sokoban(numbered_cells=True, symbols="0123456")
-
-
-def test_walking_into_a_wall_costs_a_step_and_changes_nothing() -> None:
-    game = game_of(ONE_PUSH)
-    before = game.board()
-    observation, reward, _, _, info = game.step("Up")
-    assert (observation, reward, info["invalid_action"]) == (before, pytest.approx(-0.1), False)
-    assert info["legal_actions"] == ("Down", "Right")
-
-
-def test_a_box_cannot_be_pushed_into_a_box_or_wall() -> None:
-    game = game_of(["######", "#PXX_#", "#OO__#", "######", "######", "######"], num_boxes=2)
-    assert game.legal_actions() == ("Down",)
-    assert game.step("Right")[0].splitlines()[1] == "#PXX_#"
 
 
 @pytest.mark.parametrize("reply", ["up || RIGHT", "Up||Right", "  Up  ||\nRight ", "Up || Right."])
@@ -97,23 +58,6 @@ def test_a_reply_is_read_as_a_whole_or_not_at_all(reply: str) -> None:
     assert observation.startswith("Invalid action: ") and observation.endswith(before)
 
 
-def test_moves_beyond_the_limit_are_ignored_and_said_so() -> None:
-    observation, reward, _, _, info = game_of(ONE_PUSH).step("Down || Up || Down || Up || Down || Up || Right")
-    assert observation.startswith("Only the first 5 of 7 moves were made.")
-    assert (info["actions_taken"], reward) == (5, pytest.approx(-0.5))
-
-
-def test_running_out_of_actions_and_turns_truncates() -> None:
-    game = game_of(ONE_PUSH)
-    assert game.step("Down || Up || Down || Up || Down")[2:4] == (False, False)
-    _, reward, terminated, truncated, info = game.step("Up || Down || Up || Down || Up")
-    assert (terminated, truncated, info["success"], reward) == (False, True, False, pytest.approx(-0.5))
-    game = game_of(ONE_PUSH, max_turns=2, min_distance=1)
-    game.step("Down")
-    _, _, terminated, truncated, info = game.step("Up")
-    assert (terminated, truncated, info["turns_left"], info["forfeit"]) == (False, True, 0, False)
-
-
 def test_solving_with_the_last_action_is_an_end_and_not_a_cut() -> None:
     game = game_of(
         ["######", "#PXO_#", "######", "######", "######", "######"],
@@ -123,14 +67,6 @@ def test_solving_with_the_last_action_is_an_end_and_not_a_cut() -> None:
         max_distance=1,
     )
     assert game.step("Right")[2:4] == (True, False)
-
-
-def test_three_invalid_replies_in_a_row_forfeit() -> None:
-    game = game_of(ONE_PUSH)
-    for reply in ("x", "x", "Down", "x", "x"):
-        assert game.step(reply)[2:4] == (False, False)
-    _, _, terminated, truncated, info = game.step("x")
-    assert (terminated, truncated, info["forfeit"], info["success"]) == (True, False, True, False)
 
 
 def breadth_first(start: Level) -> int | None:
@@ -149,23 +85,14 @@ def breadth_first(start: Level) -> int | None:
 
 
 @pytest.mark.parametrize(
-    ("config", "levels"), [({}, 1000), ({"dim_room": (8, 8)}, 300), ({"dim_room": (8, 8), "num_boxes": 2}, 300)]
+    "config", [{}, {"dim_room": (8, 8)}, {"dim_room": (8, 8), "num_boxes": 2}], ids=["6x6", "8x8", "two boxes"]
 )
-def test_the_solver_solves_every_level_in_the_fewest_moves(config: dict, levels: int) -> None:
+def test_the_solver_takes_the_fewest_moves(config: dict) -> None:
     game = Sokoban(show_rules=False, **config)
-    for seed in range(levels):
-        game.reset(seed=seed)
-        path = game.solve()
-        assert path is not None and 3 <= len(path) <= 10
-        if seed < 60:
-            start = Level(*config.get("dim_room", (6, 6)), game._free, game._targets, game._boxes, game._player, 0)
-            assert len(path) == breadth_first(start)
-        done, total = False, 0.0
-        while not done:
-            _, reward, done, truncated, info = game.step(game.expert_action() or "")
-            total += reward
-            assert not truncated and not info["invalid_action"]
-        assert info["success"] and total >= 10 - 0.1 * len(path)
+    for seed in range(60):
+        start = level(game.reset(seed=seed)[0].splitlines())
+        path = game.solve() or []
+        assert len(path) == breadth_first(start) and 3 <= len(path) <= 10
 
 
 def test_distances_agree_with_a_search_forwards_everywhere() -> None:
@@ -213,19 +140,6 @@ def test_start_states_are_spread_over_the_distances() -> None:
     assert all(lengths.count(d) > 40 for d in (4, 5, 6))
 
 
-def test_random_walks_seldom_solve_a_level() -> None:
-    game = Sokoban(max_actions=None, max_turns=5)
-    rng, solved = random.Random(0), 0
-    for seed in range(600):
-        game.reset(seed=seed)
-        done = False
-        while not done:
-            _, _, done, cut, info = game.step(" || ".join(rng.choices(("Up", "Down", "Left", "Right"), k=5)))
-            done = done or cut
-        solved += info["success"]
-    assert 0.08 < solved / 600 < 0.2
-
-
 def test_options_change_what_is_shown() -> None:
     game = game_of(ONE_PUSH, show_coordinates=True, show_legal_actions=True)
     lines = game.step("Down")[0].splitlines()
@@ -254,20 +168,6 @@ def test_coordinates_alone_say_everything() -> None:
     assert "# wall" not in game.instructions and "6 rows and 6 columns is wall" in game.instructions
 
 
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        ({"symbols": "#_OXXPS"}, "7 different characters"),
-        ({"symbols": "#_OXP"}, "box on target"),
-        ({"moves": ("a", "b", "c", "A")}, "four different words"),
-        ({"moves": ("a||b", "b", "c", "d")}, "env_config.moves"),
-    ],
-)
-def test_vocabularies_that_cannot_be_read_back_are_refused(config: dict, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        Sokoban(**config)
-
-
 @pytest.mark.parametrize("config", [{}, {"dim_room": (8, 8), "num_boxes": 2}])
 def test_the_rules_are_those_of_gym_sokoban(config: dict) -> None:
     """Random moves in our levels: the board of gym-sokoban goes through the same states and pays the same rewards."""
@@ -281,13 +181,13 @@ def test_the_rules_are_those_of_gym_sokoban(config: dict) -> None:
         reference = gym_sokoban_at(game.board(), config.get("num_boxes", 1))
         moves = game.solve() if seed % 3 == 0 else chance.choices(game.options.moves, k=40)
         for name in moves:
-            boxes = game._boxes
+            boxes = reference.room_state == 4
             reward, done = gym_sokoban_step(reference, 1 + game.options.moves.index(name))
             observation, ours, terminated, _, _ = game.step(name)
             # gym-sokoban draws a player on a target as a player.
             assert observation.replace("6", "5") == "\n".join("".join(map(str, row)) for row in reference.room_state)
             assert (ours, terminated) == (pytest.approx(reward), done)
-            pushed += game._boxes != boxes
+            pushed += (boxes != (reference.room_state == 4)).any()
             solved += done
             if done:
                 break

@@ -17,7 +17,6 @@ pytest.importorskip("textarena")
 
 from textarena.envs.registration import ENV_REGISTRY
 
-from rllib_lmgame.envs.checking.checker import check_game
 from rllib_lmgame.envs.contract.base import InvalidAction, seeded
 from rllib_lmgame.envs.games.adapted.text_arena.families import PLAYERS, REFUSED, SOLO, family_of, playable
 from rllib_lmgame.envs.games.adapted.text_arena.games import TextArenaGame, TextArenaMatch
@@ -25,26 +24,9 @@ from rllib_lmgame.envs.games.adapted.text_arena.match import Match, set_up
 from rllib_lmgame.errors import ConfigError
 
 SOME_REPLIES = [
-    "[0]",
-    "[1]",
-    "[up]",
-    "[1 2]",
-    "[A B]",
-    "[check]",
-    "[call]",
-    "[roll]",
-    "[hit]",
-    "[accept]",
-    "[cooperate]",
-    "[e2e4]",
-    "[A 5]",
-    "",
-    "[[[[",
-    "[٣]",
-    "[99999999999999]",
-    "[1,2]",
-    "hello",
-]
+    "[0]", "[1]", "[up]", "[1 2]", "[A B]", "[check]", "[call]", "[roll]", "[hit]", "[accept]", "[cooperate]",
+    "[e2e4]", "[A 5]", "", "[[[[", "[٣]", "[99999999999999]", "[1,2]", "hello",
+]  # fmt: skip
 FAMILIES = sorted([*SOLO, *PLAYERS])
 
 
@@ -123,25 +105,6 @@ def test_every_family_of_the_package_is_either_offered_or_refused() -> None:
     assert not SOLO & PLAYERS.keys() and not (SOLO | PLAYERS.keys()) & REFUSED.keys()
 
 
-@pytest.mark.parametrize(
-    ("game", "config", "said"),
-    [
-        (TextArenaGame, {"env_id": "Wordle-v0"}, "downloads word lists"),
-        (TextArenaGame, {"env_id": "TwentyQuestions-v0"}, "language model"),
-        (TextArenaGame, {"env_id": "TicTacToe-v0"}, "several players: lmgame/TextArenaMatch-v0"),
-        (TextArenaMatch, {"env_id": "Sudoku-v0"}, "one player: lmgame/TextArena-v0"),
-        (TextArenaMatch, {"env_id": "Chess-v0"}, "no valid Python"),
-        (TextArenaMatch, {"env_id": "ConectFour-v0"}, "did you mean 'ConnectFour-v0'"),
-        (TextArenaMatch, {"env_id": "TicTacToe-v0", "players": 3}, "takes 2"),
-        (TextArenaMatch, {"env_id": "SecretMafia-v0", "players": 4}, "takes 6 to 15"),
-        (TextArenaGame, {"env_id": "Sudoku-v0-raw"}, "has no"),
-    ],
-)
-def test_what_cannot_be_played_is_refused_with_the_reason(game: type, config: dict, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        game(**config)
-
-
 def test_an_invalid_reply_is_ours_to_count_and_leaves_no_trace() -> None:
     game = TextArenaGame(show_rules=False, max_invalid_actions=None, max_turns=20)
     before, _ = game.reset(seed=0)
@@ -163,16 +126,6 @@ def test_an_environment_with_one_level_says_so() -> None:
     with pytest.raises(ConfigError, match="take split 'all'"):
         for split in ("train", "validation", "test"):
             TextArenaGame(env_id="TowerOfHanoi-v0", split=split).reset(seed=0)
-
-
-def test_a_match_for_two_is_won() -> None:
-    game = TextArenaMatch(show_rules=False)
-    game.reset(seed=0)
-    assert game.legal_actions("player_0") == tuple(f"[{cell}]" for cell in range(9))
-    for cell in (0, 3, 1, 4, 2):
-        game.step(f"[{cell}]")
-    assert game.rewards == {"player_0": 1.0, "player_1": -1.0}
-    assert game.infos["player_0"]["success"] and not game.infos["player_1"]["success"]
 
 
 def test_players_hear_each_other_by_name_and_not_themselves() -> None:
@@ -211,18 +164,6 @@ def test_no_line_of_a_player_passes_for_the_games_or_anothers(family: str) -> No
                     tuple(f"[{name}] " for name in match._state.role_mapping.values())
                 ), line
                 assert not line.startswith((f"[Player {1 - speaker}] FORGED", "FORGED", "[GAME]"))
-
-
-@pytest.mark.parametrize("config", [{"env_id": "GuessTheNumber-v0-hardcore"}, {"env_id": "2048-v0", "history": True}])
-def test_other_environments_for_one_keep_the_contract(config: dict) -> None:
-    assert check_game("lmgame/TextArena-v0", config) == []
-
-
-@pytest.mark.parametrize(
-    "config", [{"env_id": "ConnectFour-v0"}, {"env_id": "LiarsDice-v0", "players": 3}, {"env_id": "SecretMafia-v0"}]
-)
-def test_other_environments_for_several_keep_the_contract(config: dict) -> None:
-    assert check_game("lmgame/TextArenaMatch-v0", config) == []
 
 
 def test_a_board_on_which_textarena_itself_fails_is_passed_over() -> None:

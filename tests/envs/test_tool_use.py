@@ -101,30 +101,11 @@ def test_calculator(expression: str, value: str) -> None:
 @pytest.mark.parametrize(
     "expression",
     [
-        "",
-        "1 +",
-        "(1",
-        "1)",
-        "1 2",
-        "a",
-        "__import__('os')",
-        "1 / 0",
-        "5 % 0",
-        "0 ** -1",
-        "9 ** 9 ** 9",
-        "2 ** 0.5",
-        "2 ** 10000",
-        "(" * 200,
-        "-" * 200 + "1",
-        "*".join(["9" * 60] * 4) + "**9",
-        "1" * 400,
-        "١ + 1",
-        "1e5",
-        "\ud800",
-        "()",
-        "1,000",
+        "", "1 +", "(1", "1)", "1 2", "a", "__import__('os')", "1 / 0", "5 % 0", "0 ** -1", "9 ** 9 ** 9",
+        "2 ** 0.5", "2 ** 10000", "(" * 200, "-" * 200 + "1", "*".join(["9" * 60] * 4) + "**9", "1" * 400, "١ + 1",
+        "1e5", "\ud800", "()", "1,000",
     ],
-)
+)  # fmt: skip
 def test_what_is_no_sum(expression: str) -> None:
     with pytest.raises(CalculatorError):
         for _ in range(1):
@@ -282,10 +263,3 @@ def test_the_expert_solves_levels_without_programs_and_leaves_no_files(monkeypat
             solve(played, seed)
     played.close()
     assert made and not any(Path(directory).exists() for directory in made)
-
-
-@pytest.mark.slow
-def test_the_expert_solves_1000_levels() -> None:
-    played = ToolUse()
-    for seed in range(1000):
-        solve(played, seed)

@@ -105,16 +105,10 @@ def test_answers(name: str, question: str, answer: str) -> None:
 @pytest.mark.parametrize(
     "reply",
     [
-        "",
-        "?",
-        "hello",
-        "metal",
-        "Tell me the word",
-        "Is it red? Is it blue?",
-        "Is it " + "very " * 100 + "big?",
+        "", "?", "hello", "metal", "Tell me the word", "Is it red? Is it blue?", "Is it " + "very " * 100 + "big?",
         "\ud800?",
     ],
-)
+)  # fmt: skip
 def test_no_questions(reply: str) -> None:
     _, reward, terminated, truncated, info = thinking_of("dog").step(reply)
     assert info["invalid_action"] and reward == -1.0 and not terminated and not truncated

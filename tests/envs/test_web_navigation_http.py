@@ -130,15 +130,10 @@ def site() -> Iterator[str]:
 def test_a_page_becomes_a_tree(site: str) -> None:
     browser = Browser(HttpBackend(site), "/")
     assert browser.tree().splitlines() == [
-        "[1] RootWebArea 'A & B'",
-        "\t[2] heading 'Hello world'",
-        "\t[3] StaticText 'Some bold text.'",
-        "\t[4] link 'The form'",
-        "\t[5] link 'Away'",
-        "\t[6] link 'Script'",
-        "\t[7] link 'Round'",
+        "[1] RootWebArea 'A & B'", "\t[2] heading 'Hello world'", "\t[3] StaticText 'Some bold text.'",
+        "\t[4] link 'The form'", "\t[5] link 'Away'", "\t[6] link 'Script'", "\t[7] link 'Round'",
         "\t[8] link 'Relative'",
-    ]
+    ]  # fmt: skip
     for number in (5, 6):
         with pytest.raises(InvalidAction, match="leads nowhere here"):
             browser.click(number)
@@ -247,34 +242,13 @@ def test_addresses_of_the_site() -> None:
 def test_broken_html_never_raises() -> None:
     chance = random.Random(0)
     pieces = [
-        "<a href=x>",
-        "</a>",
-        "<form>",
-        "</form>",
-        "<input>",
-        "<select>",
-        "<option>",
-        "</select>",
-        "<label>",
-        "</label>",
-        "<h1>",
-        "text",
-        "<!--",
-        "-->",
-    ]
+        "<a href=x>", "</a>", "<form>", "</form>", "<input>", "<select>", "<option>", "</select>", "<label>",
+        "</label>", "<h1>", "text", "<!--", "-->",
+    ]  # fmt: skip
     pieces += [
-        "<button>",
-        "<",
-        "<script>",
-        "</script>",
-        "&#99999999;",
-        "<p hidden>",
-        "</p>",
-        "<textarea>",
-        "<![CDATA[",
-        "<input type=radio name=r>",
-        "\x00",
-    ]
+        "<button>", "<", "<script>", "</script>", "&#99999999;", "<p hidden>", "</p>", "<textarea>", "<![CDATA[",
+        "<input type=radio name=r>", "\x00",
+    ]  # fmt: skip
     for _ in range(300):
         html = "".join(chance.choices(pieces, k=40))
         page = read_page(html, "/", lambda address: address)
@@ -286,21 +260,10 @@ def test_broken_html_never_raises() -> None:
 @pytest.mark.parametrize(
     "piece",
     [
-        "<a",
-        "<!--",
-        "<![CDATA[",
-        "<![",
-        "</",
-        "<",
-        "&",
-        "<a '",
-        "<script>",
-        "<textarea>",
-        "<option>",
-        "<a href='x",
-        "<p><!--x-->",
+        "<a", "<!--", "<![CDATA[", "<![", "</", "<", "&", "<a '", "<script>", "<textarea>", "<option>",
+        "<a href='x", "<p><!--x-->",
     ],
-)
+)  # fmt: skip
 def test_a_megabyte_of_broken_html_is_read_at_once(piece: str) -> None:
     assert len(read_page(piece * (1_000_000 // len(piece)), "/", lambda address: address).elements) <= MOST_ELEMENTS + 2
 

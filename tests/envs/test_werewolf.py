@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.cli import main
-from rllib_lmgame.envs.checking.checker import inspect_game
 from rllib_lmgame.envs.games.teams.werewolf.game import Werewolf
 from rllib_lmgame.envs.games.teams.werewolf.teams import Team, most_named, results, seats, winner
-from rllib_lmgame.errors import ConfigError
 
 GAME = "lmgame/Werewolf-v0"
 
@@ -215,16 +213,6 @@ def test_random_games_with_forfeits_and_limits_sum_to_zero(seed: int, players: i
         total += sum(game.rewards.values()) - game.infos[agent].get("penalty", 0.0)
         left |= {a for a, ended in game.terminations.items() if ended}
     assert total == pytest.approx(0, abs=1e-9)
-
-
-def test_a_game_without_powers_keeps_the_contract() -> None:
-    report = inspect_game(GAME, {"players": 5, "doctor": False, "seer": False, "talk_rounds": 2})
-    assert (report.problems, report.warnings) == ((), ())
-
-
-def test_too_many_werewolves() -> None:
-    with pytest.raises(ConfigError, match="fewer than half"):
-        Werewolf(players=6, werewolves=3)
 
 
 def test_a_person_at_the_table_is_told_no_secret(

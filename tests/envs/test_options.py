@@ -1,0 +1,119 @@
+"""Options that cannot be are refused by their key, with what is wrong; limits of single options are the schema's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.envs import make_game
+from rllib_lmgame.envs.registry import own_games
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
+
+REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
+    ("Sokoban", {"dim_rom": [6, 6]}, "dim_rom", "did you mean 'dim_room'"),
+    ("Sokoban", {"dim_room": [3, 6]}, "dim_room", "4 to 12"),
+    ("Sokoban", {"dim_room": [4, 4]}, "dim_room", "three cells in a line"),
+    ("Sokoban", {"max_distance": 12}, "max_distance", "budget of 10"),
+    ("Sokoban", {"min_distance": 11}, "min_distance", "at most 10"),
+    ("Sokoban", {"symbols": "#_OXXPS"}, "symbols", "7 different characters"),
+    ("Sokoban", {"symbols": "#_OXP"}, "symbols", "box on target"),
+    ("Sokoban", {"moves": ["a", "b", "c", "A"]}, "moves", "four different words"),
+    ("Sokoban", {"moves": ["a||b", "b", "c", "d"]}, "moves", ""),
+    ("Sokoban", {"numbered_cells": True, "show_grid": False}, "numbered_cells", "show_grid"),
+    ("Sokoban", {"numbered_cells": True, "symbols": "0123456"}, "numbered_cells", "symbols that are no digits"),
+    ("FrozenLake", {"size": 10, "frozen_probability": 0.1}, "frozen_probability", ""),
+    ("FrozenLake", {"size": 10, "max_actions": 17}, "max_actions", ""),
+    ("FrozenLake", {"frozen_probability": 1.0, "split": "test"}, "split", ""),
+    ("Blocksworld", {"min_distance": 9}, "min_distance", "3 blocks"),
+    ("Maze", {"map": "random", "dim_maze": [8, 9]}, "dim_maze", "odd"),
+    ("Maze", {"max_turns": 1}, "max_turns", ""),
+    ("Tetris", {"rows": 10, "columns": 3, "pieces": "tetrominoes"}, "columns", "tetrominoes need 4"),
+    ("Tetris", {"max_actions": 5}, "max_actions", ""),
+    ("Tetris", {"rows": 2, "columns": 7, "max_actions": 8}, "max_actions", "fewer columns"),
+    ("Wordle", {"word_length": 3, "num_words": 5000}, "num_words", "words of 3"),
+    ("CarDealer", {"personas": ["grumpy"]}, "personas", "grumpy"),
+    ("GSM8K", {"steps": [3, 9]}, "steps", ""),
+    ("GSM8K", {"families": ["bakry"]}, "families", "did you mean 'bakery'"),
+    ("MathReasoning", {"difficulty": [4, 2]}, "difficulty", ""),
+    ("MathReasoning", {"families": ["liner"]}, "families", "did you mean 'linear'"),
+    ("TextCraft", {"depth": [3, 2]}, "depth", "must be two numbers"),
+    ("TextCraft", {"depth": [9, 9]}, "depth", "the deepest item lies at 4"),
+    ("BIRD", {"max_actions_per_turn": 2}, "max_actions_per_turn", ""),
+    ("DeepSearch", {"min_hops": 3, "max_hops": 2}, "min_hops", "must not be more than max_hops"),
+    ("WebShop", {"goals_data": "x.json"}, "goals_data", "belongs to a catalogue file"),
+    ("WebShop", {"num_products": None}, "num_products", "the generated shop needs a number"),
+    ("WebNavigation", {"sections": ["shop", "blog"]}, "sections", "'blog' is not one of shop, forum, tracker, cms"),
+    ("WebNavigation", {"sections": []}, "sections", "names no section"),
+    ("WebNavigation", {"families": ["shop_steal"]}, "families", "'shop_steal' is not one of shop_price"),
+    ("WebNavigation", {"url": "http://localhost:1"}, "tasks", "must be given with url"),
+    ("WebNavigation", {"tasks": "x.json"}, "url", "must be given with tasks"),
+    ("KuhnPoker", {"players": 4}, "players", "at most 3"),
+    ("ConnectFour", {"rows": 4, "columns": 5, "connect": 6}, "connect", "5 columns and 4 rows"),
+    ("IteratedPrisonersDilemma", {"reward": 6}, "", "temptation > reward"),
+    ("IteratedPrisonersDilemma", {"temptation": 7}, "", "taking turns pays more"),
+    ("StagHunt", {"hare": 4}, "", "stag > hare > alone"),
+    ("PublicGoods", {"players": 3, "multiplier": 3}, "multiplier", "less than `players`"),
+    ("Werewolf", {"players": 6, "werewolves": 3}, "werewolves", "fewer than half"),
+    ("Hanabi", {"players": 5, "colours": 1, "hand_size": 5}, "hand_size", "hands of 5 need more"),
+    ("Chess", {"opponent_depth": 4}, "opponent_depth", "is for opponent 'alpha_beta'"),
+    ("Chess", {"opponent": "greedy", "engine_skill": 3}, "engine_skill", "opponent is 'greedy'"),
+    ("Chess", {"opponent": "stockfish", "engine_elo": 1000}, "engine_elo", "1350 at least"),
+    ("Chess", {"opponent": "stockfish", "engine_elo": 1500, "engine_skill": 3}, "", "set one"),
+    ("GymFrozenLake", {"env_id": "NoSuchGame-v0"}, "env_id", ""),
+    ("GymFrozenLake", {"env_id": "Blackjack-v1"}, "observation", "no render mode 'ansi'"),
+    ("GymFrozenLake", {"env_kwargs": {"sise": 3}}, "env_kwargs", ""),
+    ("GymFrozenLake", {"action_names": ["Left", "Right"]}, "action_names", "4 actions"),
+    ("GymFrozenLake", {"action_names": ["a", "b", "c", "A"]}, "action_names", "different words"),
+    ("GymFrozenLake", {"env_id": "Pendulum-v1", "observation": "values"}, "", "only Discrete and Text"),
+    ("GymFrozenLake", {"env_id": "CartPole-v1", "observation": "values"}, "", "cannot be told"),
+    ("GymFrozenLake", {"observation": "picture"}, "observation", "render"),
+    ("ReasoningGym", {"task": "chain_sums"}, "task", "did you mean 'chain_sum'"),
+    ("ReasoningGym", {"task": "chain_sum", "task_config": {"min_term": 2}}, "", "did you mean 'min_terms'"),
+    ("ReasoningGym", {"task": "chain_sum", "task_config": {"seed": 2}}, "", "is set by the game"),
+    ("ReasoningGym", {"task": "chain_sum", "task_config": {"min_terms": -2}}, "", "chain_sum does not take"),
+    ("ReasoningGym", {"task": "chain_sum", "task_config": {"min_terms": "many"}}, "", "chain_sum does not take"),
+    ("ReasoningGym", {"task": "composite"}, "", "composite does not take"),
+    ("TextArena", {"env_id": "Wordle-v0"}, "env_id", "downloads word lists"),
+    ("TextArena", {"env_id": "TwentyQuestions-v0"}, "env_id", "language model"),
+    ("TextArena", {"env_id": "TicTacToe-v0"}, "env_id", "several players: lmgame/TextArenaMatch-v0"),
+    ("TextArena", {"env_id": "Sudoku-v0-raw"}, "env_id", "has no"),
+    ("TextArenaMatch", {"env_id": "Sudoku-v0"}, "env_id", "one player: lmgame/TextArena-v0"),
+    ("TextArenaMatch", {"env_id": "Chess-v0"}, "env_id", "no valid Python"),
+    ("TextArenaMatch", {"env_id": "ConectFour-v0"}, "env_id", "did you mean 'ConnectFour-v0'"),
+    ("TextArenaMatch", {"env_id": "TicTacToe-v0", "players": 3}, "players", "takes 2"),
+    ("TextArenaMatch", {"env_id": "SecretMafia-v0", "players": 4}, "players", "takes 6 to 15"),
+    ("OpenSpiel", {"game": "leduc_pokr"}, "game", "no game 'leduc_pokr'; did you mean 'leduc_poker'"),
+    ("OpenSpiel", {"game": "leduc_poker", "parameters": {"playrs": 3}}, "", "Unknown parameter 'playrs'"),
+    ("OpenSpiel", {"game": "leduc_poker", "parameters": {"players": 30}}, "", "num_players"),
+    ("OpenSpiel", {"game": "leduc_poker(players=3)", "parameters": {"players": 3}}, "", "say them in one place"),
+    ("OpenSpiel", {"game": "hex", "parameters": {"num_rows": -3}}, "parameters", "OpenSpiel does not make 'hex'"),
+    ("OpenSpiel", {"game": "go", "parameters": {"board_size": 100}}, "parameters", "OpenSpiel does not make 'go'"),
+    ("OpenSpiel", {"game": "misere"}, "", "Missing parameter game"),
+    ("OpenSpiel", {"game": "nfg_game"}, "", "OpenSpiel does not make 'nfg_game'"),
+    ("OpenSpiel", {"game": "mfg_garnet"}, "", "mean-field"),
+    ("OpenSpiel", {"game": "negotiation"}, "", "draws its chance itself"),
+    ("OpenSpiel", {"game": "crossword"}, "", "does not number its actions"),
+    ("OpenSpiel", {"game": "hearts", "observation": "both"}, "observation", "hearts has no observation"),
+]
+"""Game, options, the key that is named (nothing: whichever) and some of the words."""
+
+
+@pytest.mark.parametrize(("game", "config", "key", "said"), REFUSED)
+def test_options_that_cannot_be_are_refused(game: str, config: dict[str, Any], key: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        try:
+            make_game(f"lmgame/{game}-v0", config).reset(seed=0)
+        except MissingDependencyError as missing:
+            pytest.skip(str(missing))
+    assert caught.value.path.startswith(f"env_config.{key}" if key else "env_config") and said in str(caught.value)
+
+
+@pytest.mark.parametrize("game", list(own_games()))
+@pytest.mark.parametrize(
+    ("key", "value", "said"), [("splt", "test", "did you mean 'split'"), ("split", "tset", "did you mean 'test'")]
+)
+def test_every_game_names_the_nearest_key_and_value(game: str, key: str, value: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        make_game(game, {key: value})
+    assert caught.value.path == f"env_config.{key}"
