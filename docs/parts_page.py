@@ -26,7 +26,7 @@ text_rollouts:
   group_size: 8
 ```
 
-What one of your own has to be stands in [architecture](architecture.md); how the parts work together in
+What one of your own has to be stands in [extending it](extending.md); how the parts work together in
 [algorithms](algorithms.md). `A` is the advantage of a token, `r_t` its reward, `R` the sum of a trajectory's rewards
 and `V` what the value function says."""
 

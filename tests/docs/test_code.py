@@ -140,16 +140,19 @@ def test_the_page_of_ones_own_model_shows_what_it_sees(
     assert "a reply ends at ['<|end|>', '</answer>']" in printed
 
 
-def test_the_scripted_player_shown_plays(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("page", "name", "played"), [("many-players.md", "LastMove", "9876543"), ("extending.md", "First", "1234567")]
+)
+def test_the_scripted_player_shown_plays(page: str, name: str, played: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("my_players")
     monkeypatch.setitem(sys.modules, "my_players", module)
-    exec(compile(block("many-players.md", "class LastMove"), "many-players.md", "exec"), vars(module))
-    player, game, moves = make_scripted_player("my_players:LastMove"), make_session("lmgame/TicTacToe-v0"), []
+    exec(compile(block(page, f"class {name}"), page, "exec"), vars(module))
+    player, game, moves = make_scripted_player(f"my_players:{name}"), make_session("lmgame/TicTacToe-v0"), []
     game.reset(seed=0)
     while seats := game.to_act():
         moves.append(player.act(game, seats[0], game.observe(seats[0]), random.Random(0)))
         game.step({seats[0]: moves[-1]})
-    assert moves == ["9", "8", "7", "6", "5", "4", "3"]
+    assert "".join(moves) == played
 
 
 @pytest.mark.parametrize(
@@ -178,7 +181,7 @@ def test_the_estimator_shown_is_taken_without_a_critic_and_with_its_option(
     module = ModuleType("my_package.estimators")
     monkeypatch.setitem(sys.modules, "my_package", ModuleType("my_package"))
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(compile(block("architecture.md", "class MeanOfGroup"), "architecture.md", "exec"), vars(module))
+    exec(compile(block("extending.md", "class MeanOfGroup"), "extending.md", "exec"), vars(module))
     name = "my_package.estimators:MeanOfGroup"
     choice = {"type": name, **options} if options else name
     LMGameGRPOConfig().environment("lmgame/Sokoban-v0").token_ppo(advantage_estimator=choice).validate()
