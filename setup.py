@@ -48,6 +48,7 @@ setup(
     package_data={
         "rllib_lmgame": [
             "py.typed",
+            "tuned_examples/*.json",
             "tuned_examples/*.yaml",
             "tuned_examples/*/*.yaml",
             "envs/index.json",

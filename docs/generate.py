@@ -41,6 +41,7 @@ def pages() -> dict[str, Callable[[], str]]:
         "trust.md": lambda: wrapped(f"{NOTICE}\n\n{trust_page()}"),
         "parts.md": lambda: wrapped(f"{NOTICE}\n\n{parts_page()}"),
         "grafana_dashboard.json": dashboard,
+        "../tuned_examples/experiment.schema.json": schema,
     }
     return named | {
         f"games/{name}": lambda write=write: wrapped(f"{NOTICE}\n\n{write()}") for name, write in game_pages().items()
@@ -225,6 +226,16 @@ def _deepspeed_section() -> str:
         + "."
     )
     return f"## `config.deepspeed`\n\n{text}\n\n" + table(("key", ""), rows)
+
+
+# -- for editors ---------------------------------------------------------------------------------------------------------
+
+
+def schema() -> str:
+    """The JSON schema of experiment files."""
+    from rllib_lmgame.experiments.files.schema import file_schema
+
+    return json.dumps(file_schema(), indent=1) + "\n"
 
 
 # -- dashboard -------------------------------------------------------------------------------------------------------

@@ -57,7 +57,8 @@ def examples() -> dict[str, Path]:
 def describe_example(path: Path) -> str:
     """The first sentence of the comment that an example begins with."""
     lines = path.read_text(encoding="utf-8").splitlines()
-    comment = itertools.takewhile(lambda line: line.startswith("#"), lines)
+    told = itertools.dropwhile(lambda line: line.startswith("# yaml-language-server"), lines)
+    comment = itertools.takewhile(lambda line: line.startswith("#"), told)
     return re.split(r"(?<=\.)\s", " ".join(line.lstrip("# ").strip() for line in comment))[0]
 
 

@@ -22,6 +22,7 @@ COMMANDS = {
     "evaluate": "measure a checkpoint, or a model as it is",
     "example": "list, show and run the tuned examples",
     "collect": "write a scripted player's episodes to a log",
+    "schema": "print the JSON schema of experiment files, for editors",
     "games": "list and check the text games",
     "play": "play a game, alone, against a scripted player or against a checkpoint",
     "tournament": "let players play each other, and rate them",

@@ -5,6 +5,7 @@ resources.
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import shlex
 import socket
@@ -13,21 +14,28 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from rllib_lmgame.algorithms.config import LMGameConfig
+from rllib_lmgame.cli.main import main
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.checks.footprint import footprint
 from rllib_lmgame.experiments.checks.resources import request_of
+from rllib_lmgame.experiments.files.loader import load_file
+from rllib_lmgame.experiments.files.overrides import apply_overrides
 from rllib_lmgame.experiments.files.reading import read_experiments
+from rllib_lmgame.experiments.spec import make_specs
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.microbatch import MOST_TOKENS
 from rllib_lmgame.settings.schedules import ScheduleOptions
 from rllib_lmgame.settings.sections.supervised import share_of_groups
 
 EXAMPLES = Path(__file__).parents[2] / "tuned_examples"
+SCHEMA = EXAMPLES / "experiment.schema.json"
 FILES = sorted(EXAMPLES.rglob("*.yaml"))
 GPU_FILES = [path for path in FILES if re.search(r"-\d+gpu$", path.stem)]
 MULTIPLAYER_FILES = [path for path in GPU_FILES if path.stem.startswith("multiplayer")]
@@ -71,9 +79,83 @@ def test_example_passes_every_check_without_network(path: Path) -> None:
         assert "in all" in text and experiment.spec.name in text
 
 
+@pytest.fixture(scope="module")
+def schema() -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
+
+
+def test_the_schema_is_one(schema: jsonschema.Draft202012Validator, capsys: pytest.CaptureFixture[str]) -> None:
+    schema.check_schema(schema.schema)
+    assert main(["schema"]) == 0
+    assert json.loads(capsys.readouterr().out) == schema.schema
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_example_is_what_the_schema_says(path: Path, schema: jsonschema.Draft202012Validator) -> None:
+    assert [error.message for error in schema.iter_errors(load_file(path)[0])] == []
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "rum=PPO",
+        "num_samples=0",
+        "config.num_learner=1",
+        "config.lr=-1",
+        "config.lr=fast",
+        "config.gamma={unifrom: [0, 1]}",
+        "config.gamma={points: [[0, 1]], typ: step}",
+        "config.num_learners={points: [[0, 1]]}",
+        "config.token_ppo.clip_lo=0.1",
+        "config.token_ppo.num_minibatches=1.5",
+        "config.token_ppo.max_nan_steps=0",
+        "config.text_rollouts.deterministic=often",
+        "config.policies={player: {playr: random}}",
+        "config.policies={player: {language_model: {dtype: int4}}}",
+        "config.language_model.tiny.layers=2",
+        "config.games=[{env: lmgame/Sokoban-v0, wieght: 2}]",
+        "config.evaluation_config={temperature: hot}",
+        "config.clip_param=0.2",
+    ],
+)
+def test_a_wrong_key_type_and_range_is_refused_by_the_schema(
+    override: str, schema: jsonschema.Draft202012Validator
+) -> None:
+    """And by the checks before a run, at the same place."""
+    experiments, source = load_file(EXAMPLES / "quickstart-sokoban.yaml")
+    changed = apply_overrides(experiments, source, [override])
+    assert not schema.is_valid(changed)
+    key = override.partition("=")[0]
+    with pytest.raises(ConfigError) as caught:
+        check_quickly(make_specs(changed, source))
+        check_experiments(make_specs(changed, source))
+    assert caught.value.path.startswith(key)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "config.lr={points: [[0, 1.0e-3], [9, 1.0e-4]]}",
+        "config.lr={loguniform: [1.0e-6, 1.0e-4]}",
+        "config.token_ppo={grid_search: [{num_minibatches: 2}, {}]}",
+        "config.token_ppo.clip_high={by: env_runners/success_rate, values: [0.2, 0.3], above: 0.5}",
+        "config.env_config.max_turns={choice: [3, 4]}",
+        "config.policies=[player]",
+        "config.framework=torch",
+        "run=PPO",
+    ],
+)
+def test_search_spaces_schedules_and_rllibs_other_keys_are_in_the_schema(
+    override: str, schema: jsonschema.Draft202012Validator
+) -> None:
+    assert schema.is_valid(apply_overrides(*load_file(EXAMPLES / "quickstart-sokoban.yaml"), [override]))
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_example_begins_with_what_it_is_and_how_to_run_it(path: Path) -> None:
-    first, *rest = path.read_text(encoding="utf-8").splitlines()
+    editors, first, *rest = path.read_text(encoding="utf-8").splitlines()
+    schema = re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", editors)
+    assert schema and (path.parent / schema[1]).resolve() == SCHEMA
     assert first.startswith("# ") and len(first) > 40
     if path in TINY_FILES or path in GPU_FILES:
         (command,) = [line for line in rest[:4] if f"rllib train file tuned_examples/{path.name}" in line]

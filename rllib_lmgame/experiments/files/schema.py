@@ -1,0 +1,48 @@
+"""The JSON schema of an experiment file."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from rllib_lmgame.experiments.search.spaces import SEARCH_KEYS
+from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
+from rllib_lmgame.policies.model.tiny import TinyModelOptions
+from rllib_lmgame.settings.algorithms import OWN
+from rllib_lmgame.settings.json_schema import DRAFT, Inner, Schema, configs, of_group
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.settings.sections.rllib import rllib_keys
+
+
+def file_schema() -> Schema:
+    """The schema of a file: experiments by name. RLlib is imported, for the names of its keys.
+
+    The configuration of RLlib's own algorithms, and of those of others, is theirs to check: any mapping.
+    """
+    inner: Inner = {(LanguageModelOptions, "tiny"): partial(of_group, TinyModelOptions)}
+    others = sorted(key for key in rllib_keys() if not key.startswith("_"))
+    experiment = of_group(
+        ExperimentOptions,
+        {
+            (ExperimentOptions, "config"): lambda: {"type": "object"},
+            (ExperimentOptions, "checkpoint_config"): partial(of_group, CheckpointOptions, search=False),
+            (ExperimentOptions, "search"): partial(of_group, SearchOptions, search=False),
+            (ExperimentOptions, "stop"): lambda: {"type": "object"},
+            (ExperimentOptions, "stop_below"): lambda: {"type": "object"},
+        },
+        search=False,
+    )
+    by_run: list[dict[str, Any]] = [
+        {
+            "if": {"properties": {"run": {"const": name}}, "required": ["run"]},
+            "then": {"properties": {"config": {"$ref": f"#/$defs/{name}"}}},
+        }
+        for name in OWN
+    ]
+    return {
+        "$schema": DRAFT,
+        "title": "rllib-lmgame: experiments by name",
+        "type": "object",
+        "additionalProperties": {**experiment, "required": ["run"], "allOf": by_run},
+        "$defs": configs(OWN.values(), others, SEARCH_KEYS, inner),
+    }
