@@ -67,8 +67,8 @@ def configuration_page() -> str:
         "# Configuration reference",
         "A file holds one or more experiments, each under its name. All keys are checked before anything starts; a "
         "wrong one is named with its file, line and the nearest valid key. `rllib train file FILE --dry-run` prints "
-        "the resolved configuration, `--set config.token_ppo.clip_high=0.3` changes one value. `rllib schema` prints a JSON "
-        "schema: an editor that knows it completes keys and marks wrong ones. In Python the "
+        "the resolved configuration, `--set config.token_ppo.clip_high=0.3` changes one value. `rllib schema` "
+        "prints a JSON schema: an editor that knows it completes keys and marks wrong ones. In Python the "
         "sections are methods of `LMGamePPOConfig` (`rllib_lmgame.algorithms.ppo`), `LMGameGRPOConfig` "
         "(`rllib_lmgame.algorithms.grpo`) and `LMGameSFTConfig` (`rllib_lmgame.algorithms.sft`) with the same names. "
         "`LMGameGRPO` begins with other values: `token_ppo.advantage_estimator: grpo`, `text_rollouts.group_size: 8`, "
