@@ -127,48 +127,6 @@ def test_what_cannot_be_done_is_explained_and_changes_nothing(reply: str, said: 
     assert game.board() == before and game._env.step_count == 0
 
 
-def test_legal_actions_are_exactly_those_that_work() -> None:
-    chance = random.Random(0)
-    for level in ("GoToLocal", "UnlockPickup", "PutNextLocal"):
-        game = BabyAI(level=level, max_turns=60, show_rules=False)
-        for seed in range(4):
-            game.reset(seed=seed)
-            for _ in range(25):
-                position = (
-                    tuple(game._env.agent_pos),
-                    game._env.agent_dir,
-                    game._env.grid.encode().tobytes(),
-                    game._env.carrying,
-                )
-                legal = game.legal_actions()
-                for verb in ("go to", "pick up", "go through"):
-                    for seen in game._sight.objects:
-                        if f"{verb} {seen.name}" not in legal:
-                            assert game.step(f"{verb} {seen.name}")[4]["invalid_action"]
-                            game.referee.begin()
-                assert position == (
-                    tuple(game._env.agent_pos),
-                    game._env.agent_dir,
-                    game._env.grid.encode().tobytes(),
-                    game._env.carrying,
-                )
-                _, _, ended, cut, info = game.step(chance.choice(legal))
-                assert not info["invalid_action"]
-                if ended or cut:
-                    break
-
-
-def test_the_reward_counts_the_steps_of_the_engine() -> None:
-    game = BabyAI(show_rules=False)
-    for seed in range(30):
-        game.reset(seed=seed)
-        done = False
-        while not done:
-            _, reward, done, truncated, info = game.step(game.expert_action())
-            assert not truncated
-        assert info["success"] and reward == pytest.approx(1 - 0.9 * game._env.step_count / 64)
-
-
 def test_a_bot_that_plans_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bot, "MAX_SEARCHES", 0)
     game = BabyAI(split="all", show_rules=False)

@@ -49,7 +49,7 @@ def test_each_try_halves_the_reward() -> None:
 
 def test_duplicates_count_and_so_does_the_order_of_columns() -> None:
     game = shop()
-    game._task = Task("shop", "", "SELECT status, amount > 100 FROM purchase", "")
+    game.start(Task("shop", "", "SELECT status, amount > 100 FROM purchase", ""))
     assert game.step(block("SELECT DISTINCT status, amount > 100 FROM purchase"))[1] == 0.0
     assert game.step(block("SELECT amount > 100, status FROM purchase"))[1] == 0.0
     assert game.step(block("SELECT status, (amount > 100) * 1.0 FROM purchase"))[1] == 0.25

@@ -196,13 +196,6 @@ def test_an_experts_talk_tells_what_it_does() -> None:
     assert said == "I will play stag." and session.expert_action(ONE) == "stag"
 
 
-def test_a_game_may_be_cut_short() -> None:
-    session = session_of(DILEMMA, max_turns=1)
-    result = play(session, ("cooperate", "cooperate"))
-    assert (result.terminated, result.truncated) == (False, True)
-    assert session.observe(ONE).text.splitlines()[-1].startswith("The game is over.")
-
-
 def test_no_talk_pushes_the_question_out() -> None:
     """Nineteen others talk as long as they may, in lines of one letter."""
     session = session_of(GOODS, players=20, chat_turns=1, chat_length=500)

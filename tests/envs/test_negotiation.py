@@ -186,28 +186,6 @@ def test_what_was_said_is_seen_until_one_has_moved() -> None:
     assert "[You] I am after the balls.\n[Other player] So am I." in with_history.observe(ONE)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.sampled_from(all_contexts()), st.lists(st.integers(0, 80), min_size=2, max_size=12), st.booleans())
-def test_players_in_each_others_place_get_each_others_reward(context: Context, picks: list[int], is_open: bool) -> None:
-    """The same things said and proposed, values exchanged: the rewards are what the other's values make of them."""
-    protocol = "open" if is_open else "sealed"
-    games = [table(c, protocol=protocol) for c in (context, Context(context.counts, context.values[::-1]))]
-    for pick in picks:
-        if games[0].finished or any(games[0].terminations.values()):
-            break
-        legal = games[0]._actions(games[0].agent_selection)
-        assert legal == games[1]._actions(games[1].agent_selection)
-        reply = legal[pick % len(legal)] if pick < 60 else "hm"
-        for game in games:
-            game.step(reply)
-    game, mirrored = games
-    if game.finished and game._deal is not None:
-        for seat, agent in enumerate((ONE, TWO)):
-            assert game.rewards[agent] == context.worth(seat, game._deal[seat]) / 10
-            assert mirrored.rewards[agent] == context.worth(1 - seat, game._deal[seat]) / 10
-    assert game.finished == mirrored.finished
-
-
 def test_the_expert_asks_for_less_and_less_and_leaves_what_the_other_wants() -> None:
     curve = [aspiration(turn, 10) for turn in range(10)]
     assert curve[0] == 10 and curve == sorted(curve, reverse=True) and curve[-1] == 4

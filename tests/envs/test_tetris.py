@@ -29,19 +29,6 @@ def game_of(*spawns: tuple[int, int], **config: object) -> Tetris:
     return game
 
 
-def test_four_cells_side_by_side_clear_a_row() -> None:
-    game = game_of((0, 0), (0, 1), (0, 2), (0, 2))
-    assert game.board() == "X___\n____\n____\n____"
-    observation, reward, *_ = game.step("Down || Down || Down")
-    assert (observation, reward) == ("_X__\n____\n____\n#___", pytest.approx(-0.3))
-    game.step("Down || Down || Down")
-    assert game.step("Down || Down || Down")[0] == "__X_\n____\n____\n###_"
-    observation, reward, terminated, truncated, info = game.step("Right || Down || Down || Down || Down")
-    assert reward == pytest.approx(9.6)
-    assert (terminated, truncated, info["success"], info["actions_taken"]) == (True, False, True, 13)
-    assert observation == "____\n____\n____\n____"
-
-
 def test_a_piece_is_locked_as_soon_as_it_rests_also_after_a_move_to_the_side() -> None:
     game = game_of((0, 1), (0, 0), (0, 3))
     game.step("Down || Down || Down")
@@ -162,13 +149,6 @@ def test_no_level_is_the_beginning_of_another_one() -> None:
     levels = {next(game.levels(random.Random(seed))) for seed in range(600)}
     assert len(levels) > 200
     assert not any(level[:length] in levels for level in levels for length in range(1, len(level)))
-
-
-def test_what_comes_after_a_level_follows_from_it() -> None:
-    one, two = game_of((0, 1), (0, 2), (0, 0), (0, 0)), game_of((0, 1), (0, 2), (0, 0), (0, 0))
-    one.reset(seed=1)
-    one.start(((0, 1), (0, 2), (0, 0), (0, 0)))
-    assert [one._spawn(i) for i in range(12)] == [two._spawn(i) for i in range(12)]
 
 
 def test_the_judge_counts_changes_holes_and_wells() -> None:

@@ -48,36 +48,6 @@ def play(game: TextCraft, *actions: str) -> list[str]:
     return said
 
 
-def test_a_game_by_hand() -> None:
-    game = by_hand()
-    assert game.board().split("\n") == [
-        "Crafting commands:", "craft 4 oak planks using 1 oak log", "craft 4 birch planks using 1 birch log",
-        "craft 4 stick using 2 planks", "craft 1 torch using 1 coal, 1 stick",
-        "craft 1 ladder using 3 stick, 1 oak planks", "", "Goal: craft ladder.",
-    ]  # fmt: skip
-    said = play(
-        game,
-        "inventory",
-        "get 1 oak log",
-        "Get 1 birch log.",
-        "craft 4 oak planks using 1 oak log",
-        "craft 4 birch planks using 1 birch log",
-        "craft 4 stick using 1 oak planks, 1 birch planks",
-        "inventory",
-    )
-    assert said == [
-        "Inventory: You are not carrying anything.",
-        "Got 1 oak log",
-        "Got 1 birch log",
-        "Crafted 4 oak planks",
-        "Crafted 4 birch planks",
-        "Crafted 4 stick",
-        "Inventory: [birch planks] (3) [oak planks] (3) [stick] (4)",
-    ]
-    observation, reward, terminated, truncated, info = game.step("craft 1 ladder using 1 oak planks, 3 stick")
-    assert (observation, reward, terminated, truncated, info["success"]) == ("Crafted 1 ladder", 1.0, True, False, True)
-
-
 def test_kinds_and_multiples() -> None:
     game = by_hand()
     play(game, "get 3 oak log", "craft 12 oak planks using 3 oak log", "craft 8 stick using 4 planks")

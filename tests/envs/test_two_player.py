@@ -22,23 +22,6 @@ def play(game: str, replies: list[str], seed: int = 0, **config: object):
     return session, result
 
 
-def test_tic_tac_toe_draw() -> None:
-    _, result = play("lmgame/TicTacToe-v0", list("123546879"))
-    assert (result.terminated, result.rewards) == (True, {"X": 0.0, "O": 0.0})
-    assert not any(info["success"] for info in result.infos.values())
-
-
-def test_an_occupied_cell_is_invalid_and_the_same_player_acts_again() -> None:
-    session, result = play("lmgame/TicTacToe-v0", ["5", "5"])
-    assert result.rewards == {"X": 0.0, "O": pytest.approx(-0.1)}
-    assert (result.infos["O"]["invalid_action"], result.infos["O"]["penalty"]) == (True, -0.1)
-    assert not result.infos["X"]["invalid_action"]
-    assert session.to_act() == ("O",)
-    assert session.observe("O").text.startswith("Invalid action: cell 5 is taken.")
-    session.step({"O": "1"})
-    assert "Invalid" not in session.observe("O").text
-
-
 @pytest.mark.parametrize("reply", ["5", " 5. ", "5 5", '"5"', "(5)"])
 def test_one_move_is_understood(reply: str) -> None:
     session, result = play("lmgame/TicTacToe-v0", [reply])
