@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Sequence
+from contextlib import closing
 
 import gymnasium
 
 from rllib_lmgame.envs.contract.session import GameSession
-from rllib_lmgame.envs.registry import game_spec, load_factory, make_session
+from rllib_lmgame.envs.registry import game_spec, load_factory, make_session, options_of
 from rllib_lmgame.rollouts.game_calls import call_game
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.sources import LineUps
@@ -36,7 +37,7 @@ def on_split(games: Sequence[GameConfig], split: str, override: bool) -> tuple[G
 
 def has_option(env: str, name: str) -> bool:
     """Whether the game's ``env_config`` knows ``name``."""
-    options = getattr(load_factory(game_spec(env)), "Options", None)
+    options = options_of(env)
     return options is not None and name in {field.name for field in dataclasses.fields(options)}
 
 
@@ -65,22 +66,16 @@ def is_for_one(game: GameConfig) -> bool:
 
 def roles_of(game: GameConfig) -> dict[str, str]:
     """The seats of a game, which is built: agent id -> role."""
-    session = make_session(game.env, game.env_config)
-    try:
+    with closing(make_session(game.env, game.env_config)) as session:
         return dict(session.roles)
-    finally:
-        session.close()
 
 
 def _roles_of_contest(game: GameConfig) -> dict[str, str]:
     """Agent id -> role where several play against each other, else nothing."""
     if is_for_one(game):
         return {}
-    session = make_session(game.env, game.env_config)
-    try:
+    with closing(make_session(game.env, game.env_config)) as session:
         return {} if len(session.agent_ids) == 1 or session.cooperative else dict(session.roles)
-    finally:
-        session.close()
 
 
 _LISTING: set[str] = set()
@@ -95,12 +90,9 @@ def lists_legal_actions(game: GameConfig) -> bool:
         EpisodeFailed: if it fails, or takes too long.
     """
     if game.key not in _LISTING:
-        session = make_session(game.env, game.env_config)
-        try:
+        with closing(make_session(game.env, game.env_config)) as session:
             if any(_listed(session, solved) for solved in (True, False)):
                 _LISTING.add(game.key)
-        finally:
-            session.close()
     return game.key in _LISTING
 
 

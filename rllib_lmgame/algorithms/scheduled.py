@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rllib_lmgame.algorithms.occurring import MOST, occurring
-from rllib_lmgame.envs.registry import game_spec, load_factory
+from rllib_lmgame.envs.registry import options_of
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
@@ -258,7 +258,7 @@ def schedulable(group: type) -> list[str]:
 def _game_target(path: str, config: ScheduledConfig, number: int, option: str) -> Target:
     """An option of a game: any number."""
     env = config.training_games()[number].env
-    group = getattr(load_factory(game_spec(env)), "Options", None)
+    group = options_of(env)
     if group is None:  # Of such a game nothing is known before it is built.
         return Target(float, {}, (number,), option)
     if option not in leaves(group):

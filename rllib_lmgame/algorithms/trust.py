@@ -208,9 +208,9 @@ def _options_of(env: str) -> type | None:
     """The declared options of a game, or ``None`` if it declares none."""
     if is_gymnasium_env(env):
         return None
-    from rllib_lmgame.envs.registry import game_spec, load_factory
+    from rllib_lmgame.envs.registry import options_of
 
-    options: type | None = getattr(load_factory(game_spec(env)), "Options", None)
+    options: type | None = options_of(env)
     return options
 
 

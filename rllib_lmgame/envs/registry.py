@@ -198,6 +198,11 @@ def load_factory(spec: GameSpec) -> Callable[..., Any]:
     return factory  # type: ignore[no-any-return]
 
 
+def options_of(game: str) -> type | None:
+    """The option group of a game's ``env_config``; ``None`` where the game has none, as games of others."""
+    return getattr(load_factory(game_spec(game)), "Options", None)
+
+
 def make(game: str, **env_config: Any) -> Any:
     """The environment of a game, for one player (a ``gymnasium.Env``) or several (PettingZoo):
     ``make("lmgame/KuhnPoker-v0", players=3)``.
@@ -237,7 +242,7 @@ def make_session(game: str, env_config: Mapping[str, Any] | None = None) -> Game
     """
     spec = game_spec(game)
     config = dict(env_config or {})
-    if hasattr(load_factory(spec), "Options"):
+    if options_of(game) is not None:
         config = {"show_rules": False, **config}
     return session_of(spec.game_id, make_game(game, config), own=spec.own)
 

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from rllib_lmgame.cli import main
-from rllib_lmgame.envs.registry import load_factory, own_games
+from rllib_lmgame.envs.registry import load_factory, options_of, own_games
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.spec import ExperimentOptions
 from rllib_lmgame.imports import IMPORTING_KEYS, find_in_current_directory, named_in
@@ -149,7 +149,7 @@ def test_free_text_names_nothing_here(mine: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_every_option_that_takes_an_import_path_is_looked_at() -> None:
     """The options say so in their documentation."""
-    games = (getattr(load_factory(spec), "Options", None) for spec in own_games().values() if spec.extra is None)
+    games = (options_of(spec.game_id) for spec in own_games().values() if spec.extra is None)
     groups = [ExperimentOptions, PlayerOptions, *(group for entry in OWN.values() for group in entry.groups.values())]
     groups += [group for group in games if group is not None]
     fields = {field for group in groups for field in dataclasses.fields(group) if "doc" in field.metadata}
@@ -265,7 +265,7 @@ def test_a_run_finds_game_player_and_report_in_workers_too(mine: Path, tiny_dict
 def test_a_misspelt_import_is_not_advised_to_be_installed(
     line: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rllib_lmgame.envs.registry import game_spec, load_factory
+    from rllib_lmgame.envs.registry import game_spec
     from rllib_lmgame.errors import MissingDependencyError
 
     name = f"bad_{meant}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from rllib_lmgame.envs.contract.base import TextGameOptions
-from rllib_lmgame.envs.registry import load_factory, own_games
+from rllib_lmgame.envs.registry import options_of, own_games
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
 from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
@@ -32,7 +32,7 @@ def _kinds(hint: typing.Any) -> set[typing.Any]:
 
 def _groups() -> list[type]:
     sections = {group for entry in OWN.values() for group in entry.groups.values()}
-    games = {getattr(load_factory(spec), "Options", None) for spec in own_games().values()} - {None}
+    games = {options_of(spec.game_id) for spec in own_games().values()} - {None}
     own = {ExperimentOptions, CheckpointOptions, SearchOptions, EndpointOptions, TinyModelOptions}
     own |= {RLlibOptions, EvaluationOptions, GameConfig}
     return sorted(sections | games | own, key=lambda group: group.__name__)

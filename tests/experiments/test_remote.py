@@ -16,7 +16,7 @@ import pytest
 
 import rllib_lmgame
 from rllib_lmgame.algorithms.trust import SECTIONS, check_config
-from rllib_lmgame.envs.registry import load_factory, own_games
+from rllib_lmgame.envs.registry import options_of, own_games
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.files.fetched import refuse_code
 from rllib_lmgame.experiments.files.loader import MAX_BYTES, load_text
@@ -481,9 +481,7 @@ def limited_options() -> Iterator[tuple[str, tuple[str, ...], bool]]:
     groups += [("lmgame/Sokoban-v0", ("policies", "player"), PlayerOptions)]
     groups += [("lmgame/Sokoban-v0", ("policies", "player", "language_model"), LanguageModelOptions)]
     groups += [
-        (spec.game_id, ("env_config",), group)
-        for spec in own_games().values()
-        if (group := getattr(load_factory(spec), "Options", None))
+        (spec.game_id, ("env_config",), group) for spec in own_games().values() if (group := options_of(spec.game_id))
     ]
     for game, sections, group in groups:
         for field in dataclasses.fields(group):

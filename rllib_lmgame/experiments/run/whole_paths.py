@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rllib_lmgame.envs.registry import game_spec, load_factory
+from rllib_lmgame.envs.registry import options_of
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.storage import with_whole_paths
@@ -41,7 +41,7 @@ def _with_games(settings: Any) -> Any:
         return settings
     whole = dict(settings)
     for name in _texts(settings.get("env")):
-        group = getattr(load_factory(game_spec(name)), "Options", None)
+        group = options_of(name)
         if group is not None and "env_config" in whole:
             whole["env_config"] = with_whole_paths(group, whole["env_config"])
     if isinstance(games := settings.get("games"), list | tuple):
