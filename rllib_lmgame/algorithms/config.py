@@ -16,11 +16,10 @@ from ray.rllib.utils.from_config import NotProvided
 from ray.tune.search.variant_generator import parse_spec_vars
 from ray.util import log_once
 
-from rllib_lmgame.algorithms.config_checks import below_config, check_together, check_who_learns
+from rllib_lmgame.algorithms.admission import admit, check_overrides, check_who_learns
+from rllib_lmgame.algorithms.facts import below_config
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.algorithms.measuring.measures import check_measures
-from rllib_lmgame.algorithms.module_checks import check_overrides
-from rllib_lmgame.algorithms.oversampling_checks import check_oversampling
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.scheduled import own_keys
 from rllib_lmgame.learners.weight_choice import WeightUse, takes_average
@@ -572,7 +571,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         super().validate()
         if not self.in_evaluation:  # RLlib gives the configuration of its evaluation another rollout_fragment_length.
             check_without_effect(self, type(self)())
-        check_together(self)
+        admit(self)
 
     @PPOConfig.train_batch_size_per_learner.getter
     def train_batch_size_per_learner(self) -> int:
@@ -581,16 +580,6 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         """
         size: int = self._train_batch_size_per_learner or self.train_batch_size
         return size
-
-    def check_oversampling(self, rollouts: TextRolloutOptions, selection: DataSelectionOptions) -> None:
-        """Raise :class:`ConfigError` if oversampling does not go with ``rollouts`` and the rest."""
-        check_oversampling(
-            selection,
-            rollouts,
-            num_env_runners=self.num_env_runners,
-            games_at_once=self.num_envs_per_env_runner,
-            league=self.league_of_run() is not None,
-        )
 
     def needs_critic(self, policy: str) -> bool:
         """Whether a trained policy is to have a value function: its objective says, else its advantage estimator; new

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from rllib_lmgame.algorithms.module_checks import own_options_named
+from rllib_lmgame.algorithms.admission import refuse
+from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings import algorithms as registry
-from rllib_lmgame.settings.plugins import ESTIMATORS
+from rllib_lmgame.settings.rules import NO_CRITIC
 
 
 class LMGameGRPOConfig(LMGamePPOConfig):
@@ -31,14 +31,7 @@ class LMGameGRPOConfig(LMGamePPOConfig):
         """As PPO's; estimators that need a critic are refused."""
         super().validate()
         for policy in self.trained_policies():
-            if self.needs_critic(policy):
-                without = ", ".join(name for name in ESTIMATORS if not ESTIMATORS[name].needs_critic)
-                with own_options_named(self, policy):
-                    raise ConfigError(
-                        "config.token_ppo.advantage_estimator",
-                        f"`{self.estimator_of(policy)}` needs a critic, which {self.algo_class.__name__} has none of; "
-                        f"take LMGamePPO, or one of {without}",
-                    )
+            refuse(NO_CRITIC, self.settings.policy(policy), PolicyFacts(self, policy))
 
 
 class LMGameGRPO(LMGamePPO):

@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TIMERS
 from ray.util import log_once
 
+from rllib_lmgame.algorithms.admission import check_states
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
 from rllib_lmgame.algorithms.cluster import engines
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, update_learners
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.league import LeaguePlay
-from rllib_lmgame.algorithms.restart_checks import check_state_rollouts
 from rllib_lmgame.algorithms.scheduled import Present, at_present, schedules_of, selects
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_and_select
 from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.algorithms.supervised import SupervisedStage
-from rllib_lmgame.algorithms.validation import games_blamed_first
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.scheduled import own_keys
@@ -67,8 +66,7 @@ class LMGamePPOConfig(LMGameConfig):
     def validate(self) -> None:
         """As every algorithm's; a truncated distribution is warned of, once per process."""
         super().validate()
-        with games_blamed_first(self):
-            check_state_rollouts(self)
+        check_states(self)
         cut = truncation_warning(self.inference_options)
         if cut is not None and log_once("lmgame_truncated_sampling"):
             logger.warning(cut)

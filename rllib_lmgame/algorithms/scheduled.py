@@ -78,9 +78,6 @@ class ScheduledConfig(Protocol):
     def league_of_run(self) -> LeagueOptions | None:
         """The league, if there is one."""
 
-    def check_oversampling(self, rollouts: TextRolloutOptions, selection: DataSelectionOptions) -> None:
-        """Whether these go together, if there is oversampling."""
-
     def state_rollouts(self) -> dict[str, int]:
         """Trained policies whose advantage estimators want rollouts from every state -> how many."""
 

@@ -6,14 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.learners.engines.deepspeed_engine import half_dtype, optimizer_is_guarded
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, default_tokens, kept_per_token, layer_of
-from rllib_lmgame.policies.model.attention import FLASH
 from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-from rllib_lmgame.settings.sections.token_ppo import FIT, POPART, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
+from rllib_lmgame.settings.sections.token_ppo import WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.threads import AUTO
 
 _SEED_STRIDE = 1_000_003
@@ -82,20 +78,8 @@ class LearnerSettings:
 
     @classmethod
     def from_config(cls, config: LearnerConfig) -> LearnerSettings:
-        """Read a configuration.
-
-        Raises:
-            ConfigError: for a way of gradient clipping the learner does not have, or a value head that has to be set
-                where that is not possible.
-        """
-        if config.grad_clip is not None and config.grad_clip_by != "global_norm":
-            raise ConfigError(
-                "grad_clip_by", f"language models are clipped by `global_norm`, got {config.grad_clip_by!r}"
-            )
+        """Read a configuration."""
         ppo, inference = config.token_ppo_options, config.inference_options
-        _check_value_head(ppo, config.deepspeed_config)
-        if ppo.value_grad_clip is not None:
-            check_value_grad_clip(config.deepspeed_config)
         return cls(
             ppo=ppo,
             gamma=float(config.gamma),
@@ -165,54 +149,3 @@ def _warmup_steps(ppo: TokenPPOOptions, behind_supervision: bool) -> int:
     if ppo.lr_warmup_steps is not None:
         return ppo.lr_warmup_steps
     return WARMUP_STEPS_AFTER_SUPERVISION if behind_supervision else 0
-
-
-def _check_value_head(ppo: TokenPPOOptions, deepspeed: Mapping[str, Any] | None) -> None:
-    """A fit or a rescaling sets the head's last layer, of which DeepSpeed's half-precision optimizer without ZeRO has a
-    float32 copy that nobody else can reach.
-    """
-    stage = ((deepspeed or {}).get("zero_optimization") or {}).get("stage", 0)
-    fits = ppo.critic_warmup == FIT and ppo.critic_warmup_iterations > 0
-    if stage == 0 and half_dtype(deepspeed) is not None and (fits or ppo.value_normalization == POPART):
-        key, other = ("critic_warmup", "gradient") if fits else ("value_normalization", "none")
-        raise ConfigError(
-            f"token_ppo.{key}",
-            "sets the value head's last layer, which DeepSpeed in half precision allows with ZeRO only: set "
-            f"`deepspeed.zero_optimization.stage` to 1, 2 or 3, or `{key}: {other}`",
-        )
-
-
-def check_value_grad_clip(deepspeed: Mapping[str, Any] | None, key: str = "token_ppo.value_grad_clip") -> None:
-    """Raise :class:`ConfigError` for ``key`` if the value function's gradient cannot have a bound of its own."""
-    if not optimizer_is_guarded(deepspeed):
-        raise ConfigError(
-            key,
-            "DeepSpeed clips by one norm of all gradients with ZeRO and in half precision; leave it out, or use "
-            "`zero_optimization: {stage: 0}` in float32",
-        )
-
-
-def check_numerics(options: LanguageModelOptions, deepspeed: Mapping[str, Any] | None, on_gpu: bool) -> None:
-    """Check on the driver that a learner can train a model in these numerics.
-
-    Args:
-        options: Of the model.
-        deepspeed: DeepSpeed's configuration, ``None`` without DeepSpeed.
-        on_gpu: Whether learners have GPUs.
-
-    Raises:
-        ConfigError: for half-precision weights without float32 copies, or flash attention where its
-            kernel does not run.
-    """
-    if options.dtype in ("bfloat16", "float16") and half_dtype(deepspeed) is None:
-        raise ConfigError(
-            "language_model.dtype",
-            f"{options.dtype} weights lose small optimizer steps in rounding unless a `bf16` or `fp16` section of "
-            "`deepspeed` keeps float32 copies; use `auto`: float32 weights, bfloat16 passes on a GPU",
-        )
-    if options.attn_implementation == FLASH and (not on_gpu or options.dtype == "float32"):
-        raise ConfigError(
-            "language_model.attn_implementation",
-            "flash_attention_2 runs on a GPU and in half precision: set num_gpus_per_learner and `dtype: auto`, "
-            "or `attn_implementation: auto`",
-        )

@@ -16,6 +16,7 @@ from fractions import Fraction
 import numpy as np
 
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
+from rllib_lmgame.settings.sections.supervised import spare_groups
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -236,13 +237,6 @@ def deal_games(groups: int, weights: Sequence[float], seed: int) -> list[int]:
         dealt += [game] * (last - first)
     rng.shuffle(dealt)
     return dealt
-
-
-def spare_groups(groups: int, oversample: float) -> int:
-    """Groups that are started beyond the ``groups`` that are needed, rounded up; a whole number stays one whose factor
-    is a decimal: ``1.1 * 30`` is 33.
-    """
-    return max(0, math.ceil(oversample * groups - 1e-9) - groups)
 
 
 def split_plans(plans: Sequence[EpisodePlan], parts: int) -> list[list[EpisodePlan]]:

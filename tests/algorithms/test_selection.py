@@ -27,9 +27,9 @@ from rllib_lmgame.algorithms.selection import (
 )
 from rllib_lmgame.algorithms.validation import check_selection
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, spare_groups
+from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, Trajectory, Turn
-from rllib_lmgame.settings.sections.supervised import DataSelectionOptions
+from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, spare_groups
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 few = settings(max_examples=50)

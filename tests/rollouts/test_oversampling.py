@@ -18,9 +18,10 @@ from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.algorithms.scheduled import at_present
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.log.episode_log import read_log
-from rllib_lmgame.rollouts.plans import EpisodePlan, Race, deal_with_spares, plan_episodes, spare_groups, with_spares
+from rllib_lmgame.rollouts.plans import EpisodePlan, Race, deal_with_spares, plan_episodes, with_spares
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.settings.sections.supervised import spare_groups
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 few = settings(max_examples=40, deadline=None)

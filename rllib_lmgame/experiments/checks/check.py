@@ -18,10 +18,9 @@ from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, quick_entry, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
-from rllib_lmgame.experiments.checks.idle import idle_notices
 from rllib_lmgame.experiments.checks.sections import check_sections
 from rllib_lmgame.experiments.checks.taught import check_logs, check_taught
-from rllib_lmgame.experiments.checks.unread import critic_notice, unread_notices
+from rllib_lmgame.experiments.checks.told import idle_notices
 from rllib_lmgame.experiments.results.reports import load_report
 from rllib_lmgame.experiments.search.mutations import MUTATIONS, mutated_alone, mutated_key, mutated_points
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, split_scheduler
@@ -130,8 +129,6 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
             _check_evaluated(spec, config)
             _check_restored(spec, config)
         notices = (
-            critic_notice(points, configs),
-            *unread_notices(points, configs),
             *idle_notices(points, configs),
             *_unknown_metrics(spec, configs),
         )
@@ -307,7 +304,7 @@ def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any
         config.update_from_dict(dict(values))
         config.validate()
         if algorithm.own:
-            from rllib_lmgame.algorithms.validation import check_games_can_be_made
+            from rllib_lmgame.algorithms.games_fit import check_games_can_be_made
 
             check_games_can_be_made(config)
             check_taught(config)

@@ -63,6 +63,13 @@ def groups_needed(num_learners: int, group_size: int, compares: bool) -> int:
     return max(1, num_learners if compares else math.ceil(num_learners / group_size))
 
 
+def spare_groups(groups: int, oversample: float) -> int:
+    """Groups that are started beyond the ``groups`` that are needed, rounded up; a whole number stays one whose factor
+    is a decimal: ``1.1 * 30`` is 33.
+    """
+    return max(0, math.ceil(oversample * groups - 1e-9) - groups)
+
+
 @dataclass(frozen=True)
 class DataSelectionOptions:
     """The ``data_selection`` section: what becomes of the episodes between play and update."""

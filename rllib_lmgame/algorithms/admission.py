@@ -1,0 +1,460 @@
+"""Whether a configuration may run.
+
+The rules of :mod:`~rllib_lmgame.settings.rules` are asked in their order: of all settings, of those of each policy,
+and at the ends of schedules. In between, files and games are asked.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts, below_config
+from rllib_lmgame.algorithms.games_fit import (
+    check_contest,
+    check_games_known,
+    check_legal_moves,
+    check_replayable,
+    check_seats,
+    check_success,
+    close_game,
+    games_blamed_first,
+)
+from rllib_lmgame.algorithms.measuring.measures import check_measures
+from rllib_lmgame.algorithms.occurring import in_lockstep, occurring
+from rllib_lmgame.algorithms.schedule_metrics import check_metrics
+from rllib_lmgame.algorithms.scheduled import find_target, game_variants, whole_keys
+from rllib_lmgame.envs.registry import make_game
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.league.reach import MostPlay, check_reach
+from rllib_lmgame.policies.chat.format import ChatFormat
+from rllib_lmgame.policies.model.files import (
+    check_model,
+    load_tokenizer,
+    local_config,
+    model_directory,
+    tokenizer_source,
+    vocabulary_problem,
+)
+from rllib_lmgame.policies.model.positions import context_problem
+from rllib_lmgame.policies.model.tiny import check_shape
+from rllib_lmgame.policies.scripted import make_scripted_player
+from rllib_lmgame.settings.algorithms import OWN
+from rllib_lmgame.settings.plugins import MEASURES
+from rllib_lmgame.settings.rules import (
+    BASELINE,
+    CRITIC,
+    ENGINES,
+    FOLLOWED,
+    LEAGUE,
+    LENGTHS,
+    NUMERICS,
+    OVERLONG,
+    PLAY,
+    RLLIB,
+    SELECTION,
+    STATES,
+    UPDATE,
+    Rule,
+    broken,
+)
+from rllib_lmgame.settings.schema import describe, leaves
+from rllib_lmgame.settings.schedules import check_numbers, place_of
+from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions
+from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS, WITHOUT_EFFECT, without_effect
+from rllib_lmgame.settings.tree import Settings
+
+OVERRIDES = "config.algorithm_config_overrides_per_module"
+
+_OF_ONE = (
+    *(*SCHEDULED_KEYS, "use_kl_loss", "kl_target", "grad_clip", "grad_clip_by", "seed", "learner_config_dict"),
+    *("token_ppo", "token_ppo_options", "text_rollouts", "text_rollout_options", "text_rollouts.reward_scale"),
+)
+"""What an update reads, beside the options of ``token_ppo``: it can be one policy's own."""
+
+_MANY = 4096
+"""Combinations that are looked at where a look costs microseconds."""
+
+
+def admit(config: Any) -> None:
+    """Check what RLlib's own ``validate`` does not know of.
+
+    Raises:
+        ConfigError: naming the key, what is wrong and what would be right.
+    """
+    s, run = config.settings, RunFacts(config)
+    refuse(RLLIB, s, run)
+    check_games_known(config)
+    _check_players(config, s)
+    for name in s.language_model_policies():
+        _check_language_model(s.policy(name), trained=s.is_trained(name))
+    _check_updates(config, s)
+    refuse(PLAY, s, run)
+    if not any(key.startswith("data_selection.") for key in s.schedules):  # Else each of their values is looked at.
+        refuse(SELECTION, s, run)
+    with games_blamed_first(config):
+        check_seats(config)
+        check_success(config)
+        if s.league is not None:
+            refuse(LEAGUE, s, run)
+            check_reach(s.league, _most_play(s))
+            check_contest(config)
+    if s.schedules and not config.follows_schedules:
+        raise ConfigError(place_of(next(iter(s.schedules))), f"has no effect: {config.entry.name} follows no schedules")
+    if s.schedules:
+        _check_schedules(config, s, run)
+    _check_overlong(config, s, run)
+    with games_blamed_first(config):
+        check_legal_moves(config)
+    refuse(ENGINES, s, run)
+    if config.evaluation_measures and config.evaluation_interval:  # To look at a game may take long.
+        games = config.games_for_evaluation()
+        with games_blamed_first(config):
+            check_measures(config.evaluation_measures, games, MEASURES.key, averaged=config.evaluates_average)
+
+
+def check_states(config: Any) -> None:
+    """Check what advantage estimators ask that want rollouts from states in the middle of games.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    for policy in config.state_rollouts():
+        refuse(STATES, config.settings.policy(policy), PolicyFacts(config, policy))
+    with games_blamed_first(config):
+        check_replayable(config)
+
+
+# -- rules ------------------------------------------------------------------------------------------------------------
+
+
+def refuse(rules: tuple[Rule, ...], s: Settings, f: Any) -> None:
+    """Raise :class:`ConfigError` for the first rule that settings break."""
+    with _of_policy(s):
+        for rule, message in broken(rules, s, f):
+            raise ConfigError(_place(rule, s), message)
+
+
+def _place(rule: Rule, s: Settings) -> str:
+    """The key to name: of options of the language model that do not fit together, that which is the policy's own."""
+    for key in (rule.key, *rule.beside) if s.name else ():
+        section, _, option = key.partition(".")
+        if section == "language_model" and option in s.policies[s.name].language_model:
+            return f"config.policies.{s.name}.{key}"
+    return f"config.{rule.key}"
+
+
+@contextmanager
+def _of_policy(s: Settings) -> Iterator[None]:
+    """A :class:`ConfigError` raised inside stands below ``config``, and names a policy's own options if it has any."""
+    try:
+        with below_config():
+            yield
+    except ConfigError as error:
+        own = s.own_keys(s.name) if s.name else ()
+        key = error.path.removeprefix("config.")
+        if key.partition(".")[0] in {option.partition(".")[0] for option in own}:
+            raise ConfigError(f"{OVERRIDES}.{s.name}.{key}", error.message) from None
+        theirs = f"; {s.name} has {', '.join(sorted(own))} of its own" if own else ""
+        raise ConfigError(error.path, f"{error.message}{theirs}") from None
+
+
+def _check_updates(config: Any, s: Settings) -> None:
+    """How every policy is updated."""
+    from rllib_lmgame.learners.engines.deepspeed_engine import check_deepspeed
+
+    trained = {name: (s.policy(name), PolicyFacts(config, name)) for name in s.trained_policies()}
+    with _of_policy(s):
+        check_deepspeed(config.deepspeed_config, config.grad_clip)
+    for of_policy, f in trained.values():
+        refuse(NUMERICS, of_policy, f)
+    for of_policy, f in trained.values():
+        known = {f"token_ppo.{name}" for name in leaves(type(of_policy.ppo))}
+        begins = of_policy.at({key: options.first for key, options in of_policy.schedules.items() if key in known})
+        with _of_policy(of_policy):
+            for rule, message in broken(UPDATE, begins, f):
+                if not of_policy.follows(rule.key):  # Else the schedule is refused.
+                    raise ConfigError(_place(rule, of_policy), message)
+    for of_policy, f in trained.values():
+        refuse(CRITIC, of_policy, f)
+
+
+def _most_play(s: Settings) -> MostPlay:
+    """The most that is played in an iteration, by any schedule."""
+
+    def highest(key: str) -> int:
+        return int(s.schedules[key].highest if key in s.schedules else s.value(key))
+
+    return MostPlay(
+        policies=len(s.trained_policies()),
+        groups=highest("text_rollouts.episodes_per_iteration") // s.play.group_size,
+        group_size=s.play.group_size,
+        rounds=1 + (highest("data_selection.max_refill") if s.data.drop_constant_groups else 0),
+        games=len(s.training_games()),
+    )
+
+
+# -- RLlib's own keys -------------------------------------------------------------------------------------------------
+
+
+def check_overrides(config: Any) -> None:
+    """Check the overrides per module: of whom they are, their types and ranges, and that they act on one policy alone.
+
+    An algorithm of one's own may read whatever it likes.
+
+    Raises:
+        ConfigError: naming the key.
+    """
+    overrides, trained = config.algorithm_config_overrides_per_module, config.trained_policies()
+    if not isinstance(overrides, Mapping):
+        raise ConfigError(OVERRIDES, f"expected a mapping from policies to options, got {describe(overrides)}")
+    for policy, options in overrides.items():
+        path = f"{OVERRIDES}.{policy}"
+        if policy not in trained:
+            match = nearest(policy, trained)
+            hint = f"did you mean {match!r}?" if match else f"policies that learn: {', '.join(trained)}"
+            raise ConfigError(path, f"{policy!r} is no policy that learns; {hint}")
+        if not isinstance(options, Mapping):
+            raise ConfigError(path, f"expected a mapping of options, got {describe(options)}")
+        problem = None
+        try:
+            of_module = config.get_config_for_module(policy)
+            for key, schedule in of_module.schedule_options.items():
+                if config.schedule_options.get(key) != schedule:
+                    raise ConfigError(f"{path}.{key}", "a policy's own option cannot follow a schedule; set a number")
+        except ConfigError as error:
+            key = error.path.removeprefix("config.")
+            raise ConfigError(error.path if error.path.startswith(path) else f"{path}.{key}", error.message) from None
+        except (ValueError, TypeError, AttributeError) as error:  # RLlib's own words, which name no policy.
+            problem = ConfigError(path, str(error).strip().split("\n")[0])
+        for key in sorted(config.settings.own_keys(policy)) if config.entry in OWN.values() else ():
+            if key in _OF_ONE or (key.startswith("token_ppo.") and key != "token_ppo.num_threads"):
+                continue
+            if key in WITHOUT_EFFECT:
+                raise ConfigError(f"{path}.{key}", without_effect(key).message)
+            where = f"policies.{policy}.{key}" if key == "language_model" else key
+            raise ConfigError(f"{path}.{key}", f"cannot be a policy's own; set config.{where}")
+        if problem is not None:
+            raise problem
+
+
+# -- players and models -----------------------------------------------------------------------------------------------
+
+
+def check_who_learns(config: Any) -> None:
+    """RLlib's ``policies_to_train`` says what ``policies`` say, or nothing.
+
+    Raises:
+        ConfigError: naming the policy of which they say different things.
+    """
+    key, named, learning = "config.policies_to_train", config.policies_to_train, config.trained_policies()
+    if named is None:
+        return
+    if not isinstance(named, list | tuple | set | frozenset):
+        raise ConfigError(key, f"expected names of policies, got {describe(named)}; set policies.NAME.trained instead")
+    for policy in learning:
+        if policy not in named:
+            raise ConfigError(key, f"leaves out {policy!r}, which learns; set policies.{policy}.trained: false")
+    for policy in named:
+        if policy not in config.player_options:
+            match = nearest(str(policy), config.player_options)
+            hint = f"did you mean {match!r}?" if match else f"policies: {', '.join(config.player_options)}"
+            raise ConfigError(key, f"unknown policy {policy!r}; {hint}")
+        if policy not in learning:
+            model = config.player_options[policy].player == LANGUAGE_MODEL
+            hint = f"set policies.{policy}.trained: true, or leave it out" if model else "leave it out"
+            raise ConfigError(key, f"names {policy!r}, which does not learn; {hint}")
+
+
+def _check_players(config: Any, s: Settings) -> None:
+    if not s.trained_policies():
+        raise ConfigError("config.policies", "no policy is trained; at least one must be a language model")
+    for name, options in s.policies.items():
+        if options.player != LANGUAGE_MODEL:
+            make_scripted_player(options.player, f"config.policies.{name}.player")
+            if options.trained:
+                raise ConfigError(
+                    f"config.policies.{name}.trained", f"the scripted player {options.player!r} cannot be trained"
+                )
+    config.seat_mapping()
+
+
+def _check_language_model(s: Settings, *, trained: bool) -> None:
+    """The options of one policy's language model, and the files that they name."""
+    own = s.policies[s.name].language_model
+
+    def key(*names: str) -> str:
+        """The key to name where options do not fit together: the policy's own, else the section's first."""
+        theirs = next((name for name in names if name in own), None)
+        return f"config.policies.{s.name}.language_model.{theirs}" if theirs else f"config.language_model.{names[0]}"
+
+    if s.lm.model == TINY_MODEL:
+        most = check_shape(s.lm.tiny, key("tiny")).max_position_embeddings
+        if s.lm.context_length > most:
+            raise ConfigError(
+                key("context_length", "tiny"),
+                f"{s.lm.context_length} is more than the {most} positions of the model "
+                "(max_position_embeddings of the tiny model)",
+            )
+    else:
+        _check_files(s.lm, key)
+    refuse(LENGTHS, s, None)
+    config = None if s.lm.model == TINY_MODEL or not trained else local_config(model_directory(s.lm.model))
+    if config is None:
+        return
+    from rllib_lmgame.policies.model.isolation import UnfitModelError, packing_of
+
+    try:
+        packing_of(config)
+    except UnfitModelError as error:
+        raise ConfigError(key("model"), f"{config.model_type} models cannot be trained here: {error}") from error
+
+
+def _check_files(options: LanguageModelOptions, key: Callable[..., str]) -> None:
+    """Model and tokenizer of a directory, as far as local files tell."""
+    check_model(options.model, key("model"))
+    directory = model_directory(options.model)
+    tokenizer = tokenizer_source(options, directory)
+    tokenizer_key = key("tokenizer", "model") if options.tokenizer else key("model")
+    try:
+        problem = vocabulary_problem(directory, tokenizer)
+    except (OSError, ValueError) as error:
+        problem = str(error)
+    if problem is not None:
+        raise ConfigError(tokenizer_key, problem)
+    if Path(tokenizer).is_dir() and not options.trust_remote_code:  # Nothing is fetched here, and no code is run.
+        try:
+            ChatFormat(load_tokenizer(directory, options), options)
+        except ConfigError as error:
+            name = error.path.rpartition(".")[2]
+            raise ConfigError(tokenizer_key if name == "tokenizer" else key(name), error.message) from error
+    config = local_config(directory)
+    problem = None if config is None else context_problem(config, options.context_length)
+    if problem is not None:
+        raise ConfigError(key("context_length", "model"), problem)
+
+
+# -- schedules --------------------------------------------------------------------------------------------------------
+
+
+def _check_schedules(config: Any, s: Settings, run: RunFacts) -> None:
+    """Options of schedules are there, may change, and nothing that they lead to is refused as it stands.
+
+    Raises:
+        ConfigError: naming the schedule.
+    """
+    check_metrics(config)
+    policies = {name: (s.policy(name), PolicyFacts(config, name)) for name in s.trained_policies()}
+    for key, options in s.schedules.items():
+        target = find_target(key, config)
+        _check_alone(key, s, policies)
+        check_numbers(options, target.hint, target.limits, place_of(key))
+    _check_play(config, s, run)
+    _check_loss(config, policies)
+    for rule, message in (found for policy, f in policies.values() for found in broken(BASELINE, policy, f)):
+        raise ConfigError(place_of(rule.key), message)
+    _check_lengths(config, s)
+    _check_weights(config)
+    with games_blamed_first(config):
+        for game, values in game_variants(config):
+            with _as_schedule("games", values):
+                close_game(make_game(game.env, game.env_config))
+
+
+def _check_alone(key: str, s: Settings, policies: Mapping[str, tuple[Settings, PolicyFacts]]) -> None:
+    """Nothing else may move the option, and it must have an effect on some policy."""
+    section, path = key.partition(".")[0], place_of(key)
+    if key in ("lr", "entropy_coeff") and isinstance(s.value(key), list):
+        raise ConfigError(path, f"config.{key} is a schedule of RLlib's already; set it to a number")
+    if section == "language_model" and not any(s.policy(name).follows(key) for name in s.language_model_policies()):
+        raise ConfigError(path, "has no effect: every policy has its own")
+    found = []
+    for policy, f in policies.values() if section != "language_model" else ():
+        rules = tuple(rule for rule in FOLLOWED if rule.key == key)
+        own = None if policy.follows(key) else "has no effect: every policy that learns has its own"
+        found.append(own or next((message for _, message in broken(rules, policy, f)), None))
+    if found and all(found):
+        raise ConfigError(path, str(found[0]))
+
+
+def _together(config: Any, *sections: str) -> list[dict[str, float]]:
+    """Values of the schedules of some sections that come together; none where there are no such schedules."""
+    chosen = {key: options for key, options in config.schedule_options.items() if key.partition(".")[0] in sections}
+    return occurring(chosen, whole_keys(config), _MANY) if chosen else []
+
+
+def _check_play(config: Any, s: Settings, run: RunFacts) -> None:
+    """How many episodes are played, and what is chosen of them."""
+    configured = dict(broken(SELECTION, s, run))
+    for values in _together(config, "text_rollouts", "data_selection"):
+        for rule, message in broken((*PLAY, *SELECTION), s.at(values), run):
+            if rule.key not in values and configured.get(rule) == message:
+                raise ConfigError(f"config.{rule.key}", message)
+            with _as_schedule("text_rollouts", values):
+                raise ConfigError(rule.key, message)
+
+
+def _check_loss(config: Any, policies: Mapping[str, tuple[Settings, PolicyFacts]]) -> None:
+    """An option may well be without effect on some policies, but not on all."""
+    for values in _together(config, "token_ppo"):
+        found = []
+        for policy, f in policies.values():
+            followed = {key: value for key, value in values.items() if policy.follows(key)}
+            if followed:
+                found.append(next(broken(UPDATE, policy.at(followed), f), None))
+        for rule, message in (problem for problem in found if problem is not None):
+            if all(found) or not rule.where_set:
+                with _as_schedule("token_ppo", values):
+                    raise ConfigError(rule.key, message)
+
+
+def _check_lengths(config: Any, s: Settings) -> None:
+    """The lengths of every policy; its own options stay as they are."""
+    rows = tuple(rule for rule in UPDATE if rule.key == "token_ppo.max_row_tokens")
+    policies = {name: s.policy(name) for name in s.language_model_policies()}
+    for values, (name, policy) in itertools.product(_together(config, "language_model"), policies.items()):
+        at = policy.at({key: value for key, value in values.items() if policy.follows(key)})
+        for rule, message in broken((*LENGTHS, *(rows if s.is_trained(name) else ())), at, None):
+            key = next((key for key in (rule.key, *rule.beside) if key in values), next(iter(values)))
+            raise ConfigError(place_of(key), message)
+
+
+def _check_overlong(config: Any, s: Settings, run: RunFacts) -> None:
+    """Some reply can at some time be so long that the penalty of ``data_selection`` is taken off."""
+    keys = ("data_selection.overlong_tokens", "data_selection.overlong_buffer", "language_model.max_tokens_per_turn")
+    followed = {key: s.schedules[key] for key in keys if key in s.schedules}
+    found = [next(broken(OVERLONG, s.at(values), run), None) for values in occurring(followed, whole_keys(config))]
+    if found and all(found):
+        rule, message = found[0]  # type: ignore[misc]
+        raise ConfigError(place_of(rule.key), message)
+
+
+def _check_weights(config: Any) -> None:
+    """Some game must be played: the weights of schedules that go together may not all be 0 where those of all others
+    may be, too.
+    """
+    targets = {key: find_target(key, config) for key in config.schedule_options}
+    weights = {key: config.schedule_options[key] for key in targets if targets[key].games and not targets[key].option}
+    moved = {number for key in weights for number in targets[key].games}
+    if not weights or any(game.weight > 0 for n, game in enumerate(config.training_games()) if n not in moved):
+        return
+    if all(any(not any(values.values()) for values in occurring(group)) for group in in_lockstep(weights)):
+        raise ConfigError(place_of(next(iter(weights))), "all games would have a weight of 0 at once")
+
+
+@contextmanager
+def _as_schedule(section: str, values: Mapping[str, float]) -> Iterator[None]:
+    """A :class:`ConfigError` raised inside names the schedule, and at which values: the schedule of the option it is
+    about, else the first of a section, else the first of all.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        option = error.path.rpartition(".")[2]
+        keys = [key for key in values if key.endswith(f".{option}")]
+        keys += [key for key in values if key.startswith(f"{section}.")]
+        at = ", ".join(f"{key}={value:g}" for key, value in values.items())
+        raise ConfigError(place_of(next(iter(keys), next(iter(values)))), f"at {at}: {error.path.removeprefix('config.')}: {error.message}") from error

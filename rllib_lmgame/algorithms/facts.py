@@ -1,0 +1,193 @@
+"""What plug-ins say of a configuration, for the rules of :mod:`rllib_lmgame.settings.rules`; asked when a rule asks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.registry import EngineEntry, find_engine
+from rllib_lmgame.league.matchmaking import resolve_matchmaker
+from rllib_lmgame.policies.mapping import is_league
+from rllib_lmgame.settings.algorithms import SFT
+from rllib_lmgame.settings.plugins import ENGINES, ESTIMATORS, MATCHMAKERS
+from rllib_lmgame.settings.tree import Settings
+
+
+class RunFacts:
+    """Of a whole run.
+
+    Args:
+        config: The algorithm's configuration.
+
+    Attributes:
+        rllib: The same, for keys of RLlib's that are no settings.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self._config = self.rllib = config
+
+    @cached_property
+    def compares(self) -> str | None:
+        """Which option compares the episodes of a group, if one does."""
+        asked: str | None = self._config.who_compares()
+        return asked
+
+    @property
+    def averages(self) -> bool:
+        """Whether there are averaged weights."""
+        return bool(self._config.averages_weights)
+
+    @property
+    def seats_by_league(self) -> bool:
+        """Whether ``policy_mapping_fn`` says ``league``."""
+        return is_league(self._config.seat_mapping_spec)
+
+    @property
+    def own_matchmaker(self) -> bool:
+        """Whether the league's matchmaking is somebody's own, which may read any option."""
+        matchmaking = self._config.league_of_run().matchmaking
+        resolve_matchmaker(matchmaking)
+        return matchmaking not in MATCHMAKERS
+
+    @cached_property
+    def engine(self) -> EngineEntry:
+        """The engine; one that is brought along must have what it is asked for."""
+        options, key = self._config.inference_options, "config.inference.engine"
+        entry = find_engine(options.engine, key)
+        if options.engine not in ENGINES:  # This package's own need not be installed here.
+            entry.engine_class(key)
+            asks = {"weight_transport": options.over_devices, "sleep_during_update": options.sleep_during_update}
+            for option in (option for option, asked in asks.items() if asked):
+                entry.check_on_devices(f"config.inference.{option}")
+        return entry
+
+    def longest_reply(self, s: Settings) -> int:
+        """Tokens of the longest reply of a policy that learns."""
+        own = (s.policies[name].language_model.get("max_tokens_per_turn") for name in s.trained_policies())
+        return max(length or s.lm.max_tokens_per_turn for length in own)
+
+
+class PolicyFacts:
+    """Of the update of one policy.
+
+    Args:
+        config: The algorithm's configuration.
+        policy: The policy, which learns.
+    """
+
+    def __init__(self, config: Any, policy: str) -> None:
+        self._config, self._policy = config, policy
+        self._of_module = config.get_config_for_module(policy)
+
+    @property
+    def separate_critic(self) -> bool:
+        """Whether a value function has a backbone of its own; everybody's rate is for any that has."""
+        own = "token_ppo.value_backbone_lr" in self._config.settings.own_keys(self._policy)
+        names = [self._policy] if own else self._config.trained_policies()
+        return any(self._config.language_model_of(name).value_model == "separate" for name in names)
+
+    @cached_property
+    def largest_entropy(self) -> float:
+        """Of a token, in nats: that of a vocabulary whose tokens are all alike."""
+        from rllib_lmgame.policies.model.files import vocabulary_size  # Loads safetensors.
+
+        size = vocabulary_size(self._config.language_model_of(self._policy))
+        return math.inf if size is None else math.log(size)
+
+    @property
+    def half_precision(self) -> bool:
+        """Whether DeepSpeed casts the weights and keeps float32 copies."""
+        from rllib_lmgame.learners.engines.deepspeed_engine import half_dtype
+
+        return half_dtype(self._config.deepspeed_config) is not None
+
+    @property
+    def hidden_last_layer(self) -> bool:
+        """Whether DeepSpeed has a float32 copy of the value head that nobody else can reach: in half precision without
+        ZeRO.
+        """
+        stage = ((self._config.deepspeed_config or {}).get("zero_optimization") or {}).get("stage", 0)
+        return stage == 0 and self.half_precision
+
+    @property
+    def one_norm_each(self) -> bool:
+        """Whether parts of a model can have bounds of their own on their gradients."""
+        from rllib_lmgame.learners.engines.deepspeed_engine import optimizer_is_guarded
+
+        return optimizer_is_guarded(self._config.deepspeed_config)
+
+    @cached_property
+    def estimator(self) -> Any:
+        """The :class:`~rllib_lmgame.learners.advantages.Estimator`."""
+        from rllib_lmgame.learners.advantages import resolve_estimator
+
+        return resolve_estimator(self._of_module.token_ppo_options.advantage_estimator)
+
+    @property
+    def estimator_name(self) -> str:
+        """Of the advantage estimator."""
+        return str(self._config.estimator_of(self._policy))
+
+    @property
+    def is_max_rl(self) -> bool:
+        """Whether the estimator divides by the mean of a group."""
+        from rllib_lmgame.learners.advantages.group_relative import MaxRL
+
+        return isinstance(self.estimator, MaxRL)
+
+    @property
+    def scales(self) -> bool:
+        """Whether advantages are divided by their deviation."""
+        mode = self.estimator.normalize_mode(self._of_module.token_ppo_options.normalize_advantages)
+        return mode not in ("center_role", "none") or self.own_objective
+
+    def reads(self, setting: str) -> bool:
+        """Whether the estimator reads ``gamma`` or ``lam``, or the objective, as somebody's own may."""
+        return self.own_objective or setting in self.estimator.reads
+
+    @property
+    def supervised_alone(self) -> bool:
+        """Whether the algorithm is supervised learning and nothing else."""
+        return self._config.entry == SFT
+
+    @property
+    def own_objective(self) -> bool:
+        """Whether the objective is somebody's own, which may read any option."""
+        return ":" in self._of_module.token_ppo_options.objective
+
+    @cached_property
+    def objective(self) -> Any:
+        """A new object of the objective."""
+        from rllib_lmgame.learners.objectives import resolve_objective
+
+        return resolve_objective(self._of_module.token_ppo_options.objective)
+
+    @cached_property
+    def loss(self) -> Any:
+        """The :class:`~rllib_lmgame.learners.objectives.policy_losses.PolicyLoss`."""
+        from rllib_lmgame.learners.objectives.policy_losses import resolve_policy_loss
+
+        return resolve_policy_loss(self._of_module.token_ppo_options.policy_loss)
+
+    @cached_property
+    def needs_critic(self) -> bool:
+        """Whether the update asks a value function."""
+        return bool(self._config.needs_critic(self._policy))
+
+    @property
+    def without_critic(self) -> str:
+        """Estimators that need none."""
+        return ", ".join(name for name in ESTIMATORS if not ESTIMATORS[name].needs_critic)
+
+
+@contextmanager
+def below_config() -> Iterator[None]:
+    """What a plug-in refuses stands below ``config``."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"config.{error.path.removeprefix('config.')}", error.message) from None

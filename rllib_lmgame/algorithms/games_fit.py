@@ -1,0 +1,183 @@
+"""What only the games of a configuration can say: that there are such games, and who can sit, win and move in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rllib_lmgame.algorithms.games import is_contest, is_for_one, is_self_play, lists_legal_actions, roles_of
+from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.envs.registry import game_spec, load_factory, make_game, make_session, session_of
+from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
+from rllib_lmgame.policies.mapping import KEY as MAPPING
+from rllib_lmgame.policies.mapping import OTHERS, RoleMapping, SeatMapping
+from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.rollouts.sources import LineUps, Roles
+from rllib_lmgame.text import in_words, one_line
+
+_PLAN = EpisodePlan("", 0, 0, "", 0, number=0)
+
+
+def check_games_known(config: Any) -> None:
+    """Raise :class:`ConfigError` if there is no such game; keys do not start with ``config.``."""
+    for place, game in _games_of(config):
+        with _blamed(place, game):
+            load_factory(game_spec(game.env))
+
+
+def check_games_can_be_made(config: Any) -> None:
+    """Raise :class:`ConfigError` if a game cannot be made as it is configured; keys do not start with ``config.``."""
+    for place, game in _games_of(config):
+        with _blamed(place, game):
+            made, spec = make_game(game.env, game.env_config), game_spec(game.env)
+            session_of(spec.game_id, made, own=spec.own)
+            close_game(made)
+
+
+@contextmanager
+def games_blamed_first(config: Any) -> Iterator[None]:
+    """An error raised inside, where games are made, is that of the configured game which cannot be made,
+    at its place in the configuration, if there is one. They are made only then.
+    """
+    try:
+        yield
+    except Exception:
+        check_games_can_be_made(config)
+        raise
+
+
+def close_game(game: Any) -> None:
+    """Close a game that was made to see whether it can be."""
+    close = getattr(game, "close", None)
+    if callable(close):
+        close()
+
+
+def _games_of(config: Any) -> list[tuple[str, GameConfig]]:
+    """Where each game stands, of training and of evaluation, and the game."""
+    games = [(f"games[{n}]." if config.games else "", game) for n, game in enumerate(config.training_games())]
+    return games + [(f"evaluation_config.games[{n}].", game) for n, game in enumerate(config.evaluation_games)]
+
+
+@contextmanager
+def _blamed(place: str, game: GameConfig) -> Iterator[None]:
+    """Whatever is raised inside, also by a game of somebody else, is a :class:`ConfigError` at the game's place, or a
+    :class:`MissingDependencyError`, and of a game in a list says its name, which does not stand in the key.
+    """
+
+    def named(message: str) -> str:
+        return message if not place or game.env in message else f"{message} ({game.env})"
+
+    try:
+        yield
+    except ConfigError as error:
+        path = "env" if error.path in {"", "env", "game"} else error.path
+        raise ConfigError(f"{place}{path}", named(error.message)) from error.__cause__
+    except MissingDependencyError as error:
+        raise MissingDependencyError(named(str(error))) from error
+    except GameError as error:
+        raise ConfigError(f"{place}env", named(str(error))) from error
+    except Exception as error:
+        raise ConfigError(f"{place}env", f"{game.env} cannot be made: {one_line(in_words(error))}") from error
+
+
+def check_seats(config: Any) -> None:
+    """Look at one line-up of every game of training and of evaluation. Games for one are built only where seats are
+    mapped by their names.
+
+    Raises:
+        ConfigError: if a seat has no policy, a policy that learns has no seat, or a key is no seat.
+    """
+    mapping, line_ups = config.seat_mapping(), LineUps(config)
+    by_name = isinstance(mapping, SeatMapping)
+
+    def seats_of(game: GameConfig) -> Roles:
+        return roles_of(game) if by_name or not is_for_one(game) else {}
+
+    training = [seats_of(game) for game in config.training_games()]
+    games = [*training, *(seats_of(game) for game in config.evaluation_games)]
+    if isinstance(mapping, SeatMapping):
+        _check_names(mapping.seats, games)
+    for roles in games:
+        line_ups.line_up(_PLAN, roles)
+    if isinstance(mapping, SeatMapping | RoleMapping):  # The others deal seats anew from episode to episode.
+        seated = {seat.module_id for roles in training for seat in line_ups.line_up(_PLAN, roles).values()}
+        for policy in config.trained_policies():
+            if policy not in seated:
+                message = f"gives {policy!r}, which learns, no seat of any game of training; map one to it"
+                raise ConfigError(MAPPING, message)
+
+
+def _check_names(mapped: Mapping[str, str], games: list[Roles]) -> None:
+    """Every key of ``mapped`` must be a seat or a role of one of the games."""
+    seats = dict.fromkeys(name for roles in games for seat in roles.items() for name in seat)
+    for name in mapped:
+        if name not in (*seats, OTHERS):
+            match = nearest(name, seats)
+            hint = f"did you mean {match!r}?" if match else f"there are {', '.join(seats)}, and {OTHERS!r} for others"
+            raise ConfigError(f"{MAPPING}.{name}", f"no game has a seat or role {name!r}; {hint}")
+
+
+def check_success(config: Any) -> None:
+    """Raise :class:`ConfigError` if a supervised stage waits for a success that nobody can have."""
+    stage = config.supervised_options
+    if stage is None or stage.stop_success is None:
+        return
+    for game in config.games_for_evaluation():
+        if is_self_play(game, LineUps(config)):
+            raise ConfigError(
+                f"config.{config.section_of('supervised_options')}.stop_success",
+                f"trained policies take every seat of {game.env} and play against each other, so there is no "
+                "success; use stop_invalid_rate or max_steps, or give a seat to a policy that is not trained "
+                "(policies: {player: {}, opponent: {player: solver}})",
+            )
+
+
+def check_contest(config: Any) -> None:
+    """Raise :class:`ConfigError` if nobody plays against anybody, as a league needs."""
+    if not any(is_contest(game) for game in config.training_games()):
+        raise ConfigError("config.league", "needs a game in which players play against each other")
+
+
+def check_legal_moves(config: Any) -> None:
+    """Raise :class:`ConfigError` if ``legal_moves_only`` is asked of a game that does not list its legal actions."""
+    if not config.text_rollout_options.legal_moves_only:
+        return
+    key = "config.text_rollouts.legal_moves_only"
+    games = [
+        (f"config.games[{number}].env" if config.games else "config.env", key, "leave it out", game)
+        for number, game in enumerate(config.training_games())
+    ]
+    for number, game in enumerate(config.evaluation_games):
+        place = f"config.evaluation_config.games[{number}].env"
+        games.append((place, place, "text_rollouts.legal_moves_only asks for them", game))
+    for place, path, hint, game in games:
+        try:
+            listed = lists_legal_actions(game)
+        except EpisodeFailed as error:
+            raise ConfigError(place, str(error)) from error
+        if not listed:
+            raise ConfigError(path, f"{game.env} does not list its legal actions; {hint}")
+
+
+def check_replayable(config: Any) -> None:
+    """Raise :class:`ConfigError` if an estimator plays on from states of a game that does not say that it goes the same
+    way with the same seed and replies.
+    """
+    policies = list(config.state_rollouts())
+    for game in config.training_games() if policies else ():
+        session = make_session(game.env, game.env_config)
+        try:
+            replayable = session.replayable
+        finally:
+            session.close()
+        if not replayable:
+            raise ConfigError(
+                "config.token_ppo.advantage_estimator",
+                f"`{config.estimator_of(policies[0])}` plays on from states in the middle of a game, which must be a "
+                f"pure function of its seed and the replies; {game.env} with these options does not say that it is "
+                "(`replayable`)",
+            )

@@ -1,0 +1,64 @@
+"""Options that are taken and have nothing to do: told, so that one file can compare settings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rllib_lmgame.algorithms.facts import PolicyFacts
+from rllib_lmgame.settings.rules import TOLD
+from rllib_lmgame.settings.schema import default_of, leaves
+
+_AS_WITHOUT = {"gamma": 1, "evaluation_config.measures": [], "use_kl_loss": False, "entropy_coeff": 0}
+"""Values of options outside the sections that ask for nothing."""
+
+
+def idle_notices(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) -> Iterator[str]:
+    """What to say of options that are given and that no trained policy reads at any point of the search space.
+
+    Args:
+        points: What ``config`` says at each point.
+        configs: The algorithm's configuration at each point.
+    """
+    policies = [
+        (config.settings.policy(name), PolicyFacts(config, name))
+        for config in configs
+        for name in config.trained_policies()
+    ]
+    told: dict[str, str] = {}
+    for rule in TOLD:
+        if (
+            rule.key not in told
+            and _is_given(rule.key, points, configs)
+            and all(rule.broken(*each) for each in policies)
+        ):
+            told[rule.key] = ", ".join(sorted({rule.say.format(s=s, f=f) for s, f in policies}))
+    for message in dict.fromkeys(told.values()):
+        keys = ", ".join(f"config.{key}" for key, said in told.items() if said == message)
+        yield f"{keys}: without effect, {message}"
+    stages = [config.settings.supervised for config in configs]
+    late = next((stage for stage in stages if stage and stage.lr_warmup_steps > stage.max_steps), None)
+    if late is not None:
+        yield (
+            f"config.{configs[0].section_of('supervised_options')}.lr_warmup_steps: {late.lr_warmup_steps} steps of "
+            f"warm-up are more than max_steps: {late.max_steps}, so that the learning rate never comes to lr: "
+            f"{late.lr:g}"
+        )
+
+
+def _is_given(key: str, points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) -> bool:
+    """Whether an option follows a schedule, or is given at some point, and not as it would be anyway; one that is
+    switched off asks for nothing.
+    """
+    if any(key in config.schedule_options for config in configs):
+        return True
+    section, _, name = key.partition(".")
+    group = configs[0].entry.groups.get(section)
+    default = default_of(leaves(group)[name].field) if group else _AS_WITHOUT.get(key)
+    for point in points:
+        value: Any = point
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if value and value != default:
+            return True
+    return False

@@ -1,0 +1,1005 @@
+"""Every rule between options, one row each: the option, when it is refused, and the smallest settings that break it.
+
+``s`` are the settings (:class:`~rllib_lmgame.settings.tree.Settings`) of a run, or of one policy of it; ``f`` is what
+plug-ins and games say of them (:mod:`rllib_lmgame.algorithms.facts`). Importing this loads neither Ray nor torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.settings.schedules import check_points
+from rllib_lmgame.settings.schema import default_of, leaves
+from rllib_lmgame.settings.sections.exploiters import share_without_members
+from rllib_lmgame.settings.sections.supervised import groups_needed, share_of_groups, spare_groups
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
+from rllib_lmgame.settings.tree import Settings
+
+Test = Callable[[Settings, Any], Any]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule between options.
+
+    Attributes:
+        key: The option that is refused.
+        broken: Whether it is; a text is the message, and an error names a key of its own.
+        say: The message: what is wrong and what would be right. ``{s}`` and ``{f}`` stand for the arguments.
+        example: The smallest settings that break it, as YAML below ``config``, and the algorithm's name as ``run``.
+        where_set: Whether the option must differ from its default, or follow a schedule.
+        beside: Options that are named instead where they are a policy's own and ``key`` is not.
+    """
+
+    key: str
+    broken: Test
+    say: str
+    example: str
+    where_set: bool = False
+    beside: tuple[str, ...] = ()
+
+    def message(self, s: Settings, f: Any) -> str | None:
+        """What is wrong; ``None`` if nothing is.
+
+        Raises:
+            ConfigError: for what is wrong at another key.
+        """
+        if self.where_set and not is_set(self.key, s):
+            return None
+        found = self.broken(s, f)
+        if isinstance(found, ConfigError):
+            raise found
+        if not found:
+            return None
+        return found if isinstance(found, str) else self.say.format(s=s, f=f)
+
+
+def no_effect(key: str, unless: Test, say: str, example: str) -> Rule:
+    """An option that is set must have something to do."""
+    return Rule(key, lambda s, f: not unless(s, f), f"has no effect {say}", example, where_set=True)
+
+
+def _known(key: str, plug_in: Test, example: str) -> Rule:
+    """There is a plug-in of this name, with what it must have: else asking for it raises."""
+    return Rule(key, lambda s, f: plug_in(s, f) and None, "", example)
+
+
+def is_set(key: str, s: Settings) -> bool:
+    """Whether an option follows a schedule, or is not as it is by default."""
+    section, _, name = key.partition(".")
+    if name and s.sections.get(section) is None:
+        return False
+    group = s.entry.groups[section] if name else type(s.rllib)
+    return s.follows(key) or s.value(key) != default_of(leaves(group)[name or key].field)
+
+
+def broken(rules: tuple[Rule, ...], s: Settings, f: Any) -> Iterator[tuple[Rule, str]]:
+    """The rules that settings break, in order, and what is said."""
+    for rule in rules:
+        message = rule.message(s, f)
+        if message is not None:
+            yield rule, message
+
+
+# -- RLlib's own keys -------------------------------------------------------------------------------------------------
+
+
+RLLIB = (
+    *(
+        Rule(
+            key,
+            lambda s, f, key=key, wanted=wanted: getattr(f.rllib, key) != wanted,  # type: ignore[misc]
+            f"must be {wanted!r} with this algorithm, got {{f.rllib.{key}!r}}",
+            f"{key}: {value}",
+        )
+        for key, wanted, value in (
+            ("batch_mode", "complete_episodes", "truncate_episodes"),
+            ("num_aggregator_actors_per_learner", 0, 1),
+        )
+    ),
+    Rule(
+        "evaluation_duration",
+        lambda s, f: f.rllib.evaluation_duration_unit != "episodes" or not isinstance(s.rllib.evaluation_duration, int),
+        "must be a whole number of episodes",
+        "evaluation_duration_unit: timesteps",
+    ),
+    Rule(
+        "evaluation_parallel_to_training",
+        lambda s, f: f.rllib.evaluation_parallel_to_training,
+        "must be false: evaluation uses the engines that training updates",
+        "{evaluation_interval: 1, evaluation_num_env_runners: 1, evaluation_parallel_to_training: true}",
+    ),
+    *(
+        Rule(
+            key,
+            lambda s, f, key=key: not 0 <= s.value(key) <= 1,  # type: ignore[misc]
+            f"must lie between 0 and 1, got {{s.rllib.{name}}}",
+            f"{key}: 2",
+        )
+        for key, name in (("gamma", "gamma"), ("lambda", "lambda_"))
+    ),
+    Rule(
+        "num_epochs",
+        lambda s, f: s.rllib.num_epochs < 1,
+        "must be at least 1, got {s.rllib.num_epochs}",
+        "num_epochs: 0",
+    ),
+    Rule(
+        "games",
+        lambda s, f: f.rllib.games and s.rllib.env is not None,
+        "stands beside env: {s.rllib.env}, which would not be played; add it to the list, or leave `games` out",
+        "{env: lmgame/FrozenLake-v0, games: [lmgame/Maze-v0]}",
+    ),
+    Rule(
+        "env_config",
+        lambda s, f: f.rllib.games and s.rllib.env_config,
+        "has no effect beside `games`: every entry of the list has an `env_config` of its own",
+        "{games: [lmgame/Maze-v0], env_config: {max_turns: 3}}",
+    ),
+)
+
+# -- one language model -----------------------------------------------------------------------------------------------
+
+LENGTHS = (
+    Rule(
+        "language_model.max_tokens_per_turn",
+        lambda s, f: s.lm.max_tokens_per_turn >= s.lm.context_length,
+        "max_tokens_per_turn={s.lm.max_tokens_per_turn} leaves no room for a prompt in "
+        "context_length={s.lm.context_length}",
+        "language_model: {max_tokens_per_turn: 2048}",
+        beside=("language_model.context_length",),
+    ),
+    Rule(
+        "language_model.min_tokens_per_turn",
+        lambda s, f: s.lm.least_room > s.lm.max_tokens_per_turn,
+        "min_tokens_per_turn={s.lm.min_tokens_per_turn} is more than max_tokens_per_turn={s.lm.max_tokens_per_turn}",
+        "language_model: {min_tokens_per_turn: 129}",
+        beside=("language_model.max_tokens_per_turn",),
+    ),
+    Rule(
+        "language_model.max_tokens_per_episode",
+        lambda s, f: (s.lm.max_tokens_per_episode or math.inf) < s.lm.max_tokens_per_turn,
+        "max_tokens_per_episode={s.lm.max_tokens_per_episode} is less than "
+        "max_tokens_per_turn={s.lm.max_tokens_per_turn}",
+        "language_model: {max_tokens_per_episode: 127}",
+        beside=("language_model.max_tokens_per_turn",),
+    ),
+)
+NUMERICS = (
+    Rule(
+        "language_model.dtype",
+        lambda s, f: s.lm.dtype in ("bfloat16", "float16") and not f.half_precision,
+        "{s.lm.dtype} weights lose small optimizer steps in rounding unless a `bf16` or `fp16` section of `deepspeed` "
+        "keeps float32 copies; use `auto`: float32 weights, bfloat16 passes on a GPU",
+        "language_model: {dtype: bfloat16}",
+    ),
+    Rule(
+        "language_model.attn_implementation",
+        lambda s, f: (
+            s.lm.attn_implementation == "flash_attention_2"
+            and (not s.rllib.num_gpus_per_learner or s.lm.dtype == "float32")
+        ),
+        "flash_attention_2 runs on a GPU and in half precision: set num_gpus_per_learner and `dtype: auto`, or "
+        "`attn_implementation: auto`",
+        "language_model: {attn_implementation: flash_attention_2}",
+    ),
+)
+
+# -- the update of one policy -----------------------------------------------------------------------------------------
+
+UPDATE = (
+    Rule(
+        "token_ppo.adam_betas",
+        lambda s, f: not all(0 <= beta < 1 for beta in s.ppo.adam_betas),
+        "must be two numbers of at least 0 and less than 1, got {s.ppo.adam_betas}",
+        "token_ppo: {adam_betas: [0.9, 1]}",
+    ),
+    no_effect(
+        "token_ppo.value_backbone_lr",
+        lambda s, f: f.separate_critic,
+        "without language_model.value_model: separate",
+        "token_ppo: {value_backbone_lr: 1.0e-5}",
+    ),
+    Rule(
+        "token_ppo.ema_decay",
+        lambda s, f: s.ppo.ema_decay == 1,
+        "1 never follows the weights; set less than 1",
+        "token_ppo: {ema_decay: 1}",
+    ),
+    Rule(
+        "token_ppo.kl_schedule[1]",
+        lambda s, f: s.ppo.kl_schedule is not None and _points_problem(s.ppo.kl_schedule),
+        "",
+        "{use_kl_loss: true, token_ppo: {kl_schedule: [[10, 0.1], [0, 0]]}}",
+    ),
+    Rule(
+        "token_ppo.kl_schedule",
+        lambda s, f: any(coefficient < 0 for _, coefficient in s.ppo.kl_schedule or ()),
+        "must be a list of [iteration, coefficient of at least 0] with rising iterations",
+        "{use_kl_loss: true, token_ppo: {kl_schedule: [[0, -1]]}}",
+    ),
+    no_effect(
+        "token_ppo.kl_schedule",
+        lambda s, f: s.rllib.use_kl_loss,
+        "without use_kl_loss: true",
+        "token_ppo: {kl_schedule: [[0, 0.1]]}",
+    ),
+    no_effect(
+        "token_ppo.kl_coeff_range",
+        lambda s, f: s.ppo.kl_schedule is None,
+        "beside kl_schedule; leave one of them out",
+        "{use_kl_loss: true, token_ppo: {kl_schedule: [[0, 0.1]], kl_coeff_range: 10}}",
+    ),
+    Rule(
+        "token_ppo.entropy_target",
+        lambda s, f: s.ppo.entropy_target is not None and s.ppo.entropy_target > f.largest_entropy,
+        "{s.ppo.entropy_target:g} is more than the entropy of all tokens of the vocabulary alike, "
+        "{f.largest_entropy:.2f}",
+        "token_ppo: {entropy_target: 20}",
+    ),
+    Rule(
+        "token_ppo.max_row_tokens",
+        lambda s, f: (s.ppo.max_row_tokens or math.inf) < s.lm.max_tokens_per_turn + 1,
+        "token_ppo.max_row_tokens={s.ppo.max_row_tokens} cannot hold one reply of max_tokens_per_turn="
+        "{s.lm.max_tokens_per_turn} tokens and its prompt",
+        "token_ppo: {max_row_tokens: 128}",
+    ),
+    Rule(
+        "grad_clip_by",
+        lambda s, f: s.rllib.grad_clip is not None and s.rllib.grad_clip_by != "global_norm",
+        "language models are clipped by `global_norm`, got {s.rllib.grad_clip_by!r}",
+        "grad_clip_by: value",
+    ),
+    Rule(
+        "token_ppo.critic_warmup",
+        lambda s, f: f.hidden_last_layer and s.ppo.critic_warmup == "fit" and s.ppo.critic_warmup_iterations > 0,
+        "sets the value head's last layer, which DeepSpeed in half precision allows with ZeRO only: set "
+        "`deepspeed.zero_optimization.stage` to 1, 2 or 3, or `critic_warmup: gradient`",
+        "{deepspeed: {bf16: {enabled: true}}, token_ppo: {critic_warmup_iterations: 1}}",
+    ),
+    Rule(
+        "token_ppo.value_normalization",
+        lambda s, f: f.hidden_last_layer and s.ppo.value_normalization == "popart",
+        "sets the value head's last layer, which DeepSpeed in half precision allows with ZeRO only: set "
+        "`deepspeed.zero_optimization.stage` to 1, 2 or 3, or `value_normalization: none`",
+        "{deepspeed: {bf16: {enabled: true}}, token_ppo: {value_normalization: popart}}",
+    ),
+    Rule(
+        "token_ppo.value_grad_clip",
+        lambda s, f: not f.one_norm_each,
+        "DeepSpeed clips by one norm of all gradients with ZeRO and in half precision; leave it out, or use "
+        "`zero_optimization: {{stage: 0}}` in float32",
+        "{deepspeed: {zero_optimization: {stage: 2}}, token_ppo: {value_grad_clip: 1}}",
+        where_set=True,
+    ),
+    _known("token_ppo.advantage_estimator", lambda s, f: f.estimator, "token_ppo: {advantage_estimator: gaee}"),
+    no_effect(
+        "token_ppo.reference",
+        lambda s, f: s.ppo.reference_options.type == "initial" or s.rllib.use_kl_loss or f.estimator.needs_reference,
+        "without use_kl_loss: true",
+        "token_ppo: {reference: ema}",
+    ),
+    Rule(
+        "data_selection.normalize_rewards",
+        lambda s, f: s.data.normalize_rewards == "group" and f.is_max_rl,
+        "group makes the mean of every group 0, for which token_ppo.advantage_estimator `max_rl` learns nothing",
+        "{token_ppo: {advantage_estimator: max_rl}, text_rollouts: {group_size: 2}, "
+        "data_selection: {normalize_rewards: group}}",
+    ),
+    _known("token_ppo.objective", lambda s, f: f.objective, "token_ppo: {objective: ppoo}"),
+    _known("token_ppo.policy_loss", lambda s, f: f.loss, "token_ppo: {policy_loss: gsop}"),
+    no_effect(
+        "token_ppo.clip_low",
+        lambda s, f: f.loss.clip_low is not None,
+        "with policy_loss: {s.ppo.policy_loss}; leave it out",
+        "token_ppo: {policy_loss: cispo, clip_low: 0.1}",
+    ),
+    no_effect(
+        "token_ppo.clip_high",
+        lambda s, f: f.loss.clip_high is not None,
+        "with policy_loss: {s.ppo.policy_loss}; leave it out",
+        "token_ppo: {policy_loss: 'own_losses:unclipped', clip_high: 0.1}",
+    ),
+    no_effect(
+        "token_ppo.dual_clip",
+        lambda s, f: f.loss.dual_clip,
+        "with policy_loss: {s.ppo.policy_loss}, which has no clipped loss; leave it out",
+        "token_ppo: {policy_loss: cispo, dual_clip: 3}",
+    ),
+    no_effect(
+        "token_ppo.importance_band_level",
+        lambda s, f: s.ppo.importance_band is not None,
+        "without an importance_band",
+        "token_ppo: {importance_band_level: turn}",
+    ),
+    Rule(
+        "token_ppo.importance_band",
+        lambda s, f: s.ppo.importance_band is not None and not _holds_1(s.ppo.importance_band),
+        "must be [low, high] with 0 <= low <= 1 <= high, got {s.ppo.importance_band}: a ratio of 1, where sampler and "
+        "learner agree, lies inside",
+        "token_ppo: {importance_band: [1.5, 2]}",
+    ),
+    no_effect(
+        "token_ppo.importance_cap",
+        lambda s, f: (
+            not f.loss.to_sampler or (s.ppo.importance_cap is None and not s.follows("token_ppo.importance_cap"))
+        ),
+        "with policy_loss: {s.ppo.policy_loss}, whose ratio is to the sampler; leave it out",
+        "token_ppo: {policy_loss: dppo, importance_cap: 3}",
+    ),
+    no_effect(
+        "token_ppo.importance_level",
+        lambda s, f: s.ppo.importance_cap is not None and not f.loss.to_sampler,
+        "without importance weights (importance_cap)",
+        "token_ppo: {importance_cap: null, importance_level: turn}",
+    ),
+    no_effect(
+        "token_ppo.kl_gradient",
+        lambda s, f: s.rllib.use_kl_loss,
+        "without use_kl_loss: true; leave it out",
+        "token_ppo: {kl_gradient: k3}",
+    ),
+    no_effect(
+        "token_ppo.kl_estimator",
+        lambda s, f: s.rllib.use_kl_loss,
+        "without use_kl_loss: true; leave it out",
+        "token_ppo: {kl_estimator: k1}",
+    ),
+    Rule(
+        "token_ppo.kl_in",
+        lambda s, f: s.ppo.kl_in == "reward" and not s.rllib.use_kl_loss,
+        "reward needs a reference model: set use_kl_loss: true, which turns the penalty on",
+        "token_ppo: {kl_in: reward}",
+    ),
+    no_effect(
+        "token_ppo.kl_gradient",
+        lambda s, f: s.ppo.kl_in != "reward",
+        "with kl_in: reward, whose penalty has no gradient; leave it out",
+        "{use_kl_loss: true, token_ppo: {kl_in: reward, kl_gradient: k3}}",
+    ),
+    no_effect(
+        "token_ppo.critic_warmup_lr",
+        lambda s, f: s.ppo.critic_warmup == "gradient",
+        "with critic_warmup: {s.ppo.critic_warmup}, which takes no steps; leave it out, or set critic_warmup: gradient",
+        "token_ppo: {critic_warmup_lr: 1.0e-3}",
+    ),
+    Rule(
+        "token_ppo.entropy_target",
+        lambda s, f: s.ppo.entropy_target is not None and isinstance(s.rllib.entropy_coeff, list),
+        "does not go with a schedule, entropy_coeff: {s.rllib.entropy_coeff}; give the number that it begins with",
+        "{entropy_coeff: [[0, 0.01], [100, 0]], token_ppo: {entropy_target: 1}}",
+    ),
+    no_effect(
+        "token_ppo.entropy_rate",
+        lambda s, f: s.ppo.entropy_target is not None,
+        "without an entropy_target",
+        "token_ppo: {entropy_rate: 0.1}",
+    ),
+    no_effect(
+        "token_ppo.loss_length",
+        lambda s, f: s.ppo.loss_aggregation == "constant_length",
+        "without loss_aggregation: constant_length",
+        "token_ppo: {loss_length: 100}",
+    ),
+    Rule(
+        "token_ppo.loss_length",
+        lambda s, f: s.ppo.loss_aggregation == "constant_length" and s.ppo.loss_length is None,
+        "loss_aggregation: constant_length needs a constant: set the tokens of the longest trajectory, e.g. "
+        "max_tokens_per_turn times the turns of a game",
+        "token_ppo: {loss_aggregation: constant_length}",
+    ),
+)
+CRITIC = (
+    Rule(
+        "language_model.value_model",
+        lambda s, f: s.lm.value_model == "separate" and not f.needs_critic,
+        "separate has no effect with token_ppo.advantage_estimator `{f.estimator_name}`, which asks no value function",
+        "{token_ppo: {advantage_estimator: reinforce}, language_model: {value_model: separate}}",
+    ),
+)
+NO_CRITIC = (
+    Rule(
+        "token_ppo.advantage_estimator",
+        lambda s, f: f.needs_critic,
+        "`{f.estimator_name}` needs a critic, which {s.entry.name} has none of; take LMGamePPO, or one of "
+        "{f.without_critic}",
+        "{run: LMGameGRPO, token_ppo: {advantage_estimator: gae}}",
+    ),
+)
+STATES = (
+    Rule(
+        "token_ppo.kl_in",
+        lambda s, f: s.rllib.use_kl_loss and s.ppo.kl_in == "reward" and f.estimator.state_rollouts,
+        "reward does not go with advantage_estimator `{f.estimator_name}`: its rollouts have no penalty on their "
+        "tokens, so that values would be of other rewards; use kl_in: loss",
+        "{use_kl_loss: true, token_ppo: {advantage_estimator: vine, kl_in: reward}}",
+    ),
+    Rule(
+        "data_selection.normalize_rewards",
+        lambda s, f: s.data.normalize_rewards != "none" and f.estimator.state_rollouts,
+        "does not go with advantage_estimator `{f.estimator_name}`, whose values are in the game's own rewards; leave "
+        "it out",
+        "{token_ppo: {advantage_estimator: vine}, data_selection: {normalize_rewards: batch}}",
+    ),
+)
+FOLLOWED = (
+    no_effect(
+        "entropy_coeff",
+        lambda s, f: s.ppo.entropy_target is None and not s.follows("token_ppo.entropy_target"),
+        "beside token_ppo.entropy_target, which moves the coefficient; leave one of them out",
+        "{token_ppo: {entropy_target: 1}, entropy_coeff: {points: [[0, 0.1], [9, 0]]}}",
+    ),
+    no_effect(
+        "kl_coeff",
+        lambda s, f: s.rllib.use_kl_loss,
+        "without use_kl_loss: true",
+        "kl_coeff: {points: [[0, 0.1], [9, 0]]}",
+    ),
+    Rule(
+        "kl_coeff",
+        lambda s, f: s.ppo.kl_schedule is not None,
+        "stands beside token_ppo.kl_schedule; leave one of them out",
+        "{use_kl_loss: true, token_ppo: {kl_schedule: [[0, 0.1]]}, kl_coeff: {points: [[0, 0.1]]}}",
+    ),
+    no_effect(
+        "token_ppo.kl_coeff_range",
+        lambda s, f: s.ppo.kl_schedule is None and not s.follows("kl_coeff"),
+        "beside a schedule of the coefficient; leave one of them out",
+        "{use_kl_loss: true, kl_coeff: {points: [[0, 1]]}, token_ppo: {kl_coeff_range: {points: [[0, 9]]}}}",
+    ),
+    Rule(
+        "kl_coeff",
+        lambda s, f: not s.follows("token_ppo.kl_coeff_range") and is_set("token_ppo.kl_coeff_range", s),
+        "stands beside token_ppo.kl_coeff_range, which then has no effect; leave one of them out",
+        "{use_kl_loss: true, token_ppo: {kl_coeff_range: 9}, kl_coeff: {points: [[0, 0.1]]}}",
+    ),
+)
+"""Of options that follow a schedule: what would leave it without effect on a policy."""
+BASELINE = (
+    Rule(
+        "text_rollouts.reward_scale",
+        lambda s, f: s.follows("text_rollouts.reward_scale") and f.estimator.keeps_baseline,
+        "stands beside token_ppo.advantage_estimator: {f.estimator_name} of {s.name}, whose running baselines are in "
+        "scaled rewards: they would be those of another scale; leave one of them out",
+        "{token_ppo: {advantage_estimator: rae}, text_rollouts: {reward_scale: {points: [[0, 1], [9, 2]]}}}",
+    ),
+)
+
+# -- what is played, and what is trained on ---------------------------------------------------------------------------
+
+
+def groups(s: Settings) -> int:
+    """Groups in an iteration."""
+    return s.play.episodes_per_iteration // s.play.group_size
+
+
+def _kept(s: Settings) -> int:
+    return share_of_groups(s.data.keep_groups, groups(s))
+
+
+def _spare(s: Settings) -> int:
+    return spare_groups(groups(s), s.data.oversample)
+
+
+PLAY = (
+    Rule(
+        "text_rollouts.episodes_per_iteration",
+        lambda s, f: s.play.episodes_per_iteration % s.play.group_size,
+        "{s.play.episodes_per_iteration} is not a multiple of group_size={s.play.group_size}",
+        "text_rollouts: {episodes_per_iteration: 64, group_size: 3}",
+    ),
+    Rule(
+        "text_rollouts.episodes_per_iteration",
+        lambda s, f: s.play.episodes_per_iteration < max(1, s.rllib.num_learners),
+        "each learner needs at least one episode",
+        "{num_learners: 2, text_rollouts: {episodes_per_iteration: 1}}",
+    ),
+    Rule(
+        "text_rollouts.group_size",
+        lambda s, f: f.compares and s.play.group_size == 1,
+        "{f.compares} compares the episodes of a group; set at least 2",
+        "token_ppo: {advantage_estimator: grpo}",
+    ),
+    Rule(
+        "text_rollouts.episodes_per_iteration",
+        lambda s, f: (
+            f.compares
+            and groups(s) < s.rllib.num_learners
+            and f"{f.compares} needs whole groups and each learner at least one: with group_size={s.play.group_size} "
+            f"and num_learners={s.rllib.num_learners} that is {s.play.group_size * s.rllib.num_learners} episodes"
+        ),
+        "",
+        "{num_learners: 3, token_ppo: {advantage_estimator: grpo}, "
+        "text_rollouts: {episodes_per_iteration: 16, group_size: 8}}",
+    ),
+)
+SELECTION = (
+    *(
+        Rule(
+            f"data_selection.{name}",
+            lambda s, f, asks=asks: asks(s.data) and s.play.group_size == 1,
+            "compares the episodes of a group; set text_rollouts.group_size to at least 2",
+            f"data_selection: {{{name}: {value}}}",
+        )
+        for name, value, asks in (
+            ("keep_groups", "0.5", lambda data: data.keep_groups < 1),
+            ("drop_constant_groups", "true", lambda data: data.drop_constant_groups),
+            ("normalize_rewards", "group", lambda data: data.normalize_rewards == "group"),
+        )
+    ),
+    Rule(
+        "data_selection.keep_groups",
+        lambda s, f: (
+            s.data.keep_groups < 1
+            and _kept(s) < (least := groups_needed(s.rllib.num_learners, s.play.group_size, bool(f.compares)))
+            and f"{s.data.keep_groups:g} of {groups(s)} groups leaves {_kept(s)}, but {least} must stay"
+            + (f", {'one' if f.compares else 'an episode'} for each learner" if least > 1 else "")
+        ),
+        "",
+        "{text_rollouts: {episodes_per_iteration: 8, group_size: 4}, data_selection: {keep_groups: 0.2}}",
+    ),
+    no_effect(
+        "data_selection.max_refill",
+        lambda s, f: s.data.drop_constant_groups,
+        "without drop_constant_groups: true",
+        "data_selection: {max_refill: 1}",
+    ),
+    no_effect(
+        "data_selection.overlong_penalty",
+        lambda s, f: s.data.overlong_tokens is not None,
+        "without overlong_tokens",
+        "data_selection: {overlong_penalty: 2}",
+    ),
+    no_effect(
+        "data_selection.overlong_buffer",
+        lambda s, f: s.data.overlong_tokens is not None,
+        "without overlong_tokens",
+        "data_selection: {overlong_buffer: 8}",
+    ),
+    no_effect(
+        "data_selection.normalize_deviation",
+        lambda s, f: s.data.normalize_rewards != "none",
+        "without normalize_rewards",
+        "data_selection: {normalize_deviation: false}",
+    ),
+    Rule(
+        "data_selection.overlong_buffer",
+        lambda s, f: s.data.overlong_tokens is not None and s.data.overlong_buffer >= s.data.overlong_tokens,
+        "must be less than overlong_tokens={s.data.overlong_tokens}, got {s.data.overlong_buffer}",
+        "data_selection: {overlong_tokens: 64, overlong_buffer: 64}",
+    ),
+    *(
+        Rule("data_selection.oversample", lambda s, f, bad=bad: s.data.oversample > 1 and bad(s), say, example)
+        for bad, say, example in (
+            (
+                lambda s: s.play.deterministic,
+                "contradicts text_rollouts.deterministic: who finishes first is no rule; leave one of them out",
+                "{text_rollouts: {deterministic: true}, data_selection: {oversample: 2}}",
+            ),
+            (
+                lambda s: s.league,
+                "does not go with a `league`: its pay-offs would hardly count the games that take longest (draws, "
+                "often); leave one of them out",
+                "{env: lmgame/TicTacToe-v0, league: {}, data_selection: {oversample: 2}}",
+            ),
+            (
+                lambda s: s.rllib.num_envs_per_env_runner == 1,
+                "has no effect with num_envs_per_env_runner: 1, where no game is in play beside another; set at "
+                "least 2",
+                "{num_envs_per_env_runner: 1, data_selection: {oversample: 2}}",
+            ),
+            (
+                lambda s: (
+                    s.rllib.num_env_runners > groups(s)
+                    and f"makes each env runner stop by itself, after whole groups: {groups(s)} of them are too few "
+                    f"for num_env_runners={s.rllib.num_env_runners}; set at most {groups(s)}"
+                ),
+                "",
+                "{num_env_runners: 3, text_rollouts: {episodes_per_iteration: 2}, data_selection: {oversample: 2}}",
+            ),
+            (
+                lambda s: (
+                    s.rllib.num_env_runners > _spare(s)
+                    and f"{s.data.oversample:g} times {groups(s)} groups are {_spare(s)} more than are needed, and "
+                    f"each of {s.rllib.num_env_runners} env runners must have one to spare; set at least "
+                    f"{math.ceil((1 + s.rllib.num_env_runners / groups(s)) * 1e4 - 1e-6) / 1e4:g}"
+                ),
+                "",
+                "{num_env_runners: 2, text_rollouts: {episodes_per_iteration: 4}, data_selection: {oversample: 1.25}}",
+            ),
+        )
+    ),
+)
+OVERLONG = (
+    Rule(
+        "data_selection.overlong_tokens",
+        lambda s, f: (
+            s.data.overlong_tokens is not None
+            and s.data.overlong_tokens - s.data.overlong_buffer >= f.longest_reply(s)
+            and f"has no effect: no reply is longer than language_model.max_tokens_per_turn={f.longest_reply(s)}; set "
+            "less, or an overlong_buffer"
+        ),
+        "",
+        "data_selection: {overlong_tokens: 128}",
+    ),
+)
+
+# -- a league ---------------------------------------------------------------------------------------------------------
+
+
+def _win_rates(s: Settings) -> list[float | None]:
+    return [options.win_rate for options in s.league.exploiter_options.values()] + [s.league.snapshot_win_rate]
+
+
+def _exploiters(s: Settings, f: Any) -> ConfigError | None:
+    """Who is to beat whom."""
+    exploiters, policies, key = s.league.exploiter_options, s.trained_policies(), "config.league.exploiters"
+    for name, options in exploiters.items():
+        for policy, path in ((name, f"{key}.{name}"), (options.of, f"{key}.{name}.of")):
+            if policy not in policies:
+                match = nearest(policy, policies)
+                hint = f"did you mean {match!r}?" if match else f"policies that learn: {', '.join(policies)}"
+                return ConfigError(path, f"{policy!r} is no policy that learns; {hint}")
+        if options.of in exploiters:
+            what = "itself" if options.of == name else "another exploiter"
+            return ConfigError(f"{key}.{name}.of", f"is {what}; an exploiter is to beat a policy that is none")
+    return None
+
+
+def _meeting(s: Settings) -> list[str]:
+    """Policies that meet members."""
+    exploiters, share = s.league.exploiter_options, s.league.self_play_share
+    return [name for name in s.trained_policies() if share_without_members(exploiters.get(name), share) < 1]
+
+
+def _names(s: Settings, f: Any) -> ConfigError | None:
+    policies = s.trained_policies()
+    for policy in policies:
+        stem, _, number = policy.rpartition("-")
+        if stem in policies and number.isdecimal():
+            return ConfigError(
+                f"config.policies.{policy}", f"is what a league calls a past version of {stem}; choose another name"
+            )
+    return None
+
+
+def _models(s: Settings, f: Any) -> ConfigError | None:
+    first, *others = s.trained_policies()
+    for policy in others:
+        if _without_seed(s.model_of(policy)) != _without_seed(s.model_of(first)):
+            return ConfigError(
+                f"config.policies.{policy}.language_model",
+                f"differs from that of {first}: the policies of a league share its opponent engines, so they need the "
+                "same model and the same options",
+            )
+    return None
+
+
+def _without_seed(options: Any) -> Any:
+    """The options but for what tells two untrained tiny models apart."""
+    return replace(options, tiny={key: value for key, value in options.tiny.items() if key != "seed"})
+
+
+_OF_TWO = "env: lmgame/TicTacToe-v0, policies: [a, b]"
+LEAGUE = (
+    Rule(
+        "policy_mapping_fn",
+        lambda s, f: s.seats is not None and not f.seats_by_league,
+        "must be `league` beside a `league` section, or left out; the league seats",
+        "{env: lmgame/TicTacToe-v0, policy_mapping_fn: self_play, league: {}}",
+    ),
+    _known(
+        "league.matchmaking",
+        lambda s, f: f.own_matchmaker,
+        "{env: lmgame/TicTacToe-v0, league: {matchmaking: pfsp_hrad}}",
+    ),
+    Rule(
+        "league.self_play_share",
+        lambda s, f: s.league.self_play_share == 1 and not s.league.exploiters,
+        "1 leaves no matches against members; set less than 1",
+        "{env: lmgame/TicTacToe-v0, league: {self_play_share: 1}}",
+    ),
+    Rule(
+        "league.forgotten_share",
+        lambda s, f: s.league.self_play_share + s.league.forgotten_share > 1,
+        "{s.league.forgotten_share:g} and self_play_share={s.league.self_play_share:g} are more than 1 together",
+        "{env: lmgame/TicTacToe-v0, league: {self_play_share: 0.6, forgotten_share: 0.6}}",
+    ),
+    Rule(
+        "league.snapshot_every",
+        lambda s, f: s.league.snapshot_every is None and s.league.snapshot_win_rate is None,
+        "null needs a snapshot_win_rate: no snapshot is ever due",
+        "{env: lmgame/TicTacToe-v0, league: {snapshot_every: null}}",
+    ),
+    Rule(
+        "league.snapshot_win_rate",
+        lambda s, f: s.league.snapshot_every is None and s.league.snapshot_win_rate == 1,
+        "1 is never exceeded: with snapshot_every: null no snapshot but the first is ever due",
+        "{env: lmgame/TicTacToe-v0, league: {snapshot_every: null, snapshot_win_rate: 1}}",
+    ),
+    Rule(
+        "league.averaged_snapshots",
+        lambda s, f: s.league.averaged_snapshots and not f.averages,
+        "needs averaged weights: set config.token_ppo.ema_decay",
+        "{env: lmgame/TicTacToe-v0, league: {averaged_snapshots: true}}",
+    ),
+    no_effect(
+        "league.snapshot_min_games",
+        lambda s, f: any(rate is not None for rate in _win_rates(s)),
+        "without snapshot_win_rate",
+        "{env: lmgame/TicTacToe-v0, league: {snapshot_min_games: 9}}",
+    ),
+    no_effect(
+        "league.power",
+        lambda s, f: f.own_matchmaker or s.league.matchmaking == "pfsp_hard",
+        "without matchmaking: pfsp_hard",
+        "{env: lmgame/TicTacToe-v0, league: {matchmaking: uniform, power: 3}}",
+    ),
+    no_effect(
+        "league.forgotten_below",
+        lambda s, f: f.own_matchmaker or s.league.forgotten_share,
+        "without forgotten_share",
+        "{env: lmgame/TicTacToe-v0, league: {forgotten_share: 0, forgotten_below: 0.5}}",
+    ),
+    Rule(
+        "league.exploiters.b.of",
+        _exploiters,
+        "",
+        f"{{{_OF_TWO}, league: {{exploiters: {{b: {{of: b}}}}}}}}",
+    ),
+    Rule(
+        "league.opponent_engines",
+        lambda s, f: (
+            s.league.opponent_engines < len(meeting := _meeting(s))
+            and f"{s.league.opponent_engines} engines do not suffice for {len(meeting)} policies that meet members "
+            f"({', '.join(meeting)}); each needs one"
+        ),
+        "",
+        f"{{{_OF_TWO}, league: {{}}}}",
+    ),
+    Rule(
+        "league.max_members",
+        lambda s, f: (
+            s.league.max_members < (learning := len(s.trained_policies()))
+            and f"{s.league.max_members} members do not suffice for {learning} policies that learn: each has one at "
+            "least"
+        ),
+        "",
+        f"{{{_OF_TWO}, league: {{opponent_engines: 2, max_members: 1}}}}",
+    ),
+    Rule(
+        "policies.a-1",
+        _names,
+        "",
+        "{env: lmgame/TicTacToe-v0, policies: [a, a-1], league: {opponent_engines: 2}}",
+    ),
+    Rule(
+        "policies.b.language_model",
+        _models,
+        "",
+        "{env: lmgame/TicTacToe-v0, league: {opponent_engines: 2}, "
+        "policies: {a: {}, b: {language_model: {max_tokens_per_turn: 16}}}}",
+    ),
+)
+
+# -- engines ----------------------------------------------------------------------------------------------------------
+
+
+def _over_devices(key: str, bad: Callable[[Settings, Any], Any], say: str, example: str) -> Rule:
+    """A rule for weights that go from GPU to GPU."""
+    return Rule(key, lambda s, f: s.inf.over_devices and bad(s, f), say, example)
+
+
+_GPUS = "num_gpus_per_engine={s.inf.num_gpus_per_engine:g} and num_gpus_per_learner={s.rllib.num_gpus_per_learner:g}"
+ENGINES = (
+    Rule(
+        "inference.num_gpus_per_engine",
+        lambda s, f: s.inf.num_gpus_per_engine != s.inf.tensor_parallel_size > 1,
+        "must equal tensor_parallel_size={s.inf.tensor_parallel_size}, got {s.inf.num_gpus_per_engine:g}",
+        "inference: {tensor_parallel_size: 2}",
+    ),
+    _known("inference.engine", lambda s, f: f.engine, "inference: {engine: vlm}"),
+    _over_devices(
+        "inference.weight_transport",
+        lambda s, f: not s.inf.num_gpus_per_engine,
+        "{s.inf.weight_transport!r} needs engines on GPUs; use object_store",
+        "inference: {weight_transport: nccl}",
+    ),
+    _over_devices(
+        "num_gpus_per_learner",
+        lambda s, f: not s.rllib.num_gpus_per_learner,
+        "is 0, but inference.weight_transport: {s.inf.weight_transport} needs learners on GPUs; use object_store",
+        "inference: {weight_transport: nccl, num_gpus_per_engine: 1}",
+    ),
+    _over_devices(
+        "inference.weight_transport",
+        lambda s, f: not f.engine.over_devices,
+        "{s.inf.weight_transport!r} needs engine: vllm, or another that takes weights from GPU to GPU; "
+        "`{f.engine.name}` takes object_store",
+        "{num_gpus_per_learner: 1, inference: {engine: transformers, weight_transport: nccl, num_gpus_per_engine: 1}}",
+    ),
+    _over_devices(
+        "inference.weight_transport",
+        lambda s, f: (
+            s.inf.weight_transport == "nccl" and (s.inf.num_gpus_per_engine % 1 or s.rllib.num_gpus_per_learner % 1)
+        ),
+        f"'nccl' needs whole GPUs for every engine and learner, got {_GPUS}: NCCL does not connect two processes on "
+        "one GPU; use object_store",
+        "{num_gpus_per_learner: 0.5, inference: {weight_transport: nccl, num_gpus_per_engine: 0.5}}",
+    ),
+    _over_devices(
+        "inference.weight_transport",
+        lambda s, f: s.inf.weight_transport == "ipc" and s.inf.num_gpus_per_engine + s.rllib.num_gpus_per_learner > 1,
+        f"'ipc' needs learner and engine on one GPU, got {_GPUS}, which must be at most 1 together; use object_store",
+        "{num_gpus_per_learner: 1, inference: {weight_transport: ipc, num_gpus_per_engine: 1}}",
+    ),
+    _over_devices(
+        "inference.num_engines",
+        lambda s, f: s.inf.weight_transport == "ipc" and s.inf.num_engines > 1,
+        "must be 1 with inference.weight_transport: ipc, where learner and engine share a GPU; got {s.inf.num_engines}",
+        "{num_gpus_per_learner: 0.5, inference: {weight_transport: ipc, num_gpus_per_engine: 0.2, num_engines: 2}}",
+    ),
+    _over_devices(
+        "num_learners",
+        lambda s, f: s.inf.weight_transport == "ipc" and s.rllib.num_learners > 1,
+        "must be 1 with inference.weight_transport: ipc, where learner and engine share a GPU; got "
+        "{s.rllib.num_learners}",
+        "{num_gpus_per_learner: 0.5, num_learners: 2, inference: {weight_transport: ipc, num_gpus_per_engine: 0.2}}",
+    ),
+    Rule(
+        "inference.sleep_during_update",
+        lambda s, f: s.inf.sleep_during_update and s.inf.num_gpus_per_engine == 0,
+        "needs engines on GPUs: there is no GPU memory to give back on a CPU",
+        "inference: {sleep_during_update: true}",
+    ),
+)
+
+
+# -- taken and told ---------------------------------------------------------------------------------------------------
+
+_OF_A_CRITIC = (
+    "vf_loss_coeff",
+    *(
+        f"token_ppo.{name}"
+        for name in (
+            *("critic_target", "critic_warmup_iterations", "critic_warmup", "critic_warmup_lr", "value_normalization"),
+            *("value_lr", "value_backbone_lr", "value_clip", "value_grad_clip"),
+        )
+    ),
+    *("language_model.value_hidden_size", "language_model.freeze_backbone_for_value"),
+)
+_BESIDE_PPO = (
+    *("loss_aggregation", "loss_length", "max_logprob_gap", "num_minibatches", "max_tokens_per_microbatch"),
+    *("max_row_tokens", "num_threads", "head_chunk_tokens", "weight_decay", "adam_betas", "lr_warmup_steps"),
+    *("ema_decay", "max_nan_steps"),
+)
+"""Options of ``token_ppo`` that supervised learning reads, too."""
+_PPO_ALONE = (
+    *("lr", "num_epochs", "gamma", "lambda", "entropy_coeff", "use_kl_loss", "kl_coeff", "kl_target"),
+    *(f"token_ppo.{name}" for name in leaves(TokenPPOOptions) if name not in _BESIDE_PPO),
+    *(key for key in _OF_A_CRITIC if not key.startswith("token_ppo.")),
+)
+
+
+def _adapts(s: Settings) -> bool:
+    """Whether the coefficient of the KL penalty goes by the divergence."""
+    return s.ppo.kl_schedule is None and not s.follows("kl_coeff")
+
+
+def _penalised(s: Settings, f: Any) -> bool:
+    return s.rllib.use_kl_loss or f.own_objective
+
+
+def _told(keys: tuple[str, ...], idle: Test, say: str, example: str = "") -> tuple[Rule, ...]:
+    """Rules for options that are taken, so that one file can compare settings, and told to be without effect."""
+    return tuple(Rule(key, idle, say, example) for key in keys)
+
+
+TOLD = (
+    *_told(
+        _PPO_ALONE,
+        lambda s, f: f.supervised_alone,
+        "{s.entry.name} learns by the options of config.supervised",
+        "{run: LMGameSFT, lr: 0.1}",
+    ),
+    *_told(
+        _OF_A_CRITIC,
+        lambda s, f: not f.needs_critic,
+        "no trained policy has a critic (token_ppo.advantage_estimator: {f.estimator_name})",
+        "{token_ppo: {advantage_estimator: reinforce}, vf_loss_coeff: 0.1}",
+    ),
+    *_told(
+        ("lambda",),
+        lambda s, f: not f.reads("lam") and not (s.ppo.critic_target == "gae" and f.needs_critic),
+        "token_ppo.advantage_estimator ({f.estimator_name}) does not read it as it is set",
+        "{token_ppo: {advantage_estimator: reinforce}, lambda: 0.9}",
+    ),
+    *_told(
+        ("gamma",),
+        lambda s, f: not f.reads("gamma"),
+        "token_ppo.advantage_estimator ({f.estimator_name}) does not discount",
+        "{token_ppo: {advantage_estimator: rloo}, text_rollouts: {group_size: 2}, gamma: 0.9}",
+    ),
+    *_told(
+        ("kl_coeff",),
+        lambda s, f: not _penalised(s, f) or s.ppo.kl_schedule is not None,
+        "no KL penalty begins with it; set use_kl_loss: true, and no token_ppo.kl_schedule",
+        "kl_coeff: 0.1",
+    ),
+    *_told(
+        ("kl_target",),
+        lambda s, f: not _penalised(s, f) or not _adapts(s),
+        "no KL coefficient goes by it; set use_kl_loss: true, and no token_ppo.kl_schedule or schedule of kl_coeff",
+        "kl_target: 0.1",
+    ),
+    *_told(
+        ("token_ppo.kl_coeff_range",),
+        lambda s, f: not _penalised(s, f),
+        "there is no KL penalty; set use_kl_loss: true",
+        "token_ppo: {kl_coeff_range: 10}",
+    ),
+    *_told(
+        ("kl_target", "token_ppo.kl_coeff_range"),
+        lambda s, f: s.rllib.kl_coeff == 0 and _adapts(s),
+        "kl_coeff: 0 stays 0 whatever it is multiplied by",
+        "{use_kl_loss: true, kl_coeff: 0, kl_target: 0.1}",
+    ),
+    *_told(
+        ("token_ppo.baseline_decay",),
+        lambda s, f: not f.reads("baseline_decay"),
+        "it belongs to token_ppo.advantage_estimator: rae",
+        "token_ppo: {baseline_decay: 0.5}",
+    ),
+    *_told(
+        ("token_ppo.advantage_std_floor",),
+        lambda s, f: not f.scales,
+        "advantages are not divided by their deviation (normalize_advantages)",
+        "token_ppo: {normalize_advantages: none, advantage_std_floor: 0.1}",
+    ),
+    *_told(
+        ("token_ppo.critic_warmup", "token_ppo.critic_warmup_lr"),
+        lambda s, f: not s.ppo.critic_warmup_iterations,
+        "there is no warm-up of the critic; set token_ppo.critic_warmup_iterations",
+        "token_ppo: {critic_warmup: gradient}",
+    ),
+    *_told(
+        ("evaluation_config.measures",),
+        lambda s, f: not s.rllib.evaluation_interval,
+        "there are no evaluations; set config.evaluation_interval",
+        "{env: lmgame/TicTacToe-v0, evaluation_config: {measures: [tic_tac_toe]}}",
+    ),
+    *_told(
+        ("data_selection.drop_constant_groups",),
+        lambda s, f: s.inf.temperature == 0 and not s.follows("inference.temperature"),
+        "with inference.temperature: 0 all episodes of a group are alike unless the other players draw",
+        "{text_rollouts: {group_size: 2}, data_selection: {drop_constant_groups: true}, inference: {temperature: 0}}",
+    ),
+    *_told(
+        tuple(
+            f"{stage}.{name}"
+            for stage in ("warm_start", "supervised")
+            for name in ("evaluate_every", "evaluation_episodes")
+        ),
+        lambda s, f: s.supervised is not None and not s.supervised.validates,
+        "nothing is validated; set stop_success or stop_invalid_rate",
+        "warm_start: {evaluate_every: 10}",
+    ),
+)
+"""Of options that are given: told to be without effect where they are so on every policy that learns, at every point of
+a search space."""
+
+
+def _points_problem(points: Any) -> ConfigError | None:
+    try:
+        check_points(points, "config.token_ppo.kl_schedule")
+    except ConfigError as error:
+        return error
+    return None
+
+
+def _holds_1(band: list[float]) -> bool:
+    return len(band) == 2 and 0 <= band[0] <= 1 <= band[1]

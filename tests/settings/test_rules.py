@@ -1,0 +1,73 @@
+"""Every row of :mod:`rllib_lmgame.settings.rules` is broken by its example, on the whole way, and by no default."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
+from rllib_lmgame.experiments.source import Source
+from rllib_lmgame.experiments.spec import make_spec
+from rllib_lmgame.settings import rules
+from rllib_lmgame.settings.rules import Rule
+
+REFUSED = [
+    rule
+    for table in vars(rules).values()
+    if isinstance(table, tuple) and table and isinstance(table[0], Rule)
+    for rule in table
+]
+
+
+@pytest.fixture(autouse=True)
+def own_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy loss of somebody's own, which knows no upper bound."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_losses", raising=False)
+    (tmp_path / "own_losses.py").write_text(
+        "from rllib_lmgame.learners.objectives.policy_losses import PolicyLoss, clip\n"
+        "unclipped = PolicyLoss(clip, clip_high=None)\n"
+    )
+
+
+def refused(config: dict[str, Any]) -> ConfigError | None:
+    """What the whole way from a file says of settings, if it refuses them."""
+    run = config.pop("run", "LMGamePPO")
+    if "games" not in config:
+        config.setdefault("env", "lmgame/FrozenLake-v0")
+    try:
+        spec = make_spec("a", {"run": run, "config": config, "stop": {"training_iteration": 1}}, Source("x.yaml"))
+        check_quickly([spec])
+        check_experiment(spec)
+    except ConfigError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("rule", REFUSED, ids=lambda rule: f"{rule.key}: {rule.example}")
+def test_the_example_of_a_rule_is_refused_at_its_key(rule: Rule) -> None:
+    config = yaml.safe_load(rule.example)
+    error = refused(config)
+    keys = [f"config.{rule.key}", f"config.schedules.{rule.key}"]
+    assert error is not None and error.path in keys, error
+    assert error.message and not set("{}") & set(error.message.replace("{stage: 0}", ""))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"run": "LMGameGRPO"},
+        {"run": "LMGameSFT"},
+        {"env": "lmgame/TicTacToe-v0", "league": {}},
+        {"env": "lmgame/TicTacToe-v0", "league": {"opponent_engines": 2}, "policies": ["a", "b"]},
+    ],
+    ids=str,
+)
+def test_no_rule_refuses_what_is_so_by_default(config: dict[str, Any]) -> None:
+    assert refused(config) is None
