@@ -28,6 +28,8 @@ from rllib_lmgame.experiments.spec import make_spec
 from rllib_lmgame.settings.algorithms import OWN
 
 CORPUS = Path(__file__).with_name("refusals.jsonl.xz")
+OF_TESTS = 1418
+"""So many come from tests, at the beginning; the others were drawn at random."""
 WORDS = 60
 """Characters of a message that are kept, to be read."""
 
@@ -104,7 +106,9 @@ def _object(entry: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
-CHANGED: tuple[tuple[str, Callable[[Verdict, Verdict], bool]], ...] = ()
+CHANGED: tuple[tuple[str, Callable[[Verdict, Verdict], bool]], ...] = (
+    ("a mapping without its `type` is refused at that key", lambda old, new: new.key == f"{old.key}.type"),
+)
 """What is another verdict on purpose: why, and which."""
 
 

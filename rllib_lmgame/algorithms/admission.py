@@ -104,8 +104,7 @@ def admit(config: Any) -> None:
             check_contest(config)
     if s.schedules and not config.follows_schedules:
         raise ConfigError(place_of(next(iter(s.schedules))), f"has no effect: {config.entry.name} follows no schedules")
-    if s.schedules:
-        _check_schedules(config, s, run)
+    check_schedules(config)
     _check_overlong(config, s, run)
     with games_blamed_first(config):
         check_legal_moves(config)
@@ -133,7 +132,7 @@ def check_states(config: Any) -> None:
 
 def refuse(rules: tuple[Rule, ...], s: Settings, f: Any) -> None:
     """Raise :class:`ConfigError` for the first rule that settings break."""
-    with _of_policy(s):
+    with _of_policy(s, f):
         for rule, message in broken(rules, s, f):
             raise ConfigError(_place(rule, s), message)
 
@@ -148,13 +147,13 @@ def _place(rule: Rule, s: Settings) -> str:
 
 
 @contextmanager
-def _of_policy(s: Settings) -> Iterator[None]:
+def _of_policy(s: Settings, f: Any) -> Iterator[None]:
     """A :class:`ConfigError` raised inside stands below ``config``, and names a policy's own options if it has any."""
     try:
         with below_config():
             yield
     except ConfigError as error:
-        own = s.own_keys(s.name) if s.name else ()
+        own = f.own if isinstance(f, PolicyFacts) else ()
         key = error.path.removeprefix("config.")
         if key.partition(".")[0] in {option.partition(".")[0] for option in own}:
             raise ConfigError(f"{OVERRIDES}.{s.name}.{key}", error.message) from None
@@ -167,14 +166,14 @@ def _check_updates(config: Any, s: Settings) -> None:
     from rllib_lmgame.learners.engines.deepspeed_engine import check_deepspeed
 
     trained = {name: (s.policy(name), PolicyFacts(config, name)) for name in s.trained_policies()}
-    with _of_policy(s):
+    with below_config():
         check_deepspeed(config.deepspeed_config, config.grad_clip)
     for of_policy, f in trained.values():
         refuse(NUMERICS, of_policy, f)
     for of_policy, f in trained.values():
         known = {f"token_ppo.{name}" for name in leaves(type(of_policy.ppo))}
         begins = of_policy.at({key: options.first for key, options in of_policy.schedules.items() if key in known})
-        with _of_policy(of_policy):
+        with _of_policy(of_policy, f):
             for rule, message in broken(UPDATE, begins, f):
                 if not of_policy.follows(rule.key):  # Else the schedule is refused.
                     raise ConfigError(_place(rule, of_policy), message)
@@ -340,12 +339,15 @@ def _check_files(options: LanguageModelOptions, key: Callable[..., str]) -> None
 # -- schedules --------------------------------------------------------------------------------------------------------
 
 
-def _check_schedules(config: Any, s: Settings, run: RunFacts) -> None:
+def check_schedules(config: Any) -> None:
     """Options of schedules are there, may change, and nothing that they lead to is refused as it stands.
 
     Raises:
         ConfigError: naming the schedule.
     """
+    s, run = config.settings, RunFacts(config)
+    if not s.schedules:
+        return
     check_metrics(config)
     policies = {name: (s.policy(name), PolicyFacts(config, name)) for name in s.trained_policies()}
     for key, options in s.schedules.items():

@@ -77,17 +77,20 @@ class PolicyFacts:
     Args:
         config: The algorithm's configuration.
         policy: The policy, which learns.
+
+    Attributes:
+        own: Dotted keys of options that it has of its own by RLlib's overrides per module.
     """
 
     def __init__(self, config: Any, policy: str) -> None:
         self._config, self._policy = config, policy
         self._of_module = config.get_config_for_module(policy)
+        self.own = config.settings.own_keys(policy)
 
     @property
     def separate_critic(self) -> bool:
         """Whether a value function has a backbone of its own; everybody's rate is for any that has."""
-        own = "token_ppo.value_backbone_lr" in self._config.settings.own_keys(self._policy)
-        names = [self._policy] if own else self._config.trained_policies()
+        names = [self._policy] if "token_ppo.value_backbone_lr" in self.own else self._config.trained_policies()
         return any(self._config.language_model_of(name).value_model == "separate" for name in names)
 
     @cached_property

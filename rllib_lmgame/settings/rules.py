@@ -19,7 +19,8 @@ from rllib_lmgame.settings.sections.supervised import groups_needed, share_of_gr
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 from rllib_lmgame.settings.tree import Settings
 
-Test = Callable[[Settings, Any], Any]
+Test = Callable[[Any, Any], Any]
+"""Settings and facts -> whether; a section may be off, so that their types would say less."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,24 @@ class Rule:
         if not found:
             return None
         return found if isinstance(found, str) else self.say.format(s=s, f=f)
+
+
+@dataclass(frozen=True)
+class Told:
+    """Options that are taken, so that one file can compare settings, and told to be without effect.
+
+    Attributes:
+        keys: The options; they are told where they are given.
+        idle: Whether nothing reads them; they are told if that is so of every policy that learns, at every point of a
+            search space.
+        say: Why, as in :class:`Rule`.
+        example: Settings with one of them, as in :class:`Rule`.
+    """
+
+    keys: tuple[str, ...]
+    idle: Test
+    say: str
+    example: str
 
 
 def no_effect(key: str, unless: Test, say: str, example: str) -> Rule:
@@ -631,11 +650,11 @@ OVERLONG = (
 # -- a league ---------------------------------------------------------------------------------------------------------
 
 
-def _win_rates(s: Settings) -> list[float | None]:
+def _win_rates(s: Any) -> list[float | None]:
     return [options.win_rate for options in s.league.exploiter_options.values()] + [s.league.snapshot_win_rate]
 
 
-def _exploiters(s: Settings, f: Any) -> ConfigError | None:
+def _exploiters(s: Any, f: Any) -> ConfigError | None:
     """Who is to beat whom."""
     exploiters, policies, key = s.league.exploiter_options, s.trained_policies(), "config.league.exploiters"
     for name, options in exploiters.items():
@@ -650,7 +669,7 @@ def _exploiters(s: Settings, f: Any) -> ConfigError | None:
     return None
 
 
-def _meeting(s: Settings) -> list[str]:
+def _meeting(s: Any) -> list[str]:
     """Policies that meet members."""
     exploiters, share = s.league.exploiter_options, s.league.self_play_share
     return [name for name in s.trained_policies() if share_without_members(exploiters.get(name), share) < 1]
@@ -894,91 +913,86 @@ def _penalised(s: Settings, f: Any) -> bool:
     return s.rllib.use_kl_loss or f.own_objective
 
 
-def _told(keys: tuple[str, ...], idle: Test, say: str, example: str = "") -> tuple[Rule, ...]:
-    """Rules for options that are taken, so that one file can compare settings, and told to be without effect."""
-    return tuple(Rule(key, idle, say, example) for key in keys)
-
-
 TOLD = (
-    *_told(
+    Told(
         _PPO_ALONE,
         lambda s, f: f.supervised_alone,
         "{s.entry.name} learns by the options of config.supervised",
         "{run: LMGameSFT, lr: 0.1}",
     ),
-    *_told(
+    Told(
         _OF_A_CRITIC,
         lambda s, f: not f.needs_critic,
         "no trained policy has a critic (token_ppo.advantage_estimator: {f.estimator_name})",
         "{token_ppo: {advantage_estimator: reinforce}, vf_loss_coeff: 0.1}",
     ),
-    *_told(
+    Told(
         ("lambda",),
         lambda s, f: not f.reads("lam") and not (s.ppo.critic_target == "gae" and f.needs_critic),
         "token_ppo.advantage_estimator ({f.estimator_name}) does not read it as it is set",
         "{token_ppo: {advantage_estimator: reinforce}, lambda: 0.9}",
     ),
-    *_told(
+    Told(
         ("gamma",),
         lambda s, f: not f.reads("gamma"),
         "token_ppo.advantage_estimator ({f.estimator_name}) does not discount",
         "{token_ppo: {advantage_estimator: rloo}, text_rollouts: {group_size: 2}, gamma: 0.9}",
     ),
-    *_told(
+    Told(
         ("kl_coeff",),
         lambda s, f: not _penalised(s, f) or s.ppo.kl_schedule is not None,
         "no KL penalty begins with it; set use_kl_loss: true, and no token_ppo.kl_schedule",
         "kl_coeff: 0.1",
     ),
-    *_told(
+    Told(
         ("kl_target",),
         lambda s, f: not _penalised(s, f) or not _adapts(s),
         "no KL coefficient goes by it; set use_kl_loss: true, and no token_ppo.kl_schedule or schedule of kl_coeff",
         "kl_target: 0.1",
     ),
-    *_told(
+    Told(
         ("token_ppo.kl_coeff_range",),
         lambda s, f: not _penalised(s, f),
         "there is no KL penalty; set use_kl_loss: true",
         "token_ppo: {kl_coeff_range: 10}",
     ),
-    *_told(
+    Told(
         ("kl_target", "token_ppo.kl_coeff_range"),
         lambda s, f: s.rllib.kl_coeff == 0 and _adapts(s),
         "kl_coeff: 0 stays 0 whatever it is multiplied by",
         "{use_kl_loss: true, kl_coeff: 0, kl_target: 0.1}",
     ),
-    *_told(
+    Told(
         ("token_ppo.baseline_decay",),
         lambda s, f: not f.reads("baseline_decay"),
         "it belongs to token_ppo.advantage_estimator: rae",
         "token_ppo: {baseline_decay: 0.5}",
     ),
-    *_told(
+    Told(
         ("token_ppo.advantage_std_floor",),
         lambda s, f: not f.scales,
         "advantages are not divided by their deviation (normalize_advantages)",
         "token_ppo: {normalize_advantages: none, advantage_std_floor: 0.1}",
     ),
-    *_told(
+    Told(
         ("token_ppo.critic_warmup", "token_ppo.critic_warmup_lr"),
         lambda s, f: not s.ppo.critic_warmup_iterations,
         "there is no warm-up of the critic; set token_ppo.critic_warmup_iterations",
         "token_ppo: {critic_warmup: gradient}",
     ),
-    *_told(
+    Told(
         ("evaluation_config.measures",),
         lambda s, f: not s.rllib.evaluation_interval,
         "there are no evaluations; set config.evaluation_interval",
         "{env: lmgame/TicTacToe-v0, evaluation_config: {measures: [tic_tac_toe]}}",
     ),
-    *_told(
+    Told(
         ("data_selection.drop_constant_groups",),
         lambda s, f: s.inf.temperature == 0 and not s.follows("inference.temperature"),
         "with inference.temperature: 0 all episodes of a group are alike unless the other players draw",
         "{text_rollouts: {group_size: 2}, data_selection: {drop_constant_groups: true}, inference: {temperature: 0}}",
     ),
-    *_told(
+    Told(
         tuple(
             f"{stage}.{name}"
             for stage in ("warm_start", "supervised")
@@ -989,8 +1003,6 @@ TOLD = (
         "warm_start: {evaluate_every: 10}",
     ),
 )
-"""Of options that are given: told to be without effect where they are so on every policy that learns, at every point of
-a search space."""
 
 
 def _points_problem(points: Any) -> ConfigError | None:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
+from rllib_lmgame.algorithms.admission import check_schedules
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
-from rllib_lmgame.algorithms.schedule_checks import check_schedules
 from rllib_lmgame.algorithms.scheduled import at_present
 from rllib_lmgame.algorithms.selection import (
     group_spreads,
@@ -25,12 +25,10 @@ from rllib_lmgame.algorithms.selection import (
     play_and_select,
     punish_overlong,
 )
-from rllib_lmgame.algorithms.validation import check_selection
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, Trajectory, Turn
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, spare_groups
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 few = settings(max_examples=50)
 rewards = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=3)
@@ -92,14 +90,6 @@ def test_a_share_in_decimals_is_a_share_of_whole_groups() -> None:
         named = {f"g{number}": 1.0 for number in range(groups)}
         for percent in range(1, 101):
             assert len(kept_groups(named, percent / 100, False, 0)) == percent * groups // 100, (percent, groups)
-    rollouts = TextRolloutOptions(episodes_per_iteration=100, group_size=2)
-    options = DataSelectionOptions(keep_groups=0.58)
-    check_selection(options, rollouts, num_learners=29, compares=True)
-    with pytest.raises(ConfigError, match="of 50 groups leaves 29, but 30 must stay, one for each learner"):
-        check_selection(options, rollouts, num_learners=30, compares=True)
-    check_selection(options, rollouts, num_learners=58)
-    with pytest.raises(ConfigError, match="of 50 groups leaves 29, but 30 must stay, an episode for each learner"):
-        check_selection(options, rollouts, num_learners=59)
 
 
 @few
@@ -288,59 +278,7 @@ def test_every_round_of_a_refill_plays_levels_of_its_own() -> None:
 GROUPS = {"episodes_per_iteration": 32, "group_size": 8}
 
 
-@pytest.mark.parametrize(
-    ("selection", "rollouts", "key", "words"),
-    [
-        ({"keep_groups": 0.5}, {}, "keep_groups", "set text_rollouts.group_size to at least 2"),
-        ({"drop_constant_groups": True}, {}, "drop_constant_groups", "at least 2"),
-        ({"normalize_rewards": "group"}, {}, "normalize_rewards", "at least 2"),
-        ({"keep_groups": 0.2}, GROUPS, "keep_groups", "0.2 of 4 groups leaves 0, but 1 must stay"),
-        ({"max_refill": 2}, GROUPS, "max_refill", "has no effect without drop_constant_groups: true"),
-        ({"overlong_penalty": 0.5}, {}, "overlong_penalty", "has no effect without overlong_tokens"),
-        ({"overlong_buffer": 4}, {}, "overlong_buffer", "has no effect without overlong_tokens"),
-        ({"normalize_deviation": False}, {}, "normalize_deviation", "has no effect without normalize_rewards"),
-        ({"overlong_tokens": 8, "overlong_buffer": 8}, {}, "overlong_buffer", "less than overlong_tokens=8"),
-        ({"oversample": 0.9}, {}, "oversample", "at least 1"),
-        (
-            {"oversample": 1.5},
-            {"deterministic": True},
-            "oversample",
-            "contradicts text_rollouts.deterministic: who finishes first is no rule",
-        ),
-        ({"keep_groups": 0}, GROUPS, "keep_groups", "greater than 0"),
-        ({"keep_group": 0.5}, GROUPS, "keep_group", "did you mean 'keep_groups'?"),
-    ],
-)
-def test_what_would_keep_nothing_or_has_no_groups_is_refused(
-    selection: dict[str, Any], rollouts: dict[str, Any], key: str, words: str
-) -> None:
-    config = {"env": "lmgame/Sokoban-v0", "text_rollouts": rollouts, "data_selection": selection}
-    with pytest.raises(ConfigError) as caught:
-        LMGamePPOConfig().update_from_dict(config).validate()
-    assert caught.value.path == f"config.data_selection.{key}"
-    assert words in caught.value.message
-
-
 OVERSAMPLED = {"data_selection": {"oversample": 1.25}, "text_rollouts": GROUPS}
-
-
-@pytest.mark.parametrize(
-    ("beside", "words"),
-    [
-        ({"num_envs_per_env_runner": 1}, "has no effect with num_envs_per_env_runner: 1"),
-        ({"num_env_runners": 5}, "4 of them are too few for num_env_runners=5; set at most 4"),
-        ({"num_env_runners": 2}, "are 1 more than are needed, and each of 2 env runners must have one to spare"),
-        ({"num_env_runners": 3}, "set at least 1.75"),
-        ({"env": "lmgame/TicTacToe-v0", "league": {}}, "does not go with a `league`"),
-        ({"env": "lmgame/TicTacToe-v0", "policy_mapping_fn": "league"}, "does not go with a `league`"),
-    ],
-)
-def test_oversampling_that_cannot_do_what_it_says_is_refused(beside: dict[str, Any], words: str) -> None:
-    config = {"env": "lmgame/Sokoban-v0", **OVERSAMPLED, **beside}
-    with pytest.raises(ConfigError) as caught:
-        LMGamePPOConfig().update_from_dict(config).validate()
-    assert caught.value.path == "config.data_selection.oversample"
-    assert words in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -362,7 +300,7 @@ def test_a_schedule_that_leaves_an_env_runner_without_a_spare_group_is_refused()
     config = {"env": "lmgame/Sokoban-v0", **OVERSAMPLED, "num_env_runners": 2, "schedules": schedules}
     config["text_rollouts"] = {"episodes_per_iteration": 64, "group_size": 8}
     with pytest.raises(ConfigError, match=r"16: .*are 1 more than are needed") as caught:
-        check_schedules(LMGamePPOConfig().update_from_dict(config), None)
+        check_schedules(LMGamePPOConfig().update_from_dict(config))
     assert caught.value.path == "config.schedules.text_rollouts.episodes_per_iteration"
 
 
@@ -370,5 +308,5 @@ def test_a_schedule_of_a_filter_is_looked_at_to_its_end() -> None:
     schedules = {"data_selection.keep_groups": {"points": [[0, 1], [10, 0.2]]}}
     config = {"env": "lmgame/Sokoban-v0", "text_rollouts": GROUPS, "schedules": schedules}
     with pytest.raises(ConfigError, match="leaves 0") as caught:
-        check_schedules(LMGamePPOConfig().update_from_dict(config), None)
+        check_schedules(LMGamePPOConfig().update_from_dict(config))
     assert caught.value.path == "config.schedules.data_selection.keep_groups"

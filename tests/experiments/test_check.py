@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -19,13 +18,10 @@ from rllib_lmgame.experiments.checks.callbacks import make_callbacks
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines, resolved_config
 from rllib_lmgame.experiments.checks.resources import request_of
-from rllib_lmgame.experiments.checks.unread import CRITIC_KEYS
 from rllib_lmgame.experiments.files.loader import load_text
 from rllib_lmgame.experiments.files.reading import apply_overrides
 from rllib_lmgame.experiments.spec import make_specs
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.rllib import WITHOUT_EFFECT
-from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 GAME = "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n  stop: {ppo_iteration: 1}\n  config: {num_learners: 1}\n"
 STOCK = "a:\n  run: PPO\n  env: CartPole-v1\n  stop: {training_iteration: 1}\n  config: {num_env_runners: 0}\n"
@@ -73,72 +69,7 @@ def broken_module(tmp_path, monkeypatch):
             "config.policies.a.language_model.temperature",
             "'config.inference.temperature'",
         ),
-        (
-            "config.policies={a: {language_model: {max_tokens_per_turn: x}}}",
-            "config.policies.a.language_model.max_tokens_per_turn",
-            "a whole number",
-        ),
-        (
-            "config.policies={a: {language_model: {tiny: {hidden_size: 64}}}}",
-            "config.policies.a.language_model.tiny.num_heads",
-            "num_heads: 2",
-        ),
-        (
-            "config.policies={a: {language_model: {tiny: {hiden_size: 64}}}}",
-            "config.policies.a.language_model.tiny.hiden_size",
-            "hidden_size",
-        ),
-        (
-            "config.policies={a: {language_model: {context_length: 64}}}",
-            "config.policies.a.language_model.context_length",
-            "context_length=64",
-        ),
-        (
-            "config.policies={a: {language_model: {max_tokens_per_turn: 4096}}}",
-            "config.policies.a.language_model.max_tokens_per_turn",
-            "context_length=2048",
-        ),
-        ("config.policies={a: {plaier: random}}", "config.policies.a.plaier", "player"),
-        (
-            "config.language_model.tiny={hidden_size: 64}",
-            "config.language_model.tiny.num_heads",
-            "not an even multiple of num_heads=3",
-        ),
-        ("config.games=[lmgame/FrozenLake-v0]", "config.games", "env: lmgame/Sokoban-v0"),
-        ("config.train_batch_size=4000", "config.train_batch_size", "episodes_per_iteration"),
-        ("config.framework=tf2", "config.framework", "torch"),
-        ("config.inference.temperature=hot", "config.inference.temperature", "a number"),
         ("config.inference.temperature='1e-1'", "config.inference.temperature", "without quotes"),
-        ("config.lr=yes", "config.lr", "a number"),
-        ("config.lambda=2", "config.lambda", "at most 1"),
-        ("config.use_kl_loss=yes", "config.use_kl_loss", "true or false"),
-        ("config.num_learners=two", "config.num_learners", "whole number"),
-        ("config.num_env_runners=-1", "config.num_env_runners", "at least 0"),
-        ("config.env=lmgame/Sokobn-v0", "config.env", "keep one"),
-        ("env=lmgame/Sokobn-v0", "config.env", "lmgame/Sokoban-v0"),
-        ("config.env_config.dimroom=3", "config.env_config.dimroom", "dim_room"),
-        ("config.language_model.model=/no/such/model", "config.language_model.model", "no such model directory"),
-        (
-            "config.policies={a: {language_model: {model: ./none}}}",
-            "config.policies.a.language_model.model",
-            "no such model directory",
-        ),
-        (
-            "config.language_model.tokenizer=/no/such/dir",
-            "config.language_model.tokenizer",
-            "no such tokenizer directory",
-        ),
-        (
-            "config.language_model.max_tokens_per_turn=4096",
-            "config.language_model.max_tokens_per_turn",
-            "context_length",
-        ),
-        ("config.inference.engine=vlm", "config.inference.engine", "did you mean `vllm`"),
-        (
-            "config.inference.engine=sglang",
-            "config.inference.engine",
-            "known are transformers, vllm, or give `package.module:Name`",
-        ),
         (
             "config.lr={loguniforn: [1e-6, 1e-4]}",
             "config.lr",
@@ -147,11 +78,6 @@ def broken_module(tmp_path, monkeypatch):
         ("config.token_ppo.clip_high={grid: [0.2, 0.3]}", "config.token_ppo.clip_high", "did you mean 'grid_search'"),
         ("config.gamma={log_uniform: [0.2, 0.3]}", "config.gamma", "did you mean 'loguniform'"),
         ("config.gamma={any: [0.2, 0.3]}", "config.gamma", "known: uniform"),
-        ("env=lmgame/NoSuch-v0", "config.env", "`rllib games list`"),
-        ("config.inference.weight_transport=nccl", "config.inference.weight_transport", "GPU"),
-        ("config.warm_start.expert=sover", "config.warm_start.expert", "solver"),
-        ("config.deepspeed.zero_optimization.stage=5", "config.deepspeed.zero_optimization.stage", "0, 1, 2 or 3"),
-        ("config.policies=[]", "config.policies", "at least one"),
         ("config.lr={loguniform: [0, 1]}", "config.lr.loguniform", "greater than 0"),
         ("config.lr={grid_search: [1e-4, -1]}", "config.lr", "greater than 0"),
         ("config.lr={uniform: [-1, 1]}", "config.lr", "greater than 0"),
@@ -167,15 +93,6 @@ def broken_module(tmp_path, monkeypatch):
         ("callbacks=['broken_module:X']", "callbacks[0]", "RuntimeError: no luck"),
         ("callbacks=['os:getcwd']", "callbacks[0]", "derived from ray.tune.Callback"),
         ("callbacks=[{type: 'ray.tune.logger:CSVLoggerCallback', separator: x}]", "callbacks[0]", "'separator'"),
-        ("report='os.path:joi'", "report", "did you mean 'join'"),
-        ("report={type: learning, epsodes: 3}", "report", "'epsodes'"),
-        ("report={type: learning, episodes: -5}", "report.episodes", "at least 1"),
-        ("report={type: learning, episodes: many}", "report.episodes", "a whole number, got the text 'many'"),
-        ("report={type: learning, split: tset}", "report.split", "did you mean 'test'"),
-        ("report=exploitabilty", "report", "did you mean 'exploitability'"),
-        ("report=x", "report", "there are learning, exploitability"),
-        ("report={episodes: 3}", "report", "package.module:function"),
-        ("report='os:sep'", "report", "not a function"),
         ("config.lr={sample_from: 'broken_module:f'}", "config.lr.sample_from", "RuntimeError: no luck"),
         ("resources_per_trial={cpu: 1}", "resources_per_trial", "num_env_runners"),
         ("restore=/no/such/checkpoint", "restore", "no such directory"),
@@ -326,106 +243,9 @@ def test_notices_for_what_may_be_a_mistake():
     assert any("repeats the whole grid" in n for n in checked.spec.notices)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "named"),
-    [
-        (
-            ["config.vf_loss_coeff=1", "config.token_ppo={advantage_estimator: rae, value_lr: 1e-4, value_clip: null}"],
-            "config.vf_loss_coeff, config.token_ppo.value_lr: ",
-        ),
-        (
-            [
-                "config.token_ppo.advantage_estimator=reinforce",
-                "config.token_ppo.value_lr={points: [[0, 1e-4], [9, 0.1]]}",
-            ],
-            "config.token_ppo.value_lr: ",
-        ),
-        (
-            ["config.token_ppo={advantage_estimator: rae, critic_warmup: gradient}"],
-            "config.token_ppo.critic_warmup: ",
-        ),
-        (["config.token_ppo={advantage_estimator: rae, critic_warmup_iterations: 0}"], None),
-        (["config.token_ppo={advantage_estimator: rae, value_normalization: none, critic_target: monte_carlo}"], None),
-        (["config.token_ppo={advantage_estimator: {grid_search: [rae, gae]}, value_lr: 1e-4}"], None),
-        (["config.token_ppo.value_lr=1e-4"], None),
-    ],
-)
-def test_options_of_a_critic_that_there_is_not_are_told(overrides, named):
-    notices = [n for n in check(GAME, *overrides).spec.notices if "no trained policy has a critic" in n]
-    assert len(notices) == (named is not None)
-    assert named is None or notices[0].startswith(named + "without effect")
-
-
 KL_SCHEDULE = ("config.use_kl_loss=true", "config.token_ppo={kl_schedule: [[0, 0.1]]}")
 KL_SCHEDULED = ("config.use_kl_loss=true", "config.kl_coeff={points: [[0, 0.1]]}")
 GROUPS = "config.text_rollouts={episodes_per_iteration: 8, group_size: 4}"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "named"),
-    [
-        (
-            ["config.token_ppo.advantage_estimator=rae", "config.lambda=1"],
-            "config.lambda: without effect, token_ppo.advantage_estimator (rae) does not read it",
-        ),
-        (
-            ["config.token_ppo.advantage_estimator={type: gae, length_adaptive: 0.05}", "config.lambda=0.9"],
-            "config.lambda: without effect, token_ppo.advantage_estimator (gae) does not read it",
-        ),
-        ([GROUPS, "config.token_ppo={advantage_estimator: grpo, advantage_std_floor: 0.1}"], "advantage_std_floor"),
-        (
-            ["config.lambda={points: [[0, 1]]}", "config.token_ppo.advantage_estimator=rae"],
-            "config.lambda",
-        ),
-        (["config.token_ppo.baseline_decay=0.5"], "config.token_ppo.baseline_decay: without effect"),
-        (["config.kl_coeff=0.1"], "config.kl_coeff: without effect"),
-        (["config.kl_target=0.1"], "config.kl_target: without effect"),
-        (["config.token_ppo.kl_coeff_range=3"], "config.token_ppo.kl_coeff_range: without effect"),
-        (
-            [GROUPS, "config.data_selection={drop_constant_groups: true}", "config.inference={temperature: 0}"],
-            "config.data_selection.drop_constant_groups: without effect",
-        ),
-        (["config.lambda=0.9", "config.token_ppo={advantage_std_floor: 0.1}"], None),
-        (["config.token_ppo={advantage_estimator: {grid_search: [rae, gae]}, baseline_decay: 0.5}"], None),
-        (["config.token_ppo={advantage_estimator: rae, normalize_advantages: role, advantage_std_floor: 0.1}"], None),
-        (["config.kl_coeff=0.1", "config.kl_target=0.1", "config.use_kl_loss=true"], None),
-        ([*KL_SCHEDULE, "config.kl_coeff=0.1"], "config.kl_coeff: without effect"),
-        ([*KL_SCHEDULE, "config.kl_target=0.1"], "config.kl_target: without effect"),
-        ([*KL_SCHEDULED, "config.kl_target=0.1"], "config.kl_target: without effect"),
-        ([*KL_SCHEDULED, "config.kl_coeff=0.1"], None),
-        (
-            [
-                *(*KL_SCHEDULED, "config.kl_target=0.1"),
-                "config.algorithm_config_overrides_per_module={player: {use_kl_loss: true, kl_coeff: 0.2}}",
-                "config.policies=[player, other]",
-            ],
-            None,
-        ),
-        ([GROUPS, "config.token_ppo={advantage_estimator: rloo}", "config.gamma=0.9"], "config.gamma: without effect"),
-        (
-            [GROUPS, "config.token_ppo={advantage_estimator: grpo}", "config.gamma={points: [[0, 1]]}"],
-            "config.gamma: without effect",
-        ),
-        ([GROUPS, "config.token_ppo={advantage_estimator: grpo}", "config.gamma=1"], None),
-        ([GROUPS, "config.token_ppo={advantage_estimator: gigpo}", "config.gamma=0.9"], None),
-        (["config.gamma=0.9"], None),
-        (["config.evaluation_config={measures: [best_response_gap]}"], "config.evaluation_config.measures: without"),
-        (["config.evaluation_config={measures: []}"], None),
-        (["config.evaluation_config={temperature: 0}"], None),
-        (
-            [
-                "config.kl_coeff=0.1",
-                "config.algorithm_config_overrides_per_module={player: {use_kl_loss: true}}",
-            ],
-            None,
-        ),
-        ([GROUPS, "config.data_selection={drop_constant_groups: true}"], None),
-    ],
-)
-def test_options_that_no_policy_reads_are_told(overrides, named):
-    notices = [n for n in check(GAME, *overrides).spec.notices if "without effect" in n]
-    assert len(notices) == (named is not None)
-    assert named is None or named in notices[0]
 
 
 @pytest.fixture
@@ -518,13 +338,6 @@ def test_a_game_that_breaks_its_contract_while_it_is_checked_is_named(listed, mo
     assert error.message == "lmgame/Sokoban-v0: replayable raised RuntimeError: boom"
 
 
-def test_every_option_of_a_critic_is_known_to_be_one():
-    names = [f"token_ppo.{option.name}" for option in dataclasses.fields(TokenPPOOptions)]
-    names += [f"language_model.{option.name}" for option in dataclasses.fields(LanguageModelOptions)]
-    of_critic = {name for name in names if "critic" in name or "value" in name}
-    assert {*CRITIC_KEYS, "language_model.value_model"} == {"vf_loss_coeff", *of_critic}
-
-
 @pytest.mark.parametrize(
     ("override", "key"),
     [
@@ -580,40 +393,6 @@ def test_a_scheduler_lets_no_trial_go_on_from_policies_of_another_kind(estimator
         error = error_of(GAME, *overrides)
         assert error.path == "scheduler.hyperparam_mutations.token_ppo.advantage_estimator"
         assert "player has a value function and with others none" in error.message
-
-
-GRADIENT = "config.token_ppo.critic_warmup=gradient"
-KL = "config.use_kl_loss=true"
-WARMUP = "there is no warm-up of the critic; set token_ppo.critic_warmup_iterations"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "told"),
-    [
-        ([GRADIENT], [f"config.token_ppo.critic_warmup: without effect, {WARMUP}"]),
-        (
-            [GRADIENT, "config.token_ppo.critic_warmup_lr={points: [[0, 0.1], [5, 0.2]]}"],
-            [f"config.token_ppo.critic_warmup{end}: without effect, {WARMUP}" for end in ("", "_lr")],
-        ),
-        ([GRADIENT, "config.token_ppo.critic_warmup_iterations={grid_search: [0, 3]}"], []),
-        ([KL, "config.kl_target=0.5", "config.kl_coeff=0"], ["config.kl_target: without effect, kl_coeff: 0 stays 0"]),
-        ([KL, "config.kl_target=0.5", "config.kl_coeff=0.1"], []),
-        (
-            ["config.warm_start={evaluate_every: 7, evaluation_episodes: 9}"],
-            [f"config.warm_start.{key}: without effect, nothing" for key in ("evaluate_every", "evaluation_episodes")],
-        ),
-        (["config.warm_start={evaluate_every: 7, stop_success: 0.5}"], []),
-        (
-            ["config.warm_start={max_steps: 10, lr_warmup_steps: 20}"],
-            ["config.warm_start.lr_warmup_steps: 20 steps of warm-up are more than max_steps: 10"],
-        ),
-        (["config.warm_start={max_steps: 10, lr_warmup_steps: 10}"], []),
-    ],
-)
-def test_options_that_another_leaves_nothing_to_do_are_told(overrides, told):
-    notices = check(GAME, *overrides).spec.notices
-    assert len(notices) == len(told)
-    assert all(notice.startswith(said) for notice, said in zip(notices, told, strict=True))
 
 
 def test_every_point_of_a_grid_is_built():
@@ -759,23 +538,6 @@ def test_who_waits_for_numbers_that_no_result_has_is_told(metric, words):
 
 
 SFT = GAME.replace("LMGamePPO", "LMGameSFT").replace("ppo_iteration", "supervised_steps")
-
-
-@pytest.mark.parametrize(
-    ("overrides", "named"),
-    [
-        (["config.lr=1e-3"], "config.lr: without effect"),
-        (
-            ["config.use_kl_loss=true", "config.token_ppo={policy_loss: gspo, critic_warmup_iterations: 3}"],
-            "config.use_kl_loss, config.token_ppo.policy_loss, config.token_ppo.critic_warmup_iterations: without",
-        ),
-        (["config.token_ppo.advantage_estimator=grpo"], "config.token_ppo.advantage_estimator: without effect"),
-        (["config.supervised.lr=1e-3", "config.token_ppo.weight_decay=0.1"], None),
-    ],
-)
-def test_options_of_ppo_that_supervised_learning_does_not_read_are_told(overrides, named):
-    notices = [n for n in check(SFT, *overrides).spec.notices if "without effect" in n]
-    assert [n.startswith(named) for n in notices] == ([] if named is None else [True])
 
 
 @pytest.mark.parametrize(

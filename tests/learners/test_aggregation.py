@@ -18,12 +18,10 @@ from hypothesis import strategies as st
 from test_batching import row_lists
 from test_policy_losses import HIGH, LOW, STEP, written_out
 
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.data.batching import MinibatchSize, TokenBatch
 from rllib_lmgame.learners.data.rows import Row
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
-from rllib_lmgame.learners.objectives.checks import check_objective
 from rllib_lmgame.learners.objectives.token_weights import weigh_tokens
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
@@ -194,16 +192,3 @@ def test_however_rows_are_spread_and_packed_the_loss_is_the_one_written_out(
             slope = (by_hand(members, ppo, {moved: STEP}) - by_hand(members, ppo, {moved: -STEP})) / (2 * STEP)
             assert gradient[moved] == pytest.approx(slope, rel=1e-3, abs=1e-5)
     assert sorted(seen) == sorted(token for *_, token in tokens_of(rows))
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"loss_aggregation": "constant_length"}, "needs a constant"),
-        ({"loss_length": 100}, "has no effect without loss_aggregation: constant_length"),
-    ],
-)
-def test_a_length_and_its_use_go_together(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
-        check_objective(TokenPPOOptions(**options))
-    assert caught.value.path == "token_ppo.loss_length"

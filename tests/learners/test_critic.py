@@ -15,14 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.advantages import monte_carlo_returns
 from rllib_lmgame.learners.critic.critic import DECAY, SUMS_FILE, Critic, ValueUnits, is_held_out
 from rllib_lmgame.learners.critic.regression import PENALTIES, RegressionSums, fit, token_sums
 from rllib_lmgame.learners.data.rows import WholeEpisodes
-from rllib_lmgame.learners.objectives.checks import check_objective
 from rllib_lmgame.rollouts.records import Trajectory, Turn
-from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS, CONSTANT_LENGTH, TokenPPOOptions
+from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS, CONSTANT_LENGTH
 
 GAMES = ("maze", "taxi", "wordle")
 
@@ -212,13 +210,6 @@ def test_a_tenth_is_held_out() -> None:
     share = np.mean([is_held_out(f"train-{i}-{j}") for i in range(20) for j in range(200)])
     assert share == pytest.approx(0.1, abs=0.02)
     assert {is_held_out(f"\udcff{i}") for i in range(99)} == {False, True}  # A level's text, from bytes of any kind.
-
-
-def test_a_rate_of_steps_that_a_fit_does_not_take_is_refused() -> None:
-    with pytest.raises(ConfigError, match="has no effect with critic_warmup: fit, which takes no steps") as caught:
-        check_objective(TokenPPOOptions(critic_warmup_lr=1e-3))
-    assert caught.value.path == "token_ppo.critic_warmup_lr"
-    check_objective(TokenPPOOptions(critic_warmup_lr=1e-3, critic_warmup="gradient"))
 
 
 # In the learner.

@@ -12,12 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.entropy import next_coefficient
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.learners.objectives.checks import check_objective
-from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 
 @given(st.floats(0, 1), st.floats(0, 10), st.floats(0.01, 10), st.floats(1e-4, 1))
@@ -68,19 +65,6 @@ def test_a_learner_follows_the_target_and_keeps_the_coefficient(
     assert fresh._entropy_coefficient("player") == pytest.approx(expected)
     fresh.begin_ppo()
     assert fresh._entropy_coefficient("player") == pytest.approx(0.02), "a policy that begins anew has the first one"
-
-
-@pytest.mark.parametrize(
-    ("options", "coefficient", "key", "said"),
-    [
-        ({"entropy_target": 0.5}, [[0, 0.1], [9, 0.0]], "entropy_target", "does not go with a schedule"),
-        ({"entropy_rate": 0.5}, 0.1, "entropy_rate", "has no effect without an entropy_target"),
-    ],
-)
-def test_a_target_stands_instead_of_a_schedule(options: dict[str, Any], coefficient: Any, key: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
-        check_objective(TokenPPOOptions(**options), entropy_coeff=coefficient)
-    assert caught.value.path == f"token_ppo.{key}"
 
 
 @pytest.mark.parametrize("how", ["state", "files"])

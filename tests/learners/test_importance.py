@@ -17,11 +17,9 @@ from test_aggregation import column, number, tokens_of
 from test_batching import row_lists
 from test_kl_reward import update_of
 
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import Row, WholeEpisodes
 from rllib_lmgame.learners.objectives import PPOObjective
-from rllib_lmgame.learners.objectives.checks import check_objective
 from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms
 from rllib_lmgame.learners.objectives.token_weights import importance_weights
 from rllib_lmgame.settings.plugins import POLICY_LOSSES
@@ -199,21 +197,3 @@ def test_a_learner_leaves_out_what_is_older_than_the_limit(
     assert second["stale_fraction"] == 1.0 and not moved
     third, moved = update(staleness_limit=2)
     assert third["stale_fraction"] == 0.0 and moved
-
-
-@pytest.mark.parametrize(
-    ("options", "key", "said"),
-    [
-        ({"importance_band": [2.0, 0.5]}, "importance_band", r"must be \[low, high\]"),
-        ({"importance_band": [0.5]}, "importance_band", "must be"),
-        ({"importance_band": [1.1, 2.0]}, "importance_band", "a ratio of 1"),
-        ({"importance_band_level": "turn"}, "importance_band_level", "no effect without an importance_band"),
-        ({"importance_level": "turn", "importance_cap": None}, "importance_level", "no effect without"),
-        ({"importance_level": "turn", "policy_loss": "dppo"}, "importance_level", "no effect without"),
-        ({"importance_cap": 5.0, "policy_loss": "dppo"}, "importance_cap", "whose ratio is to the sampler"),
-    ],
-)
-def test_importance_options_without_effect_are_refused(options: dict[str, Any], key: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
-        check_objective(TokenPPOOptions(**options))
-    assert caught.value.path == f"token_ppo.{key}"

@@ -14,12 +14,10 @@ from hypothesis import strategies as st
 from test_aggregation import column
 from test_batching import row_lists
 
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import Row
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
-from rllib_lmgame.learners.objectives.checks import check_objective
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
@@ -93,20 +91,3 @@ def test_the_penalty_is_in_one_place_and_reported_in_both(rows: list[Row], in_re
         assert sums["mean_kl_loss"].item() == pytest.approx(sum(map(estimate, gaps)), rel=1e-4, abs=1e-4)
     expected = np.zeros(len(gaps)) if in_reward else COEFFICIENT * np.array(gaps)
     np.testing.assert_allclose(found[0] - found[1], expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("options", "penalty", "key", "said"),
-    [
-        ({"kl_in": "reward"}, False, "kl_in", "needs a reference model"),
-        ({"kl_in": "reward", "kl_gradient": "k3"}, True, "kl_gradient", "has no effect with kl_in: reward"),
-        ({"kl_gradient": "k3"}, False, "kl_gradient", "has no effect without use_kl_loss"),
-        ({"kl_estimator": "k1"}, False, "kl_estimator", "has no effect without use_kl_loss"),
-    ],
-)
-def test_what_a_penalty_lacks_or_what_lacks_one_is_told(
-    options: dict[str, Any], penalty: bool, key: str, said: str
-) -> None:
-    with pytest.raises(ConfigError, match=said) as caught:
-        check_objective(TokenPPOOptions(**options), use_kl_loss=penalty)
-    assert caught.value.path == f"token_ppo.{key}"

@@ -102,22 +102,3 @@ def test_minibatches_are_drawn_anew_by_run_version_epoch_and_learner() -> None:
     drawn = [*itertools.product((3, 4), repeat=4)]
     assert len({seed(*counters) for counters in drawn}) == len(drawn)
     assert seed(3, 4, 5, 6) == seed(3, 4, 5, 6)
-
-
-def test_two_norms_are_refused_where_deepspeed_clips() -> None:
-    config = LMGamePPOConfig().token_ppo(value_grad_clip=1.0)
-    LearnerSettings.from_config(config)
-    config.deepspeed_config = {"zero_optimization": {"stage": 2}}
-    with pytest.raises(ConfigError, match="one norm of all gradients"):
-        LearnerSettings.from_config(config)
-
-
-@pytest.mark.parametrize("option", [{"critic_warmup_iterations": 2}, {"value_normalization": "popart"}])
-def test_a_value_head_that_cannot_be_set_is_refused(option: dict[str, Any]) -> None:
-    """DeepSpeed's half precision without ZeRO: a step would undo what was set."""
-    config = LMGamePPOConfig().token_ppo(**option)
-    config.deepspeed_config = {"bf16": {"enabled": True}}
-    with pytest.raises(ConfigError, match="sets the value head's last layer"):
-        LearnerSettings.from_config(config)
-    config.deepspeed_config = {"bf16": {"enabled": True}, "zero_optimization": {"stage": 2}}
-    LearnerSettings.from_config(config)

@@ -14,7 +14,7 @@ from rllib_lmgame.experiments.checks.check import check_experiment, check_quickl
 from rllib_lmgame.experiments.source import Source
 from rllib_lmgame.experiments.spec import make_spec
 from rllib_lmgame.settings import rules
-from rllib_lmgame.settings.rules import Rule
+from rllib_lmgame.settings.rules import Rule, Told
 
 REFUSED = [
     rule
@@ -35,27 +35,29 @@ def own_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def refused(config: dict[str, Any]) -> ConfigError | None:
-    """What the whole way from a file says of settings, if it refuses them."""
+def notices_of(config: dict[str, Any]) -> list[str]:
+    """What the whole way from a file says of settings that it takes."""
     run = config.pop("run", "LMGamePPO")
     if "games" not in config:
         config.setdefault("env", "lmgame/FrozenLake-v0")
-    try:
-        spec = make_spec("a", {"run": run, "config": config, "stop": {"training_iteration": 1}}, Source("x.yaml"))
-        check_quickly([spec])
-        check_experiment(spec)
-    except ConfigError as error:
-        return error
-    return None
+    spec = make_spec("a", {"run": run, "config": config, "stop": {"training_iteration": 1}}, Source("x.yaml"))
+    check_quickly([spec])
+    check_experiment(spec)
+    return spec.notices
 
 
 @pytest.mark.parametrize("rule", REFUSED, ids=lambda rule: f"{rule.key}: {rule.example}")
 def test_the_example_of_a_rule_is_refused_at_its_key(rule: Rule) -> None:
-    config = yaml.safe_load(rule.example)
-    error = refused(config)
-    keys = [f"config.{rule.key}", f"config.schedules.{rule.key}"]
-    assert error is not None and error.path in keys, error
-    assert error.message and not set("{}") & set(error.message.replace("{stage: 0}", ""))
+    with pytest.raises(ConfigError) as caught:
+        notices_of(yaml.safe_load(rule.example))
+    assert caught.value.path in (f"config.{rule.key}", f"config.schedules.{rule.key}")
+    assert caught.value.message and not set("{}") & set(caught.value.message.replace("{stage: 0}", ""))
+
+
+@pytest.mark.parametrize("row", rules.TOLD, ids=lambda row: row.example)
+def test_the_example_of_an_idle_option_is_taken_and_told(row: Told) -> None:
+    (notice,) = notices_of(yaml.safe_load(row.example))
+    assert notice.removeprefix("config.").startswith(row.keys) and ": without effect, " in notice
 
 
 @pytest.mark.parametrize(
@@ -70,4 +72,4 @@ def test_the_example_of_a_rule_is_refused_at_its_key(rule: Rule) -> None:
     ids=str,
 )
 def test_no_rule_refuses_what_is_so_by_default(config: dict[str, Any]) -> None:
-    assert refused(config) is None
+    assert not notices_of(config)

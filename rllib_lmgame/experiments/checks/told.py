@@ -26,13 +26,10 @@ def idle_notices(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) ->
         for name in config.trained_policies()
     ]
     told: dict[str, str] = {}
-    for rule in TOLD:
-        if (
-            rule.key not in told
-            and _is_given(rule.key, points, configs)
-            and all(rule.broken(*each) for each in policies)
-        ):
-            told[rule.key] = ", ".join(sorted({rule.say.format(s=s, f=f) for s, f in policies}))
+    for row in TOLD:
+        given = [key for key in row.keys if key not in told and _is_given(key, points, configs)]
+        if given and all(row.idle(*each) for each in policies):
+            told |= dict.fromkeys(given, ", ".join(sorted({row.say.format(s=s, f=f) for s, f in policies})))
     for message in dict.fromkeys(told.values()):
         keys = ", ".join(f"config.{key}" for key, said in told.items() if said == message)
         yield f"{keys}: without effect, {message}"
