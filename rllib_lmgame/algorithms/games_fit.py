@@ -65,7 +65,7 @@ def _games_of(config: Any) -> list[tuple[str, GameConfig]]:
 @contextmanager
 def _blamed(place: str, game: GameConfig) -> Iterator[None]:
     """Whatever is raised inside, also by a game of somebody else, is a :class:`ConfigError` at the game's place, or a
-    :class:`MissingDependencyError`, and of a game in a list says its name, which does not stand in the key.
+    :class:`MissingDependencyError`. Of a game in a list it says the name, which does not stand in the key.
     """
 
     def named(message: str) -> str:

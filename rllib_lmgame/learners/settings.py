@@ -24,7 +24,7 @@ class LearnerConfig(Protocol):
         text_rollout_options: How games were played.
         supervised_options: The stage before PPO, ``None`` without one.
         deepspeed_config: DeepSpeed's configuration, ``None`` without DeepSpeed.
-        gamma, lambda_, vf_loss_coeff, use_kl_loss, grad_clip, grad_clip_by, num_epochs, seed: RLlib's.
+        gamma, lambda_, vf_loss_coeff, use_kl_loss, grad_clip, num_epochs, seed: RLlib's.
     """
 
     token_ppo_options: TokenPPOOptions
@@ -37,7 +37,6 @@ class LearnerConfig(Protocol):
     vf_loss_coeff: float
     use_kl_loss: bool
     grad_clip: float | None
-    grad_clip_by: str
     num_epochs: int
     seed: int | None
 
