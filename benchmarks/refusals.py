@@ -23,9 +23,8 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
-from rllib_lmgame.experiments.source import Source
-from rllib_lmgame.experiments.spec import make_spec
-from rllib_lmgame.settings.algorithms import OWN
+from rllib_lmgame.experiments.spec import Source, make_spec
+from rllib_lmgame.settings.algorithms import COMMON_SECTIONS, OWN
 
 CORPUS = Path(__file__).with_name("refusals.jsonl.xz")
 OF_TESTS = 1418
@@ -56,25 +55,32 @@ def entries(corpus: Path = CORPUS, every: int = 1) -> Iterator[tuple[dict[str, A
             if number % every == 0:
                 entry = json.loads(line)
                 key, words, *told = entry.pop("verdict")
-                _translate(entry)
+                if not _translate(entry):
+                    continue
                 key = key and key.replace("config.schedules.", "config.")
                 yield entry, Verdict(key, words, tuple(sorted({name for keys in told for name in keys.split(", ")})))
 
 
-def _translate(entry: Any) -> None:
-    """Write settings as they are written now, everywhere in an entry."""
-    for part in list(entry.values() if isinstance(entry, dict) else entry if isinstance(entry, list) else ()):
-        _translate(part)
+def _translate(entry: Any) -> bool:
+    """Write settings as they are written now, everywhere in an entry; ``False`` if there is no place for one of them,
+    so that it cannot be written any more.
+    """
+    parts = list(entry.values() if isinstance(entry, dict) else entry if isinstance(entry, list) else ())
+    if not all(_translate(part) for part in parts):
+        return False
     schedules = entry.get("schedules") if isinstance(entry, dict) else None
     if isinstance(schedules, dict):
         del entry["schedules"]
         for key, schedule in schedules.items():
             *above, name = key.split(".")
+            if above[:1] == ["games"] or key in COMMON_SECTIONS or key.endswith((".clip_hi", ".objective")):
+                return False
             place: Any = entry
             for section in above:
                 inner = place.get(section)
                 place[section] = place = inner if isinstance(inner, dict) else {}
             place[name] = schedule
+    return True
 
 
 def ask(entry: Mapping[str, Any]) -> Verdict:
@@ -106,7 +112,8 @@ def _object(entry: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
-CHANGED: tuple[tuple[str, Callable[[Verdict, Verdict], bool]], ...] = (
+CHANGED: tuple[tuple[str, Callable[[Verdict, Verdict], Any]], ...] = (
+    ("what follows no schedules says so at the option", lambda old, new: old.key == "config.schedules" and new.key),
     ("a mapping without its `type` is refused at that key", lambda old, new: new.key == f"{old.key}.type"),
 )
 """What is another verdict on purpose: why, and which."""

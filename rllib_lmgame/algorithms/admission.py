@@ -61,8 +61,8 @@ from rllib_lmgame.settings.rules import (
     Rule,
     broken,
 )
-from rllib_lmgame.settings.schema import describe, leaves
 from rllib_lmgame.settings.schedules import check_numbers, place_of
+from rllib_lmgame.settings.schema import describe, leaves
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS, WITHOUT_EFFECT, without_effect
 from rllib_lmgame.settings.tree import Settings
@@ -459,4 +459,7 @@ def _as_schedule(section: str, values: Mapping[str, float]) -> Iterator[None]:
         keys = [key for key in values if key.endswith(f".{option}")]
         keys += [key for key in values if key.startswith(f"{section}.")]
         at = ", ".join(f"{key}={value:g}" for key, value in values.items())
-        raise ConfigError(place_of(next(iter(keys), next(iter(values)))), f"at {at}: {error.path.removeprefix('config.')}: {error.message}") from error
+        raise ConfigError(
+            place_of(next(iter(keys), next(iter(values)))),
+            f"at {at}: {error.path.removeprefix('config.')}: {error.message}",
+        ) from error
