@@ -79,6 +79,8 @@ def _translate(entry: Any) -> bool:
             for section in above:
                 inner = place.get(section)
                 place[section] = place = inner if isinstance(inner, dict) else {}
+            if isinstance(place.get(name), list):
+                return False  # It was a schedule of RLlib's, too.
             place[name] = schedule
     return True
 
@@ -114,6 +116,11 @@ def _object(entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 CHANGED: tuple[tuple[str, Callable[[Verdict, Verdict], Any]], ...] = (
     ("what follows no schedules says so at the option", lambda old, new: old.key == "config.schedules" and new.key),
+    ("`env_config` beside `games` is refused as such", lambda old, new: new.key == "config.env_config"),
+    (
+        "whether a game can be made as its schedule ends is asked where games are made",
+        lambda old, new: old.key == "config.env_config.min_distance" and new.key is None,
+    ),
     ("a mapping without its `type` is refused at that key", lambda old, new: new.key == f"{old.key}.type"),
 )
 """What is another verdict on purpose: why, and which."""
@@ -121,7 +128,8 @@ CHANGED: tuple[tuple[str, Callable[[Verdict, Verdict], Any]], ...] = (
 
 def same(old: Verdict, new: Verdict) -> bool:
     """Whether the same is refused; or, on purpose, not."""
-    return (old.key, old.told) == (new.key, new.told) or any(meant(old, new) for _, meant in CHANGED)
+    keys = [key and key.removeprefix("config.") for key in (old.key, new.key)]
+    return (keys[0], old.told) == (keys[1], new.told) or any(meant(old, new) for _, meant in CHANGED)
 
 
 def hidden(entry: Mapping[str, Any], old: Verdict, new: Verdict) -> bool:

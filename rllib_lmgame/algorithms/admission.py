@@ -75,6 +75,8 @@ _OF_ONE = (
 )
 """What an update reads, beside the options of ``token_ppo``: it can be one policy's own."""
 
+_PLAYED = ("text_rollouts.", "data_selection.")
+
 _MANY = 4096
 """Combinations that are looked at where a look costs microseconds."""
 
@@ -92,9 +94,8 @@ def admit(config: Any) -> None:
     for name in s.language_model_policies():
         _check_language_model(s.policy(name), trained=s.is_trained(name))
     _check_updates(config, s)
-    refuse(PLAY, s, run)
-    if not any(key.startswith("data_selection.") for key in s.schedules):  # Else each of their values is looked at.
-        refuse(SELECTION, s, run)
+    if not any(key.startswith(_PLAYED) for key in s.schedules):  # Else each of their values is looked at.
+        refuse((*PLAY, *SELECTION), s, run)
     with games_blamed_first(config):
         check_seats(config)
         check_success(config)
@@ -389,14 +390,17 @@ def _together(config: Any, *sections: str) -> list[dict[str, float]]:
 
 
 def _check_play(config: Any, s: Settings, run: RunFacts) -> None:
-    """How many episodes are played, and what is chosen of them."""
-    configured = dict(broken(SELECTION, s, run))
-    for values in _together(config, "text_rollouts", "data_selection"):
-        for rule, message in broken((*PLAY, *SELECTION), s.at(values), run):
-            if rule.key not in values and configured.get(rule) == message:
-                raise ConfigError(f"config.{rule.key}", message)
-            with _as_schedule("text_rollouts", values):
-                raise ConfigError(rule.key, message)
+    """How many episodes are played, and what is chosen of them; what is always refused is no schedule's fault."""
+    together = _together(config, *(section.rstrip(".") for section in _PLAYED))
+    found = [next(broken((*PLAY, *SELECTION), s.at(values), run), None) for values in together]
+    for values, problem in zip(together, found, strict=True):
+        if problem is None:
+            continue
+        rule, message = problem
+        if rule.key not in values and found.count(problem) == len(found):
+            raise ConfigError(f"config.{rule.key}", message)
+        with _as_schedule("text_rollouts", values):
+            raise ConfigError(rule.key, message)
 
 
 def _check_loss(config: Any, policies: Mapping[str, tuple[Settings, PolicyFacts]]) -> None:

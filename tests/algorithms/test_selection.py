@@ -296,17 +296,17 @@ def test_oversampling_goes_with_the_rest(beside: dict[str, Any]) -> None:
 
 
 def test_a_schedule_that_leaves_an_env_runner_without_a_spare_group_is_refused() -> None:
-    schedules = {"text_rollouts.episodes_per_iteration": {"points": [[0, 64], [10, 16]], "type": "step"}}
-    config = {"env": "lmgame/Sokoban-v0", **OVERSAMPLED, "num_env_runners": 2, "schedules": schedules}
-    config["text_rollouts"] = {"episodes_per_iteration": 64, "group_size": 8}
+    episodes = {"points": [[0, 64], [10, 16]], "type": "step"}
+    config = {"env": "lmgame/Sokoban-v0", **OVERSAMPLED, "num_env_runners": 2}
+    config["text_rollouts"] = {"episodes_per_iteration": episodes, "group_size": 8}
     with pytest.raises(ConfigError, match=r"16: .*are 1 more than are needed") as caught:
         check_schedules(LMGamePPOConfig().update_from_dict(config))
-    assert caught.value.path == "config.schedules.text_rollouts.episodes_per_iteration"
+    assert caught.value.path == "config.text_rollouts.episodes_per_iteration"
 
 
 def test_a_schedule_of_a_filter_is_looked_at_to_its_end() -> None:
-    schedules = {"data_selection.keep_groups": {"points": [[0, 1], [10, 0.2]]}}
-    config = {"env": "lmgame/Sokoban-v0", "text_rollouts": GROUPS, "schedules": schedules}
+    selection = {"keep_groups": {"points": [[0, 1], [10, 0.2]]}}
+    config = {"env": "lmgame/Sokoban-v0", "text_rollouts": GROUPS, "data_selection": selection}
     with pytest.raises(ConfigError, match="leaves 0") as caught:
         check_schedules(LMGamePPOConfig().update_from_dict(config))
-    assert caught.value.path == "config.schedules.data_selection.keep_groups"
+    assert caught.value.path == "config.data_selection.keep_groups"
