@@ -38,13 +38,16 @@ def test_committed_pages_are_what_the_code_says(generate: ModuleType) -> None:
 def test_a_changed_page_is_stale(
     generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(generate, "DOCS", tmp_path)
+    docs = tmp_path / "docs"
+    for folder in (docs, tmp_path / "tuned_examples"):
+        folder.mkdir()
+    monkeypatch.setattr(generate, "DOCS", docs)
     assert generate.main([]) == 0
     assert generate.main(["--check"]) == 0
-    page = tmp_path / "games.md"
+    page = docs / "games.md"
     page.write_text(page.read_text(encoding="utf-8").replace("Sokoban", "Sokobum", 1), encoding="utf-8")
-    (tmp_path / "grafana_dashboard.json").unlink()
-    (tmp_path / "games" / "Gone.md").write_text("of a game that is no more")
+    (docs / "grafana_dashboard.json").unlink()
+    (docs / "games" / "Gone.md").write_text("of a game that is no more")
     capsys.readouterr()
     assert generate.main(["--check"]) == 1
     told = capsys.readouterr().out
