@@ -219,7 +219,7 @@ def test_the_measure_shown_is_taken_and_measures(monkeypatch: pytest.MonkeyPatch
     module = ModuleType("my_package.my_module")
     monkeypatch.setitem(sys.modules, "my_package", ModuleType("my_package"))
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(compile(block("many-players.md", "class Bluffs"), "many-players.md", "exec"), vars(module))
+    exec(compile(block("leagues.md", "class Bluffs"), "leagues.md", "exec"), vars(module))
     name = "my_package.my_module:Bluffs"
     for env, words in (("lmgame/KuhnPoker-v0", None), ("lmgame/Sokoban-v0", "Sokoban-v0 is not Kuhn poker")):
         config = LMGamePPOConfig().environment(env).update_from_dict({"evaluation_interval": 1})

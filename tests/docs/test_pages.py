@@ -186,7 +186,7 @@ NAMED = {
         MATCHMAKERS,
         [
             ("docs/configuration.md", r"^\| `matchmaking` \|(.*)"),
-            ("docs/many-players.md", r"^ +matchmaking: (.*)"),
+            ("docs/leagues.md", r"^ +matchmaking: (.*)"),
         ],
     ),
     "measures": (
