@@ -1,4 +1,4 @@
-"""Writes the index of games and the documentation that comes from the code: ``configuration.md``, ``games.md``,
+"""Writes the index of games and the documentation that comes from the code: ``reference.md``, ``games.md``,
 ``games/``, ``parts.md``, ``trust.md`` and ``grafana_dashboard.json``.
 
     python docs/generate.py           write the files
@@ -36,7 +36,7 @@ NOTICE = "<!-- Written by docs/generate.py from the code; edit the code, then ru
 def pages() -> dict[str, Callable[[], str]]:
     """File name -> its writer."""
     named: dict[str, Callable[[], str]] = {
-        "configuration.md": configuration_page,
+        "reference.md": reference_page,
         "games.md": lambda: wrapped(f"{NOTICE}\n\n{games_index()}"),
         "trust.md": lambda: wrapped(f"{NOTICE}\n\n{trust_page()}"),
         "parts.md": lambda: wrapped(f"{NOTICE}\n\n{parts_page()}"),
@@ -51,8 +51,8 @@ def pages() -> dict[str, Callable[[], str]]:
 # -- configuration ---------------------------------------------------------------------------------------------------
 
 
-def configuration_page() -> str:
-    """The configuration reference."""
+def reference_page() -> str:
+    """All keys."""
     from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
     from rllib_lmgame.policies.model.tiny import TinyModelOptions
     from rllib_lmgame.settings.sections.exploiters import ExploiterOptions
@@ -65,14 +65,7 @@ def configuration_page() -> str:
     parts = [
         NOTICE,
         "# Configuration reference",
-        "A file holds one or more experiments, each under its name. All keys are checked before anything starts; a "
-        "wrong one is named with its file, line and the nearest valid key. `rllib train file FILE --dry-run` prints "
-        "the resolved configuration, `--set config.token_ppo.clip_high=0.3` changes one value. `rllib schema` "
-        "prints a JSON schema: an editor that knows it completes keys and marks wrong ones. In Python the "
-        "sections are methods of `LMGamePPOConfig` (`rllib_lmgame.algorithms.ppo`), `LMGameGRPOConfig` "
-        "(`rllib_lmgame.algorithms.grpo`) and `LMGameSFTConfig` (`rllib_lmgame.algorithms.sft`) with the same names. "
-        "`LMGameGRPO` begins with other values: `token_ppo.advantage_estimator: grpo`, `text_rollouts.group_size: 8`, "
-        "`entropy_coeff: 0`.",
+        "All keys, with types, defaults and limits. What most files set, by topic: [configuration](configuration.md).",
         section("Experiment", "Directly below the experiment's name.", ExperimentOptions),
         section("`checkpoint_config`", "", CheckpointOptions),
         section("`search`", "", SearchOptions),
@@ -99,15 +92,17 @@ def configuration_page() -> str:
         section(
             "`config.policies`",
             "A list of names, or a mapping from names to the keys below. `policy_mapping_fn` says who takes which "
-            "seat: `self_play` (or `shared`, the default: the trained policy plays all of them; several take turns), "
-            "`per_role` (the policy called like the role; else the first role has the first policy, and so on), "
-            "`versus` (a trained policy in every seat as often, in the others policies that are not trained; "
+            "seat:\n\n"
+            "- `self_play` (or `shared`, the default): the trained policy plays all of them; several take turns.\n"
+            "- `per_role`: the policy called like the role; else the first role has the first policy, and so on.\n"
+            "- `versus`: a trained policy in every seat as often, in the others policies that are not trained. "
             "`{type: versus, opponents: {minimax: 3, random: 1}}` weighs them; here the policies are `{player: {}, "
-            "minimax: {player: minimax}, random: {player: random}}`), `random_seat` (drawn per episode: a "
-            "trained policy always sits, and with fewer seats than policies the others take turns), `league` (the "
-            "policy and its past versions; the section `config.league` alone turns it on), a mapping from agent "
-            'id or role to policy (`"*"` is any '
-            "other seat), or `package.module:function`.",
+            "minimax: {player: minimax}, random: {player: random}}`.\n"
+            "- `random_seat`: drawn per episode; a trained policy always sits, and with fewer seats than policies the "
+            "others take turns.\n"
+            "- `league`: the policy and its past versions. The section `config.league` alone turns it on.\n"
+            '- A mapping from agent id or role to policy; `"*"` is any other seat.\n'
+            "- `package.module:function`.",
             PlayerOptions,
         ),
         section(
@@ -199,19 +194,7 @@ def _search_spaces() -> str:
         "Any value below `config` may be a search space, a mapping with a single key, e.g. `lr: {loguniform: [1e-6, "
         f"1e-4]}}`. `scheduler` takes the names of Ray Tune's schedulers and {aliases}; their arguments are checked."
     )
-    python = (
-        "In Python search spaces are Tune's. Those of RLlib's keys may stand in a configuration object; the methods of "
-        "sections take values alone, so that a section's search space stands in a dictionary beside what the object "
-        "says, for `tune.Tuner(LMGameGRPO, param_space=param_space)`:\n\n"
-        "```python\n"
-        "from ray import tune\n"
-        "from rllib_lmgame.algorithms.grpo import LMGameGRPOConfig\n\n"
-        'config = LMGameGRPOConfig().environment("lmgame/Sokoban-v0").text_rollouts(group_size=4)\n'
-        'estimators = tune.grid_search(["grpo", "rloo"])\n'
-        'param_space = {**config.to_dict(), "token_ppo": {"advantage_estimator": estimators}}\n'
-        "```"
-    )
-    return f"## Search spaces\n\n{text}\n\n" + table(("key", "argument", "meaning"), rows) + f"\n\n{python}"
+    return f"## Search spaces\n\n{text}\n\n" + table(("key", "argument", "meaning"), rows)
 
 
 def _deepspeed_section() -> str:
@@ -219,8 +202,7 @@ def _deepspeed_section() -> str:
 
     rows = [(f"`{key}`", f"refused: it is set by {by}") for key, by in _REPLACED_BY.items()]
     text = (
-        "DeepSpeed's own configuration; with the section (even an empty one, `{}`) every learner holds a DeepSpeed "
-        "engine, without it plain PyTorch trains. `gradient_clipping` must equal `grad_clip`; "
+        "DeepSpeed's own configuration. `gradient_clipping` must equal `grad_clip`; "
         "`activation_checkpointing` turns on the model's gradient checkpointing. "
         "`zero_optimization.reduce_bucket_size` is the model's size, at most 5e8, unless it is set. Known keys: "
         + ", ".join(f"`{key}`" for key in sorted(_KNOWN_KEYS))

@@ -55,7 +55,7 @@ def test_a_changed_page_is_stale(
         "games.md" in told
         and "games/Gone.md" in told
         and "grafana_dashboard.json" in told
-        and "configuration.md" not in told
+        and "reference.md" not in told
     )
 
 
@@ -77,7 +77,7 @@ def test_the_example_of_a_game_in_which_all_reply_at_once_plays_it(
 def test_every_option_of_every_section_is_described() -> None:
     from rllib_lmgame.settings.algorithms import PPO
 
-    text = (DOCS / "configuration.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference.md").read_text(encoding="utf-8")
     for section, group in PPO.groups.items():
         part = text.split(f"## `config.{section}`", 1)[1].split("\n## ", 1)[0]
         for field in dataclasses.fields(group):

@@ -185,14 +185,14 @@ NAMED = {
     "matchmakers": (
         MATCHMAKERS,
         [
-            ("docs/configuration.md", r"^\| `matchmaking` \|(.*)"),
+            ("docs/reference.md", r"^\| `matchmaking` \|(.*)"),
             ("docs/leagues.md", r"^ +matchmaking: (.*)"),
         ],
     ),
     "measures": (
         MEASURES,
         [
-            ("docs/configuration.md", r"^\| `measures` \|(.*)"),
+            ("docs/reference.md", r"^\| `measures` \|(.*)"),
             ("docs/monitoring.md", r"^\| `evaluation/.*"),
         ],
     ),

@@ -389,7 +389,7 @@ def test_every_form_of_the_keys_of_an_experiment_is_accepted() -> None:
 
 def test_every_key_of_the_reference_is_here() -> None:
     """A key added to the page of the configuration is tried in its forms."""
-    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference.md").read_text(encoding="utf-8")
     flat = page.split("## RLlib's keys", 1)[1].split("\n## ", 1)[0]
     named = {line.split("`")[1] for line in flat.splitlines() if line.startswith("| `")}
     assert named - set(FLAT) == {"env", "env_config"}, "these stand in GAMES"
