@@ -44,7 +44,7 @@ from rllib_lmgame.algorithms.measuring.measures import LAST, measure_policies, m
 from rllib_lmgame.algorithms.scheduled import scheduled_games
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.learners.weight_choice import WeightUse
+from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model.files import ModelFiles, model_directory
 from rllib_lmgame.rollouts.episodes import over_levels

@@ -33,7 +33,7 @@ from rllib_lmgame.league.files import (
 from rllib_lmgame.league.league import League
 from rllib_lmgame.league.matches import LeagueLineUps, Table, assign_engines
 from rllib_lmgame.league.members import Files, Member, files_of
-from rllib_lmgame.learners.weight_choice import WeightUse
+from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import EpisodeSummary, PlayResult, PlaySettings
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
-from rllib_lmgame.time_limits import CALL_LIMIT_S, CHECK_LIMIT_S
+from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S, CHECK_LIMIT_S
 
 if TYPE_CHECKING:
     from rllib_lmgame.envs.registry import GameSpec

@@ -14,7 +14,7 @@ from rllib_lmgame.cli.signals import Terminated
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.policies.scripted import FORMS
-from rllib_lmgame.time_limits import CALL_LIMIT_S
+from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 
 def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:

@@ -23,12 +23,12 @@ from rllib_lmgame.experiments.results.outcome import (
     TrialSummary,
     experiment_directory,
     full_disk_line,
+    load_report,
     print_ranking,
     print_summary,
     says_full_disk,
     summarize,
 )
-from rllib_lmgame.experiments.results.reports import load_report
 from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile
 from rllib_lmgame.experiments.run.cluster import head_address, running_cluster
 from rllib_lmgame.experiments.run.cluster_watch import watched_head

@@ -34,8 +34,7 @@ from rllib_lmgame.learners.engines.deepspeed_engine import (
     optimizer_is_guarded,
     wants_activation_checkpointing,
 )
-from rllib_lmgame.learners.engines.ema import WeightAverage
-from rllib_lmgame.learners.engines.reference import Reference
+from rllib_lmgame.learners.engines.reference import Reference, WeightAverage
 from rllib_lmgame.learners.engines.torch_engine import (
     TorchEngine,
     UpdateEngine,
@@ -45,15 +44,15 @@ from rllib_lmgame.learners.engines.torch_engine import (
     parameter_counts,
     set_learning_rates,
 )
-from rllib_lmgame.learners.entropy import next_coefficient
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
 from rllib_lmgame.learners.metrics import UpdateMeter, update_metrics
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
+from rllib_lmgame.learners.objectives.losses import next_coefficient
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.scheduled import own_keys, with_values
 from rllib_lmgame.learners.settings import LearnerSettings, learner_threads
 from rllib_lmgame.learners.update_loop import StepCounts, UpdateLoop
-from rllib_lmgame.learners.weight_choice import WeightUse
+from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.records import Trajectory, trajectory_of
 from rllib_lmgame.settings.schedules import interpolate

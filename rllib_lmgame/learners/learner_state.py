@@ -19,15 +19,12 @@ from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.weights import WeightBundle, pack_state
-from rllib_lmgame.json_files import read_mapping, write_json
-from rllib_lmgame.learners.engines.ema import WeightAverage
-from rllib_lmgame.learners.engines.reference import Reference, frozen_copy
+from rllib_lmgame.json_files import count_of, mapping_of, number_of, read_mapping, write_json
+from rllib_lmgame.learners.engines.reference import Reference, WeightAverage, frozen_copy
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
 from rllib_lmgame.learners.update_loop import StepCounts
-from rllib_lmgame.learners.value_function_kinds import STATE_FILE, critic_difference
-from rllib_lmgame.learners.weight_choice import WeightUse, takes_average
+from rllib_lmgame.learners.weights import STATE_FILE, WeightUse, critic_difference, takes_average
 from rllib_lmgame.policies.model.card import Played
-from rllib_lmgame.saved_values import count_of, mapping_of, number_of
 
 STATE_KEY = "lmgame"
 """Key of our part in RLlib's learner state."""

@@ -14,7 +14,7 @@ from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
 from rllib_lmgame.rollouts.players.player import take_seats
 from rllib_lmgame.rollouts.players.scripted import Scripted
-from rllib_lmgame.time_limits import CALL_LIMIT_S
+from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 PURPOSE = "collect"
 

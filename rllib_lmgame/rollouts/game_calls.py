@@ -25,8 +25,8 @@ from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 from rllib_lmgame.text import in_words
-from rllib_lmgame.time_limits import CALL_LIMIT_S
 from rllib_lmgame.waiting import WaitedTooLong, clocked
 
 logger = logging.getLogger(__name__)

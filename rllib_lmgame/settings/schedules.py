@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.errors import CheckpointError, ConfigError, nearest
+from rllib_lmgame.json_files import mapping_of, number_of
 from rllib_lmgame.results import is_metric, number_at
-from rllib_lmgame.saved_values import mapping_of, number_of
 from rllib_lmgame.settings.schema import (
     Limits,
     as_mapping,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rllib_lmgame.evaluation.learning_report import episode_text, outcome_table, success_table
-from rllib_lmgame.experiments.results.reports import load_report
+from rllib_lmgame.experiments.results.outcome import load_report
 from rllib_lmgame.settings.plugins import REPORTS
 
 

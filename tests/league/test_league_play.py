@@ -29,7 +29,7 @@ from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.scheduled import at_present
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.learners.weight_choice import WeightUse
+from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.settings.sections.league import LeagueOptions

@@ -29,7 +29,7 @@ from rllib_lmgame.learners.engines.deepspeed_engine import (
 )
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.learners.weight_choice import WeightUse
+from rllib_lmgame.learners.weights import WeightUse
 
 PPO = {
     "max_tokens_per_microbatch": 96,

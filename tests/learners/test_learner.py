@@ -23,7 +23,7 @@ from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.learners import learner_state
 from rllib_lmgame.learners.data.batching import PackedBatch
 from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
-from rllib_lmgame.learners.engines.ema import WeightAverage
+from rllib_lmgame.learners.engines.reference import WeightAverage
 from rllib_lmgame.learners.engines.torch_engine import (
     PARTS,
     GuardedAdamW,
@@ -35,7 +35,7 @@ from rllib_lmgame.learners.engines.torch_engine import (
 from rllib_lmgame.learners.learner_state import chosen_weights
 from rllib_lmgame.learners.objectives import PPOObjective, SupervisedObjective
 from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.learners.weight_choice import WeightUse
+from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.rl_module import ScriptedRLModule
 from rllib_lmgame.rollouts.records import Trajectory, Turn, trajectory_of

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rllib_lmgame.algorithms.checkpoints.manifest import LEARNER_SHARDS, hf_directory
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.json_files import read_mapping
-from rllib_lmgame.learners.value_function_kinds import STATE_FILE, critic_difference
+from rllib_lmgame.learners.weights import STATE_FILE, critic_difference
 from rllib_lmgame.policies.model.files import (
     MAX_JSON_BYTES,
     TOKENIZER_FILES,

@@ -12,7 +12,7 @@ from rllib_lmgame.inference.serving.group import EngineGroup
 from rllib_lmgame.inference.serving.out_of_memory import memory_line
 from rllib_lmgame.inference.weights import SharedBundle, WeightBundle
 from rllib_lmgame.learners.ranks import OtherLearnerError
-from rllib_lmgame.learners.weight_choice import WeightUse
+from rllib_lmgame.learners.weights import WeightUse
 
 T = TypeVar("T")
 

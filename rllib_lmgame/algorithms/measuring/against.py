@@ -26,8 +26,7 @@ from rllib_lmgame.rollouts.players.scripted import Scripted
 from rllib_lmgame.rollouts.records import Failure, GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.settings.schema import limits
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-from rllib_lmgame.time_limits import CALL_LIMIT_S
+from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S, TextRolloutOptions
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.measuring.measures import AskedPolicies

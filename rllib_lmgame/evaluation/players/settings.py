@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllib_lmgame.time_limits import CALL_LIMIT_S
+from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 
 @dataclass(frozen=True)

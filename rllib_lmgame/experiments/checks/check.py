@@ -21,7 +21,7 @@ from rllib_lmgame.experiments.checks.callbacks import check_callbacks
 from rllib_lmgame.experiments.checks.sections import check_sections
 from rllib_lmgame.experiments.checks.taught import check_logs, check_taught
 from rllib_lmgame.experiments.checks.told import idle_notices
-from rllib_lmgame.experiments.results.reports import load_report
+from rllib_lmgame.experiments.results.outcome import load_report
 from rllib_lmgame.experiments.search.mutations import MUTATIONS, mutated_alone, mutated_key, mutated_points
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, split_scheduler
 from rllib_lmgame.experiments.search.spaces import (

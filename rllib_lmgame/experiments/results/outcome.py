@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import errno
+import functools
 import math
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
 from rllib_lmgame.inference.serving.out_of_memory import memory_line
+from rllib_lmgame.settings.plugins import REPORTS, check_arguments
 from rllib_lmgame.storage import absolute
 from rllib_lmgame.telemetry.metrics import flatten
 
@@ -205,3 +208,16 @@ def _history(summary: TrialSummary) -> list[Mapping[str, Any]]:
     from rllib_lmgame.experiments.results.files import RESULT_FILE, json_lines
 
     return list(json_lines(Path(summary.path) / RESULT_FILE)) or [summary.last_result]
+
+
+def load_report(setting: str | Mapping[str, Any]) -> Callable[[Sequence[TrialSummary]], None]:
+    """The function a setting names, with its arguments filled in.
+
+    Raises:
+        ConfigError: if there is no such function, or it does not take these arguments or these values.
+    """
+    name, arguments = REPORTS.split(setting)
+    function = REPORTS.find(name)
+    if not callable(function):
+        raise ConfigError("report", f"{name} is not a function")
+    return functools.partial(function, **check_arguments(function, arguments, "report", before=1))

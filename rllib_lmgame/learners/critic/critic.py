@@ -11,12 +11,12 @@ from zlib import crc32
 import numpy as np
 import torch
 
+from rllib_lmgame.json_files import mapping_of, number_of
 from rllib_lmgame.learners.advantages import AdvantageInputs, Estimator
 from rllib_lmgame.learners.critic.regression import RegressionSums, fit, token_sums
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.engines.torch_engine import UpdateEngine, load_tensors, save_tensors
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.saved_values import mapping_of, number_of
 
 DECAY = 0.9
 """With every batch ``statistic = DECAY * statistic + (1 - DECAY) * the batch's``."""

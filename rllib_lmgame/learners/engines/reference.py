@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from rllib_lmgame.learners.engines.ema import WeightAverage
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.settings.sections.token_ppo import EMA, REFRESH, ReferenceOptions
@@ -91,3 +90,25 @@ def frozen_copy(
     copy.load_hf_state(weights)
     copy.requires_grad_(False)
     return copy.to(device=device, dtype=next(module.parameters()).dtype)
+
+
+class WeightAverage:
+    """``average = decay * average + (1 - decay) * weights`` after every update, in float32; begins as a copy of the
+    first weights.
+
+    Args:
+        decay: Between 0 and 1.
+    """
+
+    def __init__(self, decay: float) -> None:
+        self.decay = decay
+        self.tensors: dict[str, torch.Tensor] = {}
+
+    @torch.no_grad()
+    def update(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Take in the weights after an update."""
+        if not self.tensors:
+            self.tensors = {name: tensor.detach().float().cpu().clone() for name, tensor in weights.items()}
+            return
+        for name, tensor in weights.items():
+            self.tensors[name].lerp_(tensor.detach().float().cpu(), 1.0 - self.decay)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rllib_lmgame.settings.schema import option
-from rllib_lmgame.time_limits import CALL_LIMIT_S
+
+CALL_LIMIT_S = 60.0
+"""Of one call into a game."""
+
+CHECK_LIMIT_S = 900.0
+"""Of all checks of a game together."""
 
 
 @dataclass(frozen=True)

@@ -124,7 +124,6 @@ class ObjectTable:
         self.objects, self.categories = tuple(objects), tuple(categories)
         self.values: NDArray[np.int8] = np.array(columns, dtype=np.int8).T
         self._object_book: PhraseBook[int] = PhraseBook(names, whole=True)
-        self._object_words = frozenset(word for name, _ in names for word in all_words(name))
 
     def _column(self, flags: str, name: str) -> list[int]:
         column = [NO] * len(self.attributes)

@@ -1,6 +1,27 @@
-"""Weights with a value function do not go into a learner without one, nor the other way round: what is said of it."""
+"""Which of a policy's weights are sent to engines or written to files, and what is said of weights of another kind."""
 
 from __future__ import annotations
+
+from enum import Enum
+
+
+class WeightUse(Enum):
+    """What weights are wanted for."""
+
+    TRAINING = "training"
+    """Playing the episodes that are trained on."""
+    EVALUATION = "evaluation"
+    """Playing the episodes of an evaluation."""
+    EXPORT = "export"
+    """The Hugging Face directory of a checkpoint."""
+
+
+def takes_average(use: WeightUse, averaging: bool) -> bool:
+    """Whether ``use`` takes the running average, where there is one (``averaging``), in place of the
+    weights that are trained.
+    """
+    return averaging and use is not WeightUse.TRAINING
+
 
 STATE_FILE = "learner.json"
 """In a checkpoint's files of the learners: which policies there are, and which of them have a value function."""
