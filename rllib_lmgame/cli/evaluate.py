@@ -17,7 +17,7 @@ from rllib_lmgame.cli.evaluation_table import evaluation_table
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
 from rllib_lmgame.cli.player_options import SECTIONS, add_time_limit, player_settings, seed
 from rllib_lmgame.errors import CheckpointError, ConfigError
-from rllib_lmgame.experiments.files.loader import parse_value
+from rllib_lmgame.experiments.files.reading import parse_value
 from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.new_files import NewFile, out_path
 from rllib_lmgame.policies.scripted import FORMS

@@ -15,7 +15,7 @@ from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import GameInPlay, GameStep
-from rllib_lmgame.rollouts.players.player import Player
+from rllib_lmgame.rollouts.players import Player
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, Seat
 from rllib_lmgame.text import printable
 

@@ -91,7 +91,7 @@ def parse_env_config(text: str | None) -> dict[str, Any]:
     Raises:
         ConfigError: if it is no mapping.
     """
-    from rllib_lmgame.experiments.files.loader import parse_value
+    from rllib_lmgame.experiments.files.reading import parse_value
 
     if text is None:
         return {}

@@ -87,7 +87,7 @@ def _play(args: argparse.Namespace) -> int:
     from rllib_lmgame.envs.registry import game_spec
     from rllib_lmgame.evaluation.players.naming import without_names
     from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
-    from rllib_lmgame.rollouts.players.player import seat_seed
+    from rllib_lmgame.rollouts.players import seat_seed
 
     game, env_config = args.game, parse_env_config(args.env_config)
     find_in_current_directory([game, args.against, without_names(args.players or ()), env_config])

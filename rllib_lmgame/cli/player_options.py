@@ -107,7 +107,7 @@ def check_temperature(value: float | None) -> None:
 def _sections(text: str | None) -> Mapping[str, Mapping[str, Any]]:
     if text is None:
         return {}
-    from rllib_lmgame.experiments.files.loader import parse_value
+    from rllib_lmgame.experiments.files.reading import parse_value
 
     value = parse_value(text, "--config")
     if not isinstance(value, dict) or not all(isinstance(section, dict) for section in value.values()):

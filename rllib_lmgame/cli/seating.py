@@ -22,7 +22,7 @@ from rllib_lmgame.evaluation.players.naming import make_player, split_name
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import open_checkpoint
 from rllib_lmgame.rollouts.plans import EpisodePlan
-from rllib_lmgame.rollouts.players.player import Player
+from rllib_lmgame.rollouts.players import Player
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.sources import LineUps
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.experiments.files.loader import parse_value
-from rllib_lmgame.experiments.files.reading import apply_overrides, override_values, read_experiments
+from rllib_lmgame.experiments.files.reading import apply_overrides, override_values, parse_value, read_experiments
 from rllib_lmgame.experiments.spec import ExperimentSpec, Source, check_name, make_specs
 from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.settings.schema import values_of

@@ -24,7 +24,7 @@ from rllib_lmgame.policies.model.files import check_model, load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import over_levels, success_by_seed
 from rllib_lmgame.rollouts.plans import plan_evaluation
-from rllib_lmgame.rollouts.players.player import Player
+from rllib_lmgame.rollouts.players import Player
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import LineUps

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from ray.rllib.utils.metrics import (
 from ray.rllib.utils.schedules.scheduler import Scheduler
 
 from rllib_lmgame.freed_memory import give_back_gpu_memory, give_back_memory, keep_freed_memory
+from rllib_lmgame.inference.weights import WeightBundle, pack_state
 from rllib_lmgame.learners.critic.critic import Critic
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import Row, build_rows, played_parts
@@ -47,12 +49,13 @@ from rllib_lmgame.learners.engines.torch_engine import (
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
 from rllib_lmgame.learners.metrics import UpdateMeter, update_metrics
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
-from rllib_lmgame.learners.objectives.losses import next_coefficient
+from rllib_lmgame.learners.objectives.policy_losses import next_coefficient
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.scheduled import own_keys, with_values
 from rllib_lmgame.learners.settings import LearnerSettings, learner_threads
 from rllib_lmgame.learners.update_loop import StepCounts, UpdateLoop
-from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.learners.weights import WeightUse, takes_average
+from rllib_lmgame.policies.model.card import Played
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.records import Trajectory, trajectory_of
 from rllib_lmgame.settings.schedules import interpolate
@@ -446,3 +449,61 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         for module_id, numbers in zip([*self._engines, ALL_MODULES], [*counts, total], strict=True):
             names = (NUM_TRAINABLE_PARAMETERS, NUM_NON_TRAINABLE_PARAMETERS)
             self.metrics.log_dict(dict(zip(names, numbers, strict=True)), key=module_id, window=1)
+
+    @contextmanager
+    def weights_for(self, use: WeightUse, module_id: str) -> Iterator[dict[str, torch.Tensor]]:
+        """The tensors that are sent or written for ``use``, valid inside the context; what counts is rank 0's. All
+        learners must be asked.
+        """
+        with self._engines[module_id].full_state() as trained:
+            yield chosen_weights(use, trained, self._averages.get(module_id))
+
+    def pack_weights(self, module_id: str, version: int, use: WeightUse = WeightUse.TRAINING) -> WeightBundle | None:
+        """Complete tensors as the model's checkpoint has them, in one buffer, on rank 0, ``None`` elsewhere. All
+        learners must be asked.
+
+        They are copied into it one after the other; of an average that is sent in half precision there is for that time
+        a whole copy beside it.
+
+        Args:
+            module_id: Which policy.
+            version: Version of the weights.
+            use: What they are for.
+        """
+        with self.weights_for(use, module_id) as weights:
+            return pack_state(self.module[module_id].as_checkpoint(weights), version) if self.ranks.rank == 0 else None
+
+    def export_hf(self, directory: str | Path, module_id: str, use: WeightUse = WeightUse.EXPORT) -> None:
+        """Rank 0 writes a policy's Hugging Face directory. All learners must be asked."""
+        with self.weights_for(use, module_id) as weights, self.ranks.all_or_none():
+            if self.ranks.rank == 0:
+                self.module[module_id].save_hf(directory, weights, self._played())
+
+    def _played(self) -> Played | None:
+        """What the policies are trained on, for their model cards; ``None`` in a configuration that knows no games."""
+        config, sampling = self.config, self.config.inference_options
+        if not hasattr(config, "training_games"):
+            return None
+        return Played(
+            games=[(game.env, game.env_config) for game in config.training_games()],
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            top_k=sampling.top_k,
+            legal_moves_only=config.text_rollout_options.legal_moves_only,
+        )
+
+
+def chosen_weights(
+    use: WeightUse, trained: Mapping[str, torch.Tensor], average: WeightAverage | None
+) -> dict[str, torch.Tensor]:
+    """The complete tensors for ``use``, by their names in memory and in the numerics of those that are trained.
+
+    Args:
+        use: What they are for.
+        trained: The weights in training.
+        average: Their running average, which lies in main memory; ``None`` before the first update, and where nothing
+            is averaged.
+    """
+    if average is None or not takes_average(use, averaging=True):
+        return dict(trained)
+    return {name: tensor.to(trained[name].dtype) for name, tensor in average.tensors.items()}

@@ -18,13 +18,11 @@ from ray.rllib.core import COMPONENT_RL_MODULE
 from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from rllib_lmgame.errors import CheckpointError, ConfigError
-from rllib_lmgame.inference.weights import WeightBundle, pack_state
 from rllib_lmgame.json_files import count_of, mapping_of, number_of, read_mapping, write_json
 from rllib_lmgame.learners.engines.reference import Reference, WeightAverage, frozen_copy
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
 from rllib_lmgame.learners.update_loop import StepCounts
-from rllib_lmgame.learners.weights import STATE_FILE, WeightUse, critic_difference, takes_average
-from rllib_lmgame.policies.model.card import Played
+from rllib_lmgame.learners.weights import STATE_FILE, critic_difference
 
 STATE_KEY = "lmgame"
 """Key of our part in RLlib's learner state."""
@@ -270,50 +268,6 @@ class LearnerStateMixin:
         """The tensors of each policy that has a file of this name."""
         return {mid: load_tensors(directory / mid / name) for mid in self._engines if (directory / mid / name).exists()}
 
-    # Weights for engines and for export.
-
-    @contextmanager
-    def weights_for(self, use: WeightUse, module_id: str) -> Iterator[dict[str, torch.Tensor]]:
-        """The tensors that are sent or written for ``use``, valid inside the context; what counts is rank 0's. All
-        learners must be asked.
-        """
-        with self._engines[module_id].full_state() as trained:
-            yield chosen_weights(use, trained, self._averages.get(module_id))
-
-    def pack_weights(self, module_id: str, version: int, use: WeightUse = WeightUse.TRAINING) -> WeightBundle | None:
-        """Complete tensors as the model's checkpoint has them, in one buffer, on rank 0, ``None`` elsewhere. All
-        learners must be asked.
-
-        They are copied into it one after the other; of an average that is sent in half precision there is for that time
-        a whole copy beside it.
-
-        Args:
-            module_id: Which policy.
-            version: Version of the weights.
-            use: What they are for.
-        """
-        with self.weights_for(use, module_id) as weights:
-            return pack_state(self.module[module_id].as_checkpoint(weights), version) if self.ranks.rank == 0 else None
-
-    def export_hf(self, directory: str | Path, module_id: str, use: WeightUse = WeightUse.EXPORT) -> None:
-        """Rank 0 writes a policy's Hugging Face directory. All learners must be asked."""
-        with self.weights_for(use, module_id) as weights, self.ranks.all_or_none():
-            if self.ranks.rank == 0:
-                self.module[module_id].save_hf(directory, weights, self._played())
-
-    def _played(self) -> Played | None:
-        """What the policies are trained on, for their model cards; ``None`` in a configuration that knows no games."""
-        config, sampling = self.config, self.config.inference_options
-        if not hasattr(config, "training_games"):
-            return None
-        return Played(
-            games=[(game.env, game.env_config) for game in config.training_games()],
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-            top_k=sampling.top_k,
-            legal_moves_only=config.text_rollout_options.legal_moves_only,
-        )
-
 
 @contextmanager
 def _named(origin: str | Path) -> Iterator[None]:
@@ -339,19 +293,3 @@ def _arrays(tensors: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
         name: (t.float() if t.dtype == torch.bfloat16 else t).detach().cpu().numpy().copy()
         for name, t in tensors.items()
     }
-
-
-def chosen_weights(
-    use: WeightUse, trained: Mapping[str, torch.Tensor], average: WeightAverage | None
-) -> dict[str, torch.Tensor]:
-    """The complete tensors for ``use``, by their names in memory and in the numerics of those that are trained.
-
-    Args:
-        use: What they are for.
-        trained: The weights in training.
-        average: Their running average, which lies in main memory; ``None`` before the first update, and where nothing
-            is averaged.
-    """
-    if average is None or not takes_average(use, averaging=True):
-        return dict(trained)
-    return {name: tensor.to(trained[name].dtype) for name, tensor in average.tensors.items()}

@@ -12,8 +12,7 @@ from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
-from rllib_lmgame.rollouts.players.player import take_seats
-from rllib_lmgame.rollouts.players.scripted import Scripted
+from rllib_lmgame.rollouts.players import Scripted, take_seats
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 PURPOSE = "collect"

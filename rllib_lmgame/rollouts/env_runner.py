@@ -32,9 +32,7 @@ from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
 from rllib_lmgame.rollouts.play import PlayedEpisode, PlayedPlans, first_error, play_many
-from rllib_lmgame.rollouts.players.language_model import LanguageModel, engine_replies
-from rllib_lmgame.rollouts.players.player import Player, take_seats
-from rllib_lmgame.rollouts.players.scripted import Scripted
+from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies, take_seats
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource

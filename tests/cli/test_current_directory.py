@@ -131,7 +131,7 @@ def test_a_fetched_file_names_nothing_here(
     monkeypatch.chdir(mine)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     for text in (FETCHED, FETCHED.replace("player: random", "player: 'mine:FirstLegal'")):
-        monkeypatch.setattr("rllib_lmgame.experiments.files.loader.fetch", lambda *_, text=text: text.encode())
+        monkeypatch.setattr("rllib_lmgame.experiments.files.reading.fetch", lambda *_, text=text: text.encode())
         assert main(["train", "file", "http://host/x.yaml", *flags]) == 2
         assert (str(mine) in sys.path) is found
 
@@ -226,7 +226,7 @@ def test_a_measure_of_ones_own_is_found(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     monkeypatch.delitem(sys.modules, "bluffs", raising=False)
-    monkeypatch.setattr("rllib_lmgame.experiments.files.loader.fetch", lambda *_: text.encode())
+    monkeypatch.setattr("rllib_lmgame.experiments.files.reading.fetch", lambda *_: text.encode())
     assert main(["train", "file", "http://host/x.yaml", "--dry-run"]) == 2
     said = capsys.readouterr().err
     assert re.search(r"evaluation_config\.measures\[0\].*bluffs.* is not taken from the network", said), said

@@ -25,8 +25,7 @@ from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_exper
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.checks.footprint import footprint
 from rllib_lmgame.experiments.checks.resources import request_of
-from rllib_lmgame.experiments.files.loader import load_file
-from rllib_lmgame.experiments.files.reading import apply_overrides, read_experiments
+from rllib_lmgame.experiments.files.reading import apply_overrides, load_file, read_experiments
 from rllib_lmgame.experiments.spec import make_specs
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.microbatch import MOST_TOKENS

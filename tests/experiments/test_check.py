@@ -18,8 +18,7 @@ from rllib_lmgame.experiments.checks.callbacks import make_callbacks
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines, resolved_config
 from rllib_lmgame.experiments.checks.resources import request_of
-from rllib_lmgame.experiments.files.loader import load_text
-from rllib_lmgame.experiments.files.reading import apply_overrides
+from rllib_lmgame.experiments.files.reading import apply_overrides, load_text
 from rllib_lmgame.experiments.spec import make_specs
 from rllib_lmgame.settings.sections.rllib import WITHOUT_EFFECT
 

@@ -20,7 +20,7 @@ from ray import cloudpickle
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiment, check_quickly
 from rllib_lmgame.experiments.checks.resources import request_of
-from rllib_lmgame.experiments.files.loader import load_text
+from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.experiments.spec import CheckpointOptions, SearchOptions, make_specs
 from rllib_lmgame.settings.algorithms import OWN, PPO, SFT

@@ -13,8 +13,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.files.loader import MAX_BYTES, dump_text, load_file, load_text, parse_value
-from rllib_lmgame.experiments.files.reading import apply_overrides
+from rllib_lmgame.experiments.files.reading import (
+    MAX_BYTES,
+    apply_overrides,
+    dump_text,
+    load_file,
+    load_text,
+    parse_value,
+)
 from rllib_lmgame.experiments.spec import make_specs, parent
 
 

@@ -19,8 +19,7 @@ from rllib_lmgame.algorithms.trust import SECTIONS, check_config
 from rllib_lmgame.envs.registry import options_of, own_games
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.files.fetched import refuse_code
-from rllib_lmgame.experiments.files.loader import MAX_BYTES, load_text
-from rllib_lmgame.experiments.files.reading import read_experiments
+from rllib_lmgame.experiments.files.reading import MAX_BYTES, load_text, read_experiments
 from rllib_lmgame.experiments.files.remote import fetch
 from rllib_lmgame.experiments.spec import Source, make_specs
 from rllib_lmgame.settings.schedules import ScheduleOptions, read_schedule

@@ -8,8 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from rllib_lmgame.errors import CheckpointError, ConfigError
-from rllib_lmgame.experiments.files.loader import load_text
-from rllib_lmgame.experiments.files.reading import apply_overrides
+from rllib_lmgame.experiments.files.reading import apply_overrides, load_text
 from rllib_lmgame.experiments.run.resume import (
     SETTINGS_FILE,
     Resumption,

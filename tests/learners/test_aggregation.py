@@ -22,7 +22,7 @@ from rllib_lmgame.learners.data.batching import MinibatchSize, TokenBatch
 from rllib_lmgame.learners.data.rows import Row
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
-from rllib_lmgame.learners.objectives.token_weights import weigh_tokens
+from rllib_lmgame.learners.objectives.ppo import weigh_tokens
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import POLICY_LOSSES

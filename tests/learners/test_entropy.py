@@ -14,7 +14,7 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.learners.objectives.losses import next_coefficient
+from rllib_lmgame.learners.objectives.policy_losses import next_coefficient
 
 
 @given(st.floats(0, 1), st.floats(0, 10), st.floats(0.01, 10), st.floats(1e-4, 1))

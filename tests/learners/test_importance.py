@@ -21,7 +21,7 @@ from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import Row, WholeEpisodes
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms
-from rllib_lmgame.learners.objectives.token_weights import importance_weights
+from rllib_lmgame.learners.objectives.ppo import importance_weights
 from rllib_lmgame.settings.plugins import POLICY_LOSSES
 from rllib_lmgame.settings.sections.token_ppo import IMPORTANCE_LEVELS, TokenPPOOptions
 

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from rllib_lmgame.learners.objectives.losses import (  # noqa: E402
+from rllib_lmgame.learners.objectives.policy_losses import (  # noqa: E402  # noqa: E402
+    PolicyTerms,
+    clip,
     kl_estimate,
     kl_penalty,
     value_loss,
 )
-from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms, clip  # noqa: E402
 from rllib_lmgame.settings.sections.token_ppo import KL_ESTIMATORS, KL_GRADIENTS  # noqa: E402
 
 

@@ -11,8 +11,7 @@ from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
-from rllib_lmgame.rollouts.players.language_model import LanguageModel
-from rllib_lmgame.rollouts.players.player import take_seats
+from rllib_lmgame.rollouts.players import LanguageModel, take_seats
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EngineReplies
 from rllib_lmgame.rollouts.sources import LineUps

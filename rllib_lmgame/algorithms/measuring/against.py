@@ -21,8 +21,7 @@ from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.game_calls import abandon, call_game, open_session, run_to_end
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode, PlayedPlans, first_error, play_many
-from rllib_lmgame.rollouts.players.player import take_seats
-from rllib_lmgame.rollouts.players.scripted import Scripted
+from rllib_lmgame.rollouts.players import Scripted, take_seats
 from rllib_lmgame.rollouts.records import Failure, GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.settings.schema import limits

@@ -16,7 +16,7 @@ from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.rollouts.asking import Answer, NoRoom
 from rllib_lmgame.rollouts.game_calls import abandon, in_daemon_thread
 from rllib_lmgame.rollouts.plans import EpisodePlan
-from rllib_lmgame.rollouts.players.player import Player
+from rllib_lmgame.rollouts.players import Player
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, Seat
 

@@ -12,8 +12,7 @@ from rllib_lmgame.errors import CheckpointError, ConfigError, nearest
 from rllib_lmgame.evaluation.players.language_model import LocalModel, ModelOptions
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
-from rllib_lmgame.rollouts.players.player import Player
-from rllib_lmgame.rollouts.players.scripted import Scripted
+from rllib_lmgame.rollouts.players import Player, Scripted
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 
 
@@ -21,7 +20,7 @@ def checkpoint_player(name: str, source: str, directory: str, policy: str | None
     """A policy of a checkpoint as a player.
 
     Args:
-        name, source: See :class:`~rllib_lmgame.rollouts.players.player.Player`.
+        name, source: See :class:`~rllib_lmgame.rollouts.players.Player`.
         directory: The checkpoint, or the directory of its trial.
         policy: Which one; by default the one that was trained.
         settings: What all players share.

@@ -12,7 +12,7 @@ from rllib_lmgame.inference.serving.client import LocalEngineClient
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.rollouts.plans import EpisodePlan
-from rllib_lmgame.rollouts.players.language_model import LanguageModel, engine_replies
+from rllib_lmgame.rollouts.players import LanguageModel, engine_replies
 from rllib_lmgame.rollouts.seats import EngineReplies
 from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.inference import InferenceOptions
@@ -98,7 +98,7 @@ class LocalModel(LanguageModel):
     """A language model in this process. Its weights are loaded when it is entered.
 
     Args:
-        name, source: See :class:`~rllib_lmgame.rollouts.players.player.Player`.
+        name, source: See :class:`~rllib_lmgame.rollouts.players.Player`.
         directory: Hugging Face directory or hub id.
         options: How it is talked to.
         settings: Temperature, seed, and how many games it is in at once.

@@ -20,8 +20,7 @@ from collections.abc import Iterable, Sequence
 from rllib_lmgame.errors import CheckpointError, ConfigError, nearest
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.policies.scripted import ENDPOINT, FORMS, HUGGING_FACE, SCRIPTED_PLAYERS, make_scripted_player
-from rllib_lmgame.rollouts.players.player import Player
-from rllib_lmgame.rollouts.players.scripted import Scripted
+from rllib_lmgame.rollouts.players import Player, Scripted
 from rllib_lmgame.storage import expanded
 from rllib_lmgame.text import is_writable
 

@@ -26,7 +26,7 @@ from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
 from rllib_lmgame.rollouts.log.episode_log import episode_record
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_one
-from rllib_lmgame.rollouts.players.player import Player, seat_seed, take_seats
+from rllib_lmgame.rollouts.players import Player, seat_seed, take_seats
 from rllib_lmgame.rollouts.records import Failure, GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, OutOfTokens, Seat
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions

@@ -24,7 +24,7 @@ from rllib_lmgame.experiments.checks.footprint import (
 )
 from rllib_lmgame.experiments.checks.resources import asked_by, gpus_here, request_of
 from rllib_lmgame.experiments.checks.sandboxes import dry_run_sandbox
-from rllib_lmgame.experiments.files.loader import dump_text
+from rllib_lmgame.experiments.files.reading import dump_text
 from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.spaces import describe_space, find_search_spaces
 from rllib_lmgame.experiments.spec import STOPS

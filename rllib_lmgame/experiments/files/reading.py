@@ -1,18 +1,360 @@
-"""Experiment files: YAML, or Python that defines ``config`` and ``stop``; with what ``--set`` changes."""
+"""Experiment files: YAML, or Python that defines ``config`` and ``stop``; with what ``--set`` changes.
+
+YAML is strict: only plain data, a place for every key, and nothing surprising. It differs from PyYAML's safe loader:
+numbers and truth values are those of YAML 1.2 (``1e-6`` is a number, ``yes`` is text), keys must not repeat, aliases
+and merges expand within bounds, tags that construct objects are refused, and the line of every key is kept.
+"""
 
 from __future__ import annotations
 
 import copy
+import math
+import re
 import runpy
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+import yaml.composer
+import yaml.reader
+
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.files.fetched import refuse_code
-from rllib_lmgame.experiments.files.loader import load_file, parse_value
-from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, make_spec, make_specs
+from rllib_lmgame.experiments.files.remote import fetch
+from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, dotted, make_spec, make_specs
 from rllib_lmgame.storage import is_remote
+from rllib_lmgame.text import shown
+
+MAX_BYTES = 1_000_000
+MAX_WRITTEN = 20_000
+MAX_VALUES = 100_000
+MAX_DEPTH = 50
+MAX_KEY = 300
+"""Characters of a key."""
+MAX_TEXT = 10_000_000
+"""Characters of all texts, and of the dotted names of all keys, once aliases stand for what they name."""
+_TAG = "tag:yaml.org,2002:"
+_PLAIN_TAGS: dict[type[yaml.Node], set[str]] = {
+    yaml.ScalarNode: {_TAG + t for t in ("str", "int", "float", "bool", "null", "merge")},
+    yaml.MappingNode: {_TAG + "map"},
+    yaml.SequenceNode: {_TAG + "seq"},
+}
+_INT = re.compile(r"[-+]?(0o[0-7]+|0x[0-9a-fA-F]+|[0-9][0-9_]*)")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_INFINITE = re.compile(r"[-+]?\.(inf|Inf|INF)")
+
+Path_ = tuple[str | int, ...]
+
+
+class _TooMuch(Exception):
+    """More is written in a file than is read: what, and on which line."""
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's parser with the scalar rules of YAML 1.2; it stops where depth or number of the values
+    pass their limits.
+    """
+
+    depth = 0
+    count = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        self.count += 1
+        self.depth += 1
+        if self.count > MAX_WRITTEN:
+            raise _TooMuch(f"holds more than {MAX_WRITTEN:,} keys and values", self.peek_event().start_mark.line + 1)
+        if self.depth > MAX_DEPTH + 1:  # the document itself is the first
+            raise _TooMuch(f"nested deeper than {MAX_DEPTH} levels", self.peek_event().start_mark.line + 1)
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
+
+
+_Loader.yaml_implicit_resolvers = {}
+_Loader.add_implicit_resolver(_TAG + "bool", re.compile(r"^(true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+_Loader.add_implicit_resolver(_TAG + "null", re.compile(r"^(~|null|Null|NULL|)$"), ["~", "n", "N", ""])
+_Loader.add_implicit_resolver(_TAG + "int", re.compile(rf"^({_INT.pattern})$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(
+    _TAG + "float", re.compile(rf"^({_FLOAT.pattern}|{_INFINITE.pattern}|\.(nan|NaN|NAN))$"), list("-+0123456789.")
+)
+_Loader.add_implicit_resolver(_TAG + "merge", re.compile(r"^(<<)$"), ["<"])
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that either version of YAML would read as something else."""
+
+
+_Dumper.yaml_implicit_resolvers = {
+    first: [
+        *yaml.SafeDumper.yaml_implicit_resolvers.get(first, []),
+        *_Loader.yaml_implicit_resolvers.get(first, []),
+    ]
+    for first in {**yaml.SafeDumper.yaml_implicit_resolvers, **_Loader.yaml_implicit_resolvers}
+}
+
+
+def dump_text(value: Any) -> str:
+    """Plain data as YAML that :func:`load_text` and other readers take for the same."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=150, allow_unicode=True)
+
+
+def load_file(path: str | Path) -> tuple[dict[str, Any], Source]:
+    """Read a YAML file that holds a mapping, from disk or from an http(s) address.
+
+    Returns:
+        The mapping, and where each of its keys was written.
+
+    Raises:
+        ConfigError: if the file cannot be read, is too large, is not YAML, or holds anything but plain data.
+    """
+    name = str(path).removeprefix("file://")
+    data = fetch(name, MAX_BYTES) if is_remote(name) else _read(Path(name).expanduser())
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError("", f"{path} is not UTF-8 text (byte {error.start})") from None
+    value, source = load_text(text, name)
+    if not isinstance(value, dict):
+        raise ConfigError("", "expected experiments by name (`my-experiment:` followed by its settings)", f"{name}:1")
+    return value, source
+
+
+def _read(path: Path) -> bytes:
+    """Content of a file on disk, or a :class:`ConfigError` that says why not."""
+    if str(path).startswith(("s3:/", "gs:/")):
+        raise ConfigError("", f"{path} is a remote address; download the file first and give its local path")
+    try:
+        data = path.read_bytes()
+    except IsADirectoryError:
+        raise ConfigError("", f"{path} is a directory; give the path of a .yaml or .py file") from None
+    except FileNotFoundError:
+        raise ConfigError("", f"no such file: {path}{_similar_files(path)}") from None
+    except OSError as error:
+        raise ConfigError("", f"cannot read {path}: {error.strerror}") from None
+    if len(data) > MAX_BYTES:
+        raise ConfigError("", f"{path} has {len(data):,} bytes; an experiment file may have {MAX_BYTES:,}")
+    return data
+
+
+def load_text(text: str, name: str) -> tuple[Any, Source]:
+    """Parse YAML text; ``name`` stands for the file in messages."""
+    loader = None
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+    except yaml.YAMLError as error:
+        raise _syntax_error(error, text, name) from None
+    except _TooMuch as error:
+        what, line = error.args
+        raise ConfigError("", what, f"{name}:{line}") from None
+    except (ValueError, OverflowError) as error:  # A number in a directive or an escape.
+        line = "" if loader is None else f":{loader.line + 1}"
+        raise ConfigError("", f"not readable as YAML: {error}", f"{name}{line}") from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+    source = Source(name)
+    if node is None:
+        return None, source
+    return _Builder(source).build(node, ()), source
+
+
+def parse_value(text: str, name: str) -> Any:
+    """One YAML value on a command line, e.g. ``1e-6``, ``[1, 2]`` or ``{grid_search: [1, 2]}``."""
+    return load_text(text, name)[0]
+
+
+class _Builder:
+    """Turns a node graph into values, counting what aliases and merges expand to."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.count = 0
+        self.characters = 0
+        self.open: set[int] = set()
+
+    def build(self, node: yaml.Node, path: Path_) -> Any:
+        place = f"{self.source.name}:{node.start_mark.line + 1}"
+        self._check(node, path, place)
+        self.open.add(id(node))
+        try:
+            if isinstance(node, yaml.MappingNode):
+                return self._mapping(node, path)
+            if isinstance(node, yaml.SequenceNode):
+                return self._sequence(node, path)
+            assert isinstance(node, yaml.ScalarNode)
+            return self._scalar(node, path, place)
+        finally:
+            self.open.discard(id(node))
+
+    def _check(self, node: yaml.Node, path: Path_, place: str) -> None:
+        self.count += 1
+        if node.tag not in _PLAIN_TAGS[type(node)]:
+            tag = node.tag.replace(_TAG, "!!")
+            raise ConfigError(
+                dotted(path),
+                f"the tag {tag if len(tag) <= 100 else shown(tag)} is not allowed here; an experiment file holds plain "
+                "data only",
+                place,
+            )
+        if id(node) in self.open:
+            raise ConfigError(dotted(path), "an alias refers to the value it stands in", place)
+        if self.count > MAX_VALUES:
+            raise ConfigError(dotted(path), f"aliases expand to more than {MAX_VALUES:,} values", place)
+        if len(path) > MAX_DEPTH:
+            raise ConfigError(dotted(path[:3]), f"nested deeper than {MAX_DEPTH} levels", place)
+
+    def _record(self, path: Path_, line: int) -> None:
+        place = f"{self.source.name}:{line}"
+        self._spend(len(self.source.record(path, place)), place)
+
+    def _spend(self, characters: int, place: str) -> None:
+        self.characters += characters
+        if self.characters > MAX_TEXT:
+            raise ConfigError("", f"aliases expand to more than {MAX_TEXT:,} characters", place)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path_) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        for merged in (value for key, value in node.value if _is_merge(key)):
+            values.update(self._merge(merged, path))
+        for key_node, value_node in node.value:
+            if _is_merge(key_node):
+                continue
+            line = key_node.start_mark.line + 1
+            key = self._key(key_node, path, line)
+            if key in lines:
+                raise ConfigError(
+                    dotted((*path, key)),
+                    f"this key stands here twice, first on line {lines[key]}",
+                    f"{self.source.name}:{line}",
+                )
+            lines[key] = line
+            self._record((*path, key), line)
+            values[key] = self.build(value_node, (*path, key))
+        return values
+
+    def _merge(self, node: yaml.Node, path: Path_) -> dict[str, Any]:
+        """What ``<<`` adds: of a list the first mapping that has a key gives its value."""
+        values: dict[str, Any] = {}
+        for mapping in reversed(node.value) if isinstance(node, yaml.SequenceNode) else (node,):
+            if not isinstance(mapping, yaml.MappingNode):
+                raise ConfigError(
+                    dotted(path),
+                    "`<<` takes a mapping or a list of mappings",
+                    f"{self.source.name}:{mapping.start_mark.line + 1}",
+                )
+            values.update(self.build(mapping, path))
+        return values
+
+    def _key(self, node: yaml.Node, path: Path_, line: int) -> str:
+        key = self.build(node, path) if isinstance(node, yaml.ScalarNode) else None
+        place = f"{self.source.name}:{line}"
+        if key is None or isinstance(key, float | bool):
+            hint = " (quote it if it is a name)" if isinstance(key, float | bool) else ""
+            raise ConfigError(dotted(path), f"a key must be text{hint}", place)
+        if len(str(key)) > MAX_KEY:
+            raise ConfigError(dotted(path), f"the key {shown(key)} is longer than {MAX_KEY} characters", place)
+        return str(key)
+
+    def _sequence(self, node: yaml.SequenceNode, path: Path_) -> list[Any]:
+        values = []
+        for i, item in enumerate(node.value):
+            self._record((*path, i), item.start_mark.line + 1)
+            values.append(self.build(item, (*path, i)))
+        return values
+
+    def _scalar(self, node: yaml.ScalarNode, path: Path_, place: str) -> Any:
+        text = node.value
+        self._spend(len(text), place)
+        try:
+            return _SCALARS[node.tag](text)
+        except (KeyError, ValueError):
+            kind = node.tag.replace(_TAG, "!!")
+            raise ConfigError(dotted(path), f"{shown(text)} cannot be read as {kind}", place) from None
+
+
+def _is_merge(key: yaml.Node) -> bool:
+    return bool(key.tag == _TAG + "merge" and key.value == "<<")
+
+
+def _text(text: str) -> str:
+    """Escaped halves of a character (``"\\ud83d\\ude00"``, as JSON writes it) put together.
+
+    Raises:
+        ValueError: for a half alone, which no file and no terminal could hold.
+    """
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
+
+
+def _integer(text: str) -> int:
+    sign = -1 if text.startswith("-") else 1
+    body = text.lstrip("+-").replace("_", "")
+    if len(body) > 300 or not _INT.fullmatch(text):
+        raise ValueError("too long, or no number")
+    return sign * int(body, 8 if body.startswith("0o") else 16 if body.startswith("0x") else 10)
+
+
+def _real(text: str) -> float:
+    if _INFINITE.fullmatch(text):
+        return -math.inf if text.startswith("-") else math.inf
+    return math.nan if text.lower() == ".nan" else float(text.replace("_", ""))
+
+
+def _truth(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
+
+
+def _nothing(text: str) -> None:
+    if text.lower() not in ("", "~", "null"):
+        raise ValueError("something")
+
+
+_SCALARS: dict[str, Any] = {
+    _TAG + "str": _text,
+    _TAG + "int": _integer,
+    _TAG + "float": _real,
+    _TAG + "bool": _truth,
+    _TAG + "null": _nothing,
+    _TAG + "merge": str,
+}
+
+
+_MOST_SAID = 200
+"""Characters of what PyYAML says, which may hold a tag or a name of any length."""
+
+
+def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> ConfigError:
+    if isinstance(error, yaml.reader.ReaderError):
+        place = f"{name}:{text.count(chr(10), 0, error.position) + 1}"
+        return ConfigError("", f"the character with code {error.character} is not allowed in YAML", place)
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    problem = getattr(error, "problem", None) or str(error)
+    if isinstance(error, yaml.composer.ComposerError) and error.context:
+        problem = f"{error.context}, {problem}"
+    problem = problem if len(problem) <= _MOST_SAID else shown(problem, _MOST_SAID)
+    if mark is None:
+        return ConfigError("", f"not readable as YAML: {problem}", name)
+    lines = text.splitlines()
+    line = lines[mark.line] if mark.line < len(lines) else ""
+    if "\t" in line[: mark.column + 1] or "'\\t'" in problem:
+        message = "a tab indents this line; YAML is indented with spaces"
+    elif "could not determine a constructor" in problem:
+        message = "tags that construct objects are not allowed"
+    else:
+        message = f"not readable as YAML: {problem}, at column {mark.column + 1}: {line.strip()[:80]!r}"
+    return ConfigError("", message, f"{name}:{mark.line + 1}")
+
+
+def _similar_files(path: Path) -> str:
+    from rllib_lmgame.errors import nearest
+
+    if not path.parent.is_dir():
+        return f" (there is no directory {path.parent})"
+    match = nearest(path.name, [p.name for p in path.parent.iterdir() if p.suffix in {".yaml", ".yml", ".py"}])
+    return f"; did you mean {path.parent / match}?" if match else ""
 
 
 def apply_overrides(experiments: Mapping[str, Any], source: Source, overrides: Iterable[str]) -> dict[str, Any]:

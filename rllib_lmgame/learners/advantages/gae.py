@@ -6,9 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rllib_lmgame.learners.advantages.estimator import Estimator
-from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
-from rllib_lmgame.learners.advantages.returns import discounted_sums, gae_with, next_values, token_gae
+from rllib_lmgame.learners.advantages.inputs import (
+    AdvantageInputs,
+    Estimator,
+    discounted_sums,
+    gae_with,
+    next_values,
+    token_gae,
+)
 from rllib_lmgame.settings.schema import option
 
 

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rllib_lmgame.learners.advantages.estimator import Estimator
-from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
-from rllib_lmgame.learners.advantages.returns import discounted_sums
+from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, Estimator, discounted_sums
 from rllib_lmgame.settings.schema import option
 
 ROUNDING = 1e-6

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rllib_lmgame.learners.advantages.estimator import Estimator
-from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, normalize
-from rllib_lmgame.learners.advantages.returns import rewards_to_go
+from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, Estimator, normalize, rewards_to_go
 
 
 class Reinforce(Estimator):

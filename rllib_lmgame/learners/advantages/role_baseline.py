@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from rllib_lmgame.json_files import number_of
-from rllib_lmgame.learners.advantages.estimator import Estimator
-from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
-from rllib_lmgame.learners.advantages.returns import rewards_to_go
+from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, Estimator, rewards_to_go
 
 
 class RoleBaseline(Estimator):

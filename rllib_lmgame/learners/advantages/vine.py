@@ -6,9 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rllib_lmgame.learners.advantages.estimator import Estimator
-from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
-from rllib_lmgame.learners.advantages.returns import next_values
+from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, Estimator, next_values
 from rllib_lmgame.settings.schema import option
 
 

@@ -19,9 +19,7 @@ from rllib_lmgame.rollouts.game_calls import plain_info, run_to_end
 from rllib_lmgame.rollouts.log.episode_log import numbered_records
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
 from rllib_lmgame.rollouts.play import play_episode
-from rllib_lmgame.rollouts.players.language_model import LanguageModel
-from rllib_lmgame.rollouts.players.player import Player, take_seats
-from rllib_lmgame.rollouts.players.scripted import Scripted
+from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, take_seats
 from rllib_lmgame.rollouts.seats import ExpertReplies
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions

@@ -49,7 +49,7 @@ LOSS, REWARD = KL_PLACES = ("loss", "reward")
 """Where the KL penalty is."""
 
 KL_ESTIMATORS = ("k1", "k2", "k3")
-"""Estimates of a divergence (:func:`~rllib_lmgame.learners.objectives.losses.kl_estimate`)."""
+"""Estimates of a divergence (:func:`~rllib_lmgame.learners.objectives.policy_losses.kl_estimate`)."""
 KL_GRADIENTS = ("k2", "k3")
 """Those whose gradient the penalty in the loss may have; that of ``k1`` is zero in expectation."""
 

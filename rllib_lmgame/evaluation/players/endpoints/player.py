@@ -19,7 +19,7 @@ from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.messages import MessageConversation
 from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
-from rllib_lmgame.rollouts.players.player import Player
+from rllib_lmgame.rollouts.players import Player
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, OutOfTokens, Seat
 from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.inference import InferenceOptions

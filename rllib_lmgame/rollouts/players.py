@@ -1,0 +1,243 @@
+"""Who takes seats: one shape for training, measures, tournaments and the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from rllib_lmgame.envs.contract.session import GameSession, Observation
+from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.policies.chat.format import ChatFormat
+from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, ScriptedPlayer, make_scripted_player
+from rllib_lmgame.rollouts.game_calls import RaisedError, in_daemon_thread, told
+from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
+from rllib_lmgame.rollouts.restarts import RecordedPlayer, RecordedReplies
+from rllib_lmgame.rollouts.seats import (
+    EngineReplies,
+    EpisodeFailed,
+    GameCall,
+    Generate,
+    LanguageModelSeat,
+    ReplySource,
+    Seat,
+    scripted_move,
+)
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+from rllib_lmgame.text import in_words
+
+
+class Player(ABC):
+    """A player under a name, who takes seats in any number of games at once. An asynchronous context: what is loaded
+    when it is entered is freed when it is left, in the same event loop.
+
+    Args:
+        name: What it is called in line-ups, tables and logs.
+        source: What the user wrote; by default the name.
+    """
+
+    def __init__(self, name: str, source: str | None = None) -> None:
+        self.name = name
+        self.source = name if source is None else source
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:  # noqa: B027
+        """Free what was loaded."""
+
+    @property
+    def assignment(self) -> SeatAssignment:
+        """How it stands in line-ups."""
+        return SeatAssignment(self.name, self.source)
+
+    @abstractmethod
+    def seat(self, session: GameSession, plan: EpisodePlan, agent: str, seed: int) -> Seat:
+        """Take ``agent``'s seat in one game; ``seed`` is that of what the player draws there."""
+
+    def identity(self) -> dict[str, Any]:
+        """What tells it from another player, as plain data: the same as long as it is the same player."""
+        return {"player": self.source}
+
+    def counts(self) -> dict[str, int]:
+        """What was spent on it: requests, tokens, failures; nothing for players that cost nothing."""
+        return {}
+
+
+def seat_seed(plan: EpisodePlan, agent: str) -> int:
+    """Seed of what a player draws in one episode: another one when the episode is played again."""
+    return stable_seed(plan.seed, plan.episode_id, agent, "player")
+
+
+def take_seats(
+    session: GameSession,
+    plan: EpisodePlan,
+    player_of: Callable[[SeatAssignment], Player],
+    seed: Callable[[EpisodePlan, str], int] = seat_seed,
+) -> dict[str, Seat]:
+    """Everybody's seat in one game.
+
+    Args:
+        session: The game.
+        plan: Its line-up says who sits where.
+        player_of: The player of an assignment.
+        seed: Of what a player draws.
+
+    Raises:
+        EpisodeFailed: if the game has other seats than the line-up.
+    """
+    if set(plan.line_up) != set(session.agent_ids):
+        there, planned = (", ".join(agents) or "none" for agents in (session.agent_ids, plan.line_up))
+        raise EpisodeFailed(
+            StopReason.ENV_ERROR,
+            f"{session.game_id} has the seats {there}; the line-up of the episode is for {planned}",
+        )
+    return {
+        agent: player_of(plan.line_up[agent]).seat(session, plan, agent, seed(plan, agent))
+        for agent in session.agent_ids
+    }
+
+
+Replies = Callable[[EpisodePlan, int], ReplySource]
+"""Where a language model's replies come from in one episode; the number is the seed of its seat."""
+
+
+class LanguageModel(Player):
+    """A language model.
+
+    Args:
+        name, source: See :class:`Player`.
+        chat: How it is talked to.
+        replies: Where its replies come from.
+        options: Penalties, and which limits bootstrap.
+    """
+
+    def __init__(
+        self, name: str, source: str | None, chat: ChatFormat, replies: Replies, options: TextRolloutOptions
+    ) -> None:
+        super().__init__(name, source)
+        self._chat = chat
+        self._replies = replies
+        self._options = options
+
+    @property
+    def assignment(self) -> SeatAssignment:
+        """See :class:`Player`."""
+        return SeatAssignment(self.name, LANGUAGE_MODEL, member=self.source)
+
+    def seat(self, session: GameSession, plan: EpisodePlan, agent: str, seed: int) -> Seat:
+        """See :class:`Player`."""
+        source = self._replies(plan, seed)
+        return LanguageModelSeat(
+            agent,
+            session.roles[agent],
+            self.name,
+            chat=self._chat,
+            source=source if plan.beginning is None else RecordedReplies(source, plan.beginning),
+            instructions=session.instructions,
+            episode_id=plan.episode_id,
+            seed=seed,
+            format_penalty=self._options.format_penalty,
+            bootstrap_turn_limit=self._options.bootstrap_turn_limit,
+            bootstrap_token_budget=self._options.bootstrap_token_budget,
+        )
+
+
+def engine_replies(
+    generate: Generate,
+    inference: InferenceOptions,
+    rollouts: TextRolloutOptions,
+    *,
+    temperature: float | None = None,
+    seeded: bool = False,
+) -> EngineReplies:
+    """An engine's replies, sampled as a configuration says.
+
+    Args:
+        generate: Sends a request to the engine.
+        inference: How training samples.
+        rollouts: Whether only legal moves may be said.
+        temperature: Another temperature than that of training; unlikely tokens are then not left out.
+        seeded: Give every request a seed of its own.
+    """
+    as_in_training = temperature is None
+    return EngineReplies(
+        generate,
+        temperature=inference.temperature if temperature is None else temperature,
+        top_p=inference.top_p if as_in_training else 1.0,
+        top_k=inference.top_k if as_in_training else 0,
+        legal_moves_only=rollouts.legal_moves_only,
+        seeded=seeded,
+    )
+
+
+class Scripted(Player):
+    """A scripted player, made anew for every seat.
+
+    Args:
+        name, source: See :class:`Player`; ``source`` is a name or import path of :mod:`rllib_lmgame.policies.scripted`.
+        limit_s: Of a move of a player that is not part of this package, whoever made the game; by default moves are
+            limited as other calls into the game are.
+        make: Makes the player, in place of what ``source`` says.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: str | None = None,
+        *,
+        limit_s: float | None = None,
+        make: Callable[[], ScriptedPlayer] | None = None,
+    ) -> None:
+        super().__init__(name, source)
+        self._limit_s = None if self.source in SCRIPTED_PLAYERS else limit_s
+        self._make = make
+
+    def seat(self, session: GameSession, plan: EpisodePlan, agent: str, seed: int) -> Seat:
+        """See :class:`Player`."""
+        player = make_scripted_player(self.source) if self._make is None else self._make()
+        if plan.beginning is not None:
+            recorded = replace(plan, episode_id=plan.beginning.recording.episode_id)
+            player = RecordedPlayer(player, plan.beginning, seat_seed(recorded, agent))
+        return ScriptedSeat(agent, session.roles[agent], self.name, player=player, seed=seed, limit_s=self._limit_s)
+
+
+@dataclass
+class ScriptedSeat(Seat):
+    """A scripted player's seat.
+
+    Attributes:
+        player: Who moves.
+        seed: Of what it draws.
+        limit_s: Of each of its moves, in seconds; ``None``: as of any call into the game.
+    """
+
+    player: ScriptedPlayer = None  # type: ignore[assignment]
+    seed: int = 0
+    limit_s: float | None = None
+
+    def __post_init__(self) -> None:
+        self.rng = random.Random(self.seed)
+
+    async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
+        move = (scripted_move, self.player, session, self.agent_id, observation, self.rng)
+        if self.limit_s is None:
+            action, self.thought = await call("expert_action", *move)
+            return action
+        who = type(self.player).__name__
+        try:
+            async with asyncio.timeout(self.limit_s) as limit:
+                action, self.thought = await in_daemon_thread(told, *move)
+        except EpisodeFailed:
+            raise
+        except Exception as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                raise EpisodeFailed(StopReason.TIMEOUT, f"{who} gave no move within {self.limit_s:g} s") from None
+            words = str(error) if isinstance(error, RaisedError) else in_words(error)
+            raise EpisodeFailed(StopReason.ENV_ERROR, f"{who}: {words}") from error
+        return action
