@@ -167,7 +167,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--time-limit", "is for opponents: endpoints and players of your own, see --against")
     if args.episodes is not None and args.episodes < 1:
         raise ConfigError("", f"--episodes must be at least 1, got {args.episodes}")
-    evaluate = _evaluate_model if is_model else _evaluate_own if is_own_checkpoint(checkpoint) else _evaluate_stock
+    evaluate = _evaluate if is_model or is_own_checkpoint(checkpoint) else _evaluate_stock
     from rllib_lmgame.experiments.run.cluster import quieten_ray
 
     quieten_ray(args.verbosity or 0)
@@ -177,67 +177,49 @@ def run(args: argparse.Namespace) -> int:
     return 0 if args.out is None else NewFile(Path(), out_path(args.out), written and Path(written)).status()
 
 
-def _evaluate_own(checkpoint: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, Any]:
-    config = None if args.against else args.config
-    for flag, value in (("--config", config), ("--explore", args.explore), ("--seed", args.seed)):
-        if value:
-            raise ConfigError("", f"{flag} is for stock algorithms; use --temperature, --env-config or --split")
-    from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
+def _evaluate(checkpoint: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, Any]:
+    from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint, evaluate_model
     from rllib_lmgame.rollouts.seats import EpisodeFailed
 
+    shared = {
+        "env_config": env_config,
+        "num_episodes": args.episodes or 512,
+        "temperature": 0.0 if args.greedy else args.temperature,
+        "split": args.split or "test",
+        "against": args.against or (),
+        "out": args.out,
+        "connected": _ray(args),
+    }
     try:
+        if _is_model(checkpoint):
+            why = "is not for a model without a run; use --temperature, --env-config, --split or --config"
+            _refuse(args, why, "--explore", "--seed", "--evaluation-games", "--last-iterate")
+            settings = _mapping(args.config, "--config") or {}
+            sections = {name: settings[name] for name in SECTIONS if name in settings} if args.against else {}
+            own = {name: value for name, value in settings.items() if name != "endpoint" or not args.against}
+            opponents = _opponents(args, sections)
+            return evaluate_model(checkpoint, args.env, settings=own, opponents=opponents, **shared)
+        why = "is for stock algorithms; use --temperature, --env-config or --split"
+        _refuse(args, why, *([] if args.against else ["--config"]), "--explore", "--seed")
         return evaluate_checkpoint(
             checkpoint,
             env=args.env,
-            env_config=env_config,
-            num_episodes=args.episodes or 512,
-            temperature=0.0 if args.greedy else args.temperature,
-            split=args.split or "test",
             evaluation_games=args.evaluation_games,
-            against=args.against or (),
             opponents=_opponents(args),
             last_iterate=args.last_iterate,
-            out=args.out,
             trust=args.trust_checkpoint,
-            connected=_ray(args),
+            **shared,
         )
     except EpisodeFailed as failure:
         raise CheckpointError(f"{checkpoint}: {failure}") from failure
 
 
-def _evaluate_model(model: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, Any]:
-    for flag, value in (
-        ("--explore", args.explore),
-        ("--seed", args.seed),
-        ("--evaluation-games", args.evaluation_games),
-        ("--last-iterate", args.last_iterate),
-    ):
-        if value:
-            raise ConfigError(
-                "", f"{flag} is not for a model without a run; use --temperature, --env-config, --split or --config"
-            )
-    from rllib_lmgame.evaluation.evaluate import evaluate_model
-    from rllib_lmgame.rollouts.seats import EpisodeFailed
-
-    settings = _mapping(args.config, "--config") or {}
-    sections = {name: settings[name] for name in SECTIONS if name in settings} if args.against else {}
-    own = {name: value for name, value in settings.items() if name != "endpoint" or not args.against}
-    try:
-        return evaluate_model(
-            model,
-            args.env,
-            env_config=env_config,
-            settings=own,
-            num_episodes=args.episodes or 512,
-            temperature=0.0 if args.greedy else args.temperature,
-            split=args.split or "test",
-            against=args.against or (),
-            opponents=_opponents(args, sections),
-            out=args.out,
-            connected=_ray(args),
-        )
-    except EpisodeFailed as failure:
-        raise CheckpointError(f"{model}: {failure}") from failure
+def _refuse(args: argparse.Namespace, why: str, *flags: str) -> None:
+    """Raise :class:`ConfigError` if one of ``flags`` is given."""
+    for flag in flags:
+        value = getattr(args, flag.removeprefix("--").replace("-", "_"))
+        if value is not None and value is not False:
+            raise ConfigError("", f"{flag} {why}")
 
 
 def _opponents(args: argparse.Namespace, sections: Mapping[str, Any] | None = None) -> PlayerSettings | None:
@@ -259,16 +241,8 @@ def _is_model(source: str) -> bool:
 
 
 def _evaluate_stock(checkpoint: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, Any]:
-    for flag, value in (
-        ("--temperature", args.temperature),
-        ("--out", args.out),
-        ("--split", args.split),
-        ("--evaluation-games", args.evaluation_games or None),
-        ("--last-iterate", args.last_iterate or None),
-        ("--against", args.against),
-    ):
-        if value is not None:
-            raise ConfigError("", f"{flag} is for language models; this is the checkpoint of a stock algorithm")
+    why = "is for language models; this is the checkpoint of a stock algorithm"
+    _refuse(args, why, "--temperature", "--out", "--split", "--evaluation-games", "--last-iterate", "--against")
     check_unpickling(checkpoint, args.trust_checkpoint)
     from rllib_lmgame.experiments.stock.evaluation import evaluate_stock_checkpoint
 

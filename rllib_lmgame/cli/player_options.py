@@ -77,8 +77,7 @@ def player_settings(
     Raises:
         ConfigError: for a value out of range, also where nobody plays whom it is for, or a section that is none.
     """
-    from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
-    from rllib_lmgame.evaluation.players.settings import PlayerSettings
+    from rllib_lmgame.evaluation.players.settings import EndpointOptions, PlayerSettings
     from rllib_lmgame.settings.schema import build
 
     check_temperature(args.temperature)

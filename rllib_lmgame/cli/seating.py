@@ -17,7 +17,7 @@ from rllib_lmgame.cli.game_table import Person
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.errors import CheckpointError, ConfigError, nearest
-from rllib_lmgame.evaluation.players.checkpoint import policy_player
+from rllib_lmgame.evaluation.players.language_model import policy_player
 from rllib_lmgame.evaluation.players.naming import make_player, split_name
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import open_checkpoint

@@ -201,8 +201,7 @@ def _says_zero_sum(game: GameConfig) -> bool:
 
 
 def _write(directory: TournamentDirectory, tables: Sequence[Standings], counts: dict[str, dict[str, int]]) -> None:
-    from rllib_lmgame.evaluation.tournament.files import write_standings
-    from rllib_lmgame.evaluation.tournament.payoffs import matrix_name, write_csv, write_png
+    from rllib_lmgame.evaluation.tournament.files import matrix_name, write_csv, write_png, write_standings
 
     write_standings(directory.path, [table.as_json() for table in tables], counts)
     drawn = True

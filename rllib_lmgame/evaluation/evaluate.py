@@ -82,23 +82,13 @@ class LoadedPolicies:
         return result
 
 
-@contextmanager
 def loaded_policies(
-    checkpoint: str | Path,
-    *,
-    log_dir: str | None = None,
-    trust: bool = False,
-) -> Iterator[LoadedPolicies]:
-    """Start engines on a checkpoint's weights; they stop when the context ends.
-
-    Args:
-        checkpoint: Directory.
-        log_dir: Directory of episode logs.
-        trust: Take from the checkpoint what could run code, also if none of this user's runs
-            wrote it (:mod:`.saved_config`).
+    checkpoint: str | Path, *, log_dir: str | None = None, trust: bool = False
+) -> AbstractContextManager[LoadedPolicies]:
+    """Engines on a checkpoint's weights, with episode logs in ``log_dir``; they stop when the context ends. Trust is
+    that of :func:`~.saved_config.open_checkpoint`.
     """
-    with engines_for(saved_policies(checkpoint, trust=trust), log_dir) as policies:
-        yield policies
+    return engines_for(saved_policies(checkpoint, trust=trust), log_dir)
 
 
 def saved_policies(
@@ -108,34 +98,6 @@ def saved_policies(
     directory, config = open_checkpoint(checkpoint, trust=trust, games=games, last=last)
     for policy in config.language_model_policies():
         config.model_files[policy] = model_of(directory, config, policy, last=last)
-    return config
-
-
-def untrained_policy(
-    model: str, env: str, env_config: Mapping[str, Any], settings: Mapping[str, Any] | None = None
-) -> LMGameConfig:
-    """The configuration for a Hugging Face model as it is, with the files of the model.
-
-    Args:
-        model: Directory or hub id.
-        env: Game.
-        env_config: Its options.
-        settings: Other settings of the algorithm's configuration; the defaults otherwise.
-
-    Raises:
-        ConfigError: if there is no such model, game or setting.
-    """
-    from rllib_lmgame.algorithms.base import prepare_models
-
-    check_model(model, "MODEL")
-    own = dict(settings or {})
-    section = {**own.pop("language_model", {}), "model": model}
-    config = PPO.config_class()().update_from_dict(
-        {**own, "language_model": section, "env": env, "env_config": dict(env_config)}
-    )
-    config.validate()
-    load_tokenizer(model, config.language_model_options)
-    config.model_files = prepare_models(config)
     return config
 
 
@@ -153,19 +115,15 @@ def engines_for(
     from rllib_lmgame.algorithms.cluster.engines import start_engines
 
     config.episode_log_dir = log_dir
-    with connected or ray_cluster():
-        groups: dict[str, Any] = {}
-        try:
-            groups = start_engines(config, opponents=False)
-            config.engine_names = {policy: list(group.names) for policy, group in groups.items()}
-            runner = TextGameEnvRunner(config=config, worker_index=0)
-            try:
-                yield LoadedPolicies(config, runner)
-            finally:
-                runner.stop()
-        finally:
-            for group in groups.values():
-                group.shutdown()
+    with ExitStack() as stack:
+        stack.enter_context(connected or ray_cluster())
+        groups = start_engines(config, opponents=False)
+        for group in groups.values():
+            stack.callback(group.shutdown)
+        config.engine_names = {policy: list(group.names) for policy, group in groups.items()}
+        runner = TextGameEnvRunner(config=config, worker_index=0)
+        stack.callback(runner.stop)
+        yield LoadedPolicies(config, runner)
 
 
 @contextmanager
@@ -192,7 +150,7 @@ def _check_games(games: Sequence[GameConfig], against: Sequence[str] = ()) -> No
             raise ConfigError(AGAINST, f"{game.env} has one seat; there is nobody to play against")
 
 
-def _opponents(against: Sequence[str], settings: PlayerSettings, config: LMGameConfig) -> dict[str, Player]:
+def opponents_of(against: Sequence[str], settings: PlayerSettings, config: LMGameConfig) -> dict[str, Player]:
     """The players that ``against`` names, none of them called like a policy.
 
     Raises:
@@ -277,7 +235,7 @@ def evaluate_as_in_training(checkpoint: str | Path) -> dict[str, Any]:
     with loaded_policies(checkpoint, trust=True) as policies:
         config = policies.config
         games, temperature = config.games_for_evaluation(), config.evaluation_sampling()
-        return _measure(policies, tuple(games), int(config.evaluation_duration), temperature, None, None)
+        return measure(policies, tuple(games), int(config.evaluation_duration), temperature, None, None)
 
 
 def evaluate_model(
@@ -307,8 +265,17 @@ def evaluate_model(
     Returns:
         As :func:`evaluate_checkpoint`.
     """
+    from rllib_lmgame.algorithms.base import prepare_models
+
     games = on_split([GameConfig(env, env_config or {})], split, override=True)
-    config = untrained_policy(model, env, games[0].env_config, settings)
+    check_model(model, "MODEL")
+    own = dict(settings or {})
+    section = {**own.pop("language_model", {}), "model": model}
+    named = {"language_model": section, "env": env, "env_config": dict(games[0].env_config)}
+    config = PPO.config_class()().update_from_dict({**own, **named})
+    config.validate()
+    load_tokenizer(model, config.language_model_options)
+    config.model_files = prepare_models(config)
     opponents = opponents or PlayerSettings()
     return _evaluate(config, games, num_episodes, temperature, against, opponents, out, connected)
 
@@ -325,18 +292,18 @@ def _evaluate(
     players: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     _check_games(games, against)
-    others = _opponents(against, opponents, config)
+    others = opponents_of(against, opponents, config)
     with ExitStack() as stack:
         file = None if out is None else stack.enter_context(new_file(out))
         log_dir, log = (None, None) if file is None else (str(file.scratch.parent), _LOG)
         policies = stack.enter_context(engines_for(config, log_dir, connected))
-        numbers = _measure(policies, games, num_episodes, temperature, players, log, others)
+        numbers = measure(policies, games, num_episodes, temperature, players, log, others)
         if file is not None and (written := file.scratch.with_name(f"{_LOG}-0.jsonl")).exists():
             written.rename(file.scratch)
     return numbers if file is None else {**numbers, "out": file.path and str(file.path)}
 
 
-def _measure(
+def measure(
     policies: LoadedPolicies,
     games: tuple[GameConfig, ...],
     num_episodes: int,
@@ -345,6 +312,7 @@ def _measure(
     log: str | None,
     against: Mapping[str, Player] | None = None,
 ) -> dict[str, Any]:
+    """What :func:`evaluate_checkpoint` returns, of policies that are ready to play."""
     temperature = policies.config.evaluation_sampling() if temperature is None else temperature
     result = policies.play(games, num_episodes, temperature=temperature, players=players, against=against, log=log)
     numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))

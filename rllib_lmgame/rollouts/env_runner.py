@@ -6,7 +6,6 @@ its own.
 
 from __future__ import annotations
 
-import collections
 import logging
 import random
 import time
@@ -31,7 +30,7 @@ from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
-from rllib_lmgame.rollouts.play import PlayedEpisode, PlayedPlans, first_error, play_many
+from rllib_lmgame.rollouts.play import PlayedEpisode, PlayedPlans, Sessions, first_error, play_many
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies, take_seats
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
@@ -50,7 +49,7 @@ _SETS_OF_GAMES = 4
 """Games of so many sets are kept between episodes: those of training, of evaluations, and the ones before a change."""
 
 
-class TextGameEnvRunner(EnvRunner, Checkpointable):
+class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     """Plays text games for RLlib.
 
     Args:
@@ -71,7 +70,6 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         ).build()
         self._chats: dict[str, ChatFormat] = {}
         self._clients: dict[str, EngineClient] = {}
-        self._sessions: dict[str, list[GameSession]] = collections.defaultdict(list)
         self._games_played: list[frozenset[str]] = []
         self._sampled = 0
 
@@ -137,15 +135,6 @@ class TextGameEnvRunner(EnvRunner, Checkpointable):
         if result.error is not None:
             raise result.error
         return result.episodes
-
-    def free_session(self, game: GameConfig) -> GameSession | None:
-        """A session of ``game`` that is not in play, if there is one."""
-        pool = self._sessions[game.key]
-        return pool.pop() if pool else None
-
-    def release(self, game: GameConfig, session: GameSession) -> None:
-        """Keep ``session`` for the next episode."""
-        self._sessions[game.key].append(session)
 
     def _close_old_sessions(self, games: Sequence[GameConfig]) -> None:
         """Games of options that are no more: a schedule may make others of them in every iteration, where new weights

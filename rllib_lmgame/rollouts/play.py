@@ -20,9 +20,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, Self
+from functools import cached_property
+from typing import Any, NamedTuple, Self
 
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
@@ -38,17 +40,30 @@ from rllib_lmgame.text import in_words
 logger = logging.getLogger(__name__)
 
 
-class Sessions(Protocol):
-    """Who keeps the games between episodes."""
+class Sessions:
+    """Keeps the games between episodes."""
+
+    @cached_property
+    def _sessions(self) -> dict[str, list[GameSession]]:
+        return defaultdict(list)
 
     def free_session(self, game: GameConfig) -> GameSession | None:
         """A session of ``game`` that is not in play, if there is one."""
+        pool = self._sessions[game.key]
+        return pool.pop() if pool else None
 
     def release(self, game: GameConfig, session: GameSession) -> None:
         """Keep ``session`` for the next episode."""
+        self._sessions[game.key].append(session)
 
     def forget(self, plan: EpisodePlan) -> None:
         """The episode is over."""
+
+    def close(self) -> None:
+        """Close the games, without waiting for them."""
+        while self._sessions:
+            for session in self._sessions.popitem()[1]:
+                abandon(session)
 
 
 class PlayedPlans(NamedTuple):

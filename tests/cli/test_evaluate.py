@@ -12,7 +12,7 @@ from ray.tune.utils import flatten_dict
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.evaluation_table import evaluation_table
-from rllib_lmgame.evaluation.evaluate import LoadedPolicies, _measure
+from rllib_lmgame.evaluation.evaluate import LoadedPolicies, measure
 from rllib_lmgame.measures.statistics import wilson_interval
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import seed_and_level
@@ -27,7 +27,7 @@ def measured(
     if policies:
         config.players(policies, mapping)
     loaded = LoadedPolicies(config, TextGameEnvRunner(config=config))
-    return _measure(loaded, games, episodes, 0.0, {"player": "solver"}, None)
+    return measure(loaded, games, episodes, 0.0, {"player": "solver"}, None)
 
 
 def test_one_row_per_game_with_what_was_played() -> None:
@@ -121,7 +121,7 @@ def test_teams_with_hidden_roles_are_seated_and_counted_by_role() -> None:
     game = GameConfig("lmgame/Werewolf-v0", {"players": 5})
     config = LMGamePPOConfig().environment(game.env).players(policies, {"werewolf": "wolves", "*": "village"})
     loaded = LoadedPolicies(config, TextGameEnvRunner(config=config))
-    numbers = _measure(loaded, (game,), 30, 0.0, None, None)
+    numbers = measure(loaded, (game,), 30, 0.0, None, None)
     measures = numbers["measures"]
     assert 0 < measures["village_win"] < 1 and measures["village_win"] + measures["werewolf_win"] <= 1
     assert numbers["win_rate"]["wolves"] == {"werewolf": measures["werewolf_win"]}

@@ -24,10 +24,9 @@ from rllib_lmgame.evaluation.players.endpoints.client import (
     EndpointClient,
     EndpointError,
 )
-from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
 from rllib_lmgame.evaluation.players.endpoints.secrecy import RUN, gives_away
 from rllib_lmgame.evaluation.players.naming import make_players
-from rllib_lmgame.evaluation.players.settings import PlayerSettings
+from rllib_lmgame.evaluation.players.settings import EndpointOptions, PlayerSettings
 from rllib_lmgame.evaluation.tournament.run import Outcome, Tournament, play_tournament
 from rllib_lmgame.policies.chat.messages import MessageConversation
 from rllib_lmgame.rollouts.records import GameConfig

@@ -62,7 +62,7 @@ def test_games_of_the_evaluation_are_played_on_the_levels_they_name(
     seen: list[GameConfig] = []
     monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.engines_for", lambda *args: nullcontext())
     monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.saved_policies", lambda *args, **kwargs: config)
-    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate._measure", lambda policies, games, *args: seen.extend(games))
+    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.measure", lambda policies, games, *args: seen.extend(games))
     evaluate_checkpoint("checkpoint", evaluation_games=True, split=split)
     assert tuple(game.env_config["split"] for game in seen) == played
     if split == "validation":
@@ -121,13 +121,13 @@ def test_the_log_of_an_evaluation_takes_no_other_file(tmp_path: Path, play_logs:
 def test_a_log_leaves_alone_what_appears_during_the_evaluation(
     tmp_path: Path, play_logs: list[bool], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    measure = evaluation._measure
+    measure = evaluation.measure
 
     def then(*args: Any) -> Any:
         (tmp_path / "r.jsonl").write_text("mine\n")
         return measure(*args)
 
-    monkeypatch.setattr(evaluation, "_measure", then)
+    monkeypatch.setattr(evaluation, "measure", then)
     arguments = {"env": "lmgame/Sokoban-v0", "num_episodes": 1}
     assert evaluate_checkpoint("checkpoint", out=tmp_path / "r.jsonl", **arguments)["evaluated"]
     assert {file.name: file.read_text() for file in tmp_path.iterdir()} == {"r-2.jsonl": "{}\n", "r.jsonl": "mine\n"}

@@ -11,7 +11,7 @@ from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.evaluation_table import evaluation_table
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.evaluation.evaluate import LoadedPolicies, _measure, _opponents
+from rllib_lmgame.evaluation.evaluate import LoadedPolicies, measure, opponents_of
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import GameConfig
@@ -41,8 +41,8 @@ def measured(
     """Numbers of a policy in whose place ``player`` plays: no engine is needed."""
     config = LMGamePPOConfig().environment(game.env)
     loaded = LoadedPolicies(config, TextGameEnvRunner(config=config))
-    others = _opponents(against, PlayerSettings(sections=NO_WAIT), config)
-    return _measure(loaded, (game,), episodes, 0.5, {"player": player}, None, others)
+    others = opponents_of(against, PlayerSettings(sections=NO_WAIT), config)
+    return measure(loaded, (game,), episodes, 0.5, {"player": player}, None, others)
 
 
 def test_an_endpoint_takes_the_other_seats_and_its_tokens_are_counted(endpoint: Endpoint) -> None:

@@ -7,23 +7,26 @@ import logging
 import random
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rllib_lmgame.algorithms.games import is_for_one
-from rllib_lmgame.algorithms.measuring.asked_seats import Asked, Rounds
-from rllib_lmgame.envs.contract.session import GameSession
+from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.envs.contract.verdicts import Outcome
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, make_scripted_player
+from rllib_lmgame.rollouts.asking import Answer, NoRoom
 from rllib_lmgame.rollouts.episodes import summarize
-from rllib_lmgame.rollouts.game_calls import abandon, call_game, open_session, run_to_end
+from rllib_lmgame.rollouts.game_calls import abandon, call_game, in_daemon_thread, open_session, run_to_end
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
-from rllib_lmgame.rollouts.play import PlayedEpisode, PlayedPlans, first_error, play_many
-from rllib_lmgame.rollouts.players import Scripted, take_seats
+from rllib_lmgame.rollouts.play import PlayedEpisode, PlayedPlans, Sessions, first_error, play_many
+from rllib_lmgame.rollouts.players import Player, Scripted, take_seats
 from rllib_lmgame.rollouts.records import Failure, GameConfig
-from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, Seat
 from rllib_lmgame.settings.schema import limits
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S, TextRolloutOptions
 
@@ -135,13 +138,14 @@ class Against:
 
     async def _numbers(self, game: GameConfig, policies: AskedPolicies) -> dict[str, float]:
         ended: Counter[str] = Counter()
-        rounds = Rounds(policies, self.greedy)
+        asked = _Asked(policies, self.greedy)
         try:
-            rounds.free.append(await open_session(game, policies.rollout_options.env_step_timeout_s))
-            agents = rounds.free[0].agent_ids
+            first = await open_session(game, policies.rollout_options.env_step_timeout_s)
+            asked.release(game, first)
+            agents = first.agent_ids
             for start in range(0, self.games, AT_ONCE):
                 plans = [self._plan(number, agents) for number in range(start, min(start + AT_ONCE, self.games))]
-                played = await self._play(plans, game, rounds, policies.rollout_options)
+                played = await self._play(plans, game, asked, policies.rollout_options)
                 ended.update(_outcome(episode) for episode in played.episodes)
                 ended[_FAILED] += len(played.failures)
                 _tell(played.failures)
@@ -149,19 +153,19 @@ class Against:
             logger.warning("%s", error)
             ended[_FAILED] = self.games
         finally:
-            rounds.close()
+            asked.close()
         shares = [ended[what] / self.games for what in (Outcome.WIN, Outcome.DRAW, Outcome.LOSS, _FAILED)]
-        return dict(zip(self.columns, [*shares, rounds.illegal / max(1, rounds.answered)], strict=True))
+        return dict(zip(self.columns, [*shares, asked.illegal / max(1, asked.answered)], strict=True))
 
     async def _play(
-        self, plans: Sequence[EpisodePlan], game: GameConfig, rounds: Rounds, options: TextRolloutOptions
+        self, plans: Sequence[EpisodePlan], game: GameConfig, asked: _Asked, options: TextRolloutOptions
     ) -> PlayedPlans:
         """Games side by side, each within the limits of an episode."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(rounds.answer(len(plans)))
-            policy, opponent = Asked(rounds, self.greedy), Scripted(self.player)
-            seats = partial(take_seats, player_of=lambda one: policy if one.trained else opponent, seed=_seat_seed)
-            return await play_many(plans, [game], seats, rounds, options, len(plans))
+            group.create_task(asked.answer(len(plans)))
+            opponent = Scripted(self.player)
+            seats = partial(take_seats, player_of=lambda one: asked if one.trained else opponent, seed=_seat_seed)
+            return await play_many(plans, [game], seats, asked, options, len(plans))
 
     def _plan(self, number: int, agents: Sequence[str]) -> EpisodePlan:
         """Game ``number``: as many as there are seats have the same level."""
@@ -185,3 +189,145 @@ def _outcome(episode: PlayedEpisode) -> str:
 def _tell(failures: Sequence[Failure]) -> None:
     if failures:
         logger.warning("%d games of the measure `against` failed, the first: %s", len(failures), failures[0].message)
+
+
+class _Asked(Player, Sessions):
+    """The policies as a player who is asked for the probabilities of the legal replies, of which one is drawn; for what
+    it says, in turns that list none.
+
+    All games are asked about together, whenever each that is not over waits for an answer: what is asked together
+    depends on the games, not on which of them was quicker.
+
+    Args:
+        policies: Who is asked.
+        greedy: Play what is most likely; replies that are drawn, in free words or after reasoning, are so at
+            temperature 0.
+
+    Attributes:
+        illegal: Sum of the probabilities of anything but a legal reply, over all answers.
+        answered: How many answers there were.
+    """
+
+    def __init__(self, policies: AskedPolicies, greedy: bool) -> None:
+        super().__init__("")
+        self.greedy = greedy
+        self.illegal = 0.0
+        self.answered = 0
+        self._policies = policies
+        self._in_play = 0
+        self._waiting: dict[int, tuple[InformationSet, asyncio.Future[Answer | None]]] = {}
+        self._all_wait = asyncio.Event()
+
+    def seat(self, session: GameSession, plan: EpisodePlan, agent: str, seed: int) -> Seat:
+        """See :class:`Player`."""
+        return _AskedSeat(agent, session.roles[agent], self.name, player=self, game=plan.index, seed=seed)
+
+    async def ask(self, game: int, decision: InformationSet) -> Answer:
+        """What the policy would reply in a game, given by its number.
+
+        Raises:
+            EpisodeFailed: if the decision leaves no room for a reply.
+        """
+        future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
+        self._waiting[game] = (decision, future)
+        self._look()
+        try:
+            answer = await future
+        finally:
+            self._waiting.pop(game, None)
+        if answer is None:
+            raise EpisodeFailed(StopReason.CONTEXT_OVERFLOW, "the game outgrew language_model.context_length")
+        return answer
+
+    async def answer(self, games: int) -> None:
+        """Answer until so many games are over.
+
+        Raises:
+            NotAnswered: if an engine failed.
+        """
+        self._in_play = games
+        self._all_wait.clear()
+        while self._in_play:
+            await self._all_wait.wait()
+            self._all_wait.clear()
+            asked = {game: self._waiting[game] for game in sorted(self._waiting)}
+            self._waiting.clear()
+            decisions = {game: decision for game, (decision, _) in asked.items()}
+            answers = await in_daemon_thread(self._answers, decisions) if asked else {}
+            for game, (_, future) in asked.items():
+                if not future.done():  # Its game was given up in the meantime.
+                    future.set_result(answers.get(game))
+
+    def forget(self, plan: EpisodePlan) -> None:
+        """The episode is over."""
+        self._in_play -= 1
+        self._look()
+
+    def _look(self) -> None:
+        if len(self._waiting) >= self._in_play:
+            self._all_wait.set()
+
+    def _answers(self, decisions: Mapping[int, InformationSet]) -> dict[int, Answer]:
+        """An answer to the decision in each game, by its number; none where there is no room for one."""
+        choices = {game: decision for game, decision in decisions.items() if decision.legal_actions}
+        words = {game: decision for game, decision in decisions.items() if game not in choices}
+        found = _fitting(choices, self._choices) | _fitting(words, self._words)
+        self.illegal += sum(answer.illegal for answer in found.values())
+        self.answered += len(found)
+        return found
+
+    def _choices(self, decisions: Sequence[InformationSet], games: Sequence[int]) -> list[Answer]:
+        ask = self._policies
+        if ask.reasoning:
+            return ask.ask_for_samples(decisions, 1, greedy=self.greedy, numbers=games)
+        return ask.ask(decisions)
+
+    def _words(self, decisions: Sequence[InformationSet], games: Sequence[int]) -> list[Answer]:
+        return self._policies.ask_for_words(decisions, greedy=self.greedy, numbers=games)
+
+
+def _fitting(
+    decisions: Mapping[int, InformationSet],
+    ask: Callable[[Sequence[InformationSet], Sequence[int]], list[Answer]],
+) -> dict[int, Answer]:
+    """Answers in the games whose decisions leave room for one."""
+    while decisions:
+        try:
+            answers = ask([*decisions.values()], [*decisions])
+        except NoRoom as error:
+            full = {id(decision) for decision in error.decisions}
+            decisions = {game: decision for game, decision in decisions.items() if id(decision) not in full}
+            continue
+        return dict(zip(decisions, answers, strict=True))
+    return {}
+
+
+@dataclass(kw_only=True)
+class _AskedSeat(Seat):
+    player: _Asked
+    game: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        self._chance = random.Random(self.seed)
+        self._observations: tuple[str, ...] = ()
+        self._replies: tuple[str, ...] = ()
+
+    async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
+        self._observations += (observation.text,)
+        decision = InformationSet(
+            self.agent_id,
+            session.agent_ids.index(self.agent_id),
+            self._observations,
+            self._replies,
+            observation.legal_actions,
+            session.instructions,
+        )
+        odds = (await self.player.ask(self.game, decision)).odds
+        action = (
+            max(odds, key=lambda reply: odds[reply])
+            if self.player.greedy
+            else self._chance.choices(list(odds), list(odds.values()))[0]
+        )
+        self._replies += (action,)
+        return action

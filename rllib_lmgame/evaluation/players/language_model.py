@@ -1,23 +1,40 @@
-"""Language models in this process: the Transformers engine, one batch for all games a model is in."""
+"""Language models in this process as players: a Hugging Face model as it is, or a policy of a checkpoint. The
+Transformers engine writes their replies, one batch for all games a model is in.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, file_hash
+from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
+from rllib_lmgame.algorithms.config import LMGameConfig
+from rllib_lmgame.errors import CheckpointError, ConfigError, nearest
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
+from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.serving.client import LocalEngineClient
 from rllib_lmgame.policies.chat.format import ChatFormat
-from rllib_lmgame.policies.model.files import load_tokenizer
+from rllib_lmgame.policies.model.files import (
+    DATA_ENDINGS,
+    check_model,
+    load_tokenizer,
+    model_directory,
+    tokenizer_source,
+)
+from rllib_lmgame.policies.scripted import HUGGING_FACE
 from rllib_lmgame.rollouts.plans import EpisodePlan
-from rllib_lmgame.rollouts.players import LanguageModel, engine_replies
+from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies
 from rllib_lmgame.rollouts.seats import EngineReplies
-from rllib_lmgame.settings.schema import as_mapping
+from rllib_lmgame.settings.schema import as_mapping, build
 from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+from rllib_lmgame.storage import expanded
 from rllib_lmgame.text import first_line
 from rllib_lmgame.threads import AUTO
 
@@ -25,64 +42,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
-
-
-def local_engine(
-    directory: str, inference: InferenceOptions, model: LanguageModelOptions, *, seed: int, at_once: int
-) -> TransformersEngine:
-    """An engine in this process, not started yet.
-
-    Args:
-        directory: Hugging Face directory or hub id.
-        inference: Whether it has a GPU, its numerics and its threads (``auto``: one, since the models of a process
-            play at the same time); what else stands there is meant for the engines of training.
-        model: Length of its context, and whether its code may run.
-        seed: Of what it draws.
-        at_once: Replies written at the same time, at most.
-    """
-    from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
-
-    options = dataclasses.replace(
-        inference,
-        engine="transformers",
-        tensor_parallel_size=1,
-        max_num_seqs=at_once,
-        num_threads=1 if inference.num_threads == AUTO else inference.num_threads,
-        engine_kwargs={},
-    )
-    return TransformersEngine(
-        directory,
-        options,
-        context_length=model.context_length,
-        seed=seed,
-        trust_remote_code=model.trust_remote_code,
-    )
-
-
-def check_vocabulary(tokenizer: PreTrainedTokenizerBase, directory: str, options: LanguageModelOptions) -> None:
-    """Refuse a tokenizer that belongs to a model with more tokens.
-
-    Args:
-        tokenizer: The tokenizer; tokens that were added to its vocabulary may be unknown to the model, some are by
-            design.
-        directory: Of the model.
-        options: Which tokenizer was asked for, and whether the model's code may run.
-
-    Raises:
-        ConfigError: naming both, or the model whose configuration cannot be read.
-    """
-    from transformers import AutoConfig
-
-    try:
-        config = AutoConfig.from_pretrained(directory, trust_remote_code=options.trust_remote_code)
-        known = config.get_text_config().vocab_size
-    except Exception as error:  # an architecture that this version does not know, or a damaged file
-        raise ConfigError(
-            "config.language_model.model", f"no model that can be read at {directory!r}: {first_line(error)}"
-        ) from error
-    if tokenizer.vocab_size > known:
-        message = f"the tokenizer of {options.tokenizer or directory} has {tokenizer.vocab_size} tokens, the model in"
-        raise ConfigError("config.language_model.tokenizer", f"{message} {directory} knows {known}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,14 +59,24 @@ class LocalModel(LanguageModel):
     Args:
         name, source: See :class:`~rllib_lmgame.rollouts.players.Player`.
         directory: Hugging Face directory or hub id.
-        options: How it is talked to.
+        options: How it is talked to. Of its ``inference`` GPU, numerics and threads count (``auto``: one, since the
+            models of a process play at the same time); the rest is meant for the engines of training.
         settings: Temperature, seed, and how many games it is in at once.
+        digests: What tells its files from others in the same place.
 
     Raises:
         ConfigError: if it has no tokenizer, or its chat template cannot be used.
     """
 
-    def __init__(self, name: str, source: str, directory: str, options: ModelOptions, settings: PlayerSettings) -> None:
+    def __init__(
+        self,
+        name: str,
+        source: str,
+        directory: str,
+        options: ModelOptions,
+        settings: PlayerSettings,
+        digests: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         try:
             tokenizer = load_tokenizer(directory, options.language_model)
             check_vocabulary(tokenizer, directory, options.language_model)
@@ -118,16 +87,26 @@ class LocalModel(LanguageModel):
         self.directory = directory
         self.options = options
         self.settings = settings
+        self._digests = digests
         self._engine: TransformersEngine | None = None
 
     async def __aenter__(self) -> Self:
-        options, settings = self.options, self.settings
-        self._engine = local_engine(
+        from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
+
+        inference, model = self.options.inference, self.options.language_model
+        self._engine = TransformersEngine(
             self.directory,
-            options.inference,
-            options.language_model,
-            seed=settings.seed,
-            at_once=settings.at_once,
+            dataclasses.replace(
+                inference,
+                engine="transformers",
+                tensor_parallel_size=1,
+                max_num_seqs=self.settings.at_once,
+                num_threads=1 if inference.num_threads == AUTO else inference.num_threads,
+                engine_kwargs={},
+            ),
+            context_length=model.context_length,
+            seed=self.settings.seed,
+            trust_remote_code=model.trust_remote_code,
         )
         try:
             await self._engine.start()
@@ -150,7 +129,7 @@ class LocalModel(LanguageModel):
         )
 
     def identity(self) -> dict[str, Any]:
-        """See :class:`Player`: the text, and how it is talked to and sampled from."""
+        """See :class:`Player`: the text, its files, and how it is talked to and sampled from."""
         inference = self.options.inference
         return {
             **super().identity(),
@@ -158,4 +137,113 @@ class LocalModel(LanguageModel):
             "language_model": as_mapping(self.options.language_model),
             "sampling": [inference.temperature, inference.top_p, inference.top_k],
             "legal_moves_only": self.options.text_rollouts.legal_moves_only,
+            **self._digests(),
         }
+
+
+def check_vocabulary(tokenizer: PreTrainedTokenizerBase, directory: str, options: LanguageModelOptions) -> None:
+    """Refuse a tokenizer that belongs to a model with more tokens. Tokens that were added to its vocabulary may be
+    unknown to the model: some are by design.
+
+    Raises:
+        ConfigError: naming both, or the model in ``directory`` whose configuration cannot be read.
+    """
+    from transformers import AutoConfig
+
+    try:
+        config = AutoConfig.from_pretrained(directory, trust_remote_code=options.trust_remote_code)
+        known = config.get_text_config().vocab_size
+    except Exception as error:  # an architecture that this version does not know, or a damaged file
+        raise ConfigError(
+            "config.language_model.model", f"no model that can be read at {directory!r}: {first_line(error)}"
+        ) from error
+    if tokenizer.vocab_size > known:
+        message = f"the tokenizer of {options.tokenizer or directory} has {tokenizer.vocab_size} tokens, the model in"
+        raise ConfigError("config.language_model.tokenizer", f"{message} {directory} knows {known}")
+
+
+def hugging_face_player(name: str, source: str, settings: PlayerSettings) -> Player:
+    """The model of ``hf:DIR_OR_ID``, with what ``--config`` says of it. What a hub id stands for is not looked at.
+
+    Raises:
+        ConfigError: if there is no such model, it is incomplete, or a setting is wrong.
+    """
+    model = source.removeprefix(HUGGING_FACE)
+    if not model:
+        raise ConfigError(settings.flag, f"{source!r} names no model; write hf:DIR or hf:ORGANISATION/MODEL")
+    path = expanded(model)
+    directory = str(path) if path.exists() else model
+    check_model(directory, settings.flag)
+    sections = settings.sections
+    options = ModelOptions(
+        build(
+            LanguageModelOptions,
+            {**sections.get("language_model", {}), "model": directory},
+            "--config.language_model",
+        ),
+        build(InferenceOptions, sections.get("inference", {}), "--config.inference"),
+        build(TextRolloutOptions, sections.get("text_rollouts", {}), "--config.text_rollouts"),
+    )
+
+    def digests() -> dict[str, str]:
+        places = {"model_files": model_directory(directory)}
+        tokenizer = tokenizer_source(options.language_model, directory)
+        if tokenizer != places["model_files"]:
+            places["tokenizer_files"] = tokenizer
+        return {key: files_digest(Path(place)) for key, place in places.items() if Path(place).is_dir()}
+
+    return LocalModel(name, source, directory, options, settings, digests)
+
+
+def files_digest(directory: Path) -> str:
+    """Hash of the files in a Hugging Face directory that say what its model does: configuration, tokenizer, chat
+    template, weights.
+    """
+    paths = sorted(path for path in directory.iterdir() if path.is_file() and path.suffix in DATA_ENDINGS)
+    listed = "\n".join(f"{file_hash(path)} {path.name}" for path in paths if path.suffix != ".md")
+    return hashlib.blake2b(listed.encode(), digest_size=16).hexdigest()
+
+
+def checkpoint_player(name: str, source: str, directory: str, policy: str | None, settings: PlayerSettings) -> Player:
+    """A policy of a checkpoint as a player.
+
+    Args:
+        name, source: See :class:`~rllib_lmgame.rollouts.players.Player`.
+        directory: The checkpoint, or the directory of its trial.
+        policy: Which one; by default the one that was trained.
+        settings: What all players share.
+
+    Raises:
+        CheckpointError: if it is no checkpoint of this package, or files are missing, truncated or altered.
+        ConfigError: if there is no such policy, or several were trained and none is named.
+    """
+    place = find_checkpoint(directory)
+    if not is_own_checkpoint(place):
+        raise CheckpointError(f"{place} is no checkpoint with a language model; a model's directory is written hf:DIR")
+    checkpoint, config = open_checkpoint(place, trust=settings.trust, games=settings.games)
+    trained = config.trained_policies()
+    if policy is None and len(trained) > 1:
+        several = f"{source} holds several trained policies ({', '.join(trained)}); write {source}:{trained[0]}"
+        raise ConfigError(settings.flag, several)
+    return policy_player(name, source, checkpoint, config, policy or trained[0], settings)
+
+
+def policy_player(
+    name: str, source: str, checkpoint: Path, config: LMGameConfig, policy: str, settings: PlayerSettings
+) -> Player:
+    """The same of a checkpoint that is open.
+
+    Raises:
+        ConfigError: if it has no such policy.
+    """
+    if policy not in config.player_options:
+        match = nearest(policy, config.player_options)
+        hint = f"did you mean {match!r}?" if match else f"known: {', '.join(config.player_options)}"
+        raise ConfigError(settings.flag, f"{policy!r} is no policy of the checkpoint; {hint}")
+    player = config.player_options[policy].player
+    if player != LANGUAGE_MODEL:
+        return Scripted(name, player, limit_s=settings.time_limit_s)
+    model = model_of(checkpoint, config, policy).directory()
+    options = ModelOptions(config.language_model_of(policy), config.inference_options, config.text_rollout_options)
+    digest = file_hash(checkpoint / MANIFEST)
+    return LocalModel(name, source, model, options, settings, lambda: {"checkpoint": digest})

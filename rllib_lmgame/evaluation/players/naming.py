@@ -75,16 +75,16 @@ def make_player(name: str, source: str, settings: PlayerSettings) -> Player:
     if source in SCRIPTED_PLAYERS:
         return _scripted(name, source, settings)
     if source.startswith(HUGGING_FACE):
-        from rllib_lmgame.evaluation.players.hugging_face import HuggingFacePlayer
+        from rllib_lmgame.evaluation.players.language_model import hugging_face_player
 
-        return HuggingFacePlayer(name, source, settings)
+        return hugging_face_player(name, source, settings)
     if source.startswith(ENDPOINT):
         from rllib_lmgame.evaluation.players.endpoints.player import EndpointPlayer
 
         return EndpointPlayer(name, source, settings)
     directory, policy = _directory(source)
     if directory is not None:
-        from rllib_lmgame.evaluation.players.checkpoint import checkpoint_player
+        from rllib_lmgame.evaluation.players.language_model import checkpoint_player
 
         return checkpoint_player(name, source, directory, policy, settings)
     if _IMPORT_PATH.fullmatch(source):

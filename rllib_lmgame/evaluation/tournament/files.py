@@ -10,8 +10,11 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
+import math
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +22,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.tournament.results import GameResult, result_of
+from rllib_lmgame.evaluation.tournament.standings import Standings
 from rllib_lmgame.json_files import read_mapping, write_json
 from rllib_lmgame.lock import locked
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, numbered_records
@@ -172,3 +176,49 @@ def _listed(keys: Sequence[str]) -> str:
 def write_standings(path: Path, content: Sequence[Mapping[str, Any]], counts: Mapping[str, Mapping[str, int]]) -> None:
     """Write all numbers as JSON."""
     write_json(path / STANDINGS_FILE, {"standings": list(content), "counts": dict(counts)}, indent=1)
+
+
+def matrix_name(standings: Standings) -> str:
+    """Name of the files of a game's matrix, without their ending."""
+    return "payoffs-" + re.sub(r"[^\w.-]+", "-", standings.game.rpartition("/")[2])
+
+
+def write_csv(standings: Standings, path: Path) -> None:
+    """The matrix with names; cells of those who never met are empty."""
+    names = [player.player for player in standings.players]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow([standings.game, *names])
+        for name, row in zip(names, standings.matrix.tolist(), strict=True):
+            writer.writerow([name, *("" if math.isnan(cell) else f"{cell:.6g}" for cell in row)])
+
+
+def write_png(standings: Standings, path: Path) -> bool:
+    """The matrix as a picture; ``False`` if matplotlib is not installed."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    names = [player.player for player in standings.players]
+    size = 2.5 + 0.7 * len(names)
+    figure = Figure(figsize=(size + 1.0, size), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    low, high = (0.0, 1.0) if standings.zero_sum else (None, None)
+    image = axes.imshow(standings.matrix, cmap="RdYlGn" if standings.zero_sum else "viridis", vmin=low, vmax=high)
+    axes.set_xticks(range(len(names)), names, rotation=45, ha="right", parse_math=False)
+    axes.set_yticks(range(len(names)), names, parse_math=False)
+    for i, row in enumerate(standings.matrix.tolist()):
+        for j, cell in enumerate(row):
+            if not math.isnan(cell):
+                axes.text(j, i, f"{cell:.2f}", ha="center", va="center", color="black", fontsize=8)
+    what = (
+        "share of the points of the row against the column"
+        if standings.zero_sum
+        else "mean return of the row at a table with the column"
+    )
+    axes.set_title(f"{standings.game}\n{what}", fontsize=9, parse_math=False)
+    figure.colorbar(image, ax=axes, shrink=0.8)
+    figure.savefig(path, dpi=120)
+    return True

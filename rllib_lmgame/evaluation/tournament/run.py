@@ -22,10 +22,10 @@ from rllib_lmgame.evaluation.tournament.files import TournamentDirectory
 from rllib_lmgame.evaluation.tournament.results import GameResult, result_of
 from rllib_lmgame.evaluation.tournament.schedule import schedule
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
+from rllib_lmgame.rollouts.game_calls import GameCalls, open_session
 from rllib_lmgame.rollouts.log.episode_log import episode_record
 from rllib_lmgame.rollouts.plans import EpisodePlan
-from rllib_lmgame.rollouts.play import PlayedEpisode, play_one
+from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions, play_one
 from rllib_lmgame.rollouts.players import Player, seat_seed, take_seats
 from rllib_lmgame.rollouts.records import Failure, GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, OutOfTokens, Seat
@@ -102,9 +102,9 @@ async def play_tournament(
         OSError: if a game could not be written down.
     """
     async with AsyncExitStack() as stack:
-        sessions = _Sessions()
-        stack.push_async_callback(sessions.close)
-        tables = [await sessions.table(game, tournament.options.env_step_timeout_s) for game in tournament.games]
+        sessions = Sessions()
+        stack.callback(sessions.close)
+        tables = [await _seats(game, sessions, tournament.options.env_step_timeout_s) for game in tournament.games]
         line_up = {name: player.assignment for name, player in tournament.players.items()}
         plans = schedule(tables, line_up, tournament.games_each, tournament.seed)
         settings = {} if directory is None else tournament.settings()
@@ -145,7 +145,7 @@ class _Hall:
     def __init__(
         self,
         tournament: Tournament,
-        sessions: _Sessions,
+        sessions: Sessions,
         outcome: Outcome,
         directory: TournamentDirectory | None,
         ended: Callable[[], None],
@@ -211,37 +211,17 @@ class _Hall:
         self.outcome.failed.update(failed)
 
 
-class _Sessions:
-    """Games between two episodes."""
-
-    def __init__(self) -> None:
-        self._free: dict[str, list[GameSession]] = collections.defaultdict(list)
-
-    async def table(self, game: GameConfig, timeout_s: float) -> tuple[str, ...]:
-        """The seats of a game, which is built for it."""
-        try:
-            session = await open_session(game, timeout_s)
-        except EpisodeFailed as failure:
-            raise ConfigError("GAME", str(failure)) from None
-        self.release(game, session)
-        return session.agent_ids
-
-    def free_session(self, game: GameConfig) -> GameSession | None:
-        pool = self._free[game.key]
-        return pool.pop() if pool else None
-
-    def release(self, game: GameConfig, session: GameSession) -> None:
-        self._free[game.key].append(session)
-
-    def forget(self, plan: EpisodePlan) -> None:
-        """Nothing is kept of an episode."""
-
-    async def close(self) -> None:
-        for session in [session for pool in self._free.values() for session in pool]:
-            abandon(session)
+async def _seats(game: GameConfig, sessions: Sessions, timeout_s: float) -> tuple[str, ...]:
+    """The seats of a game, which is built for it."""
+    try:
+        session = await open_session(game, timeout_s)
+    except EpisodeFailed as failure:
+        raise ConfigError("GAME", str(failure)) from None
+    sessions.release(game, session)
+    return session.agent_ids
 
 
-async def _rehearse(tournament: Tournament, plans: Sequence[EpisodePlan], sessions: _Sessions) -> None:
+async def _rehearse(tournament: Tournament, plans: Sequence[EpisodePlan], sessions: Sessions) -> None:
     """One reply of every player to the beginning of every game: what is wrong with one is told before all games of the
     others have been played.
     """

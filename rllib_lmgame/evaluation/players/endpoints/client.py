@@ -21,8 +21,8 @@ import aiohttp
 
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.evaluation.players.endpoints.address import Address
-from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
 from rllib_lmgame.evaluation.players.endpoints.secrecy import gives_away, is_pretended
+from rllib_lmgame.evaluation.players.settings import EndpointOptions
 from rllib_lmgame.json_files import parse
 from rllib_lmgame.policies.chat.messages import Message
 from rllib_lmgame.text import one_line, printable

@@ -14,8 +14,7 @@ from rllib_lmgame.evaluation.players.endpoints.client import (
     EndpointClient,
     EndpointError,
 )
-from rllib_lmgame.evaluation.players.endpoints.options import EndpointOptions
-from rllib_lmgame.evaluation.players.settings import PlayerSettings
+from rllib_lmgame.evaluation.players.settings import EndpointOptions, PlayerSettings
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.messages import MessageConversation
 from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
