@@ -27,7 +27,7 @@ from rllib_lmgame.policies.mapping import MappingFn, is_league, make_mapping
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
-from rllib_lmgame.settings.algorithms import OWN, AlgorithmEntry
+from rllib_lmgame.settings.algorithms import OWN, TOKEN_PPO, AlgorithmEntry
 from rllib_lmgame.settings.names import (
     PLAIN_ATTRIBUTES,
     RUNTIME_FIELDS,
@@ -109,9 +109,9 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
     language_model_options: LanguageModelOptions
     inference_options: InferenceOptions
     text_rollout_options: TextRolloutOptions
-    token_ppo_options: TokenPPOOptions
+    token_ppo_options: TokenPPOOptions = TokenPPOOptions()  # of the class, where an algorithm has no such section
     supervised_options: SupervisedOptions | None
-    league_options: LeagueOptions | None = None  # of the class, where an algorithm has no such section
+    league_options: LeagueOptions | None = None  # likewise
     data_selection_options: DataSelectionOptions = DataSelectionOptions()  # likewise
     schedule_options: Mapping[str, ScheduleOptions] = MappingProxyType({})  # of the class, for those pickled before
     given_keys: tuple[str, ...] = ()
@@ -625,6 +625,8 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         from rllib_lmgame.learners.settings import LearnerSettings
         from rllib_lmgame.settings.sections.token_ppo import GROUP
 
+        if self.entry.learned_by != TOKEN_PPO:
+            return None
         for policy in self.trained_policies():
             config = self.get_config_for_module(policy)
             ppo = config.token_ppo_options

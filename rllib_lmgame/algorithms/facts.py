@@ -12,7 +12,6 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.registry import EngineEntry, find_engine
 from rllib_lmgame.league.matchmaking import resolve_matchmaker
 from rllib_lmgame.policies.mapping import is_league
-from rllib_lmgame.settings.algorithms import SFT
 from rllib_lmgame.settings.plugins import ENGINES, ESTIMATORS, MATCHMAKERS
 from rllib_lmgame.settings.tree import Settings
 
@@ -151,11 +150,6 @@ class PolicyFacts:
     def reads(self, setting: str) -> bool:
         """Whether the estimator reads ``gamma`` or ``lam``, or the objective, as somebody's own may."""
         return self.own_objective or setting in self.estimator.reads
-
-    @property
-    def supervised_alone(self) -> bool:
-        """Whether the algorithm is supervised learning and nothing else."""
-        return self._config.entry == SFT
 
     @property
     def own_objective(self) -> bool:

@@ -26,9 +26,6 @@ class LMGameSFTConfig(LMGameConfig):
         """The supervised learning: :class:`~rllib_lmgame.settings.sections.supervised.SupervisedOptions`."""
         return self.set_section("supervised", options)
 
-    def who_compares(self) -> None:
-        """No option asks for groups: advantages are not estimated."""
-
 
 class LMGameSFT(LMGameAlgorithm):
     """Cross-entropy on the reply tokens of an expert (a solver, random legal moves, an episode log).

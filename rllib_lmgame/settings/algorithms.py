@@ -53,13 +53,14 @@ class Section:
     played: bool = False
 
 
+TOKEN_PPO = "token_ppo"
 COMMON_SECTIONS: Mapping[str, Section] = {
     "language_model": Section("language_model_options", LanguageModelOptions, played=True),
     "inference": Section("inference_options", InferenceOptions, played=True),
     "text_rollouts": Section("text_rollout_options", TextRolloutOptions, played=True),
-    "token_ppo": Section("token_ppo_options", TokenPPOOptions),
+    TOKEN_PPO: Section("token_ppo_options", TokenPPOOptions),
 }
-"""Sections that every algorithm has."""
+"""Sections that an algorithm has unless it says otherwise; it may leave ``token_ppo`` out."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,9 @@ class AlgorithmEntry:
         algorithm: Import path of the class, which derives from ``LMGameAlgorithm``.
         config: Import path of its configuration's class, which derives from ``LMGameConfig`` and whose ``entry`` this
             is.
-        sections: Sections of its configuration, :data:`COMMON_SECTIONS` included.
+        sections: Sections of its configuration: :data:`COMMON_SECTIONS`, ``token_ppo`` only if it reads that.
+        learned_by: The section that says what an update learns. Where it is another than ``token_ppo``, no option
+            compares groups, and who sets an option of PPO's update is told that it has no effect.
         metrics: Numbers at the top of its results, beside RLlib's: ``stop`` may name them, and every result has them
             (NaN where it says nothing).
         learner_metrics: The same below ``learners/<policy>``.
@@ -86,6 +89,7 @@ class AlgorithmEntry:
     sections: Mapping[str, Section] = field(default_factory=lambda: dict(COMMON_SECTIONS))
     metrics: tuple[str, ...] = ()
     learner_metrics: tuple[str, ...] = LEARNER_COLUMNS
+    learned_by: str = TOKEN_PPO
 
     def __post_init__(self) -> None:
         if not is_name(self.name):
@@ -97,7 +101,11 @@ class AlgorithmEntry:
                 raise ConfigError(
                     "run", f"{key} of the entry {self.name!r} is {path!r}; it must read package.module:Class"
                 )
-        missing = [name for name, section in COMMON_SECTIONS.items() if self.sections.get(name) != section]
+        missing = [
+            name
+            for name, section in COMMON_SECTIONS.items()
+            if self.sections.get(name) != section and (name != TOKEN_PPO or name in self.sections)
+        ]
         if missing:
             raise ConfigError(
                 "run",
@@ -172,6 +180,7 @@ SFT = AlgorithmEntry(
     config="rllib_lmgame.algorithms.sft:LMGameSFTConfig",
     sections={**COMMON_SECTIONS, "supervised": Section("supervised_options", SupervisedOptions)},
     metrics=("supervised_steps",),
+    learned_by="supervised",
 )
 OWN: Mapping[str, AlgorithmEntry] = {entry.name: entry for entry in (PPO, GRPO, SFT)}
 """The algorithms of this package by name."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.settings.algorithms import TOKEN_PPO
 from rllib_lmgame.settings.schedules import check_points
 from rllib_lmgame.settings.schema import default_of, leaves
 from rllib_lmgame.settings.sections.exploiters import share_without_members
@@ -916,8 +917,8 @@ def _penalised(s: Settings, f: Any) -> bool:
 TOLD = (
     Told(
         _PPO_ALONE,
-        lambda s, f: f.supervised_alone,
-        "{s.entry.name} learns by the options of config.supervised",
+        lambda s, f: s.entry.learned_by != TOKEN_PPO,
+        "{s.entry.name} learns by the options of config.{s.entry.learned_by}",
         "{run: LMGameSFT, lr: 0.1}",
     ),
     Told(

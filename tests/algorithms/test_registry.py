@@ -118,6 +118,28 @@ def test_an_entry_that_cannot_be_right_is_refused(changes: dict[str, Any], words
         AlgorithmEntry(**{"name": "Mine", "algorithm": "mine:Mine", "config": "mine:Config", **changes})
 
 
+class Cloned(LMGameConfig):
+    """Of an algorithm that learns by a section of its own, and reads nothing of ``token_ppo``."""
+
+    entry = AlgorithmEntry(
+        "Cloned",
+        "mine:Cloned",
+        f"{__name__}:Cloned",
+        {name: section for name, section in COMMON_SECTIONS.items() if name != "token_ppo"}
+        | {"cloning": Section("cloning_options", SupervisedOptions)},
+        learned_by="cloning",
+    )
+
+
+def test_an_algorithm_need_not_have_the_options_of_ppo() -> None:
+    config = Cloned().update_from_dict({"env": "lmgame/Sokoban-v0", "cloning": {"max_steps": 3}})
+    config.validate()
+    assert not config.needs_groups() and "token_ppo" not in config.as_yaml()
+    with pytest.raises(ConfigError, match="unknown key") as caught:
+        Cloned().update_from_dict({"token_ppo": {"policy_loss": "cispo"}})
+    assert caught.value.path == "config.token_ppo"
+
+
 def test_an_entry_and_classes_that_do_not_belong_together_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"LMGamePPOConfig has not the sections of 'Mine'.*set its `entry`"):
         AlgorithmEntry("Mine", PPO.algorithm, PPO.config, SFT.sections).config_class()
