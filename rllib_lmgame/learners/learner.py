@@ -2,7 +2,7 @@
 tokens.
 
 What an update does to one policy, from its rows to the metrics, stands in :meth:`LMGameLearner._update_module`; the
-passes and steps in between in :mod:`rllib_lmgame.learners.update_loop`.
+passes and steps in between in :mod:`rllib_lmgame.learners.objectives.base`.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from rllib_lmgame.learners.engines.torch_engine import (
 from rllib_lmgame.learners.learner_state import LearnerStateMixin
 from rllib_lmgame.learners.metrics import UpdateMeter, update_metrics
 from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_objective
+from rllib_lmgame.learners.objectives.base import StepCounts, UpdateLoop
 from rllib_lmgame.learners.objectives.policy_losses import next_coefficient
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.scheduled import own_keys, with_values
 from rllib_lmgame.learners.settings import LearnerSettings, learner_threads
-from rllib_lmgame.learners.update_loop import StepCounts, UpdateLoop
 from rllib_lmgame.learners.weights import WeightUse, takes_average
 from rllib_lmgame.policies.model.card import Played
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule

@@ -21,7 +21,7 @@ from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.json_files import count_of, mapping_of, number_of, read_mapping, write_json
 from rllib_lmgame.learners.engines.reference import Reference, WeightAverage, frozen_copy
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
-from rllib_lmgame.learners.update_loop import StepCounts
+from rllib_lmgame.learners.objectives.base import StepCounts
 from rllib_lmgame.learners.weights import STATE_FILE, critic_difference
 
 STATE_KEY = "lmgame"

@@ -20,8 +20,8 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs, resolve_estimator
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows, played_parts
+from rllib_lmgame.learners.objectives.base import UpdateLoop
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.learners.update_loop import UpdateLoop
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import Trajectory, Turn, trajectory_of
 

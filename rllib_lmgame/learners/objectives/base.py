@@ -1,14 +1,26 @@
-"""What an objective is, and how one is found by name.
+"""What an objective is, and the loop of one update of one policy, which asks it.
 
-A learner asks it, in this order: what of the settings it changes, and what it has to know of the policy before the
-first step. Then how to run the forward pass, for the loss of each micro-batch, and which parameters a step changes. It
-sees a :class:`ModuleUpdate`, never the learner.
+A learner asks an objective, in this order: what of the settings it changes, and what it has to know of the policy
+before the first step. Then how to run the forward pass, for the loss of each micro-batch, and which parameters a step
+changes. It sees a :class:`ModuleUpdate`, never the learner.
+
+The loop makes a pass without gradient where the objective asks for it: what the policy was before the update. Then come
+epochs of minibatches, each one optimizer step over micro-batches, or the fit of the critic. Guarantees:
+
+1. Each policy is trained on its own rows in its own minibatches, each row once per epoch; a policy is trained no more
+   often because another has more rows.
+2. The loss of a minibatch is the mean over the action tokens of that minibatch on all learners, however they are
+   spread and packed; an objective may weigh them (``loss_aggregation``).
+3. A step with NaN or infinite gradients changes no weight on any learner and is counted; ``max_nan_steps`` in a row
+   raise.
+4. An update in which nothing has a gradient takes no step on any learner and is counted: weights, the optimizer's
+   moments, its weight decay and its warm-up stay as they are. All else goes on as behind any update.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +29,20 @@ import torch
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.advantages import advantage_inputs, monte_carlo_returns
 from rllib_lmgame.learners.critic.critic import Critic, TokenUnits
-from rllib_lmgame.learners.data.batching import NO_ROWS, MinibatchSize, PackedBatch, TokenBatch
-from rllib_lmgame.learners.engines.torch_engine import PARTS
-from rllib_lmgame.learners.metrics import UpdateMeter
+from rllib_lmgame.learners.data.batching import NO_ROWS, MinibatchSize, PackedBatch, TokenBatch, dummy_batch
+from rllib_lmgame.learners.engines.torch_engine import (
+    PARTS,
+    POLICY,
+    GuardedAdamW,
+    UpdateEngine,
+    learning_rates,
+    set_learning_rates,
+    warmup_factor,
+)
+from rllib_lmgame.learners.metrics import WITHOUT_GRADIENT, UpdateMeter
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
+from rllib_lmgame.policies.model.lm_head import num_chunks
 from rllib_lmgame.settings.plugins import OBJECTIVES, check_methods
 from rllib_lmgame.settings.sections.token_ppo import FIT
 
@@ -168,3 +189,214 @@ def resolve_objective(name: str) -> Objective:
         raise ConfigError(OBJECTIVES.key, f"`{name}` has no loss of its own; {hint}")
     check_methods(found, Objective, name, OBJECTIVES.key)
     return found
+
+
+_CACHE_TOKENS = 4096
+"""Tokens of one pass through the layers on a CPU where the whole minibatch fits into memory; more tokens at once run
+out of the caches.
+"""
+
+
+@dataclass
+class StepCounts:
+    """Optimizer steps of one policy; part of the checkpoint.
+
+    Attributes:
+        applied: Those that changed the policy: the rest are the critic's, or were skipped.
+        nan_in_a_row: Skipped ones since the last that was not.
+    """
+
+    applied: int = 0
+    nan_in_a_row: int = 0
+
+
+class UpdateLoop:
+    """One update of one policy. All learners run it, those without rows too.
+
+    Args:
+        update: What is known of it.
+        objective: What it minimises.
+        engine: Does it to the weights.
+        optimizer: Of the engine.
+        lr: Learning rate of the schedule.
+        steps: The policy's, counted on.
+        device: Where the weights are.
+    """
+
+    def __init__(
+        self,
+        update: ModuleUpdate,
+        *,
+        objective: Objective,
+        engine: UpdateEngine,
+        optimizer: GuardedAdamW,
+        lr: float,
+        steps: StepCounts,
+        device: torch.device,
+    ) -> None:
+        self._update = update
+        self._settings = update.settings
+        self._ranks = update.ranks
+        self._meter = update.meter
+        self._objective = objective
+        self._engine = engine
+        self._optimizer = optimizer
+        self._lr = lr
+        self._steps = steps
+        self._device = device
+
+    def run(self, version: int) -> None:
+        """Change the weights, which are of this version.
+
+        Raises:
+            FloatingPointError: The gradients of ``max_nan_steps`` steps in a row were not finite.
+        """
+        update, settings = self._update, self._settings
+        one_pass = self._fits_one_pass()
+        self._meter.before[WITHOUT_GRADIENT] = 0.0
+        if self._objective.needs_old_policy and not one_pass:
+            self._record_old_policy()
+            if not self._has_gradient():
+                return
+        if update.critic is not None and update.fits_critic:
+            self._fit_critic(update.critic)
+            return
+        for epoch in range(settings.num_epochs):
+            rng = np.random.default_rng(settings.minibatch_seed(version, epoch, self._ranks.rank))
+            for number, minibatch in enumerate(self._minibatches(rng, one_pass)):
+                self._meter.first_minibatch = epoch == number == 0
+                self._step(minibatch, one_pass)
+
+    def _has_gradient(self) -> bool:
+        """Whether there is anything to learn, once what the policy was before the update is recorded; it is noted where
+        there is not.
+        """
+        if self._objective.has_gradient(self._update):
+            return True
+        self._meter.before |= {WITHOUT_GRADIENT: 1.0, "policy_loss": 0.0, "total_loss": 0.0}
+        return False
+
+    def _fits_one_pass(self) -> bool:
+        """One epoch of one minibatch that fits into memory as a whole: the pass with gradient also says what the policy
+        was before the update.
+        """
+        if not self._objective.needs_old_policy or self._update.fits_critic:
+            return False
+        batch, settings = self._update.batch, self._settings
+        tokens = int(self._ranks.max(batch.num_tokens if batch else 0))
+        return settings.num_epochs == 1 and settings.ppo.num_minibatches == 1 and tokens <= settings.microbatch_tokens
+
+    def _minibatches(self, rng: np.random.Generator, one_pass: bool) -> list[list[PackedBatch]]:
+        ppo, batch = self._settings.ppo, self._update.batch
+        if batch is None:
+            return [[] for _ in range(ppo.num_minibatches)]
+        limit = self._pack_tokens
+        if one_pass and self._engine.keeps_graphs and self._device.type == "cpu":
+            limit = min(limit, _CACHE_TOKENS)
+        whole_groups = self._objective.needs_groups(self._settings)
+        return batch.minibatches(ppo.num_minibatches, rng, limit, whole_groups=whole_groups)
+
+    def _all_rows(self) -> list[PackedBatch]:
+        """In micro-batches."""
+        batch = self._update.batch
+        return batch.microbatches(self._pack_tokens) if batch else []
+
+    @property
+    def _pack_tokens(self) -> int:
+        """Tokens of a pack; with fewer than any row has, each goes alone."""
+        return self._settings.microbatch_tokens if self._engine.module.packs else 1
+
+    @torch.no_grad()
+    def _record_old_policy(self) -> None:
+        """One pass without gradient over all rows, for the objective to record."""
+        flags = {"temperature": self._settings.temperature, "with_entropy": False}
+        for pack, inputs in self._passes(self._all_rows()):
+            self._objective.record(self._update, pack, self._engine.forward(inputs | flags), inputs)
+        self._objective.prepare(self._update)
+
+    @torch.no_grad()
+    def _fit_critic(self, critic: Critic) -> None:
+        """In place of optimizer steps: a pass that sums up the features of the value head, and its fit."""
+        settings, objective = self._settings, self._objective
+        batch = self._update.batch or NO_ROWS
+        inputs = advantage_inputs(batch, gamma=settings.gamma, lam=settings.lam, ranks=self._ranks)
+        sums = critic.begin_fit(inputs, objective.critic_targets(self._update), self._device)
+        packs = self._all_rows()
+        update = replace(self._update, minibatch=self._size_of(packs))  # Of all rows: its loss is a figure alone.
+        flags = objective.forward_flags(update) | {"with_value_features": True}
+        for pack, tensors in self._passes(packs):
+            out = self._engine.forward(tensors | flags)
+            self._meter.add(objective.loss(update, pack, out)[1])
+            sums.add(pack, out["value_features"])
+        last = not settings.critic_warms_up(update.num_updates + 1)
+        self._meter.before |= critic.finish_fit(sums, last=last)
+
+    def _step(self, minibatch: list[PackedBatch], one_pass: bool) -> None:
+        """One optimizer step over the micro-batches of ``minibatch``, on all learners."""
+        engine, objective = self._engine, self._objective
+        size = self._size_of(minibatch)
+        if size.tokens == 0:
+            return
+        update = replace(self._update, minibatch=size)
+        flags = objective.forward_flags(update)
+        passes = self._passes(minibatch)
+        outputs: list[dict[str, torch.Tensor]] = []
+        if one_pass:
+            for pack, inputs in passes:
+                outputs.append(engine.forward(inputs | flags))
+                objective.record(update, pack, outputs[-1], inputs)
+            objective.prepare(update)
+            if not self._has_gradient() and engine.keeps_graphs:
+                return
+        for pack, inputs in passes:
+            out = outputs.pop(0) if one_pass else engine.forward(inputs | flags)
+            loss, sums = objective.loss(update, pack, out)
+            self._meter.add(sums)
+            engine.backward(loss * (engine.loss_factor / size.tokens))
+        if self._meter.before[WITHOUT_GRADIENT]:
+            return  # What was added to the gradients of the next step is 0.
+        trained = objective.trained_parts(update)
+        # Its rate is not warmed up: what is to be held back are the policy's first steps.
+        critic_alone = POLICY not in trained
+        factor = 1.0 if critic_alone else warmup_factor(self._steps.applied, self._settings.lr_warmup_steps)
+        rates = learning_rates(self._settings.ppo, self._lr, factor, critic_alone)
+        self._optimizer.max_value_grad_norm = self._settings.ppo.value_grad_clip
+        set_learning_rates(self._optimizer, {part: rates[part] if part in trained else 0.0 for part in PARTS})
+        result = engine.step()
+        self._count_step(result.skipped, critic_alone)
+        self._meter.add(
+            {"nan_steps": float(result.skipped), "steps": 1.0, "grad_norm": 0.0 if result.skipped else result.grad_norm}
+        )
+
+    def _size_of(self, minibatch: Sequence[PackedBatch]) -> MinibatchSize:
+        """What a minibatch has on all learners."""
+        batch = self._update.batch
+        return MinibatchSize(*self._ranks.sum(batch.size_of(minibatch) if batch else [0.0] * 3).tolist())
+
+    def _count_step(self, skipped: bool, critic_alone: bool) -> None:
+        limit = self._settings.ppo.max_nan_steps
+        self._steps.nan_in_a_row = self._steps.nan_in_a_row + 1 if skipped else 0
+        if not skipped:
+            self._steps.applied += not critic_alone
+        elif self._steps.nan_in_a_row >= limit:
+            raise FloatingPointError(
+                f"{self._update.module_id}: the gradients of {limit} optimizer steps in a row were not finite; "
+                "lower `lr`, set `grad_clip`, or raise `token_ppo.max_nan_steps`"
+            )
+
+    def _passes(self, packs: Sequence[PackedBatch]) -> list[tuple[PackedBatch, dict[str, Any]]]:
+        """The micro-batches with their inputs, the same number of passes (and of calls of the head) on every learner
+        where that is needed.
+        """
+        engine, packs = self._engine, list(packs)
+        row_tokens = sum(pack.num_tokens for pack in packs)
+        count = int(self._ranks.max(len(packs))) if engine.lockstep else max(1, len(packs))
+        packs += [dummy_batch() for _ in range(count - len(packs))]
+        chunks = np.array([num_chunks(pack.num_actions, self._settings.ppo.head_chunk_tokens) for pack in packs])
+        if engine.lockstep:
+            chunks = self._ranks.max(chunks)
+        computed_tokens = sum(pack.num_tokens for pack in packs)
+        self._meter.add({"computed_tokens": float(computed_tokens), "row_tokens": float(row_tokens)})
+        return [
+            (pack, pack.to_torch(self._device) | {"head_chunks": int(n)}) for pack, n in zip(packs, chunks, strict=True)
+        ]
