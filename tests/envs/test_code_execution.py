@@ -36,12 +36,6 @@ def double(problem: Problem = DOUBLE, **config: object) -> CodeExecution:
     return game
 
 
-def test_a_right_program_wins_at_once() -> None:
-    observation, reward, terminated, _, info = double().step(block("def double(n):\n    return n + n"))
-    assert (reward, terminated, info["success"]) == (1.0, True, True)
-    assert observation.endswith("All tests pass.")
-
-
 def test_rewards_add_up_to_the_best_score() -> None:
     game = double()
     observation, reward, _, _, _ = game.step(block("def double(n):\n    return 4 if n == 2 else 2"))

@@ -221,6 +221,26 @@ def test_the_last_try_ends_the_game(game: str, reply: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("game", "reply", "told"),
+    [
+        ("lmgame/Wordle-v0", "zzzzz", "The word was"),
+        ("lmgame/GuessMyCity-v0", "Is it made of cheese?", "It was"),
+        ("lmgame/TwentyQuestions-v0", "Is it made of cheese?", "It was:"),
+    ],
+)
+def test_what_is_to_be_found_is_told_only_when_it_is_lost(game: str, reply: str, told: str) -> None:
+    env = make_game(game, {"show_rules": False})
+    env.reset(seed=3)
+    seen, total, terminated = [], 0.0, False
+    while not terminated:
+        observation, reward, terminated, truncated, info = env.step(reply)
+        seen, total = [*seen, observation], total + reward
+        assert not truncated
+    (thing,) = re.findall(rf"{told} (.+)\.", seen[-1])
+    assert not any(thing in text for text in seen[:-1]) and not info["success"] and total == -len(seen)
+
+
+@pytest.mark.parametrize(
     ("game", "reply", "said"),
     [
         ("lmgame/TextCraft-v0", "inventory", "Inventory:"),

@@ -121,24 +121,6 @@ def test_no_questions(reply: str) -> None:
     assert info["invalid_action"] and reward == -1.0 and not terminated and not truncated
 
 
-def test_a_game() -> None:
-    game = thinking_of("Nairobi")
-    assert game.step("So it's a city. Which continent is it on?")[:2] == (
-        "1. Which continent is it on? It is in Africa.",
-        -1.0,
-    )
-    _, reward, terminated, truncated, info = game.step("Nairobi!")
-    assert (reward, terminated, truncated, info["success"]) == (0.0, True, False, True)
-
-
-def test_the_name_is_told_only_when_it_is_lost() -> None:
-    game = thinking_of("Nairobi")
-    for turn in range(20):
-        observation, _, terminated, truncated, info = game.step("What is it called?")
-        assert ("Nairobi" in observation) == (turn == 19)
-    assert (terminated, truncated, info["success"]) == (True, False, False)
-
-
 @pytest.mark.parametrize(("landmarks", "most"), [(True, 3), (False, 5)])
 def test_expert_finds_every_city(landmarks: bool, most: int) -> None:
     game = GuessMyCity(split="all", landmarks=landmarks)
