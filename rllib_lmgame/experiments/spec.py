@@ -16,7 +16,7 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.settings.algorithms import known_entry
 from rllib_lmgame.settings.names import find_key
-from rllib_lmgame.settings.plugins import REPORTS
+from rllib_lmgame.settings.plugins import CALLBACKS, REPORTS
 from rllib_lmgame.settings.schema import build, describe, option
 from rllib_lmgame.settings.trust import is_name, is_number
 from rllib_lmgame.text import is_writable, shown
@@ -183,7 +183,7 @@ class ExperimentOptions:
     )
     search: dict[str, Any] = option({}, "How points of the search space are drawn.")
     callbacks: list[Any] | None = option(
-        None, "Tune callbacks: `wandb`, `mlflow`, `package.module:Class`, or a mapping with `type`."
+        None, f"Tune callbacks: {CALLBACKS.listed()}, or a mapping with that as `type` and its arguments."
     )
     report: str | dict[str, Any] | None = option(
         None,

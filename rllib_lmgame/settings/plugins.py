@@ -339,6 +339,15 @@ MEASURES = Registry(
         "tic_tac_toe": "rllib_lmgame.algorithms.measuring.tic_tac_toe:TicTacToeChances",
     },
 )
+CALLBACKS = Registry(
+    "callbacks",
+    "callback",
+    {
+        "wandb": "ray.air.integrations.wandb:WandbLoggerCallback",
+        "mlflow": "ray.air.integrations.mlflow:MLflowLoggerCallback",
+        "comet": "ray.air.integrations.comet:CometLoggerCallback",
+    },
+)
 REPORTS = Registry(
     "report",
     "report",

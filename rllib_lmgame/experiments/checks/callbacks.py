@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
-from rllib_lmgame.imports import import_path
-from rllib_lmgame.settings.plugins import check_arguments
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.settings.plugins import CALLBACKS, check_arguments
 from rllib_lmgame.settings.schema import describe
 
-CALLBACKS = {
-    "wandb": ("wandb", "ray.air.integrations.wandb:WandbLoggerCallback"),
-    "mlflow": ("mlflow", "ray.air.integrations.mlflow:MLflowLoggerCallback"),
-    "comet": ("comet_ml", "ray.air.integrations.comet:CometLoggerCallback"),
-}
+_PACKAGES = {"wandb": "wandb", "mlflow": "mlflow", "comet": "comet_ml"}
+"""What the loggers of Ray's need."""
 
 
 def check_callbacks(setting: list[Any] | None) -> None:
@@ -61,21 +56,10 @@ def _named(callback: Any, key: str) -> Any:
 
 
 def _resolve(entry: Any, key: str) -> tuple[Any, dict[str, Any]]:
-    arguments: dict[str, Any] = {}
-    if isinstance(entry, Mapping):
-        arguments = dict(entry)
-        entry = arguments.pop("type", None)
-    if not isinstance(entry, str):
-        raise ConfigError(key, f"expected a name, or a mapping with `type`, got {describe(entry)}")
-    if ":" in entry:
-        return import_path(entry, key), arguments
-    if entry not in CALLBACKS:
-        match = nearest(entry, CALLBACKS)
-        hint = f"did you mean {match!r}?" if match else f"known: {', '.join(CALLBACKS)}, or package.module:Class"
-        raise ConfigError(key, f"there is no callback {entry!r}; {hint}")
-    package, path = CALLBACKS[entry]
-    if importlib.util.find_spec(package) is None:
+    name, arguments = CALLBACKS.split(entry, key)
+    package = _PACKAGES.get(name)
+    if package is not None and importlib.util.find_spec(package) is None:
         raise MissingDependencyError(
-            f"{key}: {entry} needs the package {package}, which is not installed (pip install {package})"
+            f"{key}: {name} needs the package {package}, which is not installed (pip install {package})"
         )
-    return import_path(path, key), arguments
+    return CALLBACKS.find(name, key), arguments
