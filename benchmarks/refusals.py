@@ -121,6 +121,10 @@ CHANGED: tuple[tuple[str, Callable[[Verdict, Verdict], Any]], ...] = (
         "whether a game can be made as its schedule ends is asked where games are made",
         lambda old, new: old.key == "config.env_config.min_distance" and new.key is None,
     ),
+    (
+        "an option that cannot change is refused before its schedule is looked at",
+        lambda old, new: "cannot change during a run" in new.words and str(old.key).startswith(str(new.key)),
+    ),
     ("a mapping without its `type` is refused at that key", lambda old, new: new.key == f"{old.key}.type"),
 )
 """What is another verdict on purpose: why, and which."""

@@ -443,8 +443,8 @@ def _check_weights(config: Any) -> None:
     may be, too.
     """
     targets = {key: find_target(key, config) for key in config.schedule_options}
-    weights = {key: config.schedule_options[key] for key in targets if targets[key].games and not targets[key].option}
-    moved = {number for key in weights for number in targets[key].games}
+    weights = {key: config.schedule_options[key] for key, target in targets.items() if target.is_weight}
+    moved = {targets[key].game for key in weights}
     if not weights or any(game.weight > 0 for n, game in enumerate(config.training_games()) if n not in moved):
         return
     if all(any(not any(values.values()) for values in occurring(group)) for group in in_lockstep(weights)):

@@ -21,7 +21,6 @@ from rllib_lmgame.algorithms.facts import below_config
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.learners.scheduled import own_keys
 from rllib_lmgame.learners.weights import WeightUse, takes_average
 from rllib_lmgame.policies.mapping import MappingFn, is_league, make_mapping
 from rllib_lmgame.policies.model.files import ModelFiles
@@ -430,7 +429,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         """Options that a policy has of its own by RLlib's overrides per module, by section."""
         config = self.get_config_for_module(policy)
         found: dict[str, dict[str, Any]] = {}
-        for section, _, name in (key.partition(".") for key in sorted(own_keys(self, policy))):
+        for section, _, name in (key.partition(".") for key in sorted(self.settings.own_keys(policy))):
             if name:
                 options = getattr(config, self.entry.sections[section].attribute)
                 head = name.partition(".")[0]

@@ -20,19 +20,19 @@ from rllib_lmgame.algorithms.cluster import engines
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, update_learners
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.league import LeaguePlay
-from rllib_lmgame.algorithms.scheduled import Present, at_present, schedules_of, selects
+from rllib_lmgame.algorithms.scheduled import schedules_of, selects
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_and_select
 from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.data.rows import WholeEpisodes
-from rllib_lmgame.learners.scheduled import own_keys
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.settings import algorithms as registry
 from rllib_lmgame.settings.schedules import ENV_STEPS, PPO_ITERATION
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.supervised import groups_needed
+from rllib_lmgame.settings.tree import Settings
 from rllib_lmgame.telemetry.metrics import ROLLOUT_TIMER, UPDATE_TIMER, VINE_NAMES, VINE_TIMER, WEIGHT_SYNC_TIMER
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class LMGamePPO(LMGameAlgorithm):
     """
 
     config: LMGamePPOConfig
-    _present: tuple[dict[str, float], Present] | None = None
+    _present: Settings | None = None
 
     def setup(self, config: LMGamePPOConfig) -> None:
         self._ppo_iteration = 0
@@ -139,12 +139,12 @@ class LMGamePPO(LMGameAlgorithm):
         """The weights PPO starts from are the reference of the KL penalty; the average begins with its first update."""
         foreach_learner(self.learner_group, lambda learner: learner.begin_ppo())
 
-    def at_present(self) -> Present:
+    def at_present(self) -> Settings:
         """What schedules make of the configuration in this iteration."""
         values = self._schedules.values()
-        if self._present is None or self._present[0] != values:
-            self._present = values, at_present(self.config, values)
-        return self._present[1]
+        if self._present is None or self._present.present != values:
+            self._present = self.config.settings.at(values)
+        return self._present
 
     def play_batch(self) -> PlayResult:
         """Play this iteration's episodes with the current weights; those that come back are to be trained on, the
@@ -165,7 +165,7 @@ class LMGamePPO(LMGameAlgorithm):
                 self._play_for_values(selected, present)
         return result
 
-    def _play_for_values(self, selected: Selected, present: Present) -> None:
+    def _play_for_values(self, selected: Selected, present: Settings) -> None:
         """Rollouts from the states of what is trained on, for policies whose estimators ask for them."""
         settings = dataclasses.replace(_settings(present), log=None, keep="nothing")
 
@@ -177,13 +177,13 @@ class LMGamePPO(LMGameAlgorithm):
         wanted = {}
         for policy, rollouts in self._state_rollouts.items():
             gamma = self.config.get_config_for_module(policy).gamma
-            own = "gamma" in own_keys(self.config, policy)
-            wanted[policy] = Wanted(rollouts, gamma if own else present.learner.get("gamma", gamma))
-        counts = play_for_values(selected.episodes, selected.result.summaries, play, wanted, present.selection)
+            own = "gamma" in self.config.settings.own_keys(policy)
+            wanted[policy] = Wanted(rollouts, gamma if own else present.present.get("gamma", gamma))
+        counts = play_for_values(selected.episodes, selected.result.summaries, play, wanted, present.data)
         self.log_numbers(ENV_RUNNER_RESULTS, counts)
 
-    def _play_and_select(self, present: Present) -> Selected:
-        rollouts, settings = present.rollouts, _settings(present)
+    def _play_and_select(self, present: Settings) -> Selected:
+        rollouts, settings = present.play, _settings(present)
 
         def plans(episodes: int, purpose: str) -> list[EpisodePlan]:
             return plan_episodes(
@@ -193,7 +193,7 @@ class LMGamePPO(LMGameAlgorithm):
                 iteration=self._ppo_iteration,
                 group_size=rollouts.group_size,
                 game_weights=[game.weight for game in present.games],
-                oversample=present.selection.oversample,
+                oversample=present.data.oversample,
             )
 
         def play(plans: Sequence[EpisodePlan]) -> PlayResult:
@@ -205,7 +205,7 @@ class LMGamePPO(LMGameAlgorithm):
             plans(rollouts.episodes_per_iteration, "train"),
             play,
             lambda number, groups: plans(groups * rollouts.group_size, f"train-refill-{number}"),
-            present.selection,
+            present.data,
             group_size=rollouts.group_size,
             least=groups_needed(self.config.num_learners, rollouts.group_size, self._needs_groups),
         )
@@ -219,7 +219,8 @@ class LMGamePPO(LMGameAlgorithm):
 
     def update(self, result: PlayResult) -> list[dict[str, Any]]:
         """Train on the episodes just played."""
-        scheduled = dict(self.at_present().learner)
+        present = self.at_present().present
+        scheduled = {key: value for key, value in present.items() if not key.startswith(("games.", "env_config."))}
         data = WholeEpisodes(
             episodes=result.episodes, modules=self.config.trained_policies(), needs_groups=self._needs_groups
         )
@@ -310,16 +311,18 @@ class LMGamePPO(LMGameAlgorithm):
             self._schedules.observe(result)
 
 
-def _settings(present: Present) -> PlaySettings:
+def _settings(present: Settings) -> PlaySettings:
     """How an iteration's episodes are played."""
-    rollouts = present.rollouts
+    rollouts = present.play
     return PlaySettings(
         present.games,
         seeded=rollouts.deterministic,
         log="train" if rollouts.episode_log else None,
         rollouts=rollouts,
-        inference=present.inference,
-        language_model=present.language_model,
+        inference=present.inf,
+        language_model={
+            key.partition(".")[2]: value for key, value in present.present.items() if key.startswith("language_model.")
+        },
     )
 
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from rllib_lmgame.algorithms.scheduled import ScheduledConfig, selects
+from rllib_lmgame.algorithms.scheduled import selects
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.errors import ConfigError, nearest
@@ -75,7 +75,7 @@ Known = Mapping[str, Collection[str] | None]
 """First parts of names -> the second parts that are known (of a number of its own ``""``), ``None`` where none is."""
 
 
-def check_metrics(config: ScheduledConfig) -> None:
+def check_metrics(config: Any) -> None:
     """Raise :class:`ConfigError` for a schedule by what is in no result, or says nothing there."""
     known, closed = followed(config)
     for key, options in config.schedule_options.items():
@@ -98,7 +98,7 @@ def check_metrics(config: ScheduledConfig) -> None:
             )
 
 
-def followed(config: ScheduledConfig) -> tuple[Known, Collection[str]]:
+def followed(config: Any) -> tuple[Known, Collection[str]]:
     """The numbers that schedules of a configuration may follow, and the first parts below which there are no others."""
     numbers = [*_NUMBERS, *(name for name in config.entry.metrics if name not in NEVER_FOLLOWED)]
     known: dict[str, Collection[str] | None] = {
@@ -123,7 +123,7 @@ def followed(config: ScheduledConfig) -> tuple[Known, Collection[str]]:
     return known, [*closed, "env_runners", *([] if own_learner else [_OF_A_POLICY])]
 
 
-def _lacks_critic(by: str, config: ScheduledConfig) -> str | None:
+def _lacks_critic(by: str, config: Any) -> str | None:
     """What is wrong with a number of a critic that there is not."""
     _, _, rest = by.partition("learners/")
     policy, _, name = rest.partition("/")

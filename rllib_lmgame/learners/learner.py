@@ -52,7 +52,6 @@ from rllib_lmgame.learners.objectives import ModuleUpdate, Objective, resolve_ob
 from rllib_lmgame.learners.objectives.base import StepCounts, UpdateLoop
 from rllib_lmgame.learners.objectives.policy_losses import next_coefficient
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.learners.scheduled import own_keys, with_values
 from rllib_lmgame.learners.settings import LearnerSettings, learner_threads
 from rllib_lmgame.learners.weights import WeightUse, takes_average
 from rllib_lmgame.policies.model.card import Played
@@ -157,12 +156,12 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         if module_id not in self._settings:
             settings = LearnerSettings.from_config(self.config.get_config_for_module(module_id))
             settings = settings.of_model(self.module[module_id], on_gpu=self._device.type != "cpu")
-            self._settings[module_id] = with_values(settings, self._scheduled_of(module_id))
+            self._settings[module_id] = settings.with_values(self._scheduled_of(module_id))
         return self._settings[module_id]
 
     def _scheduled_of(self, module_id: str) -> dict[str, float]:
         """Present values of schedules that a module follows: what it has of its own stays."""
-        own = own_keys(self.config, module_id)
+        own = self.config.settings.own_keys(module_id)
         return {key: value for key, value in self._scheduled.items() if key not in own}
 
     def objective(self, module_id: str) -> Objective:

@@ -4,41 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, default_tokens, kept_per_token, layer_of
-from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+from rllib_lmgame.settings.schema import with_changes
 from rllib_lmgame.settings.sections.token_ppo import WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.threads import AUTO
 
 _SEED_STRIDE = 1_000_003
 
 
-class LearnerConfig(Protocol):
-    """The part of an algorithm's configuration that an update takes.
-
-    Attributes:
-        token_ppo_options: The token-level update.
-        inference_options: How replies were sampled, and whether engines sleep meanwhile.
-        text_rollout_options: How games were played.
-        supervised_options: The stage before PPO, ``None`` without one.
-        deepspeed_config: DeepSpeed's configuration, ``None`` without DeepSpeed.
-        gamma, lambda_, vf_loss_coeff, use_kl_loss, grad_clip, num_epochs, seed: RLlib's.
-    """
-
-    token_ppo_options: TokenPPOOptions
-    inference_options: InferenceOptions
-    text_rollout_options: TextRolloutOptions
-    supervised_options: Any
-    deepspeed_config: dict[str, Any] | None
-    gamma: float
-    lambda_: float
-    vf_loss_coeff: float
-    use_kl_loss: bool
-    grad_clip: float | None
-    num_epochs: int
-    seed: int | None
+_FOLLOWING = {
+    "gamma": "gamma",
+    "lambda": "lam",
+    "vf_loss_coeff": "vf_loss_coeff",
+    "num_epochs": "num_epochs",
+    "text_rollouts.reward_scale": "reward_scale",
+}
+"""Keys of schedules whose values have a field here."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +59,8 @@ class LearnerSettings:
     microbatch_tokens: int = MOST_TOKENS
 
     @classmethod
-    def from_config(cls, config: LearnerConfig) -> LearnerSettings:
-        """Read a configuration."""
+    def from_config(cls, config: Any) -> LearnerSettings:
+        """Read an algorithm's configuration, as it is for one module."""
         ppo, inference = config.token_ppo_options, config.inference_options
         return cls(
             ppo=ppo,
@@ -94,6 +77,14 @@ class LearnerSettings:
             deepspeed=None if config.deepspeed_config is None else dict(config.deepspeed_config),
             microbatch_tokens=ppo.max_tokens_per_microbatch or MOST_TOKENS,
         )
+
+    def with_values(self, values: Mapping[str, float]) -> LearnerSettings:
+        """The settings with values of schedules, by their keys; other keys than a learner's are passed over."""
+        changes: dict[str, Any] = {field: values[key] for key, field in _FOLLOWING.items() if key in values}
+        ppo = {key.removeprefix("token_ppo."): each for key, each in values.items() if key.startswith("token_ppo.")}
+        if "inference.temperature" in values:
+            changes["temperature"] = learning_temperature(values["inference.temperature"])
+        return replace(self, ppo=with_changes(self.ppo, ppo) if ppo else self.ppo, **changes)
 
     def critic_warms_up(self, num_updates: int) -> bool:
         """Whether the critic warms up and the policy rests in the update after this many."""
@@ -132,8 +123,7 @@ def learner_threads(config: Any) -> int | None:
     """CPU threads of each learner; ``None`` leaves them as they are.
 
     Args:
-        config: A configuration as :class:`LearnerConfig`, with RLlib's ``num_cpus_per_learner`` and, where an algorithm
-            of this package set it when it started, ``learner_threads``: what ``auto`` comes to.
+        config: An algorithm's configuration; ``learner_threads`` is what ``auto`` comes to, once it has started.
     """
     asked, reserved = config.token_ppo_options.num_threads, config.num_cpus_per_learner
     if isinstance(asked, int):

@@ -40,6 +40,7 @@ class Settings:
         keys: Dotted keys that were given: written, or set in Python. Those of a policy count as everybody's in its own
             settings.
         name: The policy whose settings these are; ``""`` are everybody's.
+        present: Values of schedules that stand in their places (:meth:`at`).
     """
 
     entry: AlgorithmEntry
@@ -54,6 +55,7 @@ class Settings:
     own: Mapping[str, Any] = field(default_factory=dict)
     keys: frozenset[str] = frozenset()
     name: str = ""
+    present: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: Any) -> Settings:
@@ -146,17 +148,22 @@ class Settings:
         return value_at(self.sections[head], rest)
 
     def at(self, values: Mapping[str, Any]) -> Settings:
-        """These settings with some values in the places of their dotted keys, such as schedules have in an iteration;
-        keys of games are left out.
+        """These settings with some values in the places of their dotted keys, as schedules have them in an iteration.
+
+        Options of groups that are off are left out.
         """
-        sections, flat = dict(self.sections), {}
+        sections, flat, games = dict(self.sections), {}, list(self.games)
         for key, value in values.items():
             head, _, rest = key.partition(".")
-            if not rest:
+            if head in ("games", "env_config"):
+                number, _, option = rest.partition(".") if head == "games" else ("0", "", key)
+                games[int(number)] = _game_with(games[int(number)], option, value)
+            elif not rest:
                 flat[FIELDS[key].name] = value
             elif sections.get(head) is not None:
                 sections[head] = with_changes(sections[head], {rest: value})
-        return dataclasses.replace(self, sections=sections, rllib=dataclasses.replace(self.rllib, **flat))
+        rllib = dataclasses.replace(self.rllib, **flat)
+        return dataclasses.replace(self, sections=sections, rllib=rllib, games=tuple(games), present=dict(values))
 
     # -- policies and games -------------------------------------------------------------------------------------
 
@@ -246,6 +253,14 @@ def written(values: Any, path: str = "") -> Iterator[str]:
         where = f"{path}.{key}" if path else str(key)
         yield where
         yield from written(value, where)
+
+
+def _game_with(game: GameConfig, option: str, value: float) -> GameConfig:
+    """A game with another ``weight``, or with another value of ``env_config.OPTION``."""
+    _, _, name = option.partition(".")
+    if not name:
+        return dataclasses.replace(game, weight=float(value))
+    return dataclasses.replace(game, env_config={**game.env_config, name: value})
 
 
 def _options(group: type, values: Mapping[str, Any]) -> Iterator[str]:

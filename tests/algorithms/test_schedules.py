@@ -20,7 +20,7 @@ from rllib_lmgame.algorithms.admission import check_schedules
 from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.schedule_metrics import NEVER_FOLLOWED
-from rllib_lmgame.algorithms.scheduled import at_present, scheduled_games, schedules_of, selects
+from rllib_lmgame.algorithms.scheduled import scheduled_games, schedules_of, selects
 from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.algorithms.state_values import Wanted
@@ -623,10 +623,10 @@ def test_a_section_of_ones_own_follows_schedules() -> None:
     config = KeepConfig().update_from_dict(in_place(SOKOBAN, {"keeping.keep": ramp(0.5, 1.0)}))
     check_schedules(config)
     followed = schedules_of(config)
-    assert at_present(config, followed.values()).sections["keeping"].keep == 0.5
+    assert config.settings.at(followed.values()).sections["keeping"].keep == 0.5
     followed.observe({"ppo_iteration": 5})
-    assert at_present(config, followed.values()).sections["keeping"].keep == pytest.approx(0.75)
-    assert at_present(config, {}).sections["keeping"] == config.keep_options == KeepOptions(1.0)
+    assert config.settings.at(followed.values()).sections["keeping"].keep == pytest.approx(0.75)
+    assert config.settings.sections["keeping"] == config.keep_options == KeepOptions(1.0)
 
 
 def test_values_stand_where_they_act() -> None:
@@ -650,18 +650,18 @@ def test_values_stand_where_they_act() -> None:
     check_schedules(config)
     assert selects(config)
     followed = schedules_of(config)
-    start = at_present(config, followed.values())
+    start = config.settings.at(followed.values())
     assert [game.env_config for game in start.games] == [{"num_boxes": 1, "max_turns": 5}, {"max_turns": 5}]
     assert [game.weight for game in start.games] == [1, 0]
     followed.observe({"ppo_iteration": 5, "env_runners": {"success_rate": 0.8}})
-    now = at_present(config, followed.values())
+    now = config.settings.at(followed.values())
     assert [game.env_config for game in now.games] == [{"num_boxes": 2, "max_turns": 10}, {"max_turns": 10}]
     assert [game.weight for game in now.games] == [1, 2]
-    assert (now.rollouts.reward_scale, now.inference.temperature) == (0.75, pytest.approx(0.8))
-    assert (start.selection.keep_groups, now.selection.keep_groups) == (1.0, 0.75)
-    assert now.language_model == {"max_tokens_per_turn": 26, "min_tokens_per_turn": 6}
-    assert (now.selection.overlong_tokens, now.selection.overlong_buffer, now.selection.oversample) == (25, 2, 1.75)
-    assert now.learner["lambda"] == pytest.approx(0.95)
+    assert (now.play.reward_scale, now.inf.temperature) == (0.75, pytest.approx(0.8))
+    assert (start.data.keep_groups, now.data.keep_groups) == (1.0, 0.75)
+    assert (now.lm.max_tokens_per_turn, now.lm.min_tokens_per_turn) == (26, 6)
+    assert (now.data.overlong_tokens, now.data.overlong_buffer, now.data.oversample) == (25, 2, 1.75)
+    assert now.rllib.lambda_ == pytest.approx(0.95)
     assert config.training_games()[0].env_config == {"num_boxes": 2, "max_turns": 15}, "what evaluations play"
     again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.as_yaml())))
     assert again.schedule_options == config.schedule_options
@@ -811,6 +811,6 @@ def test_rollouts_from_states_are_discounted_as_training_is(monkeypatch: pytest.
     loop._play_for_values(selected, loop.at_present())
     loop._schedules.observe(result_of(None, 10))
     loop._play_for_values(selected, loop.at_present())
-    loop._play_for_values(selected, at_present(config, {}))
+    loop._play_for_values(selected, config.settings)
     found = [{policy: (each.rollouts, each.gamma) for policy, each in wanted.items()} for wanted in asked]
     assert found == [{"own": (2, 0.9), "other": (2, gamma)} for gamma in (0.5, 0.75, 1.0)]

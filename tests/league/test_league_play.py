@@ -27,7 +27,6 @@ from rllib_lmgame.algorithms.checkpoints.manifest import (
 )
 from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
-from rllib_lmgame.algorithms.scheduled import at_present
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.rollouts.plans import plan_episodes
@@ -205,7 +204,7 @@ def test_what_is_played_in_place_of_constant_groups_counts_with_the_rest(tmp_pat
         loop: Any = SimpleNamespace(config=config, _league=play, _ppo_iteration=iteration, _needs_groups=False)
         play.prepare(iteration)
         once = copy.deepcopy(play.league)
-        selected = LMGamePPO._play_and_select(loop, at_present(config, {}))
+        selected = LMGamePPO._play_and_select(loop, config.settings)
         assert selected.counts["refill_rounds"] == 3
         summaries = selected.result.summaries
         assert sorted(summary.index for summary in summaries) == list(range(4 * 40))

@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms.ppo import LMGamePPO
-from rllib_lmgame.algorithms.scheduled import at_present
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.plans import EpisodePlan, Race, deal_with_spares, plan_episodes, with_spares
@@ -237,12 +236,12 @@ def test_an_iteration_is_what_finished_first(make_runner: MakeRunner) -> None:
         _ppo_iteration=0,
         _needs_groups=False,
     )
-    selected = algorithm._play_and_select(at_present(config, {}))
+    selected = algorithm._play_and_select(config.settings)
     counts = selected.counts
     assert (counts["groups"], counts["kept_episodes"], counts["aborted_episodes"]) == (2, 4, 2)
     assert [episode.id_ for episode in selected.episodes] == [f"train-0-{index}" for index in (2, 3, 4, 5)]
     assert [summary.index for summary in selected.result.summaries] == [2, 3, 4, 5]
     algorithm._ppo_iteration = 1
-    seeds = {summary.seed for summary in algorithm._play_and_select(at_present(config, {})).result.summaries}
+    seeds = {summary.seed for summary in algorithm._play_and_select(config.settings).result.summaries}
     planned = plan_episodes(4, run_seed=config.seed or 0, purpose="train", iteration=1, group_size=2, oversample=1.5)
     assert seeds == {plan.seed for plan in planned[:4]}
