@@ -9,10 +9,11 @@ from typing import Any
 
 
 class Endpoint(ThreadingHTTPServer):
-    """An OpenAI-compatible server whose model always plays the rock; ``refused`` of its requests it does not take."""
+    """An OpenAI-compatible server whose model always says ``text``; ``refused`` of its requests it does not take."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Requests)
+        self.text = "<answer>rock</answer>"
         self.refused: set[int] = set()
         self.asked: list[dict[str, Any]] = []
         self.lock = threading.Lock()
@@ -36,7 +37,7 @@ class _Requests(BaseHTTPRequestHandler):
         if number in self.server.refused:
             return self._send(400, {"error": {"message": "not today"}})
         usage = {"prompt_tokens": 7, "completion_tokens": 3}
-        return self._send(200, {"choices": [{"message": {"content": "<answer>rock</answer>"}}], "usage": usage})
+        return self._send(200, {"choices": [{"message": {"content": self.server.text}}], "usage": usage})
 
     def _send(self, status: int, content: Any) -> None:
         data = json.dumps(content).encode()

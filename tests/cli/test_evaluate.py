@@ -1,33 +1,62 @@
-"""``rllib evaluate``: what it takes, and the rows it prints."""
+"""``rllib evaluate``: what it takes, whom it plays against, and the rows it prints."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from endpoint_server import Endpoint
 from ray.tune.experiment import Trial
 from ray.tune.utils import flatten_dict
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.evaluation_table import evaluation_table
-from rllib_lmgame.evaluation.evaluate import LoadedPolicies, measure
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.evaluation.evaluate import LoadedPolicies, measure, opponents_of
+from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.measures.statistics import wilson_interval
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import seed_and_level
 from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.rollouts.seats import EpisodeFailed
+
+RPS = GameConfig("lmgame/RockPaperScissors-v0", {"rounds": 3})
+PAPER, STONE = (f"{__name__}:{name}" for name in ("Paper", "Stone"))
+
+
+class Paper:
+    """Always plays the paper."""
+
+    def act(self, *args: Any) -> str:
+        return "paper"
+
+
+class Stone:
+    """Always plays the stone."""
+
+    def act(self, *args: Any) -> str:
+        return "rock"
 
 
 def measured(
-    *games: GameConfig, policies: dict[str, Any] | None = None, mapping: Any = None, episodes: int = 20
+    *games: GameConfig,
+    player: str = "solver",
+    against: Sequence[str] = (),
+    policies: dict[str, Any] | None = None,
+    mapping: Any = None,
+    episodes: int = 20,
 ) -> dict[str, Any]:
-    """Scripted players' numbers: no engine is needed."""
+    """Numbers of policies in whose place ``player`` plays: no engine is needed."""
     config = LMGamePPOConfig().environment(games[0].env)
     if policies:
         config.players(policies, mapping)
     loaded = LoadedPolicies(config, TextGameEnvRunner(config=config))
-    return measure(loaded, games, episodes, 0.0, {"player": "solver"}, None)
+    others = opponents_of(against, PlayerSettings(sections={"endpoint": {"attempts": 1}}), config)
+    instead = {} if policies and "player" not in policies else {"player": player}
+    return measure(loaded, games, episodes, 0.0, instead, None, others)
 
 
 def test_one_row_per_game_with_what_was_played() -> None:
@@ -119,9 +148,7 @@ def test_teams_with_hidden_roles_are_seated_and_counted_by_role() -> None:
     """Line-ups are made before a game is dealt; so seats are roles, and win rates by role are those by team."""
     policies = {"village": {"player": "solver"}, "wolves": {"player": "random"}}
     game = GameConfig("lmgame/Werewolf-v0", {"players": 5})
-    config = LMGamePPOConfig().environment(game.env).players(policies, {"werewolf": "wolves", "*": "village"})
-    loaded = LoadedPolicies(config, TextGameEnvRunner(config=config))
-    numbers = measure(loaded, (game,), 30, 0.0, None, None)
+    numbers = measured(game, policies=policies, mapping={"werewolf": "wolves", "*": "village"}, episodes=30)
     measures = numbers["measures"]
     assert 0 < measures["village_win"] < 1 and measures["village_win"] + measures["werewolf_win"] <= 1
     assert numbers["win_rate"]["wolves"] == {"werewolf": measures["werewolf_win"]}
@@ -171,15 +198,91 @@ def test_what_is_neither_checkpoint_nor_model_is_named(tmp_path: Path, capsys: p
     assert "no such directory" in capsys.readouterr().err
 
 
+def test_an_endpoint_takes_the_other_seats_and_its_tokens_are_counted(endpoint: Endpoint) -> None:
+    numbers = measured(RPS, player=PAPER, against=[f"stone={endpoint.player}"], episodes=8)
+    assert numbers["success_rate"] == 1.0 and numbers["num_episodes"] == 8
+    assert numbers["win_rate"] == {"player": {"row": 1.0, "column": 1.0}, "stone": {"row": 0.0, "column": 0.0}}
+    assert numbers["loss_rate"]["stone"] == {"row": 1.0, "column": 1.0}
+    assert numbers["counts"] == {"stone": {"requests": 24, "prompt_tokens": 168, "completion_tokens": 72}}
+    *_, last = evaluation_table(numbers).splitlines()
+    assert last == "stone: 24 requests, 168 prompt tokens, 72 completion tokens"
+    seats = [body["messages"][-1]["content"] for body in endpoint.asked]
+    assert len(seats) == 24 and sum("You are player_0" in seen for seen in seats) == 12, "each seat as often"
+
+
+def test_the_return_is_the_policys_own() -> None:
+    """Not the sum over the table, which is 0 in a zero-sum game, whoever wins."""
+    numbers = measured(RPS, player=PAPER, against=[f"stone={STONE}"], episodes=8)
+    (game,) = numbers["evaluated"]
+    assert game["episode_return_mean"] == 0.0 and game["own_return_mean"] == 3.0
+    _, columns, row, *details = evaluation_table(numbers).splitlines()
+    assert row.split()[-5] == "+3.000" and columns.split()[-5] == "return"
+    assert [line for line in details if " as " in line] == [
+        *(f"  player as {role}: win 1.000, draw 0.000, loss 0.000, return +3.000" for role in ("column", "row")),
+        *(f"  stone as {role}: win 0.000, draw 0.000, loss 1.000, return -3.000" for role in ("column", "row")),
+    ]
+
+
+def test_players_who_win_together_have_returns_by_role() -> None:
+    numbers = measured(GameConfig("lmgame/Hanabi-v0"), player="random", against=["wild=random"], episodes=2)
+    (game,) = numbers["evaluated"]
+    _, _, row, *details = evaluation_table(numbers).splitlines()
+    assert row.split()[-5] == f"{game['own_return_mean']:+.3f}"
+    assert game["episode_return_mean"] == pytest.approx(2 * game["own_return_mean"])
+    assert [line.split(":")[0].split()[0] for line in details if " as " in line] == ["player", "wild"]
+
+
+def test_games_that_fail_for_want_of_a_reply_are_dropped_and_counted(endpoint: Endpoint) -> None:
+    endpoint.refused = {3}
+    numbers = measured(RPS, player=PAPER, against=[endpoint.player], episodes=8)
+    assert numbers["num_episodes"] == 7 and numbers["dropped"] == {"engine_error": 1}
+    assert numbers["counts"][endpoint.player]["failed_requests"] == 1
+    text = evaluation_table(numbers)
+    assert "  dropped, engine_error: 1" in text.splitlines() and "1 failed requests" in text
+    endpoint.refused = set(range(1000))
+    with pytest.raises(EpisodeFailed, match=r"none of 8 episodes could be played.*not today"):
+        measured(RPS, player=PAPER, against=[endpoint.player], episodes=8)
+
+
+def test_several_opponents_are_met_as_often() -> None:
+    numbers = measured(RPS, player=PAPER, against=["wild=random", f"mirror={PAPER}"], episodes=24)
+    assert "counts" in numbers and numbers["counts"] == {"wild": {}, "mirror": {}}
+    roles = [numbers["draw_rate"][name] for name in ("wild", "mirror")]
+    assert all(set(seats) == {"row", "column"} for seats in roles) and set(roles[1].values()) == {1.0}
+    game = GameConfig("lmgame/PublicGoods-v0", {"players": 3, "multiplier": 2.0, "rounds": 1})
+    assert set(measured(game, player=PAPER, against=["a=random", "b=solver"], episodes=6)["loss_rate"]) == {
+        "player",
+        "a",
+        "b",
+    }
+
+
+def test_an_opponent_that_cannot_be_reached_is_named_before_a_game_is_played(endpoint: Endpoint) -> None:
+    address = endpoint.player
+    endpoint.server_close()
+    with pytest.raises(ConfigError, match="player 'gone': no answer from"):
+        measured(RPS, player=PAPER, against=[f"gone={address}"])
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
         (["--env", "lmgame/Sokobn-v0"], "did you mean 'lmgame/Sokoban-v0'"),
         (["--env", "lmgame/Sokoban-v0", "--env-config", "{dim_rom: 3}"], "dim_room"),
+        (["--env", RPS.env, "--against", "rnadom"], "--against: unknown player 'rnadom'; did you mean 'random'?"),
+        (
+            ["--env", RPS.env, "--against", "player=random"],
+            "a policy of the run is called 'player' too; write NAME=random",
+        ),
+        (["--env", RPS.env, "--against", "random", "random"], "two players are called 'random'"),
+        (["--env", "lmgame/Sokoban-v0", "--against", "random"], "has one seat; there is nobody to play against"),
+        (["--env", RPS.env, "--time-limit", "3"], "see --against"),
+        (["--env", RPS.env, "--against", "random", "--time-limit", "0"], "--time-limit: must be"),
+        (["--env", RPS.env, "--against", "openai:m@http://h/v1", "-c", "{endpoint: {atempts: 3}}"], "atempts"),
     ],
 )
-def test_a_game_that_is_not_there_is_said_before_ray_starts(
-    flags: list[str], words: str, tiny_model_dir: str, monkeypatch: Any, capsys: Any
+def test_what_is_wrong_is_said_before_ray_starts(
+    flags: list[str], words: str, tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     started: list[Any] = []
     monkeypatch.setattr("rllib_lmgame.experiments.run.cluster.join_or_start", lambda *args: started.append(args))

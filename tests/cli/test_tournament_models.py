@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -38,17 +39,6 @@ def seats(out: Path) -> list[dict[str, Any]]:
     """Line-ups and trajectories of the games, in their order."""
     records = [json.loads(line) for line in (out / "games.jsonl").read_text().splitlines()]
     return sorted(({**record, "infos": {}} for record in records), key=lambda record: str(record["episode_id"]))
-
-
-@pytest.mark.parametrize("command", ["tournament", "play"])
-def test_a_model_without_a_vocabulary_is_refused(
-    command: str, tmp_path: Path, tiny_model_dir: str, capsys: Any
-) -> None:
-    bare = shutil.copytree(tiny_model_dir, tmp_path / "bare", ignore=shutil.ignore_patterns("tokenizer.json"))
-    assert main([command, TIC_TAC_TOE, "--players", f"X=hf:{bare}", "O=random"]) == 2
-    said = capsys.readouterr()
-    assert f"no tokenizer that can be used at '{bare}': it cannot spell a text of a game" in said.err
-    assert "Traceback" not in said.err and "games played" not in said.out
 
 
 def test_models_with_different_tokenizers_and_a_checkpoint_play(
@@ -122,19 +112,6 @@ def test_another_model_in_the_same_directory_is_another_player(
     assert "players.m.model_files was" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["tournament", "play"])
-def test_an_architecture_that_nobody_knows_is_refused(
-    command: str, tmp_path: Path, tiny_model_dir: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    unknown = tmp_path / "unknown"
-    shutil.copytree(tiny_model_dir, unknown)
-    config = json.loads((unknown / "config.json").read_text())
-    (unknown / "config.json").write_text(json.dumps({**config, "model_type": "nosuch"}))
-    assert main([command, TIC_TAC_TOE, "--players", f"X=hf:{unknown}", "O=random"]) == 2
-    told = capsys.readouterr().err
-    assert "player '" in told and f"no model that can be read at '{unknown}'" in told and "nosuch" in told
-
-
 SEVERAL = {
     "policies": {"player": {}, "other": {}, "teacher": {"player": "minimax"}},
     "policy_mapping_fn": {"X": "player", "O": "other"},
@@ -159,23 +136,47 @@ def test_policies_of_a_checkpoint_are_named(checkpoint: Callable[..., str], caps
     assert out.splitlines()[2].startswith("coach") and "6 of 6 games played" in out
 
 
-def test_a_tokenizer_of_another_model_is_refused(
-    tmp_path: Path, tiny_model_dir: str, other_model_dir: str, capsys: pytest.CaptureFixture[str]
+def without_vocabulary(model: Path, other: Path) -> None:
+    (model / "tokenizer.json").unlink()
+
+
+def of_an_unknown_kind(model: Path, other: Path) -> None:
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "model_type": "nosuch"}))
+
+
+def with_a_larger_vocabulary(model: Path, other: Path) -> None:
+    for file in [*other.glob("config.json"), *other.glob("model*")]:
+        shutil.copy(file, model)
+
+
+@pytest.mark.parametrize("command", ["tournament", "play"])
+@pytest.mark.parametrize(
+    ("spoil", "config", "words"),
+    [
+        (without_vocabulary, "{}", "no tokenizer that can be used at '{}': it cannot spell a text of a game"),
+        (of_an_unknown_kind, "{}", "player '.*': no model that can be read at '{}'.*nosuch"),
+        (with_a_larger_vocabulary, "{}", "player '.*': the tokenizer of .* tokens, the model in"),
+        (None, "{language_model: {context_length: 64, max_tokens_per_turn: 16}}", "the first prompt of .* has"),
+    ],
+)
+def test_a_model_that_cannot_play_is_refused(
+    command: str,
+    spoil: Callable[[Path, Path], None] | None,
+    config: str,
+    words: str,
+    tmp_path: Path,
+    tiny_model_dir: str,
+    other_model_dir: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    mixed = tmp_path / "mixed"
-    shutil.copytree(other_model_dir, mixed)
-    for file in Path(tiny_model_dir).glob("token*"):
-        shutil.copy(file, mixed)
-    assert main(["tournament", TIC_TAC_TOE, "--players", f"m=hf:{mixed}", "random"]) == 2
-    assert "player 'm': the tokenizer of" in (err := capsys.readouterr().err) and " tokens, the model in " in err
-
-
-def test_a_context_too_small_is_told_at_once(tiny_model_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
-    small = "{language_model: {context_length: 64, max_tokens_per_turn: 16}}"
-    command = ["tournament", TIC_TAC_TOE, "--players", f"m=hf:{tiny_model_dir}", "random", "--config", small]
-    assert main(command) == 2
-    assert "player 'm' cannot play lmgame/TicTacToe-v0" in (err := capsys.readouterr().err)
-    assert "the first prompt of lmgame/TicTacToe-v0 has" in err
+    model = shutil.copytree(tiny_model_dir, tmp_path / "model")
+    if spoil is not None:
+        spoil(model, Path(other_model_dir))
+    assert main([command, TIC_TAC_TOE, "--players", f"X=hf:{model}", "O=random", "--config", config]) == 2
+    said = capsys.readouterr()
+    assert re.search(words.replace("'{}'", re.escape(repr(str(model)))), said.err)
+    assert "Traceback" not in said.err and "games played" not in said.out
 
 
 @pytest.fixture(scope="module")
