@@ -265,7 +265,7 @@ def evaluate_model(
     Returns:
         As :func:`evaluate_checkpoint`.
     """
-    from rllib_lmgame.algorithms.base import prepare_models
+    from rllib_lmgame.algorithms.models import prepare_models
 
     games = on_split([GameConfig(env, env_config or {})], split, override=True)
     check_model(model, "MODEL")

@@ -100,7 +100,7 @@ def model_of(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bool 
     """
     if config.is_trained(policy):
         return ModelFiles(str(saved_model(checkpoint, config, policy, last=last)))
-    from rllib_lmgame.algorithms.base import initial_model
+    from rllib_lmgame.algorithms.models import initial_model
 
     return initial_model(config, policy)
 

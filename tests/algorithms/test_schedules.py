@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rllib_lmgame.algorithms import base, ppo
+from rllib_lmgame.algorithms import models, ppo
 from rllib_lmgame.algorithms.admission import check_schedules
 from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
@@ -184,8 +184,8 @@ def test_a_tiny_tokenizer_reads_few_of_many_ways_of_a_game(monkeypatch: pytest.M
             return types.SimpleNamespace(close=lambda: None, trusted=True, game_id=env)
 
         monkeypatch.setattr("rllib_lmgame.rollouts.game_calls.make_session", make)
-        monkeypatch.setattr(base, "game_corpus", lambda session, seed: ["text"])
-        base.initial_model(config, "player")
+        monkeypatch.setattr(models, "game_corpus", lambda session, seed: ["text"])
+        models.initial_model(config, "player")
         return played, len(scheduled_games(config))
 
     one = {"env_config.max_actions": {"points": [[0, 25], [10, 35]]}}
@@ -196,7 +196,7 @@ def test_a_tiny_tokenizer_reads_few_of_many_ways_of_a_game(monkeypatch: pytest.M
         "env_config.max_turns": {"points": [[0, 5], [500, 505]], "by": "env_steps"},
     }
     played, all_of_them = read(two)
-    assert all_of_them > 500 and len(played) <= 2 * base._CORPUS_VARIANTS
+    assert all_of_them > 500 and len(played) <= 2 * models.CORPUS_VARIANTS
     assert played == read(two)[0]
     for name, ends in (("max_actions", {25, 525}), ("max_turns", {5, 505})):
         assert ends <= {env_config.get(name) for env_config in played}, name

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from ray.tune import Callback
 
-from rllib_lmgame.algorithms.base import initial_model
 from rllib_lmgame.algorithms.checkpoints.paths import MARKER
+from rllib_lmgame.algorithms.models import initial_model
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.envs.games.grids.sokoban import Sokoban
 from rllib_lmgame.errors import ConfigError, MissingDependencyError

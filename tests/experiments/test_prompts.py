@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rllib_lmgame.algorithms.base import initial_model
+from rllib_lmgame.algorithms.models import initial_model
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
 from rllib_lmgame.errors import ConfigError
@@ -104,7 +104,7 @@ def test_slow_games_are_not_played_for_a_tiny_models_tokenizer(monkeypatch: pyte
     played: list[object] = []
     monkeypatch.setattr(prompts, "_check_game_in_time", lambda *args: played.append(args))
     monkeypatch.setattr(FrozenLake, "slow_calls", True)
-    monkeypatch.setattr("rllib_lmgame.algorithms.base.tiny_corpus", lambda config: played.append(config))
+    monkeypatch.setattr("rllib_lmgame.algorithms.models.tiny_corpus", lambda config: played.append(config))
     check_prompts([check(GAME, SMALL)])
     assert not played
 

@@ -12,7 +12,7 @@ import gymnasium
 import pytest
 from session_play import play_games
 
-from rllib_lmgame.algorithms import base
+from rllib_lmgame.algorithms import models
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract.base import text_space
@@ -539,4 +539,4 @@ def test_a_game_that_gives_a_tiny_models_tokenizer_no_texts_is_named(
     game = {"env": f"{__name__}:BadGame", "env_config": {"fault": fault, "where": where}}
     rollouts = {"text_rollouts": {"env_step_timeout_s": LIMIT_S}}
     with pytest.raises(ConfigError, match=says):
-        base.initial_model(LMGamePPOConfig().update_from_dict(game | rollouts), "player")
+        models.initial_model(LMGamePPOConfig().update_from_dict(game | rollouts), "player")

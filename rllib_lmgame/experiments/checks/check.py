@@ -265,9 +265,9 @@ def _check_restored(spec: ExperimentSpec, config: Any) -> None:
     """
     if spec.options.restore is None:
         return
-    from rllib_lmgame.algorithms.base import prepare_models
     from rllib_lmgame.algorithms.checkpoints.leagues import check_league
     from rllib_lmgame.algorithms.checkpoints.models import check_models
+    from rllib_lmgame.algorithms.models import prepare_models
 
     prepared = config.copy(copy_frozen=False)
     prepared.model_files = prepare_models(prepared)

@@ -97,7 +97,7 @@ class _Chats:
     @cached_property
     def _corpus(self) -> list[str] | None:
         """Texts that tiny models' tokenizers are made of, if they take no long time to play."""
-        from rllib_lmgame.algorithms.base import corpus_games, tiny_corpus
+        from rllib_lmgame.algorithms.models import corpus_games, tiny_corpus
 
         for game in corpus_games(self.config):
             if time.monotonic() >= self.ends or not _is_quick(game):

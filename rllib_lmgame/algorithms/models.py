@@ -1,0 +1,96 @@
+"""The models that a run begins with: loaded, or a tiny one made of the games' own texts."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+from rllib_lmgame.algorithms.config import LMGameConfig
+from rllib_lmgame.algorithms.scheduled import scheduled_games
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.policies.chat.corpus import game_corpus
+from rllib_lmgame.policies.model.files import ModelFiles, model_directory
+from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session, run_to_end
+from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.settings.sections.language_model import TINY_MODEL
+
+CORPUS_VARIANTS = 32
+"""Ways in which schedules change a game that a tiny model's tokenizer reads texts of, about: each is played 64 times,
+and all of them would keep a run of two schedules waiting for minutes.
+"""
+
+
+def prepare_models(config: LMGameConfig) -> dict[str, ModelFiles]:
+    """Where each language-model policy's files come from; tiny models are built here.
+
+    Raises:
+        ConfigError: if a tiny model cannot be built.
+    """
+    return {policy: initial_model(config, policy) for policy in config.language_model_policies()}
+
+
+def initial_model(config: LMGameConfig, policy: str) -> ModelFiles:
+    """Files of a policy before training; see :func:`prepare_models`."""
+    options = config.language_model_of(policy)
+    if options.model == TINY_MODEL:
+        return _build_tiny(config, options.tiny)
+    return ModelFiles(model_directory(options.model, f"config.policies.{policy}.language_model.model"))
+
+
+def _build_tiny(config: LMGameConfig, overrides: dict[str, Any]) -> ModelFiles:
+    from rllib_lmgame.policies.model.tiny import build_tiny_model
+
+    with tempfile.TemporaryDirectory() as directory:
+        build_tiny_model(directory, tiny_corpus(config), {"seed": config.seed or 0, **overrides})
+        return ModelFiles.carry(directory)
+
+
+def corpus_games(config: LMGameConfig) -> tuple[GameConfig, ...]:
+    """The games that :func:`tiny_corpus` plays."""
+    return scheduled_games(config, CORPUS_VARIANTS)
+
+
+def tiny_corpus(config: LMGameConfig) -> list[str]:
+    """Texts of the games that are trained on, which a tiny model's tokenizer is made of.
+
+    Raises:
+        ConfigError: if a game cannot be played.
+    """
+    from rllib_lmgame.settings.placeholders import fill_placeholders
+
+    corpus: list[str] = []
+    for game in corpus_games(config):
+        corpus += _texts_of(game, config.text_rollout_options.env_step_timeout_s)
+    note = config.language_model_options.turn_note
+    return corpus + ([fill_placeholders(note, {"turns_left": n}) for n in range(10)] * 2 if note else [])
+
+
+def _texts_of(game: GameConfig, timeout_s: float) -> list[str]:
+    """Texts of a game for a tiny model's tokenizer; each call into a game of others has a limit.
+
+    Raises:
+        ConfigError: if a call takes too long, or no episode can be played.
+    """
+    try:
+        session = run_to_end(open_session(game, timeout_s))
+        calls = GameCalls(session.game_id, session.trusted, timeout_s)
+
+        def call(what: str, function: Callable[..., Any], *args: Any) -> Any:
+            try:
+                return run_to_end(calls(what, function, *args))
+            except EpisodeFailed as error:
+                if error.reason == StopReason.TIMEOUT:  # Each further episode would take as long.
+                    raise ConfigError("", str(error)) from None
+                raise
+
+        try:
+            if session.trusted:
+                return game_corpus(session, seed=0)
+            return game_corpus(session, seed=0, call=call, tolerated=EpisodeFailed)
+        finally:
+            abandon(session)
+    except EpisodeFailed as error:
+        raise ConfigError("", f"no episode could be played for the tiny model's tokenizer: {error}") from None
