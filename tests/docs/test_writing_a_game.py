@@ -1,7 +1,8 @@
-"""The example game of the documentation keeps the contract and can be played by its expert."""
+"""The example games of the documentation keep the contract and can be played by their experts."""
 
 from __future__ import annotations
 
+import random
 import re
 import sys
 from pathlib import Path
@@ -9,42 +10,45 @@ from pathlib import Path
 import pytest
 
 from rllib_lmgame.cli.main import main
+from rllib_lmgame.envs import make_session
 from rllib_lmgame.imports import find_in_current_directory
+from rllib_lmgame.policies.scripted import make_scripted_player
 
-PAGE = Path(__file__).parents[2] / "docs" / "writing-a-game.md"
-GAME = "guess_number:GuessNumber"
+PAGE = (Path(__file__).parents[2] / "docs" / "writing-a-game.md").read_text(encoding="utf-8")
+GAMES = ["guess_number:GuessNumber", "take_stones:TakeStones"]
 
 
-@pytest.fixture
-def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    match = re.search(r"<!-- tested: (\S+) -->\n```python\n(.*?)\n```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
-    assert match, "the page shows a game"
-    path = tmp_path / match.group(1)
-    path.write_text(match.group(2) + "\n", encoding="utf-8")
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The page's games, in the directory that commands are started in."""
+    found = re.findall(r"<!-- tested: (\S+) -->\n```python\n(.*?)\n```", PAGE, re.DOTALL)
+    assert [name for name, _ in found] == ["guess_number.py", "take_stones.py"]
+    for name, text in found:
+        (tmp_path / name).write_text(text + "\n", encoding="utf-8")
+        monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    monkeypatch.delitem(sys.modules, "guess_number", raising=False)
-    return path
+    return tmp_path
 
 
-def test_example_passes_games_check(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status = main(["games", "check", GAME])
+@pytest.mark.parametrize("game", GAMES)
+def test_examples_pass_games_check(game: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["games", "check", game])
     printed = capsys.readouterr().out
     assert status == 0, printed
-    assert printed.strip() in PAGE.read_text(encoding="utf-8"), "the page shows what is printed"
+    assert printed.strip() in PAGE, "the page shows what is printed"
 
 
-def test_checker_sees_a_fault_in_the_example(example: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checker_sees_a_fault_in_the_example(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example = files / "guess_number.py"
     example.write_text(example.read_text(encoding="utf-8").replace("rng.randint(", "random.randint("), encoding="utf-8")
-    assert main(["games", "check", GAME]) == 1
+    assert main(["games", "check", GAMES[0]]) == 1
     assert "seed" in capsys.readouterr().out
 
 
-def test_expert_finds_the_number_by_halving(example: Path) -> None:
-    from rllib_lmgame.envs import make_session
-
-    find_in_current_directory(GAME)
-    session = make_session(GAME, {"split": "test"})
+def test_expert_finds_the_number_by_halving() -> None:
+    find_in_current_directory(GAMES[0])
+    session = make_session(GAMES[0], {"split": "test"})
     for seed in range(50):
         session.reset(seed)
         for _ in range(7):  # 100 numbers are less than 2^7
@@ -52,4 +56,21 @@ def test_expert_finds_the_number_by_halving(example: Path) -> None:
             if result.terminated:
                 break
         assert result.terminated and result.infos["player"]["success"]
+    session.close()
+
+
+@pytest.mark.parametrize(("stones", "winner"), [(12, "player_1"), (13, "player_0")])
+def test_the_expert_of_the_game_for_two_beats_random_play(stones: int, winner: str) -> None:
+    """Whoever can leave a multiple of four wins, whatever the other does."""
+    find_in_current_directory(GAMES[1])
+    session = make_session(GAMES[1], {"stones": stones})
+    other = make_scripted_player("random")
+    for seed in range(20):
+        session.reset(seed)
+        while seats := session.to_act():
+            (seat,) = seats
+            expert = session.expert_action(seat)
+            action = expert if seat == winner else other.act(session, seat, session.observe(seat), random.Random(seed))
+            result = session.step({seat: str(action)})
+        assert result.rewards[winner] == 1.0
     session.close()
