@@ -177,7 +177,7 @@ def test_an_oracle_may_not_tell_the_name(oracles: ModuleType) -> None:
 def test_wrong_oracles_are_named(oracles: ModuleType) -> None:
     with pytest.raises(ConfigError, match=r"env_config\.oracle.*some_oracles"):
         thinking_of("dog", oracle="some_oracles:nobody")
-    with pytest.raises(ConfigError, match="is no function"):
+    with pytest.raises(ConfigError, match="not a function"):
         thinking_of("dog", oracle="some_oracles:number")
     with pytest.raises(GameError, match="returned NoneType"):
         thinking_of("dog", oracle="some_oracles:mute").step("Is it nice?")

@@ -13,8 +13,8 @@ from rllib_lmgame.envs.games.talk.base import TalkGame, TalkOptions
 from rllib_lmgame.envs.games.talk.debate.expert import speech_of
 from rllib_lmgame.envs.games.talk.debate.judging import MAX_WORDS, RuleJudge, Speech, verdict
 from rllib_lmgame.envs.games.talk.debate.topics import CON, PRO, Topic, own_topics, read_topics, splits_of
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import import_path
+from rllib_lmgame.settings.plugins import check_call, made
 from rllib_lmgame.settings.schema import option
 
 SIDES = {"pro": PRO, "con": CON}
@@ -184,11 +184,7 @@ def own_judge(path: str) -> Any:
         ConfigError: if there is no such class, it cannot be made without arguments, or has no method ``decide``.
     """
     key = "env_config.judge"
-    made = import_path(path, key)
-    try:
-        judge = made()
-    except Exception as error:
-        raise ConfigError(key, f"{path!r} cannot be made: {type(error).__name__}: {error}") from error
-    if not callable(getattr(judge, "decide", None)):
-        raise ConfigError(key, f"{path!r} has no method decide(topic, speeches)")
+    judge = made(import_path(path, key), path, key)
+    takes = "a judge of debates has a method decide(topic, speeches)"
+    check_call(getattr(judge, "decide", None), f"{path}.decide", key, takes, None, None)
     return judge

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.words.guessing.questions import all_words, shown
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import import_path
+from rllib_lmgame.settings.plugins import check_call
 
 TABLE = "table"
 """Value of the option ``oracle`` for the game's own table."""
@@ -32,11 +32,8 @@ class OwnOracle:
 
     def __init__(self, path: str) -> None:
         function = import_path(path, "env_config.oracle")
-        if not callable(function):
-            raise ConfigError(
-                "env_config.oracle",
-                f"{path!r} is no function; it is called with the name of what is meant and the question",
-            )
+        takes = "an oracle is called with the name of what is meant and the question"
+        check_call(function, path, "env_config.oracle", takes, None, None)
         self._path = path
         self._function: Callable[[str, str], str] = function
 
