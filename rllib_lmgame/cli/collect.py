@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.cli.games import add_env_config, parse_env_config
@@ -75,71 +75,56 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write(out: str, episodes: Iterable[PlayedEpisode], successes_only: bool) -> int:
-    """Write the file and print what is in it; returns the exit status."""
+    """Write the file and print what is in it; returns the exit status.
+
+    Raises:
+        ConfigError: if only successes are wanted of a game that has none.
+    """
+    from rllib_lmgame.rollouts.episodes import summarize
     from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 
-    tally, waiting = _Tally(successes_only), []
+    summaries: list[EpisodeSummary] = []
+    waiting: list[dict[str, Any]] = []
+    written = 0
     began = time.perf_counter()
     with new_file(out) as file:
         log = EpisodeLog(file.scratch)
+
+        def flush() -> int:
+            with writing(file.wanted):
+                log.write(waiting)
+            count = len(waiting)
+            waiting.clear()
+            return count
+
         for played in episodes:
-            if tally.wants(played):
+            summary = summarize(played)
+            if summary.success is None and successes_only:
+                why = f"{played.game_id} is played against others: one player's success is another's loss"
+                raise ConfigError("--successes-only", why)
+            summaries.append(summary)
+            if summary.success or not successes_only:
                 waiting.append(episode_record(played))
-                tally.written += 1
             if len(waiting) >= EPISODES_PER_WRITE:
-                with writing(file.wanted):
-                    log.write(waiting)
-                waiting = []
-        with writing(file.wanted):
-            log.write(waiting)
+                written += flush()
+        written += flush()
     if file.path is not None:
-        print(f"{file.path}: {tally.written} episodes in {time.perf_counter() - began:.1f} s; {tally}")
+        took = time.perf_counter() - began
+        print(f"{file.path}: {written} episodes in {took:.1f} s; {_told(summaries)}")
     return file.status()
 
 
-class _Tally:
-    """Numbers of the episodes played.
+def _told(summaries: Sequence[EpisodeSummary]) -> str:
+    """Numbers of the episodes played."""
+    from rllib_lmgame.telemetry.metrics import MEASURES, episode_metrics, win_draw_loss
 
-    Args:
-        successes_only: Episodes without success are not wanted.
-    """
-
-    def __init__(self, successes_only: bool) -> None:
-        self.successes_only = successes_only
-        self.summaries: list[EpisodeSummary] = []
-        self.written = 0
-
-    def wants(self, played: PlayedEpisode) -> bool:
-        """Count an episode; whether it is to be written.
-
-        Raises:
-            ConfigError: if only successes are wanted of a game that has none.
-        """
-        from rllib_lmgame.rollouts.episodes import summarize
-
-        summary = summarize(played)
-        if summary.success is None and self.successes_only:
-            raise ConfigError(
-                "--successes-only", f"{played.game_id} is played against others: one player's success is another's loss"
-            )
-        self.summaries.append(summary)
-        return bool(summary.success) or not self.successes_only
-
-    def __str__(self) -> str:
-        from rllib_lmgame.telemetry.metrics import MEASURES, episode_metrics, win_draw_loss
-
-        numbers = episode_metrics(self.summaries)
-        played = len(self.summaries)
-        parts = [f"played {played}"]
-        if "success_rate" in numbers:
-            parts.append(f"success {numbers['success_rate']:.3f}")
-        parts += [
-            f"{role} win-draw-loss " + "-".join(f"{share:.3f}" for share in shares)
-            for _, role, shares in win_draw_loss(numbers)
-        ]
-        parts += [f"{name} {number:.3f}" for name, number in numbers.get(MEASURES, {}).items()]
-        total = sum(
-            sum(seat.episode_return for seat in summary.seats) / len(summary.seats) for summary in self.summaries
-        )
-        turns = sum(summary.steps for summary in self.summaries)
-        return ", ".join([*parts, f"return {total / played:.3f}", f"{turns / played:.2f} turns an episode"])
+    numbers, played = episode_metrics(summaries), len(summaries)
+    parts = [f"played {played}"]
+    if "success_rate" in numbers:
+        parts.append(f"success {numbers['success_rate']:.3f}")
+    for _, role, shares in win_draw_loss(numbers):
+        parts.append(f"{role} win-draw-loss " + "-".join(f"{share:.3f}" for share in shares))
+    parts += [f"{name} {number:.3f}" for name, number in numbers.get(MEASURES, {}).items()]
+    total = sum(sum(seat.episode_return for seat in summary.seats) / len(summary.seats) for summary in summaries)
+    turns = sum(summary.steps for summary in summaries)
+    return ", ".join([*parts, f"return {total / played:.3f}", f"{turns / played:.2f} turns an episode"])

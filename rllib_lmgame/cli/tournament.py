@@ -132,48 +132,26 @@ def _directory(out: str | None, stack: ExitStack) -> TournamentDirectory | None:
 
 
 def _play(tournament: Tournament, directory: TournamentDirectory | None, args: argparse.Namespace) -> Outcome:
+    from tqdm import tqdm
+
     from rllib_lmgame.evaluation.tournament.run import play_tournament
     from rllib_lmgame.rollouts.play import first_error
 
-    with _Bar(quiet=args.json) as bar:
+    with tqdm(total=0, unit="game", disable=not sys.stderr.isatty(), leave=False) as bar:
+
+        def begun(played: int, planned: int) -> None:
+            if played and not args.json:
+                print(f"{played} of {planned} games have been played before")
+            bar.reset(total=planned)
+            bar.update(played)
+
         try:
-            return asyncio.run(play_tournament(tournament, directory, bar.begun, bar.ended))
+            return asyncio.run(play_tournament(tournament, directory, begun, bar.update))
         except BaseExceptionGroup as group:
             error = first_error(group)
             if isinstance(error, OSError):
                 raise ConfigError("--out", f"a game could not be written down: {error}") from error
             raise error from None
-
-
-class _Bar:
-    """A progress bar, where there is a terminal to show it in.
-
-    Args:
-        quiet: Say nothing of games played before.
-    """
-
-    def __init__(self, quiet: bool) -> None:
-        from tqdm import tqdm
-
-        self._quiet = quiet
-        self._bar = tqdm(total=0, unit="game", disable=not sys.stderr.isatty(), leave=False)
-
-    def __enter__(self) -> _Bar:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.close()
-
-    def begun(self, played: int, planned: int) -> None:
-        """So many games have been played before."""
-        if played and not self._quiet:
-            print(f"{played} of {planned} games have been played before")
-        self._bar.reset(total=planned)
-        self._bar.update(played)
-
-    def ended(self) -> None:
-        """A game has ended."""
-        self._bar.update()
 
 
 def _standings(tournament: Tournament, outcome: Outcome) -> list[Standings]:

@@ -86,7 +86,7 @@ async def play_tournament(
     tournament: Tournament,
     directory: TournamentDirectory | None = None,
     begun: Callable[[int, int], None] = lambda played, planned: None,
-    ended: Callable[[], None] = lambda: None,
+    ended: Callable[[], object] = lambda: None,
 ) -> Outcome:
     """Play what has not been played yet.
 
@@ -139,22 +139,15 @@ def _as_planned(result: GameResult, plan: EpisodePlan, game: GameConfig) -> Game
     return result
 
 
+@dataclass
 class _Hall:
     """Where the games are played, at several boards at once."""
 
-    def __init__(
-        self,
-        tournament: Tournament,
-        sessions: Sessions,
-        outcome: Outcome,
-        directory: TournamentDirectory | None,
-        ended: Callable[[], None],
-    ) -> None:
-        self.tournament = tournament
-        self.sessions = sessions
-        self.outcome = outcome
-        self.directory = directory
-        self.ended = ended
+    tournament: Tournament
+    sessions: Sessions
+    outcome: Outcome
+    directory: TournamentDirectory | None
+    ended: Callable[[], object]
 
     async def play(self, plans: Sequence[EpisodePlan]) -> None:
         queue = collections.deque(plans)
