@@ -14,8 +14,7 @@ import pytest
 
 import rllib_lmgame.envs
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.envs.modules import GameModule
-from rllib_lmgame.envs.registry import GameSpec
+from rllib_lmgame.envs.registry import own_games
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -59,19 +58,13 @@ def test_a_changed_page_is_stale(
     )
 
 
-def test_the_example_of_a_game_in_which_all_reply_at_once_plays_it(
-    generate: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "envs"))
-    spec = GameSpec("own/Hands-v0", "several:RockPaperScissors", kind="parallel", module="hands_v0")
-    module = GameModule(spec)
-    monkeypatch.setattr(rllib_lmgame.envs, "hands_v0", module, raising=False)
-    code = importlib.import_module("game_pages").example_code(spec)
+def test_the_example_of_a_game_in_which_all_reply_at_once_plays_it(generate: ModuleType) -> None:
+    code = importlib.import_module("game_pages").example_code(own_games()["lmgame/RockPaperScissors-v0"])
     scope: dict[str, Any] = {}
     exec(code.removeprefix("```python").removesuffix("```"), scope)
     assert scope["env"].agents == [] and all(scope["terminations"].values())
     with pytest.raises(GameError, match="reset"):
-        module.parallel_env().step({"player_0": "rock"})
+        rllib_lmgame.envs.rock_paper_scissors_v0.parallel_env().step({"player_0": "rock"})
 
 
 def test_every_option_of_every_section_is_described() -> None:
@@ -86,8 +79,6 @@ def test_every_option_of_every_section_is_described() -> None:
 
 
 def test_every_game_has_a_row_and_a_page_with_a_turn() -> None:
-    from rllib_lmgame.envs.registry import own_games
-
     index = (DOCS / "games.md").read_text(encoding="utf-8")
     for spec in own_games().values():
         name = spec.entry_point.split(":")[1]

@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract import TextAECGame, TextParallelGame, quoted, read_word
+from rllib_lmgame.envs.contract import TextAECGame, TextParallelGame, read_word
 
 SEATS = ("a", "b", "c")
 
@@ -80,52 +80,6 @@ class HeapForAll(Heap):
     """The same, but a forfeit ends everybody's game."""
 
     forfeit_eliminates = False
-
-
-HANDS = ("rock", "paper", "scissors")
-
-
-class RockPaperScissors(TextParallelGame):
-    """Rock, paper, scissors to two wins; an invalid reply shows rock."""
-
-    metadata: ClassVar[dict[str, Any]] = {"name": "rock_paper_scissors_v0", "render_modes": ["ansi"]}
-    rules = "Reply rock, paper or scissors. Two wins end the game."
-
-    def start(self) -> None:
-        self.wins = dict.fromkeys(self.possible_agents, 0)
-
-    def view(self, agent: str) -> str:
-        return f"Your wins: {self.wins[agent]} of 2."
-
-    def legal_actions(self, agent: str) -> tuple[str, ...]:
-        return HANDS
-
-    def read_move(self, agent: str, text: str) -> str:
-        return read_word(text, HANDS, "hand")
-
-    def default_move(self, agent: str) -> str:
-        return "rock"
-
-    def play_round(self, moves: Mapping[str, str]) -> dict[str, float]:
-        (one, first), (two, second) = moves.items()
-        for agent, other, hand in ((one, two, second), (two, one, first)):
-            self.tell(agent, quoted(other, hand))
-        lead = (HANDS.index(first) - HANDS.index(second)) % 3
-        if not lead:
-            return {}
-        winner, loser = (one, two) if lead == 1 else (two, one)
-        self.wins[winner] += 1
-        return {winner: 1.0, loser: -1.0}
-
-    @property
-    def finished(self) -> bool:
-        return 2 in self.wins.values()
-
-    def won(self, agent: str) -> bool:
-        return self.wins[agent] == 2
-
-    def forfeit_results(self, agent: str) -> dict[str, float]:
-        return {other: -1.0 if other == agent else 1.0 for other in self.possible_agents}
 
 
 class PublicGoods(TextParallelGame):

@@ -29,7 +29,6 @@ VARIANTS = [
     ("lmgame/TextArenaMatch-v0", {"env_id": "SecretMafia-v0"}),
     ("lmgame/OpenSpiel-v0", {"game": "goofspiel(num_cards=3)"}),
     ("lmgame/OpenSpiel-v0", {"game": "catch"}),
-    ("several:RockPaperScissors", {"max_turns": 3}),
     ("several:PublicGoods", {}),
     ("several:Heap", {"max_turns": 5}),
     ("several:HeapForAll", {}),
