@@ -22,7 +22,7 @@ def play(runner: TextGameEnvRunner, session: GameSession, **options: Any) -> Pla
     """Play a session to its end with the runner's model and client in every seat; ``options`` are those of the rollouts
     (a turn limit bootstraps).
     """
-    client: Any = runner._clients["player"]
+    client: Any = runner.client("player")
     rollouts = TextRolloutOptions(**{"bootstrap_turn_limit": True, **options})
     model = LanguageModel("player", None, runner.chat("player"), lambda *_: EngineReplies(client.generate), rollouts)
     seats = partial(take_seats, player_of=lambda _: model)

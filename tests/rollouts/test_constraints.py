@@ -45,7 +45,7 @@ def turns_of(episodes: list[Any]) -> list[Any]:
 
 def test_each_token_carries_what_it_was_chosen_among(make_runner: MakeRunner) -> None:
     episodes, runner = played(make_runner)
-    requests = {request.request_id: request for request in runner._clients["player"].requests}  # type: ignore[attr-defined]
+    requests = {request.request_id: request for request in runner.client("player").requests}  # type: ignore[attr-defined]
     asked = 0
     for episode in episodes:
         for agent, part in episode.agent_episodes.items():
@@ -125,7 +125,7 @@ def test_replies_are_free_where_a_game_lists_nothing(make_runner: MakeRunner) ->
     result = play_games(runner, 3)
     assert result.error is None and not result.failures
     assert sum(seat.invalid_actions for summary in result.summaries for seat in summary.seats) == 0
-    requests = {request.request_id: request for request in runner._clients["player"].requests}  # type: ignore[attr-defined]
+    requests = {request.request_id: request for request in runner.client("player").requests}  # type: ignore[attr-defined]
     kinds = set()
     for episode in result.episodes:
         for agent, part in episode.agent_episodes.items():

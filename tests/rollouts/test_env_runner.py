@@ -42,7 +42,7 @@ def play(runner: TextGameEnvRunner, count: int = 6, *, run_seed: int = 0, **sett
 def test_what_schedules_change_reaches_requests_and_games(make_runner: MakeRunner) -> None:
     runner = make_runner(rollouts={"format_penalty": -1.0}, answer=lambda request: [0])
     games = tuple(GameConfig("lmgame/Sokoban-v0", {"max_turns": turns}) for turns in range(1, 7))
-    client: Any = runner._clients["player"]
+    client: Any = runner.client("player")
     for number, game in enumerate(games):
         changed = {
             "rollouts": TextRolloutOptions(format_penalty=-5.0 - number),
@@ -111,7 +111,7 @@ def test_experts_write_replies_that_parse_back_to_what_they_played(
 ) -> None:
     runner = make_runner(game)
     chat = runner.chat("player")
-    client: Any = runner._clients["player"]
+    client: Any = runner.client("player")
     for episode in play(runner, expert=expert).episodes:
         for single in episode.agent_episodes.values():
             trajectory = trajectory_of(single)
@@ -153,7 +153,7 @@ def test_what_is_kept(make_runner: MakeRunner) -> None:
 
 def test_scripted_players_take_the_engines_place(make_runner: MakeRunner) -> None:
     runner = make_runner()
-    client: Any = runner._clients["player"]
+    client: Any = runner.client("player")
     result = play(runner, players={"player": "solver"})
     assert not client.requests and all(summary.success for summary in result.summaries)
 
@@ -170,7 +170,7 @@ def test_several_games_side_by_side(make_runner: MakeRunner) -> None:
 def test_sampling_settings_reach_the_engine(make_runner: MakeRunner) -> None:
     runner = make_runner()
     runner.config.inference(temperature=0.7, top_p=0.9, top_k=5)
-    client: Any = runner._clients["player"]
+    client: Any = runner.client("player")
     play(runner, 1)
     play(runner, 1, temperature=0.0, seeded=True)
     train, greedy = client.requests[0].sampling, client.requests[-1].sampling
@@ -187,7 +187,7 @@ def test_legal_moves_only(make_runner: MakeRunner) -> None:
 
     runner = make_runner("lmgame/TicTacToe-v0", answer, rollouts={"legal_moves_only": True})
     result = play(runner)
-    client: Any = runner._clients["player"]
+    client: Any = runner.client("player")
     chat = runner.chat("player")
     actions = [chat.parser.parse(chat.read(choice)).action for choice in client.requests[0].choices]
     assert len(actions) == 9 and None not in actions
@@ -245,7 +245,7 @@ def test_play_within_a_running_loop(make_runner: MakeRunner) -> None:
 
 def test_stop_closes_everything(make_runner: MakeRunner) -> None:
     runner = make_runner()
-    client: Any = runner._clients["player"]
+    client: Any = runner.client("player")
     play(runner, 2)
     runner.stop()
     assert client.closed and not runner._sessions and not runner._clients

@@ -150,7 +150,7 @@ def test_a_game_is_built_once_and_closed_and_its_failure_costs_its_own_episodes(
 def league_game(make_runner: MakeRunner, **settings: Any) -> tuple[TextGameEnvRunner, Any]:
     """A game of the policy against a past member of its own, which does not learn."""
     runner = make_runner("lmgame/TicTacToe-v0", lambda request: "5", episode_log_dir=str(settings.pop("directory", "")))
-    runner._clients["player-past"] = type(runner._clients["player"])(runner.chat("player"), lambda request: "1")  # type: ignore[call-arg, arg-type]
+    runner._clients["player-past"] = type(runner.client("player"))(runner.chat("player"), lambda request: "1")  # type: ignore[call-arg, arg-type]
     line_up = {"X": SeatAssignment("player", member="player-past"), "O": SeatAssignment("player", trained=True)}
     plans = [dataclasses.replace(plan, line_up=line_up) for plan in plans_of(2)]
     result = runner.play(plans, PlaySettings(runner.config.training_games(), **settings))

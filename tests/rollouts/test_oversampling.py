@@ -159,7 +159,7 @@ def test_a_game_that_never_ends_is_left_behind(make_runner: MakeRunner, tmp_path
     assert [summary.index for summary in result.summaries] == [0, 1, 4, 5, 6, 7, 8, 9]
     assert len(result.episodes) == 8 and result.aborted == ["t-1-2", "t-1-3"] and not result.failures
     assert answer.given_up == ["t-1-3"]
-    client: Any = runner._clients["player"]
+    client: Any = runner.client("player")
     assert Counter(client.forgotten) == Counter(plan.episode_id for plan in plans)
     logged = [record["episode_id"] for path in tmp_path.glob("*.jsonl") for record in read_log(path)]
     assert sorted(logged) == sorted(summary.episode_id for summary in result.summaries)
@@ -168,7 +168,7 @@ def test_a_game_that_never_ends_is_left_behind(make_runner: MakeRunner, tmp_path
 def test_what_has_not_begun_is_not_begun(make_runner: MakeRunner) -> None:
     runner = make_runner(num_envs_per_env_runner=2)
     result = run(runner, plans_of(3, 1, 2.0))
-    client: Any = runner._clients["player"]
+    client: Any = runner.client("player")
     assert len(result.summaries) == 3 == len(result.aborted)
     assert len(set(client.keys)) <= 4
 

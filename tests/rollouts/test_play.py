@@ -185,7 +185,7 @@ def test_simultaneous_players_wait_for_each_other_only(make_runner: MakeRunner) 
 def test_turns_hold_what_was_sampled_bit_for_bit(make_runner: MakeRunner) -> None:
     runner = make_runner()
     played = play(runner, ScriptedGame([(("a",), {})] * 3))
-    client: Any = runner._clients["player"]
+    client: Any = runner.client("player")
     seat: Any = played.seats["a"]
     row: list[int] = []
     for turn, request in zip(seat.turns, client.requests, strict=True):
@@ -243,7 +243,7 @@ def test_running_out_of_context_truncates_at_the_last_position_that_fits(
     assert 2 <= steps < 50
     seat: Any = played.seats["a"]
     assert len(seat.turns) == seat.turns_played == steps and rewards_of(played)["a"] == [1.0] * steps
-    client: Any = runner._clients["player"]
+    client: Any = runner.client("player")
     assert all(150 - len(request.prompt_ids) >= (least or 32) for request in client.requests)
     seen = [*client.requests[-1].prompt_ids, *seat.turns[-1].response_ids.tolist()]
     assert seat.final_prompt.ids[: len(seen)] == seen or history == "window"
@@ -274,7 +274,7 @@ def test_the_bootstrap_value_is_that_of_the_last_position_the_context_holds(
     for words in range(1, 9):
         played = play(runner, Talkative(words))
         seat: Any = played.seats["a"]
-        client: Any = runner._clients["player"]
+        client: Any = runner.client("player")
         whole = [*client.requests[-1].prompt_ids, *seat.turns[-1].response_ids.tolist()]
         chat = runner.chat("player")
         last = chat.message(Observation(played.final_observations["a"]))
@@ -332,7 +332,7 @@ def test_format_penalty_and_counts(make_runner: MakeRunner) -> None:
     assert played.seats["a"].episode_return == 3.0  # The penalty is a matter of training, not of the game.
     seat = summarize(played).seats[0]
     assert (seat.format_errors, seat.invalid_actions, seat.turns, seat.rows) == (1, 1, 2, 1)
-    client: Any = runner._clients["player"]
+    client: Any = runner.client("player")
     assert "could not be read" in runner.chat("player").tokenizer.decode(client.requests[1].prompt_ids)
 
 
@@ -362,13 +362,13 @@ def test_seeded_requests_differ_by_turn_and_repeat(make_runner: MakeRunner) -> N
     for _ in range(2):
         runner = make_runner()
         play_games(runner, 3, seeded=True)
-        client: Any = runner._clients["player"]
+        client: Any = runner.client("player")
         seeds.append({r.request_id: r.sampling.seed for r in client.requests})
     assert seeds[0] == seeds[1]
     assert len(set(seeds[0].values())) == len(seeds[0])
     runner = make_runner()
     play_games(runner, 3, run_seed=1, seeded=True)
-    client = runner._clients["player"]
+    client = runner.client("player")
     assert not set(seeds[0].values()) & {r.sampling.seed for r in client.requests}
 
 
@@ -390,7 +390,7 @@ def test_what_cannot_be_read_is_counted_apart_from_what_is_not_allowed(make_runn
 
 def prompts_of(runner: TextGameEnvRunner) -> list[str]:
     """What the model was asked, as text."""
-    client: Any = runner._clients["player"]
+    client: Any = runner.client("player")
     return [runner.chat("player").tokenizer.decode(request.prompt_ids) for request in client.requests]
 
 
