@@ -41,14 +41,18 @@ from rllib_lmgame.settings.schedules import (
     ScheduleOptions,
     is_meant_as_schedule,
     of_old_form,
-    place_of,
     with_schedules,
     without_schedules,
 )
 from rllib_lmgame.settings.schema import as_mapping, build, check_value, describe, limits, value_at
 from rllib_lmgame.settings.sections.games import read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LanguageModelOptions, PlayerOptions
+from rllib_lmgame.settings.sections.language_model import (
+    LANGUAGE_MODEL,
+    LanguageModelOptions,
+    PlayerOptions,
+    read_policies,
+)
 from rllib_lmgame.settings.sections.league import LeagueOptions
 from rllib_lmgame.settings.sections.rllib import (
     FIELDS,
@@ -56,6 +60,8 @@ from rllib_lmgame.settings.sections.rllib import (
     RLlibOptions,
     check_rllib_key,
     check_without_effect,
+    read_deepspeed,
+    read_evaluation,
     rllib_keys,
     schedule_of,
 )
@@ -73,9 +79,6 @@ if TYPE_CHECKING:
 leave_out_noise()
 
 DEFAULT_POLICY = "player"
-
-MAX_POLICY_NAME = 100
-"""Characters of a policy's name."""
 
 CONFIG_FILE = "lmgame_config.json"
 """The configuration as it would stand in YAML; written into every checkpoint, so that evaluation unpickles nothing."""
@@ -212,21 +215,8 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             policies: Names, or name -> :class:`~rllib_lmgame.settings.sections.language_model.PlayerOptions` fields.
             policy_mapping_fn: See :func:`~rllib_lmgame.policies.mapping.make_mapping`.
         """
-        if isinstance(policies, Mapping):
-            entries = list(policies.items())
-        elif isinstance(policies, list | tuple | set):
-            entries = [(name, None) for name in policies]
-        else:
-            raise ConfigError("config.policies", "expected a list of names or a mapping from names to options")
-        if not entries:
-            raise ConfigError("config.policies", "needs at least one policy")
-        players: dict[str, PlayerOptions] = {}
-        for name, value in entries:
-            if _policy_name(name) in players:
-                raise ConfigError(f"config.policies.{name}", "stands there twice")
-            players[_policy_name(name)] = _player(name, value)
-        self._set_players(players)
-        self._give("policies", *written(dict(entries), "policies"))
+        self._set_players(read_policies(policies))
+        self._give(*written({"policies": policies}))
         if policy_mapping_fn is not None:
             self.seat_mapping_spec = policy_mapping_fn
             self._give("policy_mapping_fn")
@@ -236,8 +226,9 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         """As RLlib's; options of the game may be schedules."""
         if env_config is not NotProvided:
             env_config, found = without_schedules(RLlibOptions, {"env_config": env_config}, "config")
-            self._follow([f"env_config.{name}" for name in env_config["env_config"] or ()], found)
             env_config = env_config["env_config"]
+            self._follow([f"env_config.{name}" for name in env_config or ()], found)
+            self._give(*written({"env_config": env_config}))
         super().environment(env, env_config=env_config, **options)
         return self
 
@@ -284,7 +275,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
                 if value is not None or getattr(self, section.attribute) is not None:
                     self.set_section(key, {} if value is None else value)
             elif key in ("deepspeed", "deepspeed_config"):
-                self.deepspeed_config = _check_deepspeed(value)
+                self.deepspeed_config = read_deepspeed(value)
             elif key == "player_options" and "policies" in config_dict:
                 continue
             elif key in RUNTIME_FIELDS:
@@ -294,7 +285,6 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             elif key == "policy_mapping_fn":
                 mapping = value
             elif key == "games":
-                self._give(*written({key: value} if value else {}))
                 self.games, found = read_games(value, "config.games")
                 self._follow([key], found)
             elif key == "schedules":
@@ -317,7 +307,6 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             self.players(policies)
         if mapping is not None and mapping is not _by_env_runner:
             self.seat_mapping_spec = mapping
-            self._give("policy_mapping_fn")
         super().update_from_dict(rest)
         self.schedule_options = {**config_dict.get("schedule_options", {}), **self.schedule_options}
         if "given_keys" in config_dict:  # A dictionary of ``to_dict`` has every key.
@@ -325,6 +314,8 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             same = {key for key, name in named.items() if name in before and before[name] == rest[key]}
             self.given_keys = tuple(key for key in self.given_keys if key not in same)
             self._give(*config_dict["given_keys"])
+        else:
+            self._give(*(key for key in written(config_dict) if key != "given_keys"))
         return self
 
     def to_dict(self) -> dict[str, Any]:
@@ -361,36 +352,15 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         """
         if value is None:
             return None
-        if not isinstance(value, Mapping):
-            raise ConfigError("config.evaluation_config", "expected a mapping")
-        rest = dict(value)
-        self._give("evaluation_config", *written(rest, "evaluation_config"))
-        if "games" in rest:
-            self.evaluation_games, found = read_games(rest.pop("games"), "config.evaluation_config.games")
-            for key in found:
-                raise ConfigError(place_of(f"evaluation_config.{key}"), "cannot change: evaluations are compared")
-        if "measures" in rest:
-            measures = rest.pop("measures") or []
-            check_measures(measures, (), MEASURES.key)
-            self.evaluation_measures = tuple(measures)
-        if "temperature" in rest:
-            self.evaluation_temperature = check_value(
-                rest.pop("temperature"), float, limits(low=0), "config.evaluation_config.temperature"
-            )
-        explore = check_value(rest.get("explore"), bool | None, {}, "config.evaluation_config.explore")
-        if explore is False and self.evaluation_temperature:
-            raise ConfigError(
-                "config.evaluation_config.temperature", "has no effect beside explore: false, which plays greedily"
-            )
+        own, rest = read_evaluation(value)
+        if "games" in own:
+            self.evaluation_games = own["games"]
+        if "measures" in own:
+            check_measures(own["measures"], (), MEASURES.key)
+            self.evaluation_measures = own["measures"]
+        if "temperature" in own:
+            self.evaluation_temperature = own["temperature"]
         for key in rest:
-            if key in ("env", "env_config"):
-                raise ConfigError(
-                    f"config.evaluation_config.{key}",
-                    "has no effect: evaluation plays the games of config.evaluation_config.games, a list of "
-                    "{env: ..., env_config: {...}}",
-                )
-            if key in ("evaluation_interval", "evaluation_duration", "evaluation_num_env_runners"):
-                raise ConfigError(f"config.evaluation_config.{key}", f"has no effect here; set config.{key}")
             if key not in rllib_keys() and key not in vars(self):
                 match = evaluation_key(str(key))
                 raise ConfigError(
@@ -656,39 +626,10 @@ def _check_no_search_space(section: str, options: Any) -> None:
         )
 
 
-def _policy_name(name: Any) -> str:
-    """A key of ``policies`` as text: it names directories, metrics and columns."""
-    if isinstance(name, bool) or not isinstance(name, str | int):
-        raise ConfigError("config.policies", f"expected names as keys, got {describe(name)}")
-    text = str(name)
-    if not (text and text.isprintable() and len(text) <= MAX_POLICY_NAME):
-        raise ConfigError(
-            "config.policies", f"{text[:MAX_POLICY_NAME]!r} is no name: 1 to {MAX_POLICY_NAME} printable characters"
-        )
-    return text
-
-
-def _player(name: Any, value: Any) -> PlayerOptions:
-    options = value
-    if not isinstance(value, PlayerOptions):
-        options = build(PlayerOptions, value or {}, f"config.policies.{name}")
-    return dataclasses.replace(options, language_model=with_whole_paths(LanguageModelOptions, options.language_model))
-
-
 def _player_options(value: Any) -> dict[str, PlayerOptions]:
     """The attribute of this name, as :meth:`LMGameConfig.to_dict` gives it."""
     if not isinstance(value, Mapping) or not all(isinstance(options, PlayerOptions) for options in value.values()):
         raise ConfigError("config.player_options", "expected PlayerOptions by name; in YAML write `policies`")
-    return dict(value)
-
-
-def _check_deepspeed(value: Any) -> dict[str, Any] | None:
-    if value is None or value is False:
-        return None
-    if value is True:
-        return {}
-    if not isinstance(value, Mapping):
-        raise ConfigError("config.deepspeed", "expected DeepSpeed's configuration as a mapping, or null")
     return dict(value)
 
 

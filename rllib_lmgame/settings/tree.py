@@ -10,16 +10,32 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
-from rllib_lmgame.settings.schedules import ScheduleOptions
+from rllib_lmgame.settings.names import check_keys
+from rllib_lmgame.settings.schedules import ScheduleOptions, is_meant_as_schedule, without_schedules
 from rllib_lmgame.settings.schema import build, fields_of, group_in, leaves, tag_of, value_at, with_changes
-from rllib_lmgame.settings.sections.games import GameConfig
+from rllib_lmgame.settings.sections.games import GameConfig, read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LanguageModelOptions, PlayerOptions
+from rllib_lmgame.settings.sections.language_model import (
+    LANGUAGE_MODEL,
+    LanguageModelOptions,
+    PlayerOptions,
+    read_policies,
+)
 from rllib_lmgame.settings.sections.league import LeagueOptions
-from rllib_lmgame.settings.sections.rllib import FIELDS, EvaluationOptions, RLlibOptions
+from rllib_lmgame.settings.sections.rllib import (
+    FIELDS,
+    SCHEDULED_KEYS,
+    EvaluationOptions,
+    RLlibOptions,
+    check_rllib_key,
+    read_deepspeed,
+    read_evaluation,
+    schedule_of,
+)
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
+from rllib_lmgame.storage import with_whole_paths
 
 
 @dataclass(frozen=True)
@@ -79,6 +95,53 @@ class Settings:
             seats=config.seat_mapping_spec,
             own=config.algorithm_config_overrides_per_module or {},
             keys=frozenset(config.given_keys),
+        )
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any], entry: AlgorithmEntry) -> Settings:
+        """Those of a ``config`` as it stands in YAML, without the defaults that an algorithm has of its own. RLlib's
+        keys that are not declared are left to RLlib.
+
+        Raises:
+            ConfigError: for a wrong key inside a section, a wrong type or a value out of range.
+        """
+        schedules: dict[str, ScheduleOptions] = {}
+        sections = {name: None if each.optional else each.group() for name, each in entry.sections.items()}
+        for name, group in entry.groups.items():
+            if name in config and (config[name] is not None or sections[name] is not None):
+                check_keys(config[name], name, entry.groups, f"config.{name}")
+                values, found = without_schedules(group, {} if config[name] is None else config[name], f"config.{name}")
+                sections[name] = build(group, with_whole_paths(group, values), f"config.{name}", sections[name])
+                schedules |= {f"{name}.{key}": each for key, each in found.items()}
+        flat, found = without_schedules(RLlibOptions, {"env_config": config.get("env_config") or {}}, "config")
+        schedules |= found
+        for key in [key for key in config if key.rstrip("_") in FIELDS and key != "env_config"]:
+            name = key.rstrip("_")
+            if name in SCHEDULED_KEYS and is_meant_as_schedule(config[key]):
+                schedules[name] = schedule_of(name, config[key])
+            else:
+                flat[FIELDS[name].name] = check_rllib_key(key, config[key])
+        games, found = read_games(config["games"], "config.games") if "games" in config else ((), {})
+        if not games and flat.get("env"):
+            games = (GameConfig(flat["env"], flat["env_config"]),)
+        own, rest = read_evaluation(config.get("evaluation_config") or {})
+        return cls(
+            entry,
+            sections,
+            RLlibOptions(**flat),
+            read_policies(["player"] if config.get("policies") is None else config["policies"]),
+            games=games,
+            evaluation=EvaluationOptions(
+                games=list(own.get("games", ())) or None,
+                measures=list(own.get("measures", ())) or None,
+                temperature=own.get("temperature"),
+                explore=rest.get("explore"),
+            ),
+            schedules=schedules | found,
+            deepspeed=read_deepspeed(config.get("deepspeed")),
+            seats=config.get("policy_mapping_fn"),
+            own=config.get("algorithm_config_overrides_per_module") or {},
+            keys=frozenset(written(config)),
         )
 
     # -- sections -----------------------------------------------------------------------------------------------

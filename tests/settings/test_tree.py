@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rllib_lmgame.algorithms.grpo import LMGameGRPOConfig
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.experiments.files.reading import read_experiments
+from rllib_lmgame.experiments.search.spaces import find_search_spaces
+from rllib_lmgame.settings.algorithms import OWN
+from rllib_lmgame.settings.tree import Settings
 
+EXAMPLES = sorted((Path(__file__).parents[2] / "tuned_examples").glob("*.yaml"))
 ROOM = {"env": "lmgame/Sokoban-v0"}
 
 
@@ -53,3 +59,24 @@ def test_the_settings_of_a_policy_have_its_own_options_and_schedules() -> None:
     assert (a.follows("lr"), a.follows("gamma"), b.follows("lr")) == (False, True, True)
     assert a.given("token_ppo.clip_low") and not b.given("token_ppo.clip_low")
     assert b.at({"gamma": 0.25, "token_ppo.clip_low": 0.3}).ppo.clip_low == 0.3
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_a_mapping_is_read_without_ray_as_the_configuration_reads_it(path: Path) -> None:
+    """But for the defaults that GRPO has of its own."""
+    for spec in read_experiments(str(path), []):
+        entry = OWN.get(spec.options.run)
+        if entry is None or find_search_spaces(spec.config):
+            continue
+        config = entry.config_class()()
+        own = {name: getattr(config, section.attribute) for name, section in entry.sections.items()}
+        read, object_ = Settings.read(spec.config, entry), config.update_from_dict(spec.config).settings
+        assert (read.keys, read.schedules, read.games) == (object_.keys, object_.schedules, object_.games)
+        assert (read.policies, read.evaluation, read.deepspeed) == (
+            object_.policies,
+            object_.evaluation,
+            object_.deepspeed,
+        )
+        for name in entry.sections:
+            if own[name] in (None, entry.sections[name].group()):
+                assert read.sections[name] == object_.sections[name], name

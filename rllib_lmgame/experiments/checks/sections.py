@@ -11,10 +11,11 @@ from rllib_lmgame.policies.model.files import check_model
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
 from rllib_lmgame.settings.names import check_keys, check_top_level
-from rllib_lmgame.settings.schedules import of_old_form, without_schedules
+from rllib_lmgame.settings.schedules import of_old_form
 from rllib_lmgame.settings.schema import build
-from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions, PlayerOptions
+from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.sections.rllib import WITHOUT_EFFECT, without_effect
+from rllib_lmgame.settings.tree import Settings
 
 
 def check_sections(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
@@ -31,22 +32,18 @@ def check_sections(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
         if key in WITHOUT_EFFECT:  # Also with the value of RLlib's default: whoever writes it expects something of it.
             raise without_effect(key)
     check_top_level(config, entry)
-    groups = entry.groups
-    for name, group in groups.items():
-        if config.get(name) is not None:
-            check_keys(config[name], name, groups, f"config.{name}")
-            build(group, without_schedules(group, config[name], f"config.{name}")[0], f"config.{name}")
     if "schedules" in config:
         raise of_old_form(config["schedules"])
-    section = config.get("language_model") or {}
-    _check_model(section, section, "config.language_model")
+    Settings.read(config, entry)  # Types and ranges.
+    shared = config.get("language_model") or {}
+    _check_model(shared, shared, "config.language_model")
     policies = config.get("policies")
     for policy, player in policies.items() if isinstance(policies, Mapping) else ():
-        key = f"config.policies.{policy}"
-        options = player if isinstance(player, PlayerOptions) else build(PlayerOptions, player or {}, key)
-        check_keys(options.language_model, "language_model", groups, f"{key}.language_model")
-        build(LanguageModelOptions, options.language_model, f"{key}.language_model")
-        _check_model({**section, **options.language_model}, options.language_model, f"{key}.language_model")
+        key, options = f"config.policies.{policy}", player or {}
+        own = (options.get("language_model") if isinstance(options, Mapping) else options.language_model) or {}
+        check_keys(own, "language_model", entry.groups, f"{key}.language_model")
+        build(LanguageModelOptions, own, f"{key}.language_model")
+        _check_model({**shared, **own}, own, f"{key}.language_model")
 
 
 def _check_model(options: Mapping[str, Any], written: Mapping[str, Any], key: str) -> None:

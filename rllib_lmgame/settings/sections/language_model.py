@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.placeholders import check_placeholders
-from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.schema import build, describe, option
 from rllib_lmgame.settings.trust import is_hub_id, is_name, is_template
+from rllib_lmgame.storage import with_whole_paths
 
 TINY_MODEL = "tiny"
 """Value of ``model`` that builds a tiny Qwen2 model and tokenizer on the spot (see :mod:`.model.tiny`)."""
@@ -147,3 +151,43 @@ class PlayerOptions:
     )
     trained: bool | None = option(None, "Whether it is trained; null: language models are, scripted players are not.")
     language_model: dict[str, Any] = option({}, "Overrides of the `language_model` section for this policy.")
+
+
+MAX_POLICY_NAME = 100
+"""Characters of a policy's name."""
+
+
+def read_policies(value: Any) -> dict[str, PlayerOptions]:
+    """The policies of a configuration by name, from a list of names or a mapping; paths become absolute ones.
+
+    Raises:
+        ConfigError: for what is no name, a name that stands there twice, or wrong options.
+    """
+    if isinstance(value, Mapping):
+        entries = list(value.items())
+    elif isinstance(value, list | tuple | set):
+        entries = [(name, None) for name in value]
+    else:
+        raise ConfigError("config.policies", "expected a list of names or a mapping from names to options")
+    if not entries:
+        raise ConfigError("config.policies", "needs at least one policy")
+    found: dict[str, PlayerOptions] = {}
+    for name, options in entries:
+        if _policy_name(name) in found:
+            raise ConfigError(f"config.policies.{name}", "stands there twice")
+        player = build(PlayerOptions, options or {}, f"config.policies.{name}")
+        own = with_whole_paths(LanguageModelOptions, player.language_model)
+        found[_policy_name(name)] = dataclasses.replace(player, language_model=own)
+    return found
+
+
+def _policy_name(name: Any) -> str:
+    """A key of ``policies`` as text: it names directories, metrics and columns."""
+    if isinstance(name, bool) or not isinstance(name, str | int):
+        raise ConfigError("config.policies", f"expected names as keys, got {describe(name)}")
+    text = str(name)
+    if not (text and text.isprintable() and len(text) <= MAX_POLICY_NAME):
+        raise ConfigError(
+            "config.policies", f"{text[:MAX_POLICY_NAME]!r} is no name: 1 to {MAX_POLICY_NAME} printable characters"
+        )
+    return text

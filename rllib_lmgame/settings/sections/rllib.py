@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.settings.schedules import ScheduleOptions, check_numbers, check_points, is_schedule, read_schedule
+from rllib_lmgame.settings.schedules import (
+    ScheduleOptions,
+    check_numbers,
+    check_points,
+    is_schedule,
+    place_of,
+    read_schedule,
+)
 from rllib_lmgame.settings.schema import Limits, check_value, fields_of, leaves, limits, option
+from rllib_lmgame.settings.sections.games import read_games
 
 _EXTRA_KEYS = (
     "lambda",
@@ -283,3 +291,45 @@ def _check_schedule(value: Sequence[Any], path: str) -> Sequence[Any]:
     if len(value) < 2:
         raise ConfigError(path, f"a schedule has two points or more; for a constant write {value[0][1]:g}")
     return value
+
+
+def read_deepspeed(value: Any) -> dict[str, Any] | None:
+    """DeepSpeed's configuration; ``None`` without DeepSpeed, ``true`` has none of its own."""
+    if value is None or value is False:
+        return None
+    if not isinstance(value, Mapping) and value is not True:
+        raise ConfigError("config.deepspeed", "expected DeepSpeed's configuration as a mapping, or null")
+    return {} if value is True else dict(value)
+
+
+def read_evaluation(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The keys of ``evaluation_config``: those of this package that are there, and the rest, which is RLlib's
+    (``explore`` too).
+
+    Raises:
+        ConfigError: for a wrong type, a value out of range, or what has no effect there.
+    """
+    path = "config.evaluation_config"
+    if not isinstance(value, Mapping):
+        raise ConfigError(path, "expected a mapping")
+    own, rest = {}, dict(value)
+    if "games" in rest:
+        own["games"], schedules = read_games(rest.pop("games"), f"{path}.games")
+        for key in schedules:
+            raise ConfigError(place_of(f"evaluation_config.{key}"), "cannot change: evaluations are compared")
+    if "measures" in rest:
+        own["measures"] = tuple(rest.pop("measures") or ())
+    if "temperature" in rest:
+        own["temperature"] = check_value(rest.pop("temperature"), float, limits(low=0), f"{path}.temperature")
+    if check_value(rest.get("explore"), bool | None, {}, f"{path}.explore") is False and own.get("temperature"):
+        raise ConfigError(f"{path}.temperature", "has no effect beside explore: false, which plays greedily")
+    for key in rest:
+        if key in ("env", "env_config"):
+            raise ConfigError(
+                f"{path}.{key}",
+                f"has no effect: evaluation plays the games of {path}.games, a list of {{env: ..., "
+                "env_config: {...}}",
+            )
+        if key in ("evaluation_interval", "evaluation_duration", "evaluation_num_env_runners"):
+            raise ConfigError(f"{path}.{key}", f"has no effect here; set config.{key}")
+    return own, rest
