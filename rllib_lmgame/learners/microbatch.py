@@ -35,8 +35,8 @@ def layer_of(model: Any) -> Layer:
     """Of a causal language model of Transformers, on any device.
 
     Counted on layers of Qwen2, Llama, Qwen3, Gemma 2 and 3, OLMo 2, Mixtral, Qwen3-MoE and gpt-oss. A norm keeps its
-    input and what it makes of it; attention keeps its input, queries, keys and values of all query heads, and its
-    output; a feed-forward layer or expert keeps its input and four vectors of its width.
+    input and what it makes of it. Attention keeps its input, queries, keys and values of all query heads, and its
+    output. A feed-forward layer or expert keeps its input and four vectors of its width.
     """
     text = model.config.get_text_config()
     width, heads = model.get_output_embeddings().in_features, text.num_attention_heads
