@@ -313,9 +313,24 @@ def _check_language_model(s: Settings, *, trained: bool) -> None:
         raise ConfigError(key("model"), f"{config.model_type} models cannot be trained here: {error}") from error
 
 
+_FIT: set[tuple[Any, ...]] = set()
+"""Options and files that were found to go together in this process: a tokenizer takes long to load."""
+
+
 def _check_files(options: LanguageModelOptions, key: Callable[..., str]) -> None:
     """Model and tokenizer of a directory, as far as local files tell."""
     check_model(options.model, key("model"))
+    directory = model_directory(options.model)
+    places = {str(directory), str(tokenizer_source(options, directory)), str(options.chat_template)}
+    files = (file for place in places if Path(place).exists() for file in (Path(place), *Path(place).glob("*")))
+    state = (repr(options), *sorted((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files))
+    if state not in _FIT:
+        _check_tokenizer(options, key)
+        _FIT.add(state)
+
+
+def _check_tokenizer(options: LanguageModelOptions, key: Callable[..., str]) -> None:
+    """A model's tokenizer is one that it knows, replies can be told in its chat template, and positions suffice."""
     directory = model_directory(options.model)
     tokenizer = tokenizer_source(options, directory)
     tokenizer_key = key("tokenizer", "model") if options.tokenizer else key("model")

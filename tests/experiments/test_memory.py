@@ -18,6 +18,7 @@ from rllib_lmgame.experiments.checks.memory import (
     kv_token_mib,
     learner_mib,
     model_shape,
+    qwen2,
     shape_from_name,
     smallest_card,
     trained_parameters,
@@ -40,6 +41,7 @@ def test_parameters_are_those_of_the_model():
     shape = model_shape(config)
     assert shape.parameters == sum(p.numel() for p in Qwen2ForCausalLM(config).parameters())
     assert (shape.layers, shape.hidden_size, shape.kv_size, shape.vocab_size) == (2, 32, 16, 300)
+    assert shape == qwen2(2, 32, 64, 2, 8, 300, True, shape.origin), "what a tiny model's shape is worked out by"
 
 
 @pytest.mark.parametrize(

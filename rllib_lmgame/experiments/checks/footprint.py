@@ -13,7 +13,7 @@ from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.inference.serving.out_of_memory import ENGINE_KEYS, LEARNER_KEYS
 from rllib_lmgame.learners.microbatch import default_tokens, kept_per_token
 from rllib_lmgame.policies.model.files import model_directory
-from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
+from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 from rllib_lmgame.settings.sections.token_ppo import EMA
 
@@ -142,13 +142,21 @@ def check_memory(checked: Sequence[CheckedExperiment], machine: float) -> None:
 
 def shape_of(config: Any, policy: str) -> memory.ModelShape | None:
     """Shape of a policy's model without reading weights; ``None`` if it cannot be known here."""
-    from transformers import AutoConfig
-
     options = config.language_model_of(policy)
     if options.model == TINY_MODEL:
-        return memory.model_shape(
-            tiny_config(check_shape(options.tiny, "config.language_model.tiny")), "language_model.tiny"
+        tiny = check_shape(options.tiny, "config.language_model.tiny")
+        return memory.qwen2(
+            tiny.num_layers,
+            tiny.hidden_size,
+            tiny.intermediate_size,
+            tiny.num_kv_heads or tiny.num_heads,
+            tiny.hidden_size // tiny.num_heads,
+            tiny.vocab_size,
+            tiny.tie_word_embeddings,
+            "language_model.tiny",
         )
+    from transformers import AutoConfig  # Loads much.
+
     try:
         model = model_directory(options.model)
         found = AutoConfig.from_pretrained(model, local_files_only=True, trust_remote_code=False)

@@ -74,8 +74,15 @@ class ModelShape:
 _PUBLISHED = "the published shape; it is not on this machine"
 
 
-def _qwen2(
-    layers: int, hidden: int, intermediate: int, kv_heads: int, head_size: int, vocabulary: int, tied: bool
+def qwen2(
+    layers: int,
+    hidden: int,
+    intermediate: int,
+    kv_heads: int,
+    head_size: int,
+    vocabulary: int,
+    tied: bool,
+    origin: str = _PUBLISHED,
 ) -> ModelShape:
     """A Qwen2 model: projections with biases on queries, keys and values, two norms a layer, one at the end."""
     kv = kv_heads * head_size
@@ -89,18 +96,18 @@ def _qwen2(
         vocabulary,
         plain_layer(hidden, intermediate),
         tied,
-        "the published shape; it is not on this machine",
+        origin,
     )
 
 
 QWEN2_5 = {
-    "0.5B": _qwen2(24, 896, 4864, 2, 64, 151_936, True),
-    "1.5B": _qwen2(28, 1536, 8960, 2, 128, 151_936, True),
-    "3B": _qwen2(36, 2048, 11_008, 2, 128, 151_936, True),
-    "7B": _qwen2(28, 3584, 18_944, 4, 128, 152_064, False),
-    "14B": _qwen2(48, 5120, 13_824, 8, 128, 152_064, False),
-    "32B": _qwen2(64, 5120, 27_648, 8, 128, 152_064, False),
-    "72B": _qwen2(80, 8192, 29_568, 8, 128, 152_064, False),
+    "0.5B": qwen2(24, 896, 4864, 2, 64, 151_936, True),
+    "1.5B": qwen2(28, 1536, 8960, 2, 128, 151_936, True),
+    "3B": qwen2(36, 2048, 11_008, 2, 128, 151_936, True),
+    "7B": qwen2(28, 3584, 18_944, 4, 128, 152_064, False),
+    "14B": qwen2(48, 5120, 13_824, 8, 128, 152_064, False),
+    "32B": qwen2(64, 5120, 27_648, 8, 128, 152_064, False),
+    "72B": qwen2(80, 8192, 29_568, 8, 128, 152_064, False),
 }
 """Shapes of the models of the examples, which need not be on the machine that plans the run."""
 
