@@ -22,6 +22,7 @@ from typing import Any
 from game_index import index_text
 from game_pages import game_pages, games_index
 from parts_page import parts_page
+from rules_section import rules_section
 from tables import OPTION_HEAD, option_rows, option_table, table, wrapped, yaml_text
 from trust_page import trust_page
 
@@ -112,6 +113,7 @@ def reference_page() -> str:
         ),
         _schedules_section(),
         _deepspeed_section(),
+        rules_section(),
     ]
     return wrapped("\n\n".join(part for part in parts if part) + "\n")
 

@@ -85,7 +85,9 @@ def no_effect(key: str, unless: Test, say: str, example: str) -> Rule:
 
 def _known(key: str, plug_in: Test, example: str) -> Rule:
     """There is a plug-in of this name, with what it must have: else asking for it raises."""
-    return Rule(key, lambda s, f: plug_in(s, f) and None, "", example)
+    return Rule(
+        key, lambda s, f: plug_in(s, f) and None, "no part has this name, or it lacks what it is asked for", example
+    )
 
 
 def is_set(key: str, s: Settings) -> bool:
@@ -233,7 +235,7 @@ UPDATE = (
     Rule(
         "token_ppo.kl_schedule[1]",
         lambda s, f: s.ppo.kl_schedule is not None and _points_problem(s.ppo.kl_schedule),
-        "",
+        "points come in the order of their positions",
         "{use_kl_loss: true, token_ppo: {kl_schedule: [[10, 0.1], [0, 0]]}}",
     ),
     Rule(
@@ -532,7 +534,7 @@ PLAY = (
             and f"{f.compares} needs whole groups and each learner at least one: with group_size={s.play.group_size} "
             f"and num_learners={s.rllib.num_learners} that is {s.play.group_size * s.rllib.num_learners} episodes"
         ),
-        "",
+        "whole groups are needed, and for each learner at least one",
         "{num_learners: 3, token_ppo: {advantage_estimator: grpo}, "
         "text_rollouts: {episodes_per_iteration: 16, group_size: 8}}",
     ),
@@ -559,7 +561,7 @@ SELECTION = (
             and f"{s.data.keep_groups:g} of {groups(s)} groups leaves {_kept(s)}, but {least} must stay"
             + (f", {'one' if f.compares else 'an episode'} for each learner" if least > 1 else "")
         ),
-        "",
+        "too few groups stay; set a larger share",
         "{text_rollouts: {episodes_per_iteration: 8, group_size: 4}, data_selection: {keep_groups: 0.2}}",
     ),
     no_effect(
@@ -618,7 +620,7 @@ SELECTION = (
                     and f"makes each env runner stop by itself, after whole groups: {groups(s)} of them are too few "
                     f"for num_env_runners={s.rllib.num_env_runners}; set at most {groups(s)}"
                 ),
-                "",
+                "groups are too few for so many env runners",
                 "{num_env_runners: 3, text_rollouts: {episodes_per_iteration: 2}, data_selection: {oversample: 2}}",
             ),
             (
@@ -628,7 +630,7 @@ SELECTION = (
                     f"each of {s.rllib.num_env_runners} env runners must have one to spare; set at least "
                     f"{math.ceil((1 + s.rllib.num_env_runners / groups(s)) * 1e4 - 1e-6) / 1e4:g}"
                 ),
-                "",
+                "each env runner needs a group to spare; set more",
                 "{num_env_runners: 2, text_rollouts: {episodes_per_iteration: 4}, data_selection: {oversample: 1.25}}",
             ),
         )
@@ -643,7 +645,7 @@ OVERLONG = (
             and f"has no effect: no reply is longer than language_model.max_tokens_per_turn={f.longest_reply(s)}; set "
             "less, or an overlong_buffer"
         ),
-        "",
+        "has no effect: no reply is so long; set less, or an overlong_buffer",
         "data_selection: {overlong_tokens: 128}",
     ),
 )
@@ -768,7 +770,7 @@ LEAGUE = (
     Rule(
         "league.exploiters.b.of",
         _exploiters,
-        "",
+        "an exploiter is to beat a policy that learns and is no exploiter itself",
         f"{{{_OF_TWO}, league: {{exploiters: {{b: {{of: b}}}}}}}}",
     ),
     Rule(
@@ -778,7 +780,7 @@ LEAGUE = (
             and f"{s.league.opponent_engines} engines do not suffice for {len(meeting)} policies that meet members "
             f"({', '.join(meeting)}); each needs one"
         ),
-        "",
+        "each policy that meets members needs an engine for them",
         f"{{{_OF_TWO}, league: {{}}}}",
     ),
     Rule(
@@ -788,19 +790,19 @@ LEAGUE = (
             and f"{s.league.max_members} members do not suffice for {learning} policies that learn: each has one at "
             "least"
         ),
-        "",
+        "each policy that learns has a member at least",
         f"{{{_OF_TWO}, league: {{opponent_engines: 2, max_members: 1}}}}",
     ),
     Rule(
         "policies.a-1",
         _names,
-        "",
+        "is what a league calls a past version of a policy; choose another name",
         "{env: lmgame/TicTacToe-v0, policies: [a, a-1], league: {opponent_engines: 2}}",
     ),
     Rule(
         "policies.b.language_model",
         _models,
-        "",
+        "policies of a league need the same model and the same options",
         "{env: lmgame/TicTacToe-v0, league: {opponent_engines: 2}, "
         "policies: {a: {}, b: {language_model: {max_tokens_per_turn: 16}}}}",
     ),
