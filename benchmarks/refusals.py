@@ -15,6 +15,7 @@ import copy
 import json
 import logging
 import lzma
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
 from rllib_lmgame.experiments.spec import Source, make_spec
 from rllib_lmgame.settings.algorithms import COMMON_SECTIONS, OWN
+from rllib_lmgame.settings.old_names import OLD_NAMES
 
 CORPUS = Path(__file__).with_name("refusals.jsonl.xz")
 OF_TESTS = 1418
@@ -57,8 +59,9 @@ def entries(corpus: Path = CORPUS, every: int = 1) -> Iterator[tuple[dict[str, A
                 key, words, *told = entry.pop("verdict")
                 if not _translate(entry):
                     continue
-                key = key and key.replace("config.schedules.", "config.")
-                yield entry, Verdict(key, words, tuple(sorted({name for keys in told for name in keys.split(", ")})))
+                key = key and _renamed(key.replace("config.schedules.", "config."))
+                names = {_renamed(name) for keys in told for name in keys.split(", ")}
+                yield entry, Verdict(key, words, tuple(sorted(names - {"config.token_ppo.kl"})))
 
 
 def _translate(entry: Any) -> bool:
@@ -82,6 +85,62 @@ def _translate(entry: Any) -> bool:
             if isinstance(place.get(name), list):
                 return False  # It was a schedule of RLlib's, too.
             place[name] = schedule
+    return _group(entry) if isinstance(entry, dict) else True
+
+
+def _renamed(key: str) -> str:
+    """A key as it is called now."""
+    for old in sorted(OLD_NAMES, key=len, reverse=True):
+        found = re.fullmatch(rf"(.*\.|){re.escape(old)}(\W.*|)", key)
+        if found:
+            key = f"{found[1]}{OLD_NAMES[old].key}{found[2]}"
+            break
+    tagged = key.endswith(("token_ppo.policy_loss", "token_ppo.advantage_estimator", "kl.reference", ".aggregation"))
+    return f"{key}.type" if tagged else key
+
+
+def _group(config: dict[str, Any]) -> bool:
+    """Put options of ``token_ppo`` into their groups, as :func:`_translate` does."""
+    off = config.get("use_kl_loss") is False
+    penalised, options = config.pop("use_kl_loss", False), config.get("token_ppo", {})
+    if not isinstance(options, dict):
+        return penalised is False
+    had = {old.removeprefix("token_ppo."): new.key.split(".")[1:] for old, new in OLD_NAMES.items() if "." in old}
+    moved: dict[str, Any] = {name: options.pop(name) for name in had if name in options}
+    lone = {"critic_warmup": "critic_warmup_iterations", "critic_warmup_lr": "critic_warmup_iterations"}
+    lone |= {"entropy_rate": "entropy_target", "importance_band_level": "importance_band"}
+    if any(name in moved and not moved.get(needed) for name, needed in lone.items()) or penalised not in (True, False):
+        return False  # It has no place without the other.
+    if "loss_length" in moved and moved.get("loss_aggregation") != "constant_length":
+        return False
+    if "baseline_decay" in moved and options.get("advantage_estimator") not in ("rae", "role_baseline"):
+        return False
+    if not penalised and any(had[name][0] == "kl" and moved[name] is not None for name in moved):
+        return False
+    if "importance_band" in moved and moved["importance_band"] is not None:
+        band = moved["importance_band"]
+        if not isinstance(band, list) or len(band) != 2:
+            return False
+        moved["importance_band"] = {"low": band[0], "high": band[1]}
+    if penalised:
+        options["kl"] = {}
+    elif off:
+        options["kl"] = None
+    for name, value in moved.items():
+        if name in ("critic_warmup_iterations", "entropy_target") and not value:
+            continue
+        if had[name][0] == "kl" and not penalised:
+            continue
+        *above, last = had[name]
+        place: Any = options
+        if name == "loss_aggregation":
+            above, last = ["aggregation"], "type"
+        for part in above:
+            inner = place.get(part)
+            place[part] = place = inner if isinstance(inner, dict) else {} if inner is None else {"type": inner}
+        place[last] = value
+    if options:
+        config["token_ppo"] = options
     return True
 
 
@@ -114,6 +173,11 @@ def _object(entry: Mapping[str, Any]) -> tuple[str, ...]:
     return ()
 
 
+def _heads(verdict: Verdict) -> set[str]:
+    """What is told, of options in groups in groups the inner group."""
+    return {".".join(key.split(".")[:4]) for key in verdict.told}
+
+
 CHANGED: tuple[tuple[str, Callable[[Verdict, Verdict], Any]], ...] = (
     ("what follows no schedules says so at the option", lambda old, new: old.key == "config.schedules" and new.key),
     ("`env_config` beside `games` is refused as such", lambda old, new: new.key == "config.env_config"),
@@ -124,6 +188,30 @@ CHANGED: tuple[tuple[str, Callable[[Verdict, Verdict], Any]], ...] = (
     (
         "an option that cannot change is refused before its schedule is looked at",
         lambda old, new: "cannot change during a run" in new.words and str(old.key).startswith(str(new.key)),
+    ),
+    (
+        "a group is refused at an option in it, or an option at its group",
+        lambda old, new: (
+            old.told == new.told
+            and old.key is not None
+            and new.key is not None
+            and (f"{new.key}.".startswith(f"{old.key}.") or f"{old.key}.".startswith(f"{new.key}."))
+        ),
+    ),
+    (
+        "an option of another type is refused also with the value of its default",
+        lambda old, new: old.key is None and new.words.startswith("has no effect with ") and "; it be" in new.words,
+    ),
+    ("what a type needs is asked first", lambda old, new: old.key is not None and new.words.startswith("is missing")),
+    (
+        "a policy can be without the penalty that the others have",
+        lambda old, new: old.key == "config.token_ppo.kl.in" and new.key is None,
+    ),
+    (
+        "of a group its options are told, and not the name that is the default",
+        lambda old, new: (
+            old.key is new.key is None and _heads(old) - _heads(new) <= {"config.token_ppo.advantage_estimator.type"}
+        ),
     ),
     ("a mapping without its `type` is refused at that key", lambda old, new: new.key == f"{old.key}.type"),
 )

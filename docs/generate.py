@@ -61,7 +61,7 @@ def reference_page() -> str:
     from rllib_lmgame.settings.sections.inference import InferenceOptions
     from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, PlayerOptions
     from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-    from rllib_lmgame.settings.sections.token_ppo import ReferenceOptions, TokenPPOOptions
+    from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
     parts = [
         NOTICE,
@@ -83,7 +83,6 @@ def reference_page() -> str:
         section("`config.inference`", "", InferenceOptions),
         section("`config.text_rollouts`", "", TextRolloutOptions),
         section("`config.token_ppo`", "", TokenPPOOptions),
-        section("`config.token_ppo.reference`", "Of a mapping; a type alone takes the defaults.", ReferenceOptions),
         *_algorithm_sections(),
         section(
             "`config.league.exploiters`",

@@ -10,7 +10,6 @@ from tables import table
 
 from rllib_lmgame.settings.schema import leaves
 from rllib_lmgame.settings.sections.exploiters import are_names_and_numbers
-from rllib_lmgame.settings.sections.token_ppo import is_type_and_numbers, is_type_and_words
 from rllib_lmgame.settings.trust import is_hub_id, is_name, is_number, is_template, verdict
 
 INTRODUCTION = """# What is taken from files of others
@@ -100,9 +99,7 @@ _VERDICTS: Mapping[Any, str] = {
     is_name: "registered names",
     is_hub_id: "hub ids",
     is_template: "text of a template",
-    is_type_and_numbers: "a type and numbers",
     are_names_and_numbers: "names of policies and numbers",
-    is_type_and_words: "registered names, as a type with numbers and words beside it",
     False: "the default only",
 }
 

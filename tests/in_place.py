@@ -20,6 +20,8 @@ def in_place(config: Mapping[str, Any], schedules: Mapping[str, Any]) -> dict[st
                     place[number] = {"env": place[number]}
                 place = place[number]
             else:
+                if isinstance(place.get(part), str):
+                    place[part] = {"type": place[part]}
                 place = place.setdefault(part, {})
         place[name] = schedule
     return result

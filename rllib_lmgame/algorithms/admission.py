@@ -70,7 +70,7 @@ from rllib_lmgame.settings.tree import Settings
 OVERRIDES = "config.algorithm_config_overrides_per_module"
 
 _OF_ONE = (
-    *(*SCHEDULED_KEYS, "use_kl_loss", "kl_target", "grad_clip", "grad_clip_by", "seed", "learner_config_dict"),
+    *(*SCHEDULED_KEYS, "kl_target", "grad_clip", "grad_clip_by", "seed", "learner_config_dict"),
     *("token_ppo", "token_ppo_options", "text_rollouts", "text_rollout_options", "text_rollouts.reward_scale"),
 )
 """What an update reads, beside the options of ``token_ppo``: it can be one policy's own."""

@@ -36,7 +36,8 @@ from rllib_lmgame.settings.names import (
     own_attributes,
     set_at_start,
 )
-from rllib_lmgame.settings.plugins import ESTIMATORS, MEASURES
+from rllib_lmgame.settings.old_names import check_name
+from rllib_lmgame.settings.plugins import MEASURES
 from rllib_lmgame.settings.schedules import (
     ScheduleOptions,
     is_meant_as_schedule,
@@ -44,7 +45,7 @@ from rllib_lmgame.settings.schedules import (
     with_schedules,
     without_schedules,
 )
-from rllib_lmgame.settings.schema import as_mapping, build, check_value, describe, limits, value_at
+from rllib_lmgame.settings.schema import as_mapping, build, check_value, describe, limits, value_at, with_changes
 from rllib_lmgame.settings.sections.games import read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import (
@@ -67,7 +68,7 @@ from rllib_lmgame.settings.sections.rllib import (
 )
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
+from rllib_lmgame.settings.sections.token_ppo import KLOptions, TokenPPOOptions
 from rllib_lmgame.settings.tree import Settings, written
 from rllib_lmgame.storage import with_whole_paths
 from rllib_lmgame.telemetry.gauges import LMGameGauges
@@ -269,6 +270,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         policies, mapping = None, None
         before = dict(vars(self))
         for key, value in config_dict.items():
+            check_name(f"config.{key}")
             if key in self.entry.sections:
                 section = self.entry.sections[key]
                 check_keys(value, key, self.entry.groups, f"config.{key}")
@@ -542,6 +544,19 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             check_without_effect(self, type(self)())
         admit(self)
 
+    @property
+    def use_kl_loss(self) -> bool:
+        """RLlib's: whether there is a ``token_ppo.kl``. Setting it puts the default one there, or takes it away."""
+        options = vars(self).get("token_ppo_options")
+        return options is not None and options.kl is not None
+
+    @use_kl_loss.setter
+    def use_kl_loss(self, on: bool) -> None:
+        options = vars(self).get("token_ppo_options")  # RLlib sets it before there are sections.
+        if options is not None and on != self.use_kl_loss:
+            self.token_ppo_options = with_changes(options, {"kl": KLOptions() if on else None})
+            self._give("token_ppo.kl")
+
     @PPOConfig.train_batch_size_per_learner.getter
     def train_batch_size_per_learner(self) -> int:
         """Read by nothing here, but RLlib asks that it be no less than ``minibatch_size``: it is not divided among the
@@ -564,7 +579,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
 
     def estimator_of(self, policy: str) -> str:
         """Name of a policy's advantage estimator."""
-        return ESTIMATORS.split(self.get_config_for_module(policy).token_ppo_options.advantage_estimator)[0]
+        return self.get_config_for_module(policy).token_ppo_options.advantage_estimator.type
 
     def needs_groups(self) -> bool:
         """Whether the objective of a trained policy, or its advantage estimator, compares the episodes of a group; new
@@ -581,7 +596,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         asked = {}
         with below_config():
             for policy in self.trained_policies():
-                choice = self.get_config_for_module(policy).token_ppo_options.advantage_estimator
+                choice = self.get_config_for_module(policy).token_ppo_options.advantage_estimator.choice
                 asked[policy] = resolve_estimator(choice).state_rollouts
         return {policy: count for policy, count in asked.items() if count}
 
@@ -601,7 +616,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             ppo = config.token_ppo_options
             if not resolve_objective(ppo.objective).needs_groups(LearnerSettings.from_config(config)):
                 continue
-            if resolve_estimator(ppo.advantage_estimator).needs_groups:
+            if resolve_estimator(ppo.advantage_estimator.choice).needs_groups:
                 return f"token_ppo.advantage_estimator `{self.estimator_of(policy)}`"
             if ppo.normalize_advantages == GROUP:
                 return f"token_ppo.normalize_advantages `{GROUP}`"

@@ -89,7 +89,7 @@ class PolicyFacts:
     @property
     def separate_critic(self) -> bool:
         """Whether a value function has a backbone of its own; everybody's rate is for any that has."""
-        names = [self._policy] if "token_ppo.value_backbone_lr" in self.own else self._config.trained_policies()
+        names = [self._policy] if "token_ppo.critic.backbone_lr" in self.own else self._config.trained_policies()
         return any(self._config.language_model_of(name).value_model == "separate" for name in names)
 
     @cached_property
@@ -127,7 +127,7 @@ class PolicyFacts:
         """The :class:`~rllib_lmgame.learners.advantages.Estimator`."""
         from rllib_lmgame.learners.advantages import resolve_estimator
 
-        return resolve_estimator(self._of_module.token_ppo_options.advantage_estimator)
+        return resolve_estimator(self._of_module.token_ppo_options.advantage_estimator.choice)
 
     @property
     def estimator_name(self) -> str:
@@ -168,7 +168,7 @@ class PolicyFacts:
         """The :class:`~rllib_lmgame.learners.objectives.policy_losses.PolicyLoss`."""
         from rllib_lmgame.learners.objectives.policy_losses import resolve_policy_loss
 
-        return resolve_policy_loss(self._of_module.token_ppo_options.policy_loss)
+        return resolve_policy_loss(self._of_module.token_ppo_options.policy_loss.type)
 
     @cached_property
     def needs_critic(self) -> bool:

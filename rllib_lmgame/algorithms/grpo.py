@@ -14,8 +14,8 @@ class LMGameGRPOConfig(LMGamePPOConfig):
 
     Eight games on a level; the advantage of all tokens of a trajectory is ``(r - mean) / (std + 1e-6)`` of the group
     (DeepSeekMath, arXiv 2402.03300). The loss is DAPO's (arXiv 2503.14476): the mean over all tokens, ratios clipped at
-    .8 and 1.28, no KL penalty, no entropy bonus. With ``use_kl_loss``, ``clip_high=0.2``,
-    ``loss_aggregation="sequence_mean"`` and ``kl_gradient="k3"`` it has the loss of the first paper, with
+    .8 and 1.28, no KL penalty, no entropy bonus. With ``policy_loss={"high": 0.2}``,
+    ``aggregation="sequence_mean"`` and ``kl={"gradient": "k3"}`` it has the loss of the first paper, with
     ``advantage_estimator="dr_grpo"`` the advantage of Dr. GRPO.
     """
 

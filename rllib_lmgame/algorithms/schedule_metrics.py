@@ -118,7 +118,7 @@ def followed(config: Any) -> tuple[Known, Collection[str]]:
     if reports_more:
         return known, closed
     ppo = [config.get_config_for_module(policy).token_ppo_options for policy in config.trained_policies()]
-    own_loss = any(":" in options.objective or ":" in options.policy_loss for options in ppo)
+    own_loss = any(":" in options.objective or ":" in options.policy_loss.type for options in ppo)
     own_learner = own_loss or config.learner_class is not config.get_default_learner_class()
     return known, [*closed, "env_runners", *([] if own_learner else [_OF_A_POLICY])]
 

@@ -58,7 +58,6 @@ from rllib_lmgame.policies.model.card import Played
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.records import Trajectory, trajectory_of
 from rllib_lmgame.settings.schedules import interpolate
-from rllib_lmgame.settings.sections.token_ppo import INITIAL
 
 DevicePush = Callable[[Mapping[str, torch.Tensor], int], Any]
 """Sends named tensors to the engines as a version of the weights."""
@@ -326,7 +325,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             ranks=self.ranks,
             reference_logprobs=lambda inputs: self.reference(module_id).forward_train({**inputs, **flags})["logprobs"],
             entropy_coefficient=self._entropy_coefficient(module_id),
-            kl_coefficient=float(self.curr_kl_coeffs_per_module[module_id]) if settings.use_kl_loss else 0.0,
+            kl_coefficient=float(self.curr_kl_coeffs_per_module[module_id]) if settings.ppo.kl is not None else 0.0,
             num_updates=self._updates[module_id],
             critic=self._critics.get(module_id),
         )
@@ -353,22 +352,24 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         halve it until the penalty is gone for good: it comes back by a factor of 1.5 each.
         """
         settings = self.settings(module_id)
-        bounds = settings.ppo.kl_coeff_range
+        kl = settings.ppo.kl
+        if kl is None:
+            return
         coefficient = self.curr_kl_coeffs_per_module[module_id].data
         if not self._set_scheduled_kl(module_id):
             if settings.critic_warms_up(self._updates[module_id] - 1):
                 return
             if not math.isnan(kl_loss):
                 super()._update_module_kl_coeff(module_id=module_id, config=config, kl_loss=kl_loss)
-            coefficient.clamp_(config.kl_coeff / bounds, config.kl_coeff * bounds)
+            coefficient.clamp_(config.kl_coeff / kl.coeff_range, config.kl_coeff * kl.coeff_range)
         self.metrics.log_value((module_id, LEARNER_RESULTS_CURR_KL_COEFF_KEY), coefficient.item(), window=1)
 
     def _set_scheduled_kl(self, module_id: str) -> bool:
         """Whether the coefficient follows a schedule; if so it is set."""
-        points = self.settings(module_id).ppo.kl_schedule
+        kl = self.settings(module_id).ppo.kl
         value = self._scheduled_of(module_id).get("kl_coeff")
-        if points is not None:
-            value = interpolate(points, self._updates[module_id])
+        if kl is not None and kl.schedule is not None:
+            value = interpolate(kl.schedule, self._updates[module_id])
         if value is not None:
             self.curr_kl_coeffs_per_module[module_id].data.fill_(value)
         return value is not None
@@ -383,16 +384,16 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     def _following_entropy(self, module_id: str) -> float | None:
         """The coefficient where it has followed a target and still does: a restored run may have none any more."""
-        aimed = self.settings(module_id).ppo.entropy_target is not None
+        aimed = self.settings(module_id).ppo.entropy is not None
         return self._entropy_coefficients.get(module_id) if aimed else None
 
     def _follow_entropy(self, module_id: str, entropy: float) -> None:
         """The coefficient after an update; the entropy is the mean over all learners, so that theirs stay equal."""
         settings = self.settings(module_id)
-        ppo = settings.ppo
-        if ppo.entropy_target is not None and not settings.critic_warms_up(self._updates[module_id] - 1):
+        entropy_options = settings.ppo.entropy
+        if entropy_options is not None and not settings.critic_warms_up(self._updates[module_id] - 1):
             self._entropy_coefficients[module_id] = next_coefficient(
-                self._entropy_coefficient(module_id), entropy, ppo.entropy_target, ppo.entropy_rate
+                self._entropy_coefficient(module_id), entropy, entropy_options.target, entropy_options.rate
             )
 
     # Reference and average.
@@ -408,11 +409,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """What follows the weights takes them in after an update: their average, and a reference that moves."""
         settings, reference = self.settings(module_id), self._references.get(module_id)
         decay = settings.ppo.ema_decay
-        moves = (
-            reference is not None
-            and settings.ppo.reference_options.type != INITIAL
-            and reference.moves_after(self._updates[module_id])
-        )
+        if settings.ppo.kl is None:
+            reference = None
+        moves = reference is not None and reference.moves_after(self._updates[module_id])
         if decay is None and not moves:
             return
         with self._engines[module_id].full_state() as weights:

@@ -23,6 +23,7 @@ from rllib_lmgame.learners.engines.reference import Reference, WeightAverage, fr
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
 from rllib_lmgame.learners.objectives.base import StepCounts
 from rllib_lmgame.learners.weights import STATE_FILE, critic_difference
+from rllib_lmgame.settings.sections.token_ppo import ReferenceOptions
 
 STATE_KEY = "lmgame"
 """Key of our part in RLlib's learner state."""
@@ -162,7 +163,8 @@ class LearnerStateMixin:
         """The reference model of a policy, made of complete tensors."""
         tensors = {name: torch.as_tensor(weight) for name, weight in weights.items()}
         model = frozen_copy(self.module[module_id], tensors, self._device)
-        return Reference(model, self._configured(module_id).ppo.reference_options, self.ranks, tensors)
+        kl = self._configured(module_id).ppo.kl
+        return Reference(model, ReferenceOptions() if kl is None else kl.reference, self.ranks, tensors)
 
     def _set_copies(self, references: dict[str, Any], averages: dict[str, Any]) -> None:
         self._references = {

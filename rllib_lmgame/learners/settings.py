@@ -8,7 +8,7 @@ from typing import Any
 
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, default_tokens, kept_per_token, layer_of
 from rllib_lmgame.settings.schema import with_changes
-from rllib_lmgame.settings.sections.token_ppo import WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
+from rllib_lmgame.settings.sections.token_ppo import FIT, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.threads import AUTO
 
 _SEED_STRIDE = 1_000_003
@@ -37,7 +37,6 @@ class LearnerSettings:
         temperature: Sampling temperature, which log-probabilities are taken at
             (:func:`learning_temperature`).
         reward_scale: Factor on rewards.
-        use_kl_loss: Whether the KL penalty to the reference is on.
         grad_clip: Bound on the global gradient norm; ``None`` is off.
         num_epochs: Passes over the rows.
         seed: Of the order of minibatches.
@@ -51,7 +50,6 @@ class LearnerSettings:
     lr_warmup_steps: int = 0
     temperature: float = 1.0
     reward_scale: float = 1.0
-    use_kl_loss: bool = False
     grad_clip: float | None = None
     num_epochs: int = 1
     seed: int = 0
@@ -70,7 +68,6 @@ class LearnerSettings:
             lr_warmup_steps=_warmup_steps(ppo, behind_supervision=config.supervised_options is not None),
             temperature=learning_temperature(inference.temperature),
             reward_scale=config.text_rollout_options.reward_scale,
-            use_kl_loss=bool(config.use_kl_loss),
             grad_clip=None if config.grad_clip is None else float(config.grad_clip),
             num_epochs=int(config.num_epochs),
             seed=int(config.seed or 0),
@@ -88,7 +85,13 @@ class LearnerSettings:
 
     def critic_warms_up(self, num_updates: int) -> bool:
         """Whether the critic warms up and the policy rests in the update after this many."""
-        return num_updates < self.ppo.critic_warmup_iterations
+        warmup = self.ppo.critic.warmup
+        return warmup is not None and num_updates < warmup.iterations
+
+    @property
+    def fits_critic(self) -> bool:
+        """Whether that is a fit of the last layer."""
+        return self.ppo.critic.warmup is not None and self.ppo.critic.warmup.type == FIT
 
     def of_model(self, module: Any, on_gpu: bool) -> LearnerSettings:
         """Those for a policy's module (:class:`~rllib_lmgame.policies.model.rl_module.LanguageModelRLModule`): a
@@ -105,7 +108,7 @@ class LearnerSettings:
 
     def without_critic(self) -> LearnerSettings:
         """Those of a policy without a value function: there is none to warm up."""
-        return replace(self, ppo=replace(self.ppo, critic_warmup_iterations=0))
+        return replace(self, ppo=with_changes(self.ppo, {"critic.warmup": None}))
 
     def minibatch_seed(self, version: int, epoch: int, rank: int) -> list[int]:
         """Entropy of the generator that orders minibatches; depends on counters alone, so that a

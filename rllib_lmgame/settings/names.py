@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.settings.old_names import OLD_NAMES, check_name
 from rllib_lmgame.settings.schema import fields_of, leaves
 from rllib_lmgame.settings.sections.rllib import FLAT_KEYS, OTHER_NAMES, OTHER_SECTIONS, WITHOUT_EFFECT, rllib_words
 
@@ -57,7 +58,7 @@ def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KE
         flat: RLlib's keys.
 
     Returns:
-        A dotted key, e.g. ``token_ppo.clip_high``, or ``None`` if nothing is near.
+        A dotted key, e.g. ``token_ppo.policy_loss.high``, or ``None`` if nothing is near.
     """
     if key not in groups and _SUPERVISED.get(key) in groups:
         return _SUPERVISED[key]
@@ -67,7 +68,8 @@ def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KE
     for section, group in groups.items():
         for option in leaves(group):
             within.setdefault(option.rpartition(".")[2], f"{section}.{option}")
-    for place in ({name: name for name in flat}, within, OTHER_NAMES):
+    before = {old.rpartition(".")[2]: new.key for old, new in OLD_NAMES.items()}
+    for place in ({name: name for name in flat}, within, OTHER_NAMES, before):
         if key in place:
             return place[key]
     # Of RLlib's keys that nobody is likely to mean, many do nothing here: only what is plainly misspelt.
@@ -98,6 +100,7 @@ def check_keys(values: Any, section: str, groups: Mapping[str, type], path: str)
     """
     own = fields_of(groups[section])
     for key in values if isinstance(values, Mapping) else ():
+        check_name(f"{path}.{key}")
         found = None if key in own else find_key(str(key), groups)
         if found is not None and found.rpartition(".")[2] == OTHER_NAMES.get(str(key), str(key)).rpartition(".")[2]:
             raise ConfigError(f"{path}.{key}", f"unknown key; did you mean 'config.{found}'?")
@@ -119,6 +122,7 @@ def check_top_level(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
     groups = entry.groups
     known = {*groups, *OTHER_SECTIONS, *own_attributes(entry.sections), *FLAT_KEYS}
     for key in map(str, config):
+        check_name(f"config.{key}")
         if key in RUNTIME_FIELDS:
             raise set_at_start(key)
         words = rllib_words() if key not in known else frozenset()

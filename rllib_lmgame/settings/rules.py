@@ -14,7 +14,7 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.settings.algorithms import TOKEN_PPO
 from rllib_lmgame.settings.schedules import check_points
-from rllib_lmgame.settings.schema import default_of, leaves
+from rllib_lmgame.settings.schema import default_of, leaves, value_at
 from rllib_lmgame.settings.sections.exploiters import share_without_members
 from rllib_lmgame.settings.sections.supervised import groups_needed, share_of_groups, spare_groups
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
@@ -95,6 +95,8 @@ def is_set(key: str, s: Settings) -> bool:
     section, _, name = key.partition(".")
     if name and s.sections.get(section) is None:
         return False
+    if name.rpartition(".")[0] and value_at(s.sections[section], name.rpartition(".")[0]) is None:
+        return False
     group = s.entry.groups[section] if name else type(s.rllib)
     return s.follows(key) or s.value(key) != default_of(leaves(group)[name or key].field)
 
@@ -105,6 +107,14 @@ def broken(rules: tuple[Rule, ...], s: Settings, f: Any) -> Iterator[tuple[Rule,
         message = rule.message(s, f)
         if message is not None:
             yield rule, message
+
+
+def _kl_schedule(s: Any) -> list[list[float]] | None:
+    return None if s.ppo.kl is None else s.ppo.kl.schedule
+
+
+def _cap(s: Any) -> float | None:
+    return None if s.ppo.importance is None else s.ppo.importance.cap
 
 
 # -- RLlib's own keys -------------------------------------------------------------------------------------------------
@@ -221,47 +231,35 @@ UPDATE = (
         "token_ppo: {adam_betas: [0.9, 1]}",
     ),
     no_effect(
-        "token_ppo.value_backbone_lr",
+        "token_ppo.critic.backbone_lr",
         lambda s, f: f.separate_critic,
         "without language_model.value_model: separate",
-        "token_ppo: {value_backbone_lr: 1.0e-5}",
+        "token_ppo: {critic: {backbone_lr: 1.0e-5}}",
     ),
     Rule(
-        "token_ppo.ema_decay",
-        lambda s, f: s.ppo.ema_decay == 1,
-        "1 never follows the weights; set less than 1",
-        "token_ppo: {ema_decay: 1}",
-    ),
-    Rule(
-        "token_ppo.kl_schedule[1]",
-        lambda s, f: s.ppo.kl_schedule is not None and _points_problem(s.ppo.kl_schedule),
+        "token_ppo.kl.schedule[1]",
+        lambda s, f: _points_problem(_kl_schedule(s) or [[0, 0]]),
         "points come in the order of their positions",
-        "{use_kl_loss: true, token_ppo: {kl_schedule: [[10, 0.1], [0, 0]]}}",
+        "token_ppo: {kl: {schedule: [[10, 0.1], [0, 0]]}}",
     ),
     Rule(
-        "token_ppo.kl_schedule",
-        lambda s, f: any(coefficient < 0 for _, coefficient in s.ppo.kl_schedule or ()),
+        "token_ppo.kl.schedule",
+        lambda s, f: any(coefficient < 0 for _, coefficient in _kl_schedule(s) or ()),
         "must be a list of [iteration, coefficient of at least 0] with rising iterations",
-        "{use_kl_loss: true, token_ppo: {kl_schedule: [[0, -1]]}}",
+        "token_ppo: {kl: {schedule: [[0, -1]]}}",
     ),
     no_effect(
-        "token_ppo.kl_schedule",
-        lambda s, f: s.rllib.use_kl_loss,
-        "without use_kl_loss: true",
-        "token_ppo: {kl_schedule: [[0, 0.1]]}",
-    ),
-    no_effect(
-        "token_ppo.kl_coeff_range",
-        lambda s, f: s.ppo.kl_schedule is None,
-        "beside kl_schedule; leave one of them out",
-        "{use_kl_loss: true, token_ppo: {kl_schedule: [[0, 0.1]], kl_coeff_range: 10}}",
+        "token_ppo.kl.coeff_range",
+        lambda s, f: _kl_schedule(s) is None,
+        "beside schedule; leave one of them out",
+        "token_ppo: {kl: {schedule: [[0, 0.1]], coeff_range: 10}}",
     ),
     Rule(
-        "token_ppo.entropy_target",
-        lambda s, f: s.ppo.entropy_target is not None and s.ppo.entropy_target > f.largest_entropy,
-        "{s.ppo.entropy_target:g} is more than the entropy of all tokens of the vocabulary alike, "
+        "token_ppo.entropy.target",
+        lambda s, f: s.ppo.entropy is not None and s.ppo.entropy.target > f.largest_entropy,
+        "{s.ppo.entropy.target:g} is more than the entropy of all tokens of the vocabulary alike, "
         "{f.largest_entropy:.2f}",
-        "token_ppo: {entropy_target: 20}",
+        "token_ppo: {entropy: {target: 20}}",
     ),
     Rule(
         "token_ppo.max_row_tokens",
@@ -277,34 +275,28 @@ UPDATE = (
         "grad_clip_by: value",
     ),
     Rule(
-        "token_ppo.critic_warmup",
-        lambda s, f: f.hidden_last_layer and s.ppo.critic_warmup == "fit" and s.ppo.critic_warmup_iterations > 0,
+        "token_ppo.critic.warmup",
+        lambda s, f: f.hidden_last_layer and s.ppo.critic.warmup is not None and s.ppo.critic.warmup.type == "fit",
         "sets the value head's last layer, which DeepSpeed in half precision allows with ZeRO only: set "
-        "`deepspeed.zero_optimization.stage` to 1, 2 or 3, or `critic_warmup: gradient`",
-        "{deepspeed: {bf16: {enabled: true}}, token_ppo: {critic_warmup_iterations: 1}}",
+        "`deepspeed.zero_optimization.stage` to 1, 2 or 3, or `type: gradient`",
+        "{deepspeed: {bf16: {enabled: true}}, token_ppo: {critic: {warmup: {iterations: 1}}}}",
     ),
     Rule(
-        "token_ppo.value_normalization",
-        lambda s, f: f.hidden_last_layer and s.ppo.value_normalization == "popart",
+        "token_ppo.critic.normalization",
+        lambda s, f: f.hidden_last_layer and s.ppo.critic.normalization == "popart",
         "sets the value head's last layer, which DeepSpeed in half precision allows with ZeRO only: set "
-        "`deepspeed.zero_optimization.stage` to 1, 2 or 3, or `value_normalization: none`",
-        "{deepspeed: {bf16: {enabled: true}}, token_ppo: {value_normalization: popart}}",
+        "`deepspeed.zero_optimization.stage` to 1, 2 or 3, or `normalization: none`",
+        "{deepspeed: {bf16: {enabled: true}}, token_ppo: {critic: {normalization: popart}}}",
     ),
     Rule(
-        "token_ppo.value_grad_clip",
+        "token_ppo.critic.grad_clip",
         lambda s, f: not f.one_norm_each,
         "DeepSpeed clips by one norm of all gradients with ZeRO and in half precision; leave it out, or use "
         "`zero_optimization: {{stage: 0}}` in float32",
-        "{deepspeed: {zero_optimization: {stage: 2}}, token_ppo: {value_grad_clip: 1}}",
+        "{deepspeed: {zero_optimization: {stage: 2}}, token_ppo: {critic: {grad_clip: 1}}}",
         where_set=True,
     ),
     _known("token_ppo.advantage_estimator", lambda s, f: f.estimator, "token_ppo: {advantage_estimator: gaee}"),
-    no_effect(
-        "token_ppo.reference",
-        lambda s, f: s.ppo.reference_options.type == "initial" or s.rllib.use_kl_loss or f.estimator.needs_reference,
-        "without use_kl_loss: true",
-        "token_ppo: {reference: ema}",
-    ),
     Rule(
         "data_selection.normalize_rewards",
         lambda s, f: s.data.normalize_rewards == "group" and f.is_max_rl,
@@ -315,104 +307,40 @@ UPDATE = (
     _known("token_ppo.objective", lambda s, f: f.objective, "token_ppo: {objective: ppoo}"),
     _known("token_ppo.policy_loss", lambda s, f: f.loss, "token_ppo: {policy_loss: gsop}"),
     no_effect(
-        "token_ppo.clip_low",
+        "token_ppo.policy_loss.low",
         lambda s, f: f.loss.clip_low is not None,
-        "with policy_loss: {s.ppo.policy_loss}; leave it out",
-        "token_ppo: {policy_loss: cispo, clip_low: 0.1}",
+        "with type: {s.ppo.policy_loss.type}; leave it out",
+        "token_ppo: {policy_loss: {type: 'own_losses:unbound', low: 0.1}}",
     ),
     no_effect(
-        "token_ppo.clip_high",
+        "token_ppo.policy_loss.high",
         lambda s, f: f.loss.clip_high is not None,
-        "with policy_loss: {s.ppo.policy_loss}; leave it out",
-        "token_ppo: {policy_loss: 'own_losses:unclipped', clip_high: 0.1}",
+        "with type: {s.ppo.policy_loss.type}; leave it out",
+        "token_ppo: {policy_loss: {type: 'own_losses:unclipped', high: 0.1}}",
     ),
     no_effect(
-        "token_ppo.dual_clip",
+        "token_ppo.policy_loss.dual",
         lambda s, f: f.loss.dual_clip,
-        "with policy_loss: {s.ppo.policy_loss}, which has no clipped loss; leave it out",
-        "token_ppo: {policy_loss: cispo, dual_clip: 3}",
+        "with type: {s.ppo.policy_loss.type}, which has no clipped loss; leave it out",
+        "token_ppo: {policy_loss: {type: 'own_losses:unbound', dual: 3}}",
     ),
     no_effect(
-        "token_ppo.importance_band_level",
-        lambda s, f: s.ppo.importance_band is not None,
-        "without an importance_band",
-        "token_ppo: {importance_band_level: turn}",
+        "token_ppo.importance.cap",
+        lambda s, f: not f.loss.to_sampler or (_cap(s) is None and not s.follows("token_ppo.importance.cap")),
+        "with policy_loss: {s.ppo.policy_loss.type}, whose ratio is to the sampler; leave it out",
+        "token_ppo: {policy_loss: dppo, importance: {cap: 3}}",
+    ),
+    no_effect(
+        "token_ppo.importance.level",
+        lambda s, f: _cap(s) is not None and not f.loss.to_sampler,
+        "without weights (importance.cap)",
+        "token_ppo: {importance: {cap: null, level: turn}}",
     ),
     Rule(
-        "token_ppo.importance_band",
-        lambda s, f: s.ppo.importance_band is not None and not _holds_1(s.ppo.importance_band),
-        "must be [low, high] with 0 <= low <= 1 <= high, got {s.ppo.importance_band}: a ratio of 1, where sampler and "
-        "learner agree, lies inside",
-        "token_ppo: {importance_band: [1.5, 2]}",
-    ),
-    no_effect(
-        "token_ppo.importance_cap",
-        lambda s, f: (
-            not f.loss.to_sampler or (s.ppo.importance_cap is None and not s.follows("token_ppo.importance_cap"))
-        ),
-        "with policy_loss: {s.ppo.policy_loss}, whose ratio is to the sampler; leave it out",
-        "token_ppo: {policy_loss: dppo, importance_cap: 3}",
-    ),
-    no_effect(
-        "token_ppo.importance_level",
-        lambda s, f: s.ppo.importance_cap is not None and not f.loss.to_sampler,
-        "without importance weights (importance_cap)",
-        "token_ppo: {importance_cap: null, importance_level: turn}",
-    ),
-    no_effect(
-        "token_ppo.kl_gradient",
-        lambda s, f: s.rllib.use_kl_loss,
-        "without use_kl_loss: true; leave it out",
-        "token_ppo: {kl_gradient: k3}",
-    ),
-    no_effect(
-        "token_ppo.kl_estimator",
-        lambda s, f: s.rllib.use_kl_loss,
-        "without use_kl_loss: true; leave it out",
-        "token_ppo: {kl_estimator: k1}",
-    ),
-    Rule(
-        "token_ppo.kl_in",
-        lambda s, f: s.ppo.kl_in == "reward" and not s.rllib.use_kl_loss,
-        "reward needs a reference model: set use_kl_loss: true, which turns the penalty on",
-        "token_ppo: {kl_in: reward}",
-    ),
-    no_effect(
-        "token_ppo.kl_gradient",
-        lambda s, f: s.ppo.kl_in != "reward",
-        "with kl_in: reward, whose penalty has no gradient; leave it out",
-        "{use_kl_loss: true, token_ppo: {kl_in: reward, kl_gradient: k3}}",
-    ),
-    no_effect(
-        "token_ppo.critic_warmup_lr",
-        lambda s, f: s.ppo.critic_warmup == "gradient",
-        "with critic_warmup: {s.ppo.critic_warmup}, which takes no steps; leave it out, or set critic_warmup: gradient",
-        "token_ppo: {critic_warmup_lr: 1.0e-3}",
-    ),
-    Rule(
-        "token_ppo.entropy_target",
-        lambda s, f: s.ppo.entropy_target is not None and isinstance(s.rllib.entropy_coeff, list),
+        "token_ppo.entropy.target",
+        lambda s, f: s.ppo.entropy is not None and isinstance(s.rllib.entropy_coeff, list),
         "does not go with a schedule, entropy_coeff: {s.rllib.entropy_coeff}; give the number that it begins with",
-        "{entropy_coeff: [[0, 0.01], [100, 0]], token_ppo: {entropy_target: 1}}",
-    ),
-    no_effect(
-        "token_ppo.entropy_rate",
-        lambda s, f: s.ppo.entropy_target is not None,
-        "without an entropy_target",
-        "token_ppo: {entropy_rate: 0.1}",
-    ),
-    no_effect(
-        "token_ppo.loss_length",
-        lambda s, f: s.ppo.loss_aggregation == "constant_length",
-        "without loss_aggregation: constant_length",
-        "token_ppo: {loss_length: 100}",
-    ),
-    Rule(
-        "token_ppo.loss_length",
-        lambda s, f: s.ppo.loss_aggregation == "constant_length" and s.ppo.loss_length is None,
-        "loss_aggregation: constant_length needs a constant: set the tokens of the longest trajectory, e.g. "
-        "max_tokens_per_turn times the turns of a game",
-        "token_ppo: {loss_aggregation: constant_length}",
+        "{entropy_coeff: [[0, 0.01], [100, 0]], token_ppo: {entropy: {target: 1}}}",
     ),
 )
 CRITIC = (
@@ -434,11 +362,11 @@ NO_CRITIC = (
 )
 STATES = (
     Rule(
-        "token_ppo.kl_in",
-        lambda s, f: s.rllib.use_kl_loss and s.ppo.kl_in == "reward" and f.estimator.state_rollouts,
+        "token_ppo.kl.in",
+        lambda s, f: s.ppo.kl is not None and s.ppo.kl.in_ == "reward" and f.estimator.state_rollouts,
         "reward does not go with advantage_estimator `{f.estimator_name}`: its rollouts have no penalty on their "
-        "tokens, so that values would be of other rewards; use kl_in: loss",
-        "{use_kl_loss: true, token_ppo: {advantage_estimator: vine, kl_in: reward}}",
+        "tokens, so that values would be of other rewards; use in: loss",
+        "token_ppo: {advantage_estimator: vine, kl: {in: reward}}",
     ),
     Rule(
         "data_selection.normalize_rewards",
@@ -451,33 +379,33 @@ STATES = (
 FOLLOWED = (
     no_effect(
         "entropy_coeff",
-        lambda s, f: s.ppo.entropy_target is None and not s.follows("token_ppo.entropy_target"),
-        "beside token_ppo.entropy_target, which moves the coefficient; leave one of them out",
-        "{token_ppo: {entropy_target: 1}, entropy_coeff: {points: [[0, 0.1], [9, 0]]}}",
+        lambda s, f: s.ppo.entropy is None,
+        "beside token_ppo.entropy, which moves the coefficient; leave one of them out",
+        "{token_ppo: {entropy: {target: 1}}, entropy_coeff: {points: [[0, 0.1], [9, 0]]}}",
     ),
     no_effect(
         "kl_coeff",
-        lambda s, f: s.rllib.use_kl_loss,
-        "without use_kl_loss: true",
+        lambda s, f: s.ppo.kl is not None,
+        "without token_ppo.kl",
         "kl_coeff: {points: [[0, 0.1], [9, 0]]}",
     ),
     Rule(
         "kl_coeff",
-        lambda s, f: s.ppo.kl_schedule is not None,
-        "stands beside token_ppo.kl_schedule; leave one of them out",
-        "{use_kl_loss: true, token_ppo: {kl_schedule: [[0, 0.1]]}, kl_coeff: {points: [[0, 0.1]]}}",
+        lambda s, f: _kl_schedule(s) is not None,
+        "stands beside token_ppo.kl.schedule; leave one of them out",
+        "{token_ppo: {kl: {schedule: [[0, 0.1]]}}, kl_coeff: {points: [[0, 0.1]]}}",
     ),
     no_effect(
-        "token_ppo.kl_coeff_range",
-        lambda s, f: s.ppo.kl_schedule is None and not s.follows("kl_coeff"),
+        "token_ppo.kl.coeff_range",
+        lambda s, f: _kl_schedule(s) is None and not s.follows("kl_coeff"),
         "beside a schedule of the coefficient; leave one of them out",
-        "{use_kl_loss: true, kl_coeff: {points: [[0, 1]]}, token_ppo: {kl_coeff_range: {points: [[0, 9]]}}}",
+        "{kl_coeff: {points: [[0, 1]]}, token_ppo: {kl: {coeff_range: {points: [[0, 9]]}}}}",
     ),
     Rule(
         "kl_coeff",
-        lambda s, f: not s.follows("token_ppo.kl_coeff_range") and is_set("token_ppo.kl_coeff_range", s),
-        "stands beside token_ppo.kl_coeff_range, which then has no effect; leave one of them out",
-        "{use_kl_loss: true, token_ppo: {kl_coeff_range: 9}, kl_coeff: {points: [[0, 0.1]]}}",
+        lambda s, f: not s.follows("token_ppo.kl.coeff_range") and is_set("token_ppo.kl.coeff_range", s),
+        "stands beside token_ppo.kl.coeff_range, which then has no effect; leave one of them out",
+        "{token_ppo: {kl: {coeff_range: 9}}, kl_coeff: {points: [[0, 0.1]]}}",
     ),
 )
 """Of options that follow a schedule: what would leave it without effect on a policy."""
@@ -885,23 +813,17 @@ ENGINES = (
 
 _OF_A_CRITIC = (
     "vf_loss_coeff",
-    *(
-        f"token_ppo.{name}"
-        for name in (
-            *("critic_target", "critic_warmup_iterations", "critic_warmup", "critic_warmup_lr", "value_normalization"),
-            *("value_lr", "value_backbone_lr", "value_clip", "value_grad_clip"),
-        )
-    ),
+    *(f"token_ppo.{name}" for name in leaves(TokenPPOOptions) if name.startswith("critic.")),
     *("language_model.value_hidden_size", "language_model.freeze_backbone_for_value"),
 )
 _BESIDE_PPO = (
-    *("loss_aggregation", "loss_length", "max_logprob_gap", "num_minibatches", "max_tokens_per_microbatch"),
+    *("aggregation.type", "aggregation.length", "max_logprob_gap", "num_minibatches", "max_tokens_per_microbatch"),
     *("max_row_tokens", "num_threads", "head_chunk_tokens", "weight_decay", "adam_betas", "lr_warmup_steps"),
     *("ema_decay", "max_nan_steps"),
 )
 """Options of ``token_ppo`` that supervised learning reads, too."""
 _PPO_ALONE = (
-    *("lr", "num_epochs", "gamma", "lambda", "entropy_coeff", "use_kl_loss", "kl_coeff", "kl_target"),
+    *("lr", "num_epochs", "gamma", "lambda", "entropy_coeff", "kl_coeff", "kl_target"),
     *(f"token_ppo.{name}" for name in leaves(TokenPPOOptions) if name not in _BESIDE_PPO),
     *(key for key in _OF_A_CRITIC if not key.startswith("token_ppo.")),
 )
@@ -909,11 +831,11 @@ _PPO_ALONE = (
 
 def _adapts(s: Settings) -> bool:
     """Whether the coefficient of the KL penalty goes by the divergence."""
-    return s.ppo.kl_schedule is None and not s.follows("kl_coeff")
+    return _kl_schedule(s) is None and not s.follows("kl_coeff")
 
 
 def _penalised(s: Settings, f: Any) -> bool:
-    return s.rllib.use_kl_loss or f.own_objective
+    return s.ppo.kl is not None or f.own_objective
 
 
 TOLD = (
@@ -931,7 +853,7 @@ TOLD = (
     ),
     Told(
         ("lambda",),
-        lambda s, f: not f.reads("lam") and not (s.ppo.critic_target == "gae" and f.needs_critic),
+        lambda s, f: not f.reads("lam") and not (s.ppo.critic.target == "gae" and f.needs_critic),
         "token_ppo.advantage_estimator ({f.estimator_name}) does not read it as it is set",
         "{token_ppo: {advantage_estimator: reinforce}, lambda: 0.9}",
     ),
@@ -943,45 +865,27 @@ TOLD = (
     ),
     Told(
         ("kl_coeff",),
-        lambda s, f: not _penalised(s, f) or s.ppo.kl_schedule is not None,
-        "no KL penalty begins with it; set use_kl_loss: true, and no token_ppo.kl_schedule",
+        lambda s, f: not _penalised(s, f) or _kl_schedule(s) is not None,
+        "no KL penalty begins with it; set token_ppo.kl, with no schedule in it",
         "kl_coeff: 0.1",
     ),
     Told(
         ("kl_target",),
         lambda s, f: not _penalised(s, f) or not _adapts(s),
-        "no KL coefficient goes by it; set use_kl_loss: true, and no token_ppo.kl_schedule or schedule of kl_coeff",
+        "no KL coefficient goes by it; set token_ppo.kl, with no schedule of it or of kl_coeff",
         "kl_target: 0.1",
     ),
     Told(
-        ("token_ppo.kl_coeff_range",),
-        lambda s, f: not _penalised(s, f),
-        "there is no KL penalty; set use_kl_loss: true",
-        "token_ppo: {kl_coeff_range: 10}",
-    ),
-    Told(
-        ("kl_target", "token_ppo.kl_coeff_range"),
+        ("kl_target", "token_ppo.kl.coeff_range"),
         lambda s, f: s.rllib.kl_coeff == 0 and _adapts(s),
         "kl_coeff: 0 stays 0 whatever it is multiplied by",
-        "{use_kl_loss: true, kl_coeff: 0, kl_target: 0.1}",
-    ),
-    Told(
-        ("token_ppo.baseline_decay",),
-        lambda s, f: not f.reads("baseline_decay"),
-        "it belongs to token_ppo.advantage_estimator: rae",
-        "token_ppo: {baseline_decay: 0.5}",
+        "{token_ppo: {kl: {}}, kl_coeff: 0, kl_target: 0.1}",
     ),
     Told(
         ("token_ppo.advantage_std_floor",),
         lambda s, f: not f.scales,
         "advantages are not divided by their deviation (normalize_advantages)",
         "token_ppo: {normalize_advantages: none, advantage_std_floor: 0.1}",
-    ),
-    Told(
-        ("token_ppo.critic_warmup", "token_ppo.critic_warmup_lr"),
-        lambda s, f: not s.ppo.critic_warmup_iterations,
-        "there is no warm-up of the critic; set token_ppo.critic_warmup_iterations",
-        "token_ppo: {critic_warmup: gradient}",
     ),
     Told(
         ("evaluation_config.measures",),
@@ -1010,11 +914,7 @@ TOLD = (
 
 def _points_problem(points: Any) -> ConfigError | None:
     try:
-        check_points(points, "config.token_ppo.kl_schedule")
+        check_points(points, "config.token_ppo.kl.schedule")
     except ConfigError as error:
         return error
     return None
-
-
-def _holds_1(band: list[float]) -> bool:
-    return len(band) == 2 and 0 <= band[0] <= 1 <= band[1]

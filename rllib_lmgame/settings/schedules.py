@@ -29,7 +29,6 @@ from rllib_lmgame.settings.schema import (
     leaves,
     limits,
     option,
-    with_new_names,
 )
 
 PPO_ITERATION, ENV_STEPS = "ppo_iteration", "env_steps"
@@ -42,8 +41,6 @@ COUNTERS = (PPO_ITERATION, ENV_STEPS, *NUMBERS.values())
 
 MOST = 1e15
 """No number that is followed grows larger, counts of steps included."""
-
-_RENAMED = {"kind": "type"}
 
 Point = Sequence[float]
 Points = Sequence[Point]
@@ -121,10 +118,6 @@ class ScheduleOptions:
     )
     iterations: int = option(1, "With `values`: how many results in a row it takes.", low=1)
 
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Of a pickled configuration, which may have old names."""
-        vars(self).update({_RENAMED.get(name, name): value for name, value in state.items()})
-
     @property
     def first(self) -> float:
         """The value that it begins with."""
@@ -160,7 +153,7 @@ def is_meant_as_schedule(value: Any) -> bool:
     """Whether a value in the place of a number is a schedule, be it a misspelt one."""
     keys = value if isinstance(value, Mapping) else ()
     return isinstance(value, ScheduleOptions) or any(
-        key in _KEYS or key in _RENAMED or nearest(key, _KEYS) for key in keys
+        key in _KEYS or key == "kind" or nearest(key, _KEYS) for key in keys
     )
 
 
@@ -255,7 +248,9 @@ def read_schedule(value: Any, path: str) -> ScheduleOptions:
     """
     if isinstance(value, ScheduleOptions):
         return value
-    options = build(ScheduleOptions, with_new_names(value, _RENAMED, path), path)
+    if isinstance(value, Mapping) and "kind" in value:
+        raise ConfigError(f"{path}.kind", f"is now {path}.type")
+    options = build(ScheduleOptions, value, path)
     if not is_metric(options.by):
         raise ConfigError(f"{path}.by", f"expected the name of a number in the results, got {options.by!r}")
     if (options.points is None) == (options.values is None):

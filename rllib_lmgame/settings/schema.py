@@ -23,7 +23,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-import logging
 import math
 import sys
 import types
@@ -33,9 +32,8 @@ from functools import cache
 from typing import Any, TypeVar
 
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.settings.old_names import new_name
 from rllib_lmgame.text import shown
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -94,6 +92,7 @@ def option(
     path: bool = False,
     carded: bool = True,
     of: tuple[str, ...] = (),
+    needed: bool = False,
 ) -> Any:
     """A dataclass field with documentation and limits.
 
@@ -108,9 +107,15 @@ def option(
         path: Whether it may name a file or a directory (:func:`~rllib_lmgame.storage.with_whole_paths`).
         carded: Whether a model card says it.
         of: Types of a tagged group that have it; empty: all.
+        needed: Whether these cannot do without it.
     """
-    own = {"doc": doc, "stranger": stranger, "schedulable": schedulable, "path": path, "carded": carded, "of": of}
-    metadata = {**own, **limits(choices=choices, low=low, high=high, above=above, below=below)}
+    own = {"doc": doc, "stranger": stranger, "schedulable": schedulable, "path": path, "carded": carded}
+    metadata = {
+        **own,
+        "of": of,
+        "needed": needed,
+        **limits(choices=choices, low=low, high=high, above=above, below=below),
+    }
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -134,7 +139,7 @@ def build(cls: type[T], values: Any, path: str = "", base: T | None = None) -> T
         cls: The group.
         values: A mapping; of a tagged group also its type alone; or a group that was built already.
         path: Key of ``values``.
-        base: What holds where ``values`` says nothing. Options of another type than that of ``values`` do not.
+        base: What holds where ``values`` says nothing, but for options of another type than that of ``values``.
 
     Raises:
         ConfigError: for an unknown key, a wrong type, a value out of range, an option of another type, or one that is
@@ -146,10 +151,12 @@ def build(cls: type[T], values: Any, path: str = "", base: T | None = None) -> T
     if kind and isinstance(values, str):
         values = {kind: values}
     if not isinstance(values, Mapping):
-        raise ConfigError(path, f"expected {'a name or ' if kind else ''}a mapping of options, got {describe(values)}")
-    if kind and base is not None and values.get(kind, getattr(base, kind)) != getattr(base, kind):
-        base = None
+        meant = "; {} is all defaults" if values is True else ""
+        expected = f"{'a name or ' if kind else ''}a mapping of options"
+        raise ConfigError(path, f"expected {expected}, got {describe(values)}{meant}")
     fields, hints = fields_of(cls), typing.get_type_hints(cls)
+    if kind and base is not None:
+        base = _of_type(base, values.get(kind))
     rest = next((field.name for field in fields.values() if field.metadata.get("arguments")), None)
     checked: dict[str, Any] = {}
     for key, value in values.items():
@@ -158,19 +165,21 @@ def build(cls: type[T], values: Any, path: str = "", base: T | None = None) -> T
             above = getattr(base, field.name, None)
             checked[field.name] = _check_option(value, hints[field.name], field, cls, key_below(path, key), above)
         elif rest is None or not isinstance(key, str):
-            raise unknown_key(str(key), fields, path)
+            raise unknown_key(str(key), fields.keys() - {rest}, path)
         else:
             checked.setdefault(rest, dict(getattr(base, rest, {})))[key] = value
     for key, field in fields.items():
         if base is None and field.name not in checked and field.default is field.default_factory is REQUIRED:
-            raise ConfigError(
-                key_below(path, key), f"is missing: {field.metadata['doc'].partition('. ')[0].rstrip('.')}"
-            )
+            raise _missing(field, path, key)
     made: Any = cls(**checked) if base is None else dataclasses.replace(base, **checked)  # type: ignore[type-var]
     if kind:
         _check_belongs(made, [key for key in values if key in fields], path)
     object.__setattr__(made, _GIVEN, frozenset(map(str, values)) | (frozenset() if base is None else given(base)))
     return made  # type: ignore[no-any-return]
+
+
+def _missing(field: dataclasses.Field[Any], path: str, key: str) -> ConfigError:
+    return ConfigError(key_below(path, key), f"is missing: {field.metadata['doc'].partition('. ')[0].rstrip('.')}")
 
 
 _GIVEN = "_given"
@@ -190,16 +199,36 @@ def _check_option(value: Any, hint: Any, field: dataclasses.Field[Any], cls: typ
     return build(group, value, path, base)
 
 
+def _of_type(options: Any, chosen: Any) -> Any:
+    """A tagged group without what another type than the chosen one has alone."""
+    fields, name = fields_of(type(options)), _tag_field(type(options))
+    if chosen in (None, getattr(options, name)):
+        return options
+    dropped = [
+        field
+        for field in fields.values()
+        if field.metadata.get("arguments") or (field.metadata.get("of") and chosen not in field.metadata["of"])
+    ]
+    return dataclasses.replace(options, **{field.name: default_of(field) for field in dropped})
+
+
+def _tag_field(group: type) -> str:
+    return fields_of(group)[tag_of(group) or ""].name
+
+
 def _check_belongs(options: Any, keys: Iterable[str], path: str) -> None:
-    """Raise for options of another type of a tagged group; what a plug-in has a use for, it says itself."""
-    kind = tag_of(type(options))
-    chosen = str(getattr(options, kind or ""))
+    """Raise for options of another type of a tagged group, or one that its type needs; what a plug-in has a use for,
+    it says itself.
+    """
+    kind, fields = tag_of(type(options)), fields_of(type(options))
+    chosen = str(getattr(options, _tag_field(type(options))))
+    for key, field in fields.items():
+        if field.metadata.get("needed") and chosen in field.metadata["of"] and getattr(options, field.name) is None:
+            raise _missing(field, path, key)
     for key in keys:
-        of = fields_of(type(options))[key].metadata.get("of")
-        if of and chosen not in of and ":" not in chosen:
-            raise ConfigError(
-                key_below(path, key), f"has no effect with {kind}: {chosen}; it belongs to {kind}: {' or '.join(of)}"
-            )
+        if not has_option(options, key):
+            of = " or ".join(fields[key].metadata["of"])
+            raise ConfigError(key_below(path, key), f"has no effect with {kind}: {chosen}; it belongs to {kind}: {of}")
 
 
 @_once
@@ -263,6 +292,13 @@ def nested(group: type) -> dict[str, type]:
     return found
 
 
+def has_option(options: Any, key: str) -> bool:
+    """Whether the type of a group has an option; a plug-in's may have any."""
+    of = fields_of(type(options))[key].metadata.get("of")
+    chosen = getattr(options, _tag_field(type(options))) if of else ""
+    return not of or chosen in of or ":" in chosen
+
+
 def value_at(options: Any, key: str) -> Any:
     """The value of a dotted key; ``None`` where a group on the way is off."""
     for part in key.split("."):
@@ -311,12 +347,12 @@ def as_mapping(options: Any) -> dict[str, Any]:
     """What :func:`build` makes an equal group of, groups in it included: plain data if its values are."""
     found: dict[str, Any] = {}
     kind = tag_of(type(options))
-    chosen = getattr(options, kind) if kind else ""
+    chosen = getattr(options, _tag_field(type(options))) if kind else ""
     for key, field in fields_of(type(options)).items():
-        value, of = getattr(options, field.name), field.metadata.get("of")
+        value = getattr(options, field.name)
         if field.metadata.get("arguments"):
             found |= copy.deepcopy(value)
-        elif not of or chosen in of or (":" in chosen and value != default_of(field)):
+        elif has_option(options, key) and not (":" in chosen and value == default_of(field)):
             group = dataclasses.is_dataclass(value) and not isinstance(value, type)
             found[key] = as_mapping(value) if group else copy.deepcopy(value)
     return found
@@ -331,35 +367,11 @@ def _limits_of(field: dataclasses.Field[Any], group: type) -> Limits:
     return {**field.metadata, "high": sys.float_info.max}
 
 
-def with_new_names(values: Any, names: Mapping[str, str], path: str) -> Any:
-    """A mapping of options with the names that they have now; of an old one a warning says so, once.
-
-    Args:
-        values: The mapping; anything else is left to :func:`build`.
-        names: Old name -> new name.
-        path: Key of the mapping.
-
-    Raises:
-        ConfigError: for an old name beside its new one.
-    """
-    if not isinstance(values, Mapping) or names.keys().isdisjoint(values):
-        return values
-    for old, new in names.items():
-        if old in values and new in values:
-            raise ConfigError(f"{path}.{old}", f"is the old name of {new}, which is set too; keep one")
-        if old in values:
-            _tell_renamed(f"{path}.{old}", f"{path}.{new}")
-    return {names.get(key, key): value for key, value in values.items()}
-
-
-@cache
-def _tell_renamed(old: str, new: str) -> None:
-    logger.warning("%s is now %s", old, new)
-
-
 def unknown_key(key: Any, valid: Any, path: str) -> ConfigError:
-    """The error for a key that does not exist, with the nearest one that does."""
+    """The error for a key that does not exist: what it is called now, or the nearest one that does."""
     where = key_below(path, key)
+    if said := new_name(where):
+        return ConfigError(where, said)
     match = nearest(key, valid)
     hint = f"did you mean {match!r}?" if match else "valid keys: " + ", ".join(sorted(valid))
     return ConfigError(where, f"unknown key; {hint}")

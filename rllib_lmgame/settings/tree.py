@@ -200,7 +200,7 @@ class Settings:
         return key in self.schedules
 
     def value(self, key: str) -> Any:
-        """The value of a dotted key, e.g. ``token_ppo.clip_high``, ``lr`` or ``data_selection.overlong.tokens``.
+        """The value of a dotted key, e.g. ``token_ppo.policy_loss.high``, ``lr`` or ``data_selection.overlong.tokens``.
 
         Raises:
             KeyError: if there is no such option.
@@ -327,13 +327,14 @@ def _game_with(game: GameConfig, option: str, value: float) -> GameConfig:
 
 
 def _options(group: type, values: Mapping[str, Any]) -> Iterator[str]:
-    """Options that a mapping sets, by their dotted keys: of a group that is switched off, or set to a type, all."""
+    """Options that a mapping sets, by their dotted keys: of a group that is switched off, all."""
     for key, value in values.items():
         hint = typing.get_type_hints(group).get(fields_of(group)[key].name if key in fields_of(group) else key)
         inner = group_in(hint)
         if inner is None:
             yield key
-        elif not isinstance(value, Mapping) or tag_of(inner) in value:
-            yield from (f"{key}.{name}" for name in leaves(inner))
+        elif isinstance(value, str):
+            yield f"{key}.{tag_of(inner)}"
         else:
-            yield from (f"{key}.{name}" for name in _options(inner, value))
+            within = leaves(inner) if value is None else _options(inner, value)
+            yield from (f"{key}.{name}" for name in within)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -20,7 +19,9 @@ from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.settings.names import check_top_level, own_attributes
 from rllib_lmgame.settings.plugins import Registry
+from rllib_lmgame.settings.schema import with_changes
 from rllib_lmgame.settings.sections.rllib import OTHER_NAMES, rllib_keys, rllib_words
+from rllib_lmgame.settings.sections.token_ppo import KLOptions
 from tests.envs.broken_games import Counting
 
 TWO_TRAINED = {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"}
@@ -274,7 +275,7 @@ def test_names_of_policies(policies: Any, message: str) -> None:
             "policies": {"a": {}, "b": {"language_model": {"max_tokens_per_turn": 24}}},
             "policy_mapping_fn": "random_seat",
         },
-        {"token_ppo": {"entropy_target": 5.7}},
+        {"token_ppo": {"entropy": {"target": 5.7}}},
     ],
 )
 def test_bounds_that_some_reply_may_reach_are_taken(settings: dict[str, Any]) -> None:
@@ -330,7 +331,8 @@ def test_a_league_by_its_section_or_by_its_mapping() -> None:
 
 def test_an_estimator_of_one_policy_alone_is_asked_for_groups_too() -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED})
-    other = dataclasses.replace(config.token_ppo_options, advantage_estimator=f"{__name__}:ComparesGroups")
+    estimator = {"advantage_estimator.type": f"{__name__}:ComparesGroups"}
+    other = with_changes(config.token_ppo_options, estimator)
     config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo_options": other}})
     with pytest.raises(ConfigError, match="compares the episodes of a group"):
         config.validate()
@@ -340,14 +342,13 @@ def test_an_estimator_of_one_policy_alone_is_asked_for_groups_too() -> None:
 @pytest.mark.parametrize(
     ("own", "match"),
     [
-        ({"loss_aggregation": "constant_length"}, "loss_length"),
-        ({"policy_loss": "cispo", "dual_clip": 3.0}, "dual_clip"),
-        ({"reference": "ema"}, "use_kl_loss"),
+        ({"importance.level": "turn", "importance.cap": None}, "no effect without weights"),
+        ({"policy_loss.type": "cispo", "policy_loss.dual": 3.0}, "no effect with type: cispo"),
     ],
 )
 def test_options_of_one_policy_alone_are_checked_as_everybodys(own: dict[str, Any], match: str) -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED})
-    other = dataclasses.replace(config.token_ppo_options, **own)
+    other = with_changes(config.token_ppo_options, own)
     config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo_options": other}})
     with pytest.raises(ConfigError, match=match) as caught:
         config.validate()
@@ -356,7 +357,7 @@ def test_options_of_one_policy_alone_are_checked_as_everybodys(own: dict[str, An
 
 def test_options_of_one_policy_alone_are_written_and_read_again() -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED})
-    other = dataclasses.replace(config.token_ppo_options, clip_high=0.3, ema_decay=0.9)
+    other = with_changes(config.token_ppo_options, {"policy_loss.high": 0.3, "ema_decay": 0.9})
     config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo_options": other}})
     config.validate()
     again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.as_yaml())))
@@ -368,7 +369,6 @@ def test_options_of_one_policy_alone_are_written_and_read_again() -> None:
 
 
 OVERRIDES = "algorithm_config_overrides_per_module"
-KL_IN_REWARD = {"token_ppo": {"kl_in": "reward"}}
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,12 @@ KL_IN_REWARD = {"token_ppo": {"kl_in": "reward"}}
         ({"a": {"gamma": 5}}, {}, f"{OVERRIDES}.a.gamma", "at most 1"),
         ({"a": {"token_ppo": {"adam_betas": [2, 3]}}}, {}, f"{OVERRIDES}.a.token_ppo.adam_betas", "less than 1"),
         ({"a": {"token_ppo": {"max_row_tokens": 8}}}, {}, f"{OVERRIDES}.a.token_ppo.max_row_tokens", "one reply"),
-        ({"a": {"token_ppo": {"value_backbone_lr": 1}}}, {}, f"{OVERRIDES}.a.token_ppo.value_backbone_lr", "separate"),
+        (
+            {"a": {"token_ppo": {"critic": {"backbone_lr": 1}}}},
+            {},
+            f"{OVERRIDES}.a.token_ppo.critic.backbone_lr",
+            "separate",
+        ),
         ({"a": {"token_ppo": {"num_threads": 3}}}, {}, f"{OVERRIDES}.a.token_ppo.num_threads", "set config.token_ppo."),
         ({"a": {"text_rollouts": {"group_size": 4}}}, {}, f"{OVERRIDES}.a.text_rollouts.group_size", "cannot be"),
         ({"a": {"inference": {"temperature": 0.5}}}, {}, f"{OVERRIDES}.a.inference", "set config.inference"),
@@ -389,18 +394,18 @@ KL_IN_REWARD = {"token_ppo": {"kl_in": "reward"}}
         ({"a": {"callbacks": "x"}}, {}, f"{OVERRIDES}.a.callbacks", "cannot be a policy's own"),
         ({"a": {"num_learners": 2}}, {}, f"{OVERRIDES}.a.num_learners", "cannot be a policy's own"),
         ({"a": {"language_model": {}}}, {}, f"{OVERRIDES}.a.language_model", "set config.policies.a.language_model"),
-        ({"a": {"clip_param": 0.3}}, {}, f"{OVERRIDES}.a.clip_param", "set token_ppo.clip_low"),
+        ({"a": {"clip_param": 0.3}}, {}, f"{OVERRIDES}.a.clip_param", "set token_ppo.policy_loss.low"),
         (
-            {"a": {"use_kl_loss": True, "token_ppo": {"advantage_estimator": "vine", "kl_in": "reward"}}},
+            {"a": {"token_ppo": {"advantage_estimator": "vine", "kl": {"in": "reward"}}}},
             {},
-            f"{OVERRIDES}.a.token_ppo.kl_in",
+            f"{OVERRIDES}.a.token_ppo.kl.in",
             "does not go with advantage_estimator `vine`",
         ),
         (
-            {"b": {"use_kl_loss": False}},
-            {**KL_IN_REWARD, "use_kl_loss": True},
-            "token_ppo.kl_in",
-            "b has use_kl_loss of its own",
+            {"b": {"use_" + "kl_loss": True}},
+            {},
+            f"{OVERRIDES}.b.use_kl_loss",
+            "is now config.token_ppo.kl",
         ),
     ],
 )
@@ -414,10 +419,15 @@ def test_overrides_of_a_policy_are_what_it_may_have_of_its_own(
     assert words in caught.value.message
 
 
-def test_options_that_no_policy_shares_are_not_checked() -> None:
-    """Every policy has a reference model, though the section by itself would have none."""
-    own = {policy: {"use_kl_loss": True, "text_rollouts": {"reward_scale": 2.0}} for policy in ("a", "b")}
-    LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED, **KL_IN_REWARD, OVERRIDES: own}).validate()
+@pytest.mark.parametrize("on", [True, False])
+def test_rllibs_switch_of_the_penalty_is_the_group(on: bool) -> None:
+    before = LMGamePPOConfig().token_ppo(**({} if on else {"kl": {"estimator": "k2"}}))
+    config = before.copy(copy_frozen=False).training(use_kl_loss=on)
+    assert (before.use_kl_loss, config.use_kl_loss) == (not on, on)
+    assert config.token_ppo_options.kl == (KLOptions() if on else None)
+    assert "use_kl_loss" not in config.to_dict()
+    kept = LMGamePPOConfig().token_ppo(kl={"estimator": "k2"}).training(use_kl_loss=True)
+    assert kept.token_ppo_options.kl == KLOptions(estimator="k2"), "what is there stays"
 
 
 def test_a_module_that_ends_the_program_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -449,7 +459,7 @@ def test_the_early_check_of_keys_refuses_none_that_the_configuration_takes() -> 
     config = LMGamePPOConfig()
     sections = config.entry.sections
     taken = (
-        rllib_keys()
+        (rllib_keys() - {"use_kl_loss"})
         | own_attributes(sections)
         | set(sections)
         | {"deepspeed", "policies", "policy_mapping_fn", "games"}
@@ -522,7 +532,7 @@ def test_sampling_that_leaves_out_tokens_is_warned_of(
 def test_legal_moves_are_trained_with_importance_weights() -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, "text_rollouts": {"legal_moves_only": True}})
     config.validate()
-    assert config.token_ppo_options.importance_cap == 2.0
+    assert config.token_ppo_options.importance.cap == 2.0
 
 
 @pytest.mark.parametrize(("game", "listed"), [("Werewolf", True), ("Negotiation", True), ("Debate", False)])
@@ -605,7 +615,7 @@ def test_the_defaults_of_rllib_may_be_said() -> None:
     [
         ({"advantage_estimator": tune.grid_search(["grpo", "rloo"])}, "advantage_estimator"),
         ({"advantage_estimator": tune.choice(["grpo", "rloo"])}, "advantage_estimator"),
-        ({"reference": {"type": "ema", "decay": tune.uniform(0.9, 1.0)}}, "reference.decay"),
+        ({"kl": {"reference": {"type": "ema", "decay": tune.uniform(0.9, 1.0)}}}, "kl.reference.decay"),
     ],
 )
 def test_a_search_space_in_a_section_is_refused_at_once(options: dict[str, Any], key: str) -> None:
@@ -658,16 +668,15 @@ def test_names_of_other_trainers_are_answered_with_ours(theirs: str, ours: str) 
     config = LMGamePPOConfig()
     with pytest.raises(ConfigError, match=f"config.{theirs}: unknown key; did you mean 'config.{ours}'"):
         config.update_from_dict({**BASE, theirs: 1})
-    section, _, key = ours.rpartition(".")
-    config.update_from_dict({**BASE, **({section: {key: 1}} if section else {key: 1})})
+    values: Any = 1
+    for key in reversed(ours.split(".")):
+        values = {key: values}
+    config.update_from_dict({**BASE, **values})
 
 
 def test_a_number_as_an_estimators_option_is_an_unknown_key() -> None:
-    config = LMGamePPOConfig().update_from_dict(
-        {"env": "lmgame/Sokoban-v0", "token_ppo": {"advantage_estimator": {"type": "gigpo", 5: 1}}}
-    )
     with pytest.raises(ConfigError, match=r"token_ppo\.advantage_estimator\.5: unknown key"):
-        config.validate()
+        LMGamePPOConfig().token_ppo(advantage_estimator={"type": "gigpo", 5: 1})
 
 
 def test_no_hint_is_what_was_written() -> None:

@@ -20,7 +20,7 @@ def config_of(**settings: Any) -> LMGameGRPOConfig:
 def test_it_compares_groups_of_eight_and_has_no_critic() -> None:
     config = config_of()
     config.validate()
-    assert (config.token_ppo_options.advantage_estimator, config.text_rollout_options.group_size) == ("grpo", 8)
+    assert (config.token_ppo_options.advantage_estimator.type, config.text_rollout_options.group_size) == ("grpo", 8)
     assert (config.use_kl_loss, config.entropy_coeff) == (False, 0.0)
     assert config.needs_groups() and not config.module_spec("player").model_config["critic"]
     assert config.algo_class is LMGameGRPO and issubclass(LMGameGRPO, LMGamePPO)

@@ -39,7 +39,6 @@ from rllib_lmgame.settings.schedules import (
     read_schedule,
 )
 from rllib_lmgame.settings.schema import option
-from rllib_lmgame.settings.sections.token_ppo import check_reference, is_type_and_numbers
 from tests.in_place import in_place
 
 SOKOBAN = {"env": "lmgame/Sokoban-v0", "language_model": {"model": "tiny"}}
@@ -333,19 +332,10 @@ def test_what_is_no_schedule_is_refused(entry: dict[str, Any], path: str, words:
     assert words in caught.value.message
 
 
-def test_the_old_name_of_a_type_is_taken_and_the_new_one_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    for _ in range(2):
-        old = read_schedule({"points": [[0, 1]], "kind": "step"}, "old_name")
-        assert old == ScheduleOptions(points=[[0, 1]], type="step")
-    assert caplog.text.count("old_name.kind is now old_name.type") == 1
-    pickled = ScheduleOptions()
-    pickled.__setstate__({"kind" if name == "type" else name: value for name, value in vars(old).items()})
-    assert pickled == old and "kind" not in vars(pickled)
-    with pytest.raises(ConfigError, match="old name of type, which is set too"):
-        read_schedule({"points": [[0, 1]], "kind": "step", "type": "step"}, "x")
-    reference = {"kind": "ema", "decay": 0.5}
-    assert check_reference(reference, "reference").type == "ema" and is_type_and_numbers(reference)
-    assert not is_type_and_numbers({"kind": "os:system"})
+def test_the_old_name_of_a_type_is_told() -> None:
+    with pytest.raises(ConfigError, match=r"is now config\.lr\.type") as caught:
+        read_schedule({"points": [[0, 1]], "kind": "step"}, "config.lr")
+    assert caught.value.path == "config.lr.kind"
 
 
 @pytest.mark.parametrize("key", ["data_selection", "token_ppo"])
@@ -513,43 +503,55 @@ def test_a_scheduled_value_stands_in_the_place_of_the_configured_one(
 @pytest.mark.parametrize(
     ("schedules", "options"),
     [
-        ({"loss_length": ramp(64)}, {"loss_aggregation": "constant_length"}),
-        ({"entropy_target": ramp(0.5)}, {"entropy_rate": 0.01}),
-        ({"importance_cap": ramp(2)}, {"importance_cap": None, "importance_level": "turn"}),
+        ({"aggregation.length": ramp(64)}, {"aggregation": {"type": "constant_length", "length": 9}}),
+        ({"entropy.target": ramp(0.5)}, {"entropy": {"target": 0.1, "rate": 0.01}}),
+        ({"importance.cap": ramp(2)}, {"importance": {"cap": None, "level": "turn"}}),
     ],
 )
 def test_a_scheduled_value_is_one_for_the_options_beside_it(schedules: dict[str, Any], options: dict[str, Any]) -> None:
     named = {f"token_ppo.{name}": schedule for name, schedule in schedules.items()}
     config_of(named, token_ppo=options).validate()
-    with pytest.raises(ConfigError, match="has no effect with policy_loss: cispo") as caught:
-        config_of(named, token_ppo={**options, "policy_loss": "cispo", "clip_low": 0.1}).validate()
-    assert caught.value.path == "config.token_ppo.clip_low"
 
 
 def test_a_value_that_a_schedule_begins_with_is_the_schedules_fault() -> None:
-    with pytest.raises(ConfigError, match="has no clipped loss") as caught:
-        config_of({"token_ppo.dual_clip": ramp(3)}, token_ppo={"policy_loss": "cispo"}).validate()
-    assert caught.value.path == "config.token_ppo.dual_clip"
+    with pytest.raises(ConfigError, match="has no effect with type: cispo") as caught:
+        config_of({"token_ppo.policy_loss.dual": ramp(3)}, token_ppo={"policy_loss": "cispo"}).validate()
+    assert caught.value.path == "config.token_ppo.policy_loss.dual"
 
 
 def test_a_bound_that_the_optimizer_cannot_have_is_refused() -> None:
     zero = {"deepspeed": {"zero_optimization": {"stage": 1}}}
-    config = config_of({"token_ppo.value_grad_clip": ramp(1, 0.5)}, **zero)
+    config = config_of({"token_ppo.critic.grad_clip": ramp(1, 0.5)}, **zero)
     with pytest.raises(ConfigError, match="DeepSpeed clips by one norm") as caught:
         config.validate()
-    assert caught.value.path == "config.token_ppo.value_grad_clip"
+    assert caught.value.path == "config.token_ppo.critic.grad_clip"
 
 
 @pytest.mark.parametrize(
     ("key", "own", "settings", "words"),
     [
-        ("token_ppo.clip_high", {"token_ppo": {"clip_high": 0.3}}, {}, "every policy that learns has its own"),
+        (
+            "token_ppo.policy_loss.high",
+            {"token_ppo": {"policy_loss": {"high": 0.3}}},
+            {},
+            "every policy that learns has its own",
+        ),
         ("gamma", {"gamma": 0.9}, {}, "every policy that learns has its own"),
-        ("entropy_coeff", {"token_ppo": {"entropy_target": 0.5}}, {}, "beside token_ppo.entropy_target"),
-        ("kl_coeff", {"use_kl_loss": False}, {"use_kl_loss": True}, "without use_kl_loss"),
-        ("kl_coeff", {"token_ppo": {"kl_schedule": [[0, 0.1]]}}, {"use_kl_loss": True}, "token_ppo.kl_schedule"),
-        ("kl_coeff", {"token_ppo": {"kl_coeff_range": 5}}, {"use_kl_loss": True}, "kl_coeff_range, which then has no"),
-        ("token_ppo.importance_cap", {"token_ppo": {"policy_loss": "dppo"}}, {}, "whose ratio is to the sampler"),
+        ("entropy_coeff", {"token_ppo": {"entropy": {"target": 0.5}}}, {}, "beside token_ppo.entropy"),
+        ("kl_coeff", {"token_ppo": {"kl": None}}, {"token_ppo": {"kl": {}}}, "without token_ppo.kl"),
+        (
+            "kl_coeff",
+            {"token_ppo": {"kl": {"schedule": [[0, 0.1]]}}},
+            {"token_ppo": {"kl": {}}},
+            "token_ppo.kl.schedule",
+        ),
+        (
+            "kl_coeff",
+            {"token_ppo": {"kl": {"coeff_range": 5}}},
+            {"token_ppo": {"kl": {}}},
+            "kl.coeff_range, which then has no",
+        ),
+        ("token_ppo.importance.cap", {"token_ppo": {"policy_loss": "dppo"}}, {}, "whose ratio is to the sampler"),
     ],
 )
 def test_a_schedule_must_act_on_some_policy(key: str, own: Any, settings: Any, words: str) -> None:
@@ -576,7 +578,7 @@ def test_the_scale_of_rewards_stays_where_baselines_are_kept_in_it(name: str) ->
     own = {**rae, "text_rollouts": {"reward_scale": 0.5}}
     check_schedules(config_of(schedule, **{**of_one, "algorithm_config_overrides_per_module": {"b": own}}))
     check_schedules(config_of(schedule, token_ppo={"advantage_estimator": f"{__name__}:own_estimator"}))
-    check_schedules(config_of({"token_ppo.baseline_decay": ramp(0.9, 0.99)}, **rae))
+    check_schedules(config_of({"token_ppo.advantage_estimator.baseline_decay": ramp(0.9, 0.99)}, **rae))
 
 
 def own_estimator(inputs: Any) -> Any:
@@ -585,7 +587,7 @@ def own_estimator(inputs: Any) -> Any:
 
 
 def test_a_schedule_may_act_on_policies_that_have_what_it_takes_of_their_own() -> None:
-    own = {"player": {"use_kl_loss": True}}
+    own = {"player": {"token_ppo": {"kl": {}}}}
     check_schedules(config_of({"kl_coeff": ramp(0.1)}, algorithm_config_overrides_per_module=own))
     options = {"language_model": {"max_tokens_per_turn": 12}}
     schedule = {"language_model.max_tokens_per_turn": ramp(8, 16)}
@@ -677,14 +679,14 @@ curriculum:
     env_config:
       num_boxes: {by: env_runners/success_rate, values: [1, 2], above: 0.7}
     token_ppo:
-      clip_high: {points: [[0, 0.2], [10, 0.3]]}
+      policy_loss: {high: {points: [[0, 0.2], [10, 0.3]]}}
 """
 
 
 @pytest.mark.parametrize(
     ("wrong", "line", "key"),
     [
-        (("clip_high:", "clip_hihg:"), 9, "token_ppo.clip_hihg"),
+        (("{high:", "{hihg:"), 9, "token_ppo.policy_loss.hihg"),
         (("values: [1, 2]", "values: [1, 9]"), 7, "env_config.num_boxes.values[1]"),
         (("above: 0.7", "abov: 0.7"), 7, "env_config.num_boxes.abov"),
         (("lmgame/Sokoban-v0", "lmgame/TicTacToe-v0"), 7, "env_config.num_boxes"),
@@ -716,13 +718,13 @@ def test_a_schedule_that_is_added_or_follows_another_counter_goes_on_from_there(
         state["schedules"]["seen"] = {"ppo_iteration": 50.0}
     changed = {
         "lr": {"by": "env_steps", "points": [[0, 1e-3], [5000, 1e-5]]},
-        "token_ppo.clip_high": {"by": "num_env_steps_sampled_lifetime", "points": [[0, 0.2], [10_000, 0.4]]},
+        "token_ppo.policy_loss.high": {"by": "num_env_steps_sampled_lifetime", "points": [[0, 0.2], [10_000, 0.4]]},
         "text_rollouts.reward_scale": {"points": [[0, 1], [100, 3]]},
     }
     after = Loop(config_of(changed))
     after.metrics.logged[steps] = 5000
     after.set_lmgame_state(state)
-    wanted = {"lr": 1e-5, "token_ppo.clip_high": 0.3, "text_rollouts.reward_scale": 2}
+    wanted = {"lr": 1e-5, "token_ppo.policy_loss.high": 0.3, "text_rollouts.reward_scale": 2}
     assert after._schedules.values() == pytest.approx(wanted)
     if old:
         after = Loop(config_of(changed))
@@ -779,7 +781,7 @@ def test_an_iteration_goes_by_the_values_of_its_schedules(monkeypatch: pytest.Mo
         "text_rollouts.episodes_per_iteration": {"points": [[0, 4], [1, 6]], "type": "step"},
         "inference.temperature": ramp(1, 0.5),
         "language_model.max_tokens_per_turn": {"by": SUCCESS, "values": [16, 24], "above": 0.5},
-        "token_ppo.clip_high": {"by": SUCCESS, "values": [0.2, 0.4], "above": 0.5},
+        "token_ppo.policy_loss.high": {"by": SUCCESS, "values": [0.2, 0.4], "above": 0.5},
     }
     config = config_of(schedules)
     loop, learnt = Loop(config), []
@@ -791,7 +793,7 @@ def test_an_iteration_goes_by_the_values_of_its_schedules(monkeypatch: pytest.Mo
     for each in (loop, resumed):
         each.training_step()
     assert loop.asked == [(4, 4, 1.0, 16), (6, 7, 0.95, 24)] and resumed.asked == loop.asked[1:]
-    assert [values["token_ppo.clip_high"] for values in learnt] == [0.2, 0.4, 0.4]
+    assert [values["token_ppo.policy_loss.high"] for values in learnt] == [0.2, 0.4, 0.4]
     assert learnt[1] == learnt[2] and learnt[1]["inference.temperature"] == 0.95
     assert loop.metrics.logged["schedules", "env_config.max_turns"] == 7
 

@@ -76,7 +76,7 @@ def test_a_number_of_rollouts_that_is_none_is_refused(wanted: Any, monkeypatch: 
             ":Echo with these options",
         ),
         ({"data_selection": {"normalize_rewards": "batch"}}, "data_selection.normalize_rewards", "does not go with"),
-        ({"use_kl_loss": True, "token_ppo": {"kl_in": "reward"}}, "token_ppo.kl_in", "reward does not go with"),
+        ({"token_ppo": {"kl": {"in": "reward"}}}, "token_ppo.kl.in", "reward does not go with"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(settings: dict[str, Any], key: str, message: str) -> None:

@@ -136,7 +136,7 @@ def test_a_wrong_key_type_and_range_is_refused_by_the_schema(
         "config.lr={points: [[0, 1.0e-3], [9, 1.0e-4]]}",
         "config.lr={loguniform: [1.0e-6, 1.0e-4]}",
         "config.token_ppo={grid_search: [{num_minibatches: 2}, {}]}",
-        "config.token_ppo.clip_high={by: env_runners/success_rate, values: [0.2, 0.3], above: 0.5}",
+        "config.token_ppo.policy_loss.high={by: env_runners/success_rate, values: [0.2, 0.3], above: 0.5}",
         "config.env_config.max_turns={choice: [3, 4]}",
         "config.policies=[player]",
         "config.framework=torch",
@@ -224,9 +224,9 @@ def test_gpu_example_has_grl_settings(path: Path) -> None:
         if experiment.spec.options.run == "LMGameGRPO":
             assert not config.use_kl_loss and not config.needs_critic("player") and config.entropy_coeff == 0
         else:
-            assert (config.lambda_, config.entropy_coeff, config.token_ppo_options.value_lr) == (1.0, 0.001, 1e-5)
-            assert config.use_kl_loss and config.token_ppo_options.kl_schedule == [[0, 0.001]]
-            assert config.token_ppo_options.kl_in == "reward"
+            assert (config.lambda_, config.entropy_coeff, config.token_ppo_options.critic.lr) == (1.0, 0.001, 1e-5)
+            assert config.use_kl_loss and config.token_ppo_options.kl.schedule == [[0, 0.001]]
+            assert config.token_ppo_options.kl.in_ == "reward"
 
 
 def test_grpo_differs_from_ppo_in_what_it_is() -> None:
@@ -246,7 +246,7 @@ def check_grl_settings(experiment: CheckedExperiment) -> None:
     assert (rollouts.episodes_per_iteration, rollouts.group_size) == (groups * 16, 16)
     assert (config.data_selection_options.keep_groups, ppo.num_minibatches) == (0.25, 1)
     assert (config.lr, config.gamma) == (1e-6, 1.0)
-    assert (ppo.clip_low, ppo.clip_high) == (0.2, 0.28)
+    assert (ppo.policy_loss.low, ppo.policy_loss.high) == (0.2, 0.28)
     assert config.language_model_options.max_tokens_per_turn == 400
     assert (config.evaluation_interval, config.evaluation_duration) == (10, 256)
     assert config.language_model_options.context_length <= (ppo.max_tokens_per_microbatch or MOST_TOKENS), (
@@ -282,8 +282,8 @@ def test_agentgym_example_has_its_settings(path: Path) -> None:
         offloaded = path.stem.endswith("7b-1gpu")
         minibatches = min(minibatches, groups // max(1, config.num_learners))  # Each learner has a group in each.
         assert (ppo.num_minibatches, config.num_epochs) == (1 if offloaded else minibatches, epochs)
-        assert (config.lr, ppo.clip_low, ppo.clip_high, config.entropy_coeff) == (1e-6, 0.2, 0.2, 0.001)
-        assert config.use_kl_loss and (ppo.kl_schedule, ppo.kl_in, ppo.kl_gradient) == ([[0, 0.001]], "loss", "k3")
+        assert (config.lr, ppo.policy_loss.low, ppo.policy_loss.high, config.entropy_coeff) == (1e-6, 0.2, 0.2, 0.001)
+        assert config.use_kl_loss and (ppo.kl.schedule, ppo.kl.in_, ppo.kl.gradient) == ([[0, 0.001]], "loss", "k3")
         assert model.max_tokens_per_turn == tokens
         assert model.context_length <= (ppo.max_tokens_per_microbatch or MOST_TOKENS)
 
@@ -365,10 +365,10 @@ def test_kuhn_example_has_the_measured_recipe() -> None:
     assert (config.supervised_options.expert, config.supervised_options.max_steps) == ("random", 100)
     scale = config.text_rollout_options.reward_scale
     assert scale == 0.5
-    assert config.token_ppo_options.kl_schedule == [[0, 0.8 * scale], [iterations, 0.4 * scale]], "0.8 to 0.4 chips"
+    assert config.token_ppo_options.kl.schedule == [[0, 0.8 * scale], [iterations, 0.4 * scale]], "0.8 to 0.4 chips"
     assert config.token_ppo_options.normalize_advantages == "center_role"
     assert config.token_ppo_options.ema_decay == 0.95
-    assert config.token_ppo_options.reference == {"type": "ema", "decay": 0.95}
+    assert config.token_ppo_options.kl.reference == {"type": "ema", "decay": 0.95}
     assert config.entropy_coeff == 0.0 and config.use_kl_loss
 
 

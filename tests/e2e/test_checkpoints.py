@@ -21,9 +21,8 @@ from tests.in_place import in_place
 
 DETERMINISTIC = {
     "text_rollouts": {"deterministic": True},
-    "token_ppo": {"num_minibatches": 2, "ema_decay": 0.5, "lr_warmup_steps": 3},
+    "token_ppo": {"kl": {}, "num_minibatches": 2, "ema_decay": 0.5, "lr_warmup_steps": 3},
     "warm_start": {"max_steps": 1, "steps_per_iteration": 1, "episodes_per_step": 8, "lr": 1e-3},
-    "use_kl_loss": True,
     "kl_coeff": 0.2,
     "kl_target": 1e-4,
     "lr": [[0, 1e-3], [200, 1e-4]],
@@ -33,7 +32,7 @@ SCHEDULES = {
     "env_config.max_turns": {"points": [[0, 4], [3, 1]]},
     "inference.temperature": {"by": "env_steps", "points": [[0, 1.0], [100, 0.7]]},
     "language_model.max_tokens_per_turn": {"by": "env_runners/tokens_per_turn", "points": [[0, 10], [16, 14]]},
-    "token_ppo.clip_high": {"by": "env_runners/turns_per_episode", "values": [0.2, 0.3, 0.4], "above": 0.5},
+    "token_ppo.policy_loss.high": {"by": "env_runners/turns_per_episode", "values": [0.2, 0.3, 0.4], "above": 0.5},
     "gamma": {"points": [[0, 1.0], [4, 0.9]]},
 }
 BEFORE, AFTER = 3, 2
@@ -139,7 +138,7 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(
     run = check_resumes_exactly(config, tmp_path, start, least=10)
     assert [values["env_config.max_turns"] for values in run.scheduled] == [4, 4, 3, 2, 1]
     assert [values["env_config.num_boxes"] for values in run.scheduled] == [1, 1, 2, 2, 2]
-    assert [values["token_ppo.clip_high"] for values in run.scheduled] == [0.2, 0.2, 0.3, 0.4, 0.4]
+    assert [values["token_ppo.policy_loss.high"] for values in run.scheduled] == [0.2, 0.2, 0.3, 0.4, 0.4]
     assert run.turns[4] == 1 < run.turns[3] <= 2 < run.turns[2] <= 3
 
 
@@ -348,7 +347,7 @@ def test_a_league_of_twelve_that_tune_starts_again_ends_as_if_it_had_not_stopped
         seed=3,
         league={"snapshot_every": 1, "max_members": 12, "opponent_engines": 2},
         text_rollouts={"deterministic": True, "legal_moves_only": True},
-        token_ppo={"importance_cap": None},
+        token_ppo={"importance": None},
     )
     told, ends = "league/league.json", []
     for name in ("whole", "killed"):

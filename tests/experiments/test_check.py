@@ -52,10 +52,11 @@ def broken_module(tmp_path, monkeypatch):
         ("config.inferenc.x=1", "config.inferenc", "did you mean 'config.inference'"),
         ("config.inference.temperatur=1", "config.inference.temperatur", "temperature"),
         ("config.temperature=1", "config.temperature", "'config.inference.temperature'"),
-        ("clip_high=0.3", "clip_high", "'config.token_ppo.clip_high'"),
-        ("cliphigh=0.3", "cliphigh", "'config.token_ppo.clip_high'"),
+        ("clip_high=0.3", "clip_high", "'config.token_ppo.policy_loss.high'"),
+        ("cliphigh=0.3", "cliphigh", "'config.token_ppo.policy_loss.high'"),
         ("learning_rate=1", "learning_rate", "'config.lr'"),
-        ("token_ppo.clip_high=0.3", "token_ppo", "'config.token_ppo'"),
+        ("token_ppo.policy_loss.high=0.3", "token_ppo", "'config.token_ppo'"),
+        ("config.token_ppo.kl.rference=ema", "config.token_ppo.kl.rference", "did you mean 'reference'"),
         ("num_env_runners=1", "num_env_runners", "'config.num_env_runners'"),
         ("config.token_ppo.lr=1e-4", "config.token_ppo.lr", "'config.lr'"),
         (
@@ -74,7 +75,11 @@ def broken_module(tmp_path, monkeypatch):
             "config.lr",
             "no search space 'loguniforn'; did you mean 'loguniform'",
         ),
-        ("config.token_ppo.clip_high={grid: [0.2, 0.3]}", "config.token_ppo.clip_high", "did you mean 'grid_search'"),
+        (
+            "config.token_ppo.policy_loss.high={grid: [0.2, 0.3]}",
+            "config.token_ppo.policy_loss.high",
+            "did you mean 'grid_search'",
+        ),
         ("config.gamma={log_uniform: [0.2, 0.3]}", "config.gamma", "did you mean 'loguniform'"),
         ("config.gamma={any: [0.2, 0.3]}", "config.gamma", "known: uniform"),
         ("config.lr={loguniform: [0, 1]}", "config.lr.loguniform", "greater than 0"),
@@ -242,8 +247,8 @@ def test_notices_for_what_may_be_a_mistake():
     assert any("repeats the whole grid" in n for n in checked.spec.notices)
 
 
-KL_SCHEDULE = ("config.use_kl_loss=true", "config.token_ppo={kl_schedule: [[0, 0.1]]}")
-KL_SCHEDULED = ("config.use_kl_loss=true", "config.kl_coeff={points: [[0, 0.1]]}")
+KL_SCHEDULE = ("config.token_ppo={kl: {schedule: [[0, 0.1]]}}",)
+KL_SCHEDULED = ("config.token_ppo.kl={}", "config.kl_coeff={points: [[0, 0.1]]}")
 GROUPS = "config.text_rollouts={episodes_per_iteration: 8, group_size: 4}"
 
 
@@ -364,7 +369,7 @@ def test_nothing_waits_for_a_success_that_is_never_measured(override, key):
     ("mutations", "key", "words"),
     [
         ("{lrr: [1, 2]}", "lrr", "'config.lr'"),
-        ("{token_ppo: {clip_high: [0.2, -1]}}", "token_ppo.clip_high", "greater than 0"),
+        ("{token_ppo: {policy_loss: {high: [0.2, -1]}}}", "token_ppo.policy_loss.high", "greater than 0"),
     ],
 )
 def test_what_a_scheduler_would_write_into_a_configuration_is_checked(mutations, key, words):

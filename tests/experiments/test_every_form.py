@@ -24,6 +24,8 @@ from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.experiments.spec import CheckpointOptions, SearchOptions, make_specs
 from rllib_lmgame.settings.algorithms import OWN, PPO, SFT
+from rllib_lmgame.settings.schema import leaves, tag_of
+from rllib_lmgame.settings.schema import nested as nested_groups
 
 GROUPS = PPO.groups | SFT.groups
 
@@ -47,18 +49,39 @@ FORMS: dict[str, list[Any]] = {
     "token_ppo.advantage_estimator": [
         "gae",
         "rllib_lmgame.learners.advantages:token_gae",
-        {"type": "rae"},
+        {"type": "rae", "baseline_decay": 0.5},
         {"type": "gae", "length_adaptive": 0.05},
         {"type": "bilevel_gae", "turn_gamma": 0.9, "turn_lambda": None},
     ],
     "token_ppo.objective": ["ppo", "rllib_lmgame.learners.objectives:PPOObjective"],
-    "token_ppo.policy_loss": ["clip", "gspo", "rllib_lmgame.learners.objectives.policy_losses:clip"],
-    "token_ppo.reference": [
-        "initial",
-        {"type": "initial"},
-        "ema",
-        {"type": "ema", "decay": 0.9},
-        {"type": "refresh", "every": 10},
+    "token_ppo.policy_loss": [
+        "clip",
+        {"type": "gspo", "low": 0.1, "high": 0.3, "dual": 3},
+        "rllib_lmgame.learners.objectives.policy_losses:clip",
+    ],
+    "token_ppo.critic": [
+        {},
+        {"target": "gae", "lr": 1e-4, "clip": 0.2, "grad_clip": 0.5, "normalization": "popart", "backbone_lr": None},
+        {"backbone_lr": 1e-5},
+        {"warmup": {"iterations": 2}},
+        {"warmup": {"type": "gradient", "iterations": 1, "lr": 0.25}},
+    ],
+    "token_ppo.aggregation": ["token_mean", "sequence_mean", "turn_mean", {"type": "constant_length", "length": 500}],
+    "token_ppo.importance": [
+        {},
+        None,
+        {"cap": None, "band": {"low": 0.5, "high": 5.0}},
+        {"cap": 2, "level": "turn", "band": {"low": 0.5, "high": 5, "level": "trajectory"}},
+    ],
+    "token_ppo.entropy": [{"target": 0.5}, {"target": 0.5, "rate": 0.01}, None],
+    "token_ppo.kl": [
+        None,
+        {},
+        "loss",
+        {"schedule": [[0, 0.1], [10, 0.01]], "reference": "ema"},
+        {"estimator": "k2", "gradient": "k3", "reference": {"type": "ema", "decay": 0.9}},
+        {"coeff_range": 10, "reference": {"type": "refresh", "every": 10}},
+        "reward",
     ],
     "token_ppo.adam_betas": [[0.9, 0.95], [0, 0.5]],
     "league.matchmaking": ["pfsp_hard", "latest", "rllib_lmgame.league.matchmaking:uniform"],
@@ -72,7 +95,7 @@ OF_GROUPS: dict[str, list[Any]] = {
     "token_ppo.advantage_estimator": ["grpo", {"type": "gigpo", "average": "steps"}, "vine", "reinforce_pp"],
     "text_rollouts.group_size": [4, 8],
     "language_model.value_model": ["shared"],
-    "token_ppo.value_backbone_lr": [None],
+    "token_ppo.critic": [{"lr": 1e-4}],
 }
 """Of LMGameGRPO, which has no critic."""
 
@@ -96,7 +119,6 @@ FLAT: dict[str, list[Any]] = {
     "num_gpus_per_learner": [0],
     "num_envs_per_env_runner": [1, 64],
     "num_cpus_per_env_runner": [1, 0.5],
-    "use_kl_loss": [False, True],
     "kl_coeff": [0, 0.001],
     "kl_target": [0.01],
     "vf_loss_coeff": [0.2, 1],
@@ -190,25 +212,11 @@ COMPANIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("inference.weight_transport", "ipc"): {"inference": {"num_gpus_per_engine": 0.4}, "num_gpus_per_learner": 0.6},
     ("inference.sleep_during_update", "True"): {"inference": {"num_gpus_per_engine": 0.4}, "num_gpus_per_learner": 0.6},
     ("inference.tensor_parallel_size", "2"): {"inference": {"num_gpus_per_engine": 2}},
-    ("text_rollouts.legal_moves_only", "True"): {"token_ppo": {"importance_cap": None}},
-    ("token_ppo.kl_schedule", "[[0, 0.1], [10, 0.01]]"): {"use_kl_loss": True},
-    ("token_ppo.loss_aggregation", "constant_length"): {"token_ppo": {"loss_length": 500}},
-    ("token_ppo.critic_warmup_lr", "0.25"): {"token_ppo": {"critic_warmup": "gradient"}},
-    ("token_ppo.importance_cap", "None"): {},
+    ("text_rollouts.legal_moves_only", "True"): {"token_ppo": {"importance": None}},
+    ("token_ppo.critic", "{'backbone_lr': 1e-05}"): {"language_model": {"value_model": "separate"}},
+    ("token_ppo.kl", "reward"): {},
     ("token_ppo.advantage_estimator", "vine"): {},
-    **{
-        ("token_ppo.importance_band_level", level): {"token_ppo": {"importance_band": [0.5, 5.0]}}
-        for level in ("turn", "turn_geometric", "trajectory", "trajectory_geometric")
-    },
     ("token_ppo.normalize_advantages", "group"): {"text_rollouts": {"group_size": 2}},
-    ("token_ppo.kl_in", "reward"): {"use_kl_loss": True},
-    ("token_ppo.kl_estimator", "k1"): {"use_kl_loss": True},
-    ("token_ppo.kl_estimator", "k2"): {"use_kl_loss": True},
-    ("token_ppo.kl_estimator", "k3"): {"use_kl_loss": True},
-    ("token_ppo.kl_gradient", "k3"): {"use_kl_loss": True},
-    ("token_ppo.reference", "ema"): {"use_kl_loss": True},
-    ("token_ppo.reference", "{'type': 'ema', 'decay': 0.9}"): {"use_kl_loss": True},
-    ("token_ppo.reference", "{'type': 'refresh', 'every': 10}"): {"use_kl_loss": True},
     ("warm_start.stop_success", "0.25"): {},
     ("data_selection.drop_constant_groups", "True"): {"text_rollouts": {"group_size": 2}},
     ("data_selection.normalize_rewards", "group"): {"text_rollouts": {"group_size": 2}},
@@ -255,14 +263,9 @@ def forms_of(section: str, group: type) -> Iterator[tuple[str, list[Any]]]:
 
 
 # Values that fit together with the other options' in their round.
-FORMS["token_ppo.kl_schedule"] = [None, [[0, 0.1], [10, 0.01]]]
 FORMS["inference.tensor_parallel_size"] = [1, 2]
 FORMS["language_model.max_tokens_per_episode"] = [None, 500]
 FORMS["token_ppo.max_row_tokens"] = [None, 512]
-FORMS["token_ppo.loss_length"] = [None]
-FORMS["token_ppo.importance_band"] = [None, [0.5, 5.0]]
-FORMS["token_ppo.entropy_target"] = [0.5, None]
-FORMS["token_ppo.value_backbone_lr"] = [None, 1e-5]  # With `value_model: separate`, the second of its forms.
 
 
 def merged(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
@@ -298,7 +301,7 @@ def configurations(algorithm: str) -> list[dict[str, Any]]:
     )
     if OWN[algorithm].config_class().follows_schedules:
         stages = {"by": "env_runners/episode_return_mean", "values": [0.2, 0.3], "above": 1, "below": 0}
-        forms["token_ppo.clip_high"] = [*forms.get("token_ppo.clip_high", [None]), stages]
+        forms["token_ppo.policy_loss"] = [*forms["token_ppo.policy_loss"], {"high": stages}]
     game = {False: "lmgame/FrozenLake-v0", True: "lmgame/TicTacToe-v0"}
     return [{"env": game["league" in config], **config} for config in rounds(forms)]
 
@@ -385,6 +388,26 @@ def test_every_form_of_the_keys_of_an_experiment_is_accepted() -> None:
     for key, group in (("checkpoint_config", CheckpointOptions), ("search", SearchOptions)):
         for config in rounds(dict(forms_of(key, group))):
             checked({"run": "LMGamePPO", "env": "lmgame/TicTacToe-v0", "stop": {"ppo_iteration": 1}, **config})
+
+
+def written_below(value: Any) -> Iterator[str]:
+    """The keys of a mapping, also of those in it."""
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        yield from (key, *(f"{key}.{name}" for name in written_below(inner)))
+
+
+def test_every_option_in_a_group_is_here() -> None:
+    for section, group in GROUPS.items():
+        written = {
+            f"{key.removeprefix(section)}.{name}".removeprefix(".")
+            for key, forms in FORMS.items()
+            if key.startswith(f"{section}.")
+            for form in forms
+            for name in written_below(form)
+        }
+        named_alone = {f"{key}.{tag_of(inner)}" for key, inner in nested_groups(group).items()}
+        within = {key for key, leaf in leaves(group).items() if "." in key and not leaf.field.metadata.get("arguments")}
+        assert within - named_alone <= written, section
 
 
 def test_every_key_of_the_reference_is_here() -> None:

@@ -218,10 +218,8 @@ def test_what_one_policy_alone_keeps_is_counted(planned, override):
     without = footprint(config)
     update = config.token_ppo_options
     overrides = {
-        "use_kl_loss": {"use_kl_loss": True},
-        "estimator": {
-            "token_ppo_options": dataclasses.replace(update, advantage_estimator=f"{__name__}:WithReference")
-        },
+        "use_kl_loss": {"token_ppo": {"kl": {}}},
+        "estimator": {"token_ppo": {"advantage_estimator": f"{__name__}:WithReference"}},
         "ema_decay": {"token_ppo_options": dataclasses.replace(update, ema_decay=0.99)},
     }
     config.multi_agent(algorithm_config_overrides_per_module={"other": overrides[override]})
@@ -248,7 +246,7 @@ def test_a_reference_that_is_an_average_is_counted_where_it_is_kept(planned, ref
     config.use_kl_loss, config.num_gpus_per_learner, config.num_learners = True, 1, 4
     config.deepspeed_config = {"bf16": {"enabled": True}} if half else None
     without = footprint(config)
-    moving = footprint(config.token_ppo(reference=reference))
+    moving = footprint(config.token_ppo(kl={"reference": reference}))
     assert moving.processes[0] == without.processes[0]
     assert moving.on_host - without.on_host == pytest.approx(bytes_ * 494_032_768 / MIB, rel=1e-3)
 

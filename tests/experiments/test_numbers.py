@@ -72,7 +72,7 @@ def test_keys_of_rllib_without_a_rule_are_bounded_too() -> None:
         ("config.language_model.context_length=1e11", "config.language_model.context_length", "at most 20000000"),
         ("config.num_env_runners=1e9", "config.num_env_runners", "at most 10000"),
         ("num_samples=1e9", "num_samples", "at most 100000"),
-        ("config.token_ppo.kl_schedule=[[0, 1e300]]", "config.token_ppo.kl_schedule[0]", "at most 1000000000"),
+        ("config.token_ppo.kl.schedule=[[0, 1e300]]", "config.token_ppo.kl.schedule[0]", "at most 1000000000"),
         ("time_budget_s=.inf", "time_budget_s", "finite"),
         ("stop={ppo_iteration: .inf}", "stop.ppo_iteration", "finite"),
         ("stop={ppo_iteration: 0}", "stop.ppo_iteration", "greater than 0"),

@@ -293,7 +293,10 @@ CHESS = "a:\n  run: LMGamePPO\n  env: lmgame/Chess-v0\n"
             "config.inference.engine_kwargs",
         ),
         (OWN + "  config: {inference: {engine_kwargs: {trust_remote_code: true}}}\n", "config.inference.engine_kwargs"),
-        (OWN + "  config: {token_ppo: {advantage_estimator: 'os:system'}}\n", "config.token_ppo.advantage_estimator"),
+        (
+            OWN + "  config: {token_ppo: {advantage_estimator: 'os:system'}}\n",
+            "config.token_ppo.advantage_estimator.type",
+        ),
         (OWN + "  config: {token_ppo: {objective: 'mine:Objective'}}\n", "config.token_ppo.objective"),
         (OWN + "  config: {warm_start: {expert: 'mine:Player'}}\n", "config.warm_start.expert"),
         (OWN + "  config: {warm_start: {data: /etc/passwd}}\n", "config.warm_start.data"),
@@ -378,12 +381,12 @@ def test_every_tuned_example_could_be_fetched(path: Path) -> None:
             "[5, 10]}}}\n"
         ),
         OWN
-        + "  scheduler: {type: pb2, hyperparam_bounds: {token_ppo: {kl_coeff_range: [1.0, 9.0]}, lr: [1e-6, 1e-4]}}\n",
+        + "  scheduler: {type: pb2, hyperparam_bounds: {token_ppo: {kl: {coeff_range: [1, 9]}}, lr: [1e-6, 1e-4]}}\n",
         OWN + "  config: {language_model: {max_tokens_per_turn: {randint: [8, 17]}}}\n",
         CHESS + "  config: {env_config: {opponent: {choice: [random, alpha_beta]}, engine_path: stockfish}}\n",
         OWN + "  config: {inference: {num_threads: auto}, token_ppo: {num_threads: {grid_search: [auto, 2]}}}\n",
         OWN + "  config: {gamma: {points: {grid_search: [[[0, 1]], [[0, 0.9], [9, 1]]]}}}\n",
-        OWN + "  config: {token_ppo: {clip_low: {points: [[0, 0.1]]}, clip_high: {points: [[0, 0.2]]}}}\n",
+        OWN + "  config: {token_ppo: {policy_loss: {low: {points: [[0, 0.1]]}, high: {points: [[0, 0.2]]}}}}\n",
         OWN + "  config: {gamma: {points: [[0, 1], [{randint: [5, 9]}, {uniform: [0.8, 1]}]]}}\n",
         OWN + "  config: {env_config: {max_turns: {by: env_steps, points: [[0, 5]], type: step}}}\n",
         OWN + "  config: {games: [{env: lmgame/Sokoban-v0, weight: {by: env_steps, points: [[0, 5]]}}]}\n",
@@ -416,9 +419,12 @@ def test_every_alternative_of_a_search_space_in_a_schedule_is_looked_at(schedule
 @pytest.mark.parametrize(
     ("option", "key"),
     [
-        ("token_ppo: {importance_band: [0.5, {grid_search: [2, 5]}]}", None),
-        ("token_ppo: {kl_schedule: [[0, {choice: [0.1, 0.2]}], [9, {uniform: [0, 1]}]]}", None),
-        ("token_ppo: {importance_band: [0.5, {grid_search: [2, 'x']}]}", "token_ppo.importance_band"),
+        ("token_ppo: {importance: {band: {low: 0.5, high: {grid_search: [2, 5]}}}}", None),
+        ("token_ppo: {kl: {schedule: [[0, {choice: [0.1, 0.2]}], [9, {uniform: [0, 1]}]]}}", None),
+        (
+            "token_ppo: {importance: {band: {low: 0.5, high: {grid_search: [2, 'x']}}}}",
+            "token_ppo.importance.band.high",
+        ),
         ("env_config: {dim_room: [6, {grid_search: [6, 7]}]}", None),
         ("env_config: {dim_room: [6, {grid_search: [6, 'os:getpid']}]}", "env_config.dim_room[1]"),
     ],

@@ -222,8 +222,8 @@ def test_no_scheduler_is_fifo():
                 ({"lr": {"grid_search": [1, 2]}}, ".lr.grid_search", "list of values"),
                 ({"lr": [1, {"uniform": [1, 2]}]}, ".lr", "not search spaces"),
                 (
-                    {"token_ppo": {"clip_low": {"uniform": [0, 1]}, "clip_high": 3}},
-                    ".token_ppo.clip_high",
+                    {"token_ppo": {"policy_loss": {"low": {"uniform": [0, 1]}, "high": 3}}},
+                    ".token_ppo.policy_loss.high",
                     "list of values",
                 ),
             )
@@ -263,12 +263,15 @@ def test_what_is_accepted_can_be_perturbed(values, seed):
 
 
 def test_mutations_need_a_value_to_start_from():
-    with pytest.raises(ConfigError, match=r"set config.token_ppo.clip_low too") as caught:
-        mutated_points({"token_ppo": {"clip_high": 0.3}}, {"token_ppo": {"clip_low": [0.1, 0.2]}})
-    assert caught.value.path == "scheduler.hyperparam_mutations.token_ppo.clip_low"
-    assert [point["token_ppo"]["clip_low"] for point in mutated_points({}, {"token_ppo": {"clip_low": [0.1, 0.2]}})][
-        :2
-    ] == [0.1, 0.2]
+    with pytest.raises(ConfigError, match=r"set config.token_ppo.policy_loss.low too") as caught:
+        mutated_points(
+            {"token_ppo": {"policy_loss": {"high": 0.3}}}, {"token_ppo": {"policy_loss": {"low": [0.1, 0.2]}}}
+        )
+    assert caught.value.path == "scheduler.hyperparam_mutations.token_ppo.policy_loss.low"
+    assert [
+        point["token_ppo"]["policy_loss"]["low"]
+        for point in mutated_points({}, {"token_ppo": {"policy_loss": {"low": [0.1, 0.2]}}})
+    ][:2] == [0.1, 0.2]
 
 
 def test_a_scheduler_whose_package_is_missing_is_named(monkeypatch):

@@ -193,23 +193,17 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
         config = PPOConfig().framework("torch").debugging(seed=7)
         config.multi_agent(policies=set(modules), policy_mapping_fn=lambda *a, **k: modules[0])
         config.learners(num_learners=num_learners, num_cpus_per_learner=1)
+        if training.pop("use_kl_loss", False):
+            token_ppo = {"kl": {}, **(token_ppo or {})}
+        config.token_ppo_options = build(TokenPPOOptions, token_ppo or {}, "token_ppo")
+        common = {"lr": 1e-3, "grad_clip": 1.0, "num_epochs": 1, "entropy_coeff": 0.01, "lambda_": 0.95}
         config.training(
-            **(
-                {
-                    "lr": 1e-3,
-                    "grad_clip": 1.0,
-                    "num_epochs": 1,
-                    "entropy_coeff": 0.01,
-                    "use_kl_loss": False,
-                    "lambda_": 0.95,
-                }
-                | training
-            ),
+            **(common | training),
+            use_kl_loss=config.token_ppo_options.kl is not None,
             learner_class=learner_class or LMGameLearner,
             add_default_connectors_to_learner_pipeline=False,
         )
         config.rl_module(rl_module_spec=MultiRLModuleSpec(rl_module_specs=dict.fromkeys(modules, spec)))
-        config.token_ppo_options = build(TokenPPOOptions, token_ppo or {}, "token_ppo")
         config.inference_options = InferenceOptions()
         config.text_rollout_options = TextRolloutOptions()
         config.supervised_options = None

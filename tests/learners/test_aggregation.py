@@ -26,6 +26,7 @@ from rllib_lmgame.learners.objectives.ppo import weigh_tokens
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import POLICY_LOSSES
+from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS, TokenPPOOptions
 
 ENTROPY, KL, VALUE, LENGTH, CAP = 0.05, 0.4, 0.3, 7, 1.2
@@ -61,7 +62,7 @@ def is_kept(token: int, ppo: TokenPPOOptions) -> bool:
 
 def by_hand(rows: list[Row], ppo: TokenPPOOptions, moved: dict[tuple[str, int], float]) -> float:
     """The loss of all rows, by the definition of each way of averaging, where columns of tokens have moved."""
-    name, how = ppo.policy_loss, ppo.loss_aggregation
+    name, how = ppo.policy_loss.type, ppo.aggregation.type
     tokens = [each for each in tokens_of(rows) if is_kept(each[3], ppo)]
     ids = [token for *_, token in tokens]
     number_of: dict[Any, int] = {}
@@ -77,7 +78,7 @@ def by_hand(rows: list[Row], ppo: TokenPPOOptions, moved: dict[tuple[str, int], 
     }
     weights = np.minimum(np.exp(data["old"] - data["rollout"]), CAP) if name != "dppo" else np.ones(len(ids))
     new = [value + moved.get(("new", token), 0.0) for token, value in zip(ids, data["new"], strict=True)]
-    policy = np.multiply(weights, written_out(name, new, data, ppo.dual_clip)).tolist()
+    policy = np.multiply(weights, written_out(name, new, data, ppo.policy_loss.dual)).tolist()
     parts: dict[Any, list[float]] = defaultdict(list)
     values = 0.0
     for (_, trajectory, turn, token), loss, logprob in zip(tokens, policy, new, strict=True):
@@ -88,8 +89,8 @@ def by_hand(rows: list[Row], ppo: TokenPPOOptions, moved: dict[tuple[str, int], 
         value, before, target = number(token, "value"), number(token, "old value"), number(token, "return")
         value += moved.get(("value", token), 0.0)
         error = (value - target) ** 2
-        if ppo.value_clip is not None:
-            clipped = min(max(value, before - ppo.value_clip), before + ppo.value_clip)
+        if ppo.critic.clip is not None:
+            clipped = min(max(value, before - ppo.critic.clip), before + ppo.critic.clip)
             error = max(error, (clipped - target) ** 2)
         values += error
     sums = [sum(part) / (LENGTH if how == "constant_length" else len(part)) for part in parts.values()]
@@ -102,7 +103,7 @@ def of_learners(
     """What learners with these rows make of them: of each minibatch the ids, its loss, and the gradient by column and
     id.
     """
-    settings_ = LearnerSettings(ppo, gamma=1.0, lam=1.0, vf_loss_coeff=VALUE, use_kl_loss=True)
+    settings_ = LearnerSettings(ppo, gamma=1.0, lam=1.0, vf_loss_coeff=VALUE)
     objective, updates, packs = PPOObjective(), [], []
     for rank, rows in enumerate(shards):
         batch = TokenBatch.from_rows(rows)
@@ -163,17 +164,21 @@ def test_however_rows_are_spread_and_packed_the_loss_is_the_one_written_out(
     data: st.DataObject,
 ) -> None:
     """A minibatch is the mean over what it has on all learners that is not too old."""
-    ppo = TokenPPOOptions(
-        policy_loss=name,
-        clip_low=None if name == "cispo" else LOW,
-        clip_high=HIGH,
-        dual_clip=dual_clip if POLICY_LOSSES[name].dual_clip else None,
-        value_clip=value_clip,
-        kl_gradient="k3",
-        importance_cap=CAP,
-        staleness_limit=limit,
-        loss_aggregation=how,
-        loss_length=LENGTH if how == "constant_length" else None,
+    ppo = build(
+        TokenPPOOptions,
+        {
+            "policy_loss": {
+                "type": name,
+                "high": HIGH,
+                **({} if name == "cispo" else {"low": LOW}),
+                **({"dual": dual_clip} if POLICY_LOSSES[name].dual_clip else {}),
+            },
+            "critic": {"clip": value_clip},
+            "kl": {"gradient": "k3"},
+            "importance": {"cap": CAP},
+            "staleness_limit": limit,
+            "aggregation": {"type": how, "length": LENGTH} if how == "constant_length" else how,
+        },
     )
     trajectories = sorted({row.trajectory for row in rows})
     owner = {number: data.draw(st.integers(0, learners - 1)) for number in trajectories}

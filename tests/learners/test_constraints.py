@@ -128,7 +128,7 @@ def turn_allowed(episode: Any) -> Any:
 
 def test_entropy_and_kl_are_those_among_the_allowed(make_learner: Callable[..., Any], as_episode: Any) -> None:
     learner = make_learner(
-        token_ppo={"normalize_advantages": "none", "kl_estimator": "k2", **PACKING["in chunks"]},
+        token_ppo={"normalize_advantages": "none", "kl": {"estimator": "k2"}, **PACKING["in chunks"]},
         vf_loss_coeff=0.0,
         entropy_coeff=0.3,
         use_kl_loss=True,

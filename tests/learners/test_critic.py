@@ -15,12 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.advantages import monte_carlo_returns
 from rllib_lmgame.learners.critic.critic import DECAY, SUMS_FILE, Critic, ValueUnits, is_held_out
 from rllib_lmgame.learners.critic.regression import PENALTIES, RegressionSums, fit, token_sums
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.rollouts.records import Trajectory, Turn
-from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS, CONSTANT_LENGTH
+from rllib_lmgame.settings.schema import build
+from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS, CONSTANT_LENGTH, TokenPPOOptions
 
 GAMES = ("maze", "taxi", "wordle")
 
@@ -212,6 +214,12 @@ def test_a_tenth_is_held_out() -> None:
     assert {is_held_out(f"\udcff{i}") for i in range(99)} == {False, True}  # A level's text, from bytes of any kind.
 
 
+def test_a_rate_of_steps_that_a_fit_does_not_take_is_refused() -> None:
+    with pytest.raises(ConfigError, match="has no effect with type: fit; it belongs to type: gradient") as caught:
+        build(TokenPPOOptions, {"critic": {"warmup": {"iterations": 1, "lr": 1e-3}}}, "token_ppo")
+    assert caught.value.path == "token_ppo.critic.warmup.lr"
+
+
 # In the learner.
 
 OFFSET, SIZE = -30.0, 20.0
@@ -252,7 +260,7 @@ def test_the_warm_up_fits_the_last_layer_and_touches_nothing_else(
     learner = make_learner(
         lr=1e-2,
         options={"value_model": value_model},
-        token_ppo={"critic_warmup_iterations": 2, "value_normalization": normalization},
+        token_ppo={"critic": {"warmup": {"iterations": 2}, "normalization": normalization}},
     )
     before, optimizer = weights(learner), learner.get_optimizer("player")
     first = update(learner, foreseeable(100, 0))
@@ -273,10 +281,10 @@ def test_the_warm_up_fits_the_last_layer_and_touches_nothing_else(
 def test_the_fit_does_not_depend_on_how_the_policys_loss_is_averaged(
     how: str, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
-    length = {"loss_length": 9} if how == CONSTANT_LENGTH else {}
+    averaging = {"type": how, "length": 9} if how == CONSTANT_LENGTH else how
     plain, other = (
-        make_learner(token_ppo={"critic_warmup_iterations": 1, **averaged})
-        for averaged in ({}, {"loss_aggregation": how, **length})
+        make_learner(token_ppo={"critic": {"warmup": {"iterations": 1}}, **averaged})
+        for averaged in ({}, {"aggregation": averaging})
     )
     episodes = make_episodes(12)
     expected, found = update(plain, episodes), update(other, episodes)
@@ -306,7 +314,7 @@ def test_fit_and_units_are_of_returns_discounted_as_the_estimator_does(
         ]
         names = {"module_id": "player", "game": "taxi", "episode_id": f"e{number}"}
         episodes.append(as_episode(Trajectory(turns, terminated=True, **names)))
-    ppo = {"critic_warmup_iterations": 2, "value_normalization": "popart", "critic_target": "monte_carlo"}
+    ppo = {"critic": {"warmup": {"iterations": 2}, "normalization": "popart", "target": "monte_carlo"}}
     learner = make_learner(gamma=0.9, token_ppo={**ppo, "advantage_estimator": estimator})
     metrics, critic = update(learner, episodes), learner._critics["player"]
     moments = np.array([np.mean(targets), np.mean(np.square(targets))])
@@ -321,7 +329,7 @@ def test_a_penalty_in_the_rewards_is_one_in_what_is_fitted(
     make_learner: Callable[..., Any], foreseeable: Callable[..., list[Any]]
 ) -> None:
     """With a reference that is not the policy's beginning."""
-    ppo = {"critic_warmup_iterations": 2, "kl_in": "reward", "critic_target": "monte_carlo"}
+    ppo = {"critic": {"warmup": {"iterations": 2}, "target": "monte_carlo"}, "kl": {"in": "reward"}}
     learner = make_learner(use_kl_loss=True, kl_coeff=2.0, token_ppo=ppo)
     with torch.no_grad():
         for parameter in learner.reference("player").parameters():
@@ -339,7 +347,7 @@ def test_values_are_rewards_whatever_the_units(
     make_learner: Callable[..., Any], foreseeable: Callable[..., list[Any]]
 ) -> None:
     """A new head predicts the mean return; the loss is in units of the deviation; no rescaling moves a prediction."""
-    learner = make_learner(lr=1e-3, token_ppo={"value_normalization": "popart", "normalize_advantages": "none"})
+    learner = make_learner(lr=1e-3, token_ppo={"critic": {"normalization": "popart"}, "normalize_advantages": "none"})
     first = update(learner, foreseeable(60, 0))
     assert first["vf_loss"] == pytest.approx(1.0, abs=1e-3)
     assert first["advantage_mean"] == pytest.approx(0.0, abs=1e-3)
@@ -365,10 +373,10 @@ def test_a_head_that_has_learned_in_rewards_goes_on_from_there(
     make_learner: Callable[..., Any], foreseeable: Callable[..., list[Any]], tmp_path: Path
 ) -> None:
     """A checkpoint of before there were units, and one whose run has them switched off."""
-    old = make_learner(token_ppo={"critic_warmup_iterations": 1})
+    old = make_learner(token_ppo={"critic": {"warmup": {"iterations": 1}}})
     update(old, foreseeable(100, 0))
     old.save_shard(tmp_path / "old")
-    new = make_learner(token_ppo={"value_normalization": "popart"}, lr=1e-5)
+    new = make_learner(token_ppo={"critic": {"normalization": "popart"}}, lr=1e-5)
     new.load_shard(tmp_path / "old")
     metrics = update(new, foreseeable(100, 1))
     assert metrics["vf_explained_var"] > 0.7
@@ -385,7 +393,7 @@ def test_a_head_that_has_learned_in_rewards_goes_on_from_there(
 def test_a_warm_up_goes_on_where_it_was(
     through: str, make_learner: Callable[..., Any], foreseeable: Callable[..., list[Any]], tmp_path: Path
 ) -> None:
-    ppo = {"critic_warmup_iterations": 3, "value_normalization": "popart"}
+    ppo = {"critic": {"warmup": {"iterations": 3}, "normalization": "popart"}}
     one, other = make_learner(token_ppo=ppo), make_learner(token_ppo=ppo)
     update(one, foreseeable(40, 0))
     update(one, foreseeable(40, 1))
@@ -407,7 +415,7 @@ def test_a_policy_that_begins_anew_forgets_what_was_fitted(
     make_learner: Callable[..., Any], foreseeable: Callable[..., list[Any]]
 ) -> None:
     """The sums are of hidden states that are no more."""
-    learner = make_learner(token_ppo={"critic_warmup_iterations": 2})
+    learner = make_learner(token_ppo={"critic": {"warmup": {"iterations": 2}}})
     update(learner, foreseeable(20, 0))
     assert learner._critics["player"].sums()
     learner.begin_ppo()

@@ -34,9 +34,9 @@ from rllib_lmgame.learners.weights import WeightUse
 PPO = {
     "max_tokens_per_microbatch": 96,
     "head_chunk_tokens": 8,
-    "value_lr": 3e-3,
+    "critic": {"lr": 3e-3},
     "weight_decay": 0.01,
-    "reference": {"type": "ema", "decay": 0.5},
+    "kl": {"reference": {"type": "ema", "decay": 0.5}},
 }
 UPDATES = 3
 EPS = 1e-3
@@ -252,7 +252,7 @@ def test_bfloat16_weights_with_float32_masters_learn(
     assert all(np.array_equal(p.detach().float().numpy(), expected[name]) for name, p in exported.named_parameters())
 
 
-CRITIC = {"critic_warmup_iterations": 1, "value_normalization": "popart"}
+CRITIC = {"critic": {"warmup": {"iterations": 1}, "normalization": "popart"}}
 
 
 def value_outputs(learner: Any) -> list[np.ndarray]:
@@ -302,7 +302,7 @@ def test_the_policy_rests_while_the_critic_warms_up(stage: int | None, make_lear
     zero.
     """
     learner = make_learner(
-        token_ppo=PPO | {"critic_warmup_iterations": 2, "critic_warmup": "gradient"},
+        token_ppo=PPO | {"critic": {"warmup": {"iterations": 2, "type": "gradient"}}},
         deepspeed=None if stage is None else zero(stage),
     )
     for i in range(2):
@@ -343,7 +343,7 @@ def test_a_policy_that_begins_again_is_what_it_was_when_ppo_began(
     """
     learner = make_learner(
         modules=("player", "other"),
-        token_ppo=PPO | {"ema_decay": 0.5, "lr_warmup_steps": 3, "value_normalization": "popart"},
+        token_ppo=PPO | {"ema_decay": 0.5, "lr_warmup_steps": 3, "critic": {"normalization": "popart"}},
         use_kl_loss=True,
         kl_target=1e-4,
         deepspeed=None if stage is None else zero(stage),

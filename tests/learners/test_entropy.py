@@ -39,7 +39,7 @@ def test_a_policy_whose_entropy_answers_to_the_bonus_comes_to_rest_at_the_target
 def test_a_learner_follows_the_target_and_keeps_the_coefficient(
     make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
-    kwargs = {"token_ppo": {"entropy_target": 9.0, "entropy_rate": 0.1}, "entropy_coeff": 0.02}
+    kwargs = {"token_ppo": {"entropy": {"target": 9.0, "rate": 0.1}}, "entropy_coeff": 0.02}
     learner, expected = make_learner(**kwargs), 0.02
 
     def update(of: Any, **how: Any) -> dict[str, float]:
@@ -50,7 +50,7 @@ def test_a_learner_follows_the_target_and_keeps_the_coefficient(
     update(learner, objective=SupervisedObjective(1, lr=1e-3))
     assert learner._counters()["entropy_coefficients"] == {}
     warming = make_learner(
-        token_ppo=kwargs["token_ppo"] | {"critic_warmup_iterations": 1}, entropy_coeff=kwargs["entropy_coeff"]
+        token_ppo=kwargs["token_ppo"] | {"critic": {"warmup": {"iterations": 1}}}, entropy_coeff=kwargs["entropy_coeff"]
     )
     assert [update(warming)["curr_entropy_coeff"] > 0.1 for _ in range(2)] == [False, True], "a rest, and then none"
     used = []
@@ -84,7 +84,7 @@ def test_a_restored_run_without_the_target_goes_by_its_own_coefficient(
             fresh.load_shard(tmp_path)
         return fresh
 
-    target = {"entropy_target": 9.0, "entropy_rate": 0.1}
+    target = {"entropy": {"target": 9.0, "rate": 0.1}}
     learner = make_learner(token_ppo=target, entropy_coeff=0.02)
     moved = update(learner)
     learner.save_shard(tmp_path)
@@ -96,6 +96,6 @@ def test_a_restored_run_without_the_target_goes_by_its_own_coefficient(
     assert restored(token_ppo=target)._entropy_coefficient("player") == pytest.approx(moved)
     begun = restored(token_ppo=target, entropy_coeff=0.5)
     assert begun._entropy_coefficient("player") == pytest.approx(0.5), "it is to begin with another number"
-    follows = restored(token_ppo={"entropy_rate": 0.1})
-    follows._follow({"token_ppo.entropy_target": 9.0})
+    follows = restored(token_ppo={"entropy": {"target": 1.0, "rate": 0.1}})
+    follows._follow({"token_ppo.entropy.target": 9.0})
     assert follows._entropy_coefficient("player") == pytest.approx(moved), "the target stands in a schedule"

@@ -23,7 +23,8 @@ from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms
 from rllib_lmgame.learners.objectives.ppo import importance_weights
 from rllib_lmgame.settings.plugins import POLICY_LOSSES
-from rllib_lmgame.settings.sections.token_ppo import IMPORTANCE_LEVELS, TokenPPOOptions
+from rllib_lmgame.settings.schema import build
+from rllib_lmgame.settings.sections.token_ppo import IMPORTANCE_LEVELS, BandOptions, ImportanceOptions
 
 
 def batch_of(rows: list[Row]) -> TokenBatch:
@@ -57,9 +58,7 @@ def ratio_by_hand(rows: list[Row], token: int, level: str) -> float:
 def test_weights_are_truncated_ratios_and_zero_outside_the_band(
     rows: list[Row], level: str, band_level: str, cap: float | None, to_sampler: bool
 ) -> None:
-    ppo = TokenPPOOptions(
-        importance_cap=cap, importance_level=level, importance_band=[0.8, 1.3], importance_band_level=band_level
-    )
+    ppo = build(ImportanceOptions, {"cap": cap, "level": level, "band": {"low": 0.8, "high": 1.3, "level": band_level}})
     found = importance_weights(batch_of(rows), ppo, to_sampler=to_sampler)
     for slot, (*_, token) in enumerate(tokens_of(rows)):
         ratio = ratio_by_hand(rows, token, level)
@@ -76,7 +75,7 @@ def test_weights_are_truncated_ratios_and_zero_outside_the_band(
 def test_what_is_too_old_is_as_if_it_had_not_been_there(aggregation: str, rows: list[Row], limit: int) -> None:
     """Tokens of trajectory ``n`` have version ``n`` here; the advantages are those of all."""
     version = max(row.trajectory for row in rows)
-    update = update_of(rows, loss_aggregation=aggregation)
+    update = update_of(rows, aggregation=aggregation)
     batch = update.batch
     assert batch is not None
     batch.leave_out_stale(version, limit)
@@ -85,7 +84,7 @@ def test_what_is_too_old_is_as_if_it_had_not_been_there(aggregation: str, rows: 
     packs = batch.microbatches(30)
     size = batch.size_of(packs)
     fresh = [row for row in rows if row.trajectory >= version - limit]
-    others = update_of(fresh, loss_aggregation=aggregation)
+    others = update_of(fresh, aggregation=aggregation)
     assert others.batch is not None
     objective.prepare(others)
     kept = batch.kept
@@ -117,7 +116,7 @@ def test_metrics_say_what_was_truncated_and_masked() -> None:
     from test_batching import make_row
 
     rows = [make_row(9, list(range(1, 9)), 0)]
-    update = update_of(rows, importance_cap=1.05, importance_band=[0.9, 1.2])
+    update = update_of(rows, importance={"cap": 1.05, "band": {"low": 0.9, "high": 1.2}})
     assert update.batch is not None
     update.batch.kept[2:4] = False  # Too old: not learned from.
     PPOObjective().prepare(update)
@@ -141,7 +140,7 @@ def test_every_policy_loss_is_multiplied_by_the_weights(name: str) -> None:
     from test_batching import make_row
 
     slopes, weights = [], np.ones(0)
-    for options in ({"importance_cap": None}, {"importance_cap": 1.05, "importance_band": [0.9, 1.2]}):
+    for options in ({"importance": None}, {"importance": {"cap": 1.05, "band": {"low": 0.9, "high": 1.2}}}):
         update, objective = update_of([make_row(9, list(range(1, 9)), 0)], policy_loss=name, **options), PPOObjective()
         objective.prepare(update)
         assert update.batch is not None
@@ -160,15 +159,15 @@ def test_a_ratio_at_the_edge_of_the_band_lies_inside() -> None:
 
     batch = batch_of([make_row(9, list(range(1, 9)), 0)])
     batch.old_logprobs[:] = batch.rollout_logprobs  # All ratios are 1.
-    for band, masked in (([1, 1], False), ([1, 9], False), ([0, 1], False), ([1.001, 9], True), ([0, 0.999], True)):
-        found = importance_weights(batch, TokenPPOOptions(importance_band=band))
+    for low, high, masked in ((1, 1, False), (1, 9, False), (0, 1, False), (1.001, 9, True), (0, 0.999, True)):
+        found = importance_weights(batch, ImportanceOptions(band=BandOptions(low=low, high=high)))
         assert (found.masked == masked).all() and (found.weights == (not masked)).all()
 
 
 def test_without_a_cap_weights_are_one_and_the_gap_is_still_measured() -> None:
     from test_batching import make_row
 
-    update = update_of([make_row(9, list(range(1, 9)), 0)], importance_cap=None)
+    update = update_of([make_row(9, list(range(1, 9)), 0)], importance=None)
     PPOObjective().prepare(update)
     gap = np.abs(column(range(1, 9), "old") - column(range(1, 9), "rollout"))
     assert update.batch is not None and (update.batch.importance_weights == 1.0).all()

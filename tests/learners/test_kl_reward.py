@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from test_aggregation import column
 from test_batching import row_lists
 
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import Row
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
+from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 GAMMA, LAMBDA, COEFFICIENT = 0.95, 0.8, 0.3
@@ -38,10 +40,10 @@ def update_of(rows: list[Row], **ppo: Any) -> ModuleUpdate:
     names = {"old_logprobs": "old", "rollout_logprobs": "rollout", "ref_logprobs": "ref", "values": "value"}
     for attribute, name in names.items():
         setattr(batch, attribute, column(ids, name).astype(np.float32))
-    options = TokenPPOOptions(normalize_advantages="none", critic_target="gae", **ppo)
+    options = build(TokenPPOOptions, {"normalize_advantages": "none", "critic": {"target": "gae"}, **ppo})
     return ModuleUpdate(
         module_id="player",
-        settings=LearnerSettings(options, gamma=GAMMA, lam=LAMBDA, vf_loss_coeff=0.5, use_kl_loss=True),
+        settings=LearnerSettings(options, gamma=GAMMA, lam=LAMBDA, vf_loss_coeff=0.5),
         batch=batch,
         meter=UpdateMeter(),
         ranks=Ranks(),
@@ -54,7 +56,7 @@ def update_of(rows: list[Row], **ppo: Any) -> ModuleUpdate:
 @settings(max_examples=10, deadline=None)
 @given(row_lists())
 def test_advantages_and_returns_are_those_of_penalised_rewards(estimator: str | None, rows: list[Row]) -> None:
-    update = update_of(rows, kl_in="reward", kl_estimator=estimator)
+    update = update_of(rows, kl={"in": "reward", "estimator": estimator})
     PPOObjective().prepare(update)
     batch = update.batch
     assert batch is not None
@@ -73,7 +75,7 @@ def test_advantages_and_returns_are_those_of_penalised_rewards(estimator: str | 
 @settings(max_examples=10, deadline=None)
 @given(row_lists(), st.booleans())
 def test_the_penalty_is_in_one_place_and_reported_in_both(rows: list[Row], in_reward: bool) -> None:
-    update = update_of(rows, kl_in="reward" if in_reward else "loss", kl_gradient="k2")
+    update = update_of(rows, kl="reward" if in_reward else {"gradient": "k2"})
     objective = PPOObjective()
     objective.prepare(update)
     (pack,) = update.batch.microbatches(10_000)
@@ -91,3 +93,9 @@ def test_the_penalty_is_in_one_place_and_reported_in_both(rows: list[Row], in_re
         assert sums["mean_kl_loss"].item() == pytest.approx(sum(map(estimate, gaps)), rel=1e-4, abs=1e-4)
     expected = np.zeros(len(gaps)) if in_reward else COEFFICIENT * np.array(gaps)
     np.testing.assert_allclose(found[0] - found[1], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_penalty_in_the_reward_has_no_gradient() -> None:
+    with pytest.raises(ConfigError, match="has no effect with in: reward; it belongs to in: loss") as caught:
+        build(TokenPPOOptions, {"kl": {"in": "reward", "gradient": "k3"}}, "token_ppo")
+    assert caught.value.path == "token_ppo.kl.gradient"

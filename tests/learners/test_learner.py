@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Callable
@@ -39,6 +38,7 @@ from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.rl_module import ScriptedRLModule
 from rllib_lmgame.rollouts.records import Trajectory, Turn, trajectory_of
+from rllib_lmgame.settings.schema import build, with_changes
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.token_ppo import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.telemetry.metrics import LEARNER_NAMES
@@ -65,7 +65,7 @@ def test_one_update_equals_ppo_written_out(
 ) -> None:
     """Against a loop over single rows with GAE by its definition and torch's own AdamW."""
     learner = make_learner(
-        token_ppo={"normalize_advantages": "batch", "importance_cap": None, "critic_target": "gae"},
+        token_ppo={"normalize_advantages": "batch", "importance": None, "critic": {"target": "gae"}},
         gamma=0.99,
         lambda_=0.9,
         lr=1e-2,
@@ -120,7 +120,7 @@ def test_one_update_equals_ppo_written_out(
     assert difference(weights(learner), expected) < 1e-5
 
 
-@pytest.mark.parametrize("ppo", [SMALL | {"critic_target": "gae"}, SMALL | {"value_clip": 0.1}])
+@pytest.mark.parametrize("ppo", [SMALL | {"critic": {"target": "gae"}}, SMALL | {"critic": {"clip": 0.1}}])
 def test_micro_batches_change_nothing(
     ppo: dict[str, Any], make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
@@ -282,7 +282,9 @@ def test_the_value_functions_gradient_has_a_bound_of_its_own() -> None:
     policy, head = torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2))
     groups = [{"params": [policy], "part": "policy"}, {"params": [head], "part": "value_head"}]
     optimizer = GuardedAdamW(groups, lr=0.1, max_grad_norm=2.0, max_value_grad_norm=0.5)
-    made = make_optimizer(torch.nn.Linear(2, 2), TokenPPOOptions(value_grad_clip=0.5), max_grad_norm=2.0, lr=0.1)
+    made = make_optimizer(
+        torch.nn.Linear(2, 2), build(TokenPPOOptions, {"critic": {"grad_clip": 0.5}}), max_grad_norm=2.0, lr=0.1
+    )
     assert (made.max_grad_norm, made.max_value_grad_norm) == (optimizer.max_grad_norm, optimizer.max_value_grad_norm)
     policy.grad, head.grad = torch.tensor([3.0, 0.0, 4.0]), torch.tensor([-3e4, 4e4])
     optimizer.step()
@@ -298,7 +300,7 @@ def test_the_value_functions_gradient_has_a_bound_of_its_own() -> None:
 def test_learning_rates(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
     assert [warmup_factor(step, 4) for step in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
     assert warmup_factor(0, 0) == 1.0
-    learner = make_learner(lr=[[0, 1e-2], [100, 1e-3]], token_ppo={"lr_warmup_steps": 2, "value_lr": 5e-3})
+    learner = make_learner(lr=[[0, 1e-2], [100, 1e-3]], token_ppo={"lr_warmup_steps": 2, "critic": {"lr": 5e-3}})
     optimizer = learner.get_optimizer("player")
 
     def rates() -> list[float]:
@@ -314,12 +316,14 @@ def test_learning_rates(make_learner: Callable[..., Any], make_episodes: Callabl
 
 def test_each_part_of_the_value_function_has_its_own_rate() -> None:
     """A head made from nothing can take a hundred times the rate of a backbone, and more while it learns alone."""
-    options = TokenPPOOptions(value_lr=1e-3, critic_warmup_lr=1e-2)
+    options = build(
+        TokenPPOOptions, {"critic": {"lr": 1e-3, "warmup": {"type": "gradient", "iterations": 1, "lr": 1e-2}}}
+    )
     assert learning_rates(options, 1e-6, 0.5) == pytest.approx(dict(zip(PARTS, (5e-7, 5e-4, 5e-7), strict=True)))
     assert learning_rates(options, 1e-6, critic_alone=True) == pytest.approx(
         dict(zip(PARTS, (1e-6, 1e-2, 1e-6), strict=True))
     )
-    options = TokenPPOOptions(value_backbone_lr=1e-5)
+    options = build(TokenPPOOptions, {"critic": {"backbone_lr": 1e-5}})
     assert learning_rates(options, 1e-6, critic_alone=True) == pytest.approx(
         dict(zip(PARTS, (1e-6, LEAST_VALUE_LR, 1e-5), strict=True))
     )
@@ -334,8 +338,9 @@ def test_the_heads_rate_leaves_a_separate_backbone_alone(
     """Adam's first step is as long as the rate, in every entry with a gradient; the head starts at zero, which hides
     the backbone from it.
     """
-    ppo = {"value_lr": 1e-2, "value_backbone_lr": backbone_lr, "critic_warmup_iterations": 1, "critic_warmup_lr": 3e-2}
-    ppo["critic_warmup"] = "gradient"
+    ppo = {
+        "critic": {"lr": 1e-2, "backbone_lr": backbone_lr, "warmup": {"type": "gradient", "iterations": 1, "lr": 3e-2}}
+    }
     learner = make_learner(lr=1e-4, options={"value_model": "separate"}, token_ppo=ppo)
     torch.nn.init.normal_(learner.module["player"].value_head.outer.weight, std=0.1)
 
@@ -356,7 +361,7 @@ def test_the_heads_rate_leaves_a_separate_backbone_alone(
 def test_the_warm_up_waits_for_the_policys_first_step(
     make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
-    ppo = {"lr_warmup_steps": 4, "value_lr": 1e-2, "critic_warmup_iterations": 2, "critic_warmup": "gradient"}
+    ppo = {"lr_warmup_steps": 4, "critic": {"lr": 1e-2, "warmup": {"iterations": 2, "type": "gradient"}}}
     learner = make_learner(lr=1e-3, token_ppo=ppo)
     optimizer = learner.get_optimizer("player")
     seen: list[dict[str, float]] = []
@@ -415,7 +420,7 @@ def test_advantages_below_the_floor_stay_small(
 def test_critic_warmup_trains_the_value_head_alone(
     way: str, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
-    learner = make_learner(token_ppo={"critic_warmup_iterations": 1, "critic_warmup": way})
+    learner = make_learner(token_ppo={"critic": {"warmup": {"iterations": 1, "type": way}}})
     before = weights(learner)
     update(learner, make_episodes(6))
     warm = weights(learner)
@@ -451,7 +456,7 @@ def test_the_kl_coefficient_waits_for_the_critic(
         kl_coeff=0.2,
         kl_target=1e-6,
         lr=1e-2,
-        token_ppo={"critic_warmup_iterations": 2, "num_minibatches": 2},
+        token_ppo={"critic": {"warmup": {"iterations": 2}}, "num_minibatches": 2},
     )
     coefficients = []
     for i in range(3):
@@ -463,7 +468,7 @@ def test_the_kl_coefficient_waits_for_the_critic(
 def test_a_scheduled_kl_coefficient_holds_from_the_first_update_on(
     make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
-    learner = make_learner(use_kl_loss=True, kl_coeff=0.2, token_ppo={"kl_schedule": [[0, 0.5], [2, 0.1]]})
+    learner = make_learner(use_kl_loss=True, kl_coeff=0.2, token_ppo={"kl": {"schedule": [[0, 0.5], [2, 0.1]]}})
     coefficients = [float(learner.curr_kl_coeffs_per_module["player"])]
     for i in range(2):
         update(learner, make_episodes(4, seed=i))
@@ -474,7 +479,7 @@ def test_a_scheduled_kl_coefficient_holds_from_the_first_update_on(
 def test_values_of_schedules_hold_from_their_update_on(
     make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
-    learner = make_learner(use_kl_loss=True, kl_coeff=0.2, lr=1e-3, token_ppo={"value_lr": 1e-2})
+    learner = make_learner(use_kl_loss=True, kl_coeff=0.2, lr=1e-3, token_ppo={"critic": {"lr": 1e-2}})
     update(learner, make_episodes(4))
     scheduled = {
         "lr": 0.0025,
@@ -487,18 +492,18 @@ def test_values_of_schedules_hold_from_their_update_on(
         "inference.temperature": 0.7,
         "text_rollouts.reward_scale": 0.5,
         "text_rollouts.format_penalty": -2.0,
-        "token_ppo.clip_high": 0.4,
+        "token_ppo.policy_loss.high": 0.4,
         "token_ppo.num_minibatches": 2,
-        "token_ppo.value_lr": 0.05,
+        "token_ppo.critic.lr": 0.05,
     }
     metrics = update(learner, make_episodes(4), scheduled=scheduled)["player"]
     settings = learner.settings("player")
     assert (settings.gamma, settings.lam, settings.vf_loss_coeff, settings.reward_scale) == (0.5, 0.25, 0.1, 0.5)
-    assert (settings.ppo.clip_high, settings.ppo.clip_low, settings.temperature) == (0.4, None, 0.7)
+    assert (settings.ppo.policy_loss.high, settings.ppo.policy_loss.low, settings.temperature) == (0.4, None, 0.7)
     assert metrics["num_steps"] == 6
     assert metrics["curr_entropy_coeff"] == 0.125
     assert metrics["curr_kl_coeff"] == pytest.approx(0.75)
-    assert settings.ppo.value_lr == 0.05
+    assert settings.ppo.critic.lr == 0.05
     assert metrics["default_optimizer_learning_rate"] == 0.0025 == learner.get_optimizer("player").param_groups[0]["lr"]
     objective = SupervisedObjective(1, 0.5, 0)
     update(learner, make_episodes(4), objective=objective)
@@ -531,7 +536,7 @@ def test_settings_are_read_where_a_schedule_changes_a_value(
 def test_the_names_of_an_updates_numbers_are_known(
     kl_in: str, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
-    ppo = {"kl_in": kl_in, "critic_warmup_iterations": 1, "value_clip": 0.2, "dual_clip": 3.0}
+    ppo = {"kl": {"in": kl_in}, "critic": {"warmup": {"iterations": 1}, "clip": 0.2}, "policy_loss": {"dual": 3.0}}
     learner, found = make_learner(use_kl_loss=True, token_ppo=ppo), set()
     for _ in range(2):
         found |= update(learner, make_episodes(4))["player"].keys()
@@ -539,7 +544,7 @@ def test_the_names_of_an_updates_numbers_are_known(
 
 
 def test_bounds_follow_a_schedule(make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]) -> None:
-    learner = make_learner(use_kl_loss=True, kl_coeff=0.2, lr=1e-3, token_ppo={"value_grad_clip": 1e-3})
+    learner = make_learner(use_kl_loss=True, kl_coeff=0.2, lr=1e-3, token_ppo={"critic": {"grad_clip": 1e-3}})
     norms = []
     plain = torch.optim.AdamW.step
 
@@ -554,7 +559,7 @@ def test_bounds_follow_a_schedule(make_learner: Callable[..., Any], make_episode
         assert norms.pop() == pytest.approx(1e-3, rel=1e-3)
         assert float(learner.curr_kl_coeffs_per_module["player"]) == pytest.approx(0.1)
         update(
-            learner, make_episodes(4), scheduled={"token_ppo.value_grad_clip": 1e-4, "token_ppo.kl_coeff_range": 1.0}
+            learner, make_episodes(4), scheduled={"token_ppo.critic.grad_clip": 1e-4, "token_ppo.kl.coeff_range": 1.0}
         )
     assert norms == [pytest.approx(1e-4, rel=1e-3)]
     assert float(learner.curr_kl_coeffs_per_module["player"]) == pytest.approx(0.2)
@@ -564,32 +569,34 @@ def test_what_a_module_has_of_its_own_comes_before_a_schedule(
     make_config: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
     modules = ("player", "other")
-    config = make_config(modules=modules, use_kl_loss=True, kl_coeff=0.2, lr=1e-3, token_ppo={"clip_high": 0.3})
+    config = make_config(
+        modules=modules, use_kl_loss=True, kl_coeff=0.2, lr=1e-3, token_ppo={"policy_loss": {"high": 0.3}}
+    )
     own = {
         "lr": 0.004,
         "lambda_": 0.7,
         "kl_coeff": 0.1,
         "entropy_coeff": 0.5,
-        "token_ppo_options": dataclasses.replace(config.token_ppo_options, clip_high=0.9),
+        "token_ppo_options": with_changes(config.token_ppo_options, {"policy_loss.high": 0.9}),
     }
     config.multi_agent(algorithm_config_overrides_per_module={"other": own})
     keys = {
         "player": frozenset(),
-        "other": frozenset({"lr", "lambda", "kl_coeff", "entropy_coeff", "token_ppo.clip_high"}),
+        "other": frozenset({"lr", "lambda", "kl_coeff", "entropy_coeff", "token_ppo.policy_loss.high"}),
     }
     config.settings = SimpleNamespace(own_keys=keys.__getitem__)
     learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
     learner.build()
     scheduled = {"lr": 0.0025, "lambda": 0.25, "kl_coeff": 0.75, "entropy_coeff": 0.125, "gamma": 0.5}
-    scheduled |= {"token_ppo.clip_high": 0.4, "token_ppo.clip_low": 0.1}
+    scheduled |= {"token_ppo.policy_loss.high": 0.4, "token_ppo.policy_loss.low": 0.1}
     episodes = [episode for module in modules for episode in make_episodes(4, module=module)]
     metrics = update(learner, episodes, scheduled=scheduled)
     found = {}
     for module in modules:
         settings, numbers = learner.settings(module), metrics[module]
         rate = learner.get_optimizer(module).param_groups[0]["lr"]
-        found[module] = (rate, settings.lam, settings.ppo.clip_high, numbers["curr_entropy_coeff"])
-        assert (settings.gamma, settings.ppo.clip_low) == (0.5, 0.1)
+        found[module] = (rate, settings.lam, settings.ppo.policy_loss.high, numbers["curr_entropy_coeff"])
+        assert (settings.gamma, settings.ppo.policy_loss.low) == (0.5, 0.1)
     assert found == {"player": (0.0025, 0.25, 0.4, 0.125), "other": (0.004, 0.7, 0.9, 0.5)}
     assert metrics["player"]["curr_kl_coeff"] == pytest.approx(0.75)
     assert 0.05 <= metrics["other"]["curr_kl_coeff"] <= 0.15, "the adaptive one, which begins at 0.1"
@@ -597,7 +604,7 @@ def test_what_a_module_has_of_its_own_comes_before_a_schedule(
 
 def test_the_adaptive_kl_coefficient_comes_back_from_a_quiet_stretch(make_learner: Callable[..., Any]) -> None:
     """Fifty quiet iterations would halve it to 9e-19, and 85 loud ones be needed to bring it back."""
-    learner = make_learner(use_kl_loss=True, kl_coeff=1e-3, kl_target=0.01, token_ppo={"kl_coeff_range": 100.0})
+    learner = make_learner(use_kl_loss=True, kl_coeff=1e-3, kl_target=0.01, token_ppo={"kl": {"coeff_range": 100.0}})
     learner._updates["player"] = 1
     config = learner.config.get_config_for_module("player")
 
@@ -616,7 +623,7 @@ def test_the_kl_penalty_has_the_gradient_that_was_asked_for(
     gradient: str, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
     """Away from the reference and with no reward: the penalty alone, against its own formula."""
-    ppo = {"normalize_advantages": "none", "kl_gradient": gradient, "kl_estimator": "k1"}
+    ppo = {"normalize_advantages": "none", "kl": {"gradient": gradient, "estimator": "k1"}}
     learner = make_learner(
         token_ppo=ppo, use_kl_loss=True, kl_coeff=0.5, vf_loss_coeff=0.0, entropy_coeff=0.0, grad_clip=None, lr=1e-9
     )
@@ -653,7 +660,7 @@ def test_the_kl_penalty_has_the_gradient_that_was_asked_for(
 def test_a_checkpoint_says_the_rates_that_are_applied(
     make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], tmp_path: Path
 ) -> None:
-    learner, applied = make_learner(lr=1e-3, token_ppo={"value_lr": 2e-3}), {}
+    learner, applied = make_learner(lr=1e-3, token_ppo={"critic": {"lr": 2e-3}}), {}
 
     def keep(optimizer: Any, *_: Any) -> None:
         applied.update({group["part"]: group["lr"] for group in optimizer.param_groups})
@@ -685,7 +692,7 @@ def test_a_restored_learner_goes_on_as_if_never_stopped(
 ) -> None:
     kwargs = {
         "token_ppo": SMALL
-        | {"num_minibatches": 2, "ema_decay": 0.5, "lr_warmup_steps": 5, "value_lr": 2e-3, "weight_decay": 0.1},
+        | {"num_minibatches": 2, "ema_decay": 0.5, "lr_warmup_steps": 5, "critic": {"lr": 2e-3}, "weight_decay": 0.1},
         "use_kl_loss": True,
         "kl_target": 1e-6,
         "lr": [[0, 1e-2], [1000, 1e-4]],
@@ -775,7 +782,10 @@ DAMAGED_NUMBERS = {
 def test_a_number_that_cannot_be_is_named_and_not_learned_with(
     name: str, how: str, make_learner: Callable[..., Any], tmp_path: Path
 ) -> None:
-    learner, key = make_learner(token_ppo={"value_normalization": "popart", "entropy_target": 1.0}), name.strip()
+    learner, key = (
+        make_learner(token_ppo={"critic": {"normalization": "popart"}, "entropy": {"target": 1.0}}),
+        name.strip(),
+    )
     if how == "state":
         state = learner.get_state()
         state["lmgame"][key] = DAMAGED_NUMBERS[name]
@@ -811,7 +821,7 @@ def test_the_kl_coefficient_of_a_restored_run_is_the_configured_one_where_that_i
     for kwargs, expected in (
         ({"kl_coeff": 0.2}, adapted),
         ({"kl_coeff": 1.0}, 1.0),
-        ({"kl_coeff": 0.2, "token_ppo": {"kl_schedule": [[0, 5.0], [2, 1.0]]}}, 3.0),
+        ({"kl_coeff": 0.2, "token_ppo": {"kl": {"schedule": [[0, 5.0], [2, 1.0]]}}}, 3.0),
     ):
         fresh = make_learner(use_kl_loss=True, **kwargs)
         if how == "state":
@@ -944,7 +954,7 @@ def test_supervised_learning_is_cross_entropy_on_replies(
 def test_ppo_raises_the_probability_of_what_was_rewarded(
     make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
-    learner = make_learner(lr=3e-3, entropy_coeff=0.0, token_ppo={"importance_cap": None, "num_minibatches": 2})
+    learner = make_learner(lr=3e-3, entropy_coeff=0.0, token_ppo={"importance": None, "num_minibatches": 2})
     episodes = make_episodes(12)
     for i, episode in enumerate(episodes):
         rewards = episode.agent_episodes["player"].rewards.data

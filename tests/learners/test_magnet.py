@@ -19,6 +19,7 @@ from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.measures.exploitability import exploitability
 from rllib_lmgame.measures.game_tree import START, game_tree
 from rllib_lmgame.rollouts.records import Trajectory, Turn
+from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 SCALE = 0.5
@@ -105,8 +106,11 @@ def end_of_self_play(gradient: str, alpha: float, steps: int) -> torch.Tensor:
 
     The gradient of an information set is divided by how often it is reached, which changes the way, not its end.
     """
-    ppo = TokenPPOOptions(kl_gradient=gradient, normalize_advantages="center_role", critic_target="monte_carlo")
-    settings = LearnerSettings(ppo, gamma=1.0, lam=1.0, vf_loss_coeff=0.0, reward_scale=SCALE, use_kl_loss=True)
+    ppo = build(
+        TokenPPOOptions,
+        {"kl": {"gradient": gradient}, "normalize_advantages": "center_role", "critic": {"target": "monte_carlo"}},
+    )
+    settings = LearnerSettings(ppo, gamma=1.0, lam=1.0, vf_loss_coeff=0.0, reward_scale=SCALE)
     logits = torch.zeros(len(SEATS) // 2, 2, dtype=torch.float64, requires_grad=True)
     for step in range(steps):
         logprobs = logits.log_softmax(-1).flatten()

@@ -16,6 +16,8 @@ from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms, clip
 from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.settings.schema import build
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 GROUPED = {"advantage_estimator": "grpo", "weight_decay": 0.1}
 SKIPPED = "updates_without_gradient"
@@ -91,7 +93,7 @@ class OwnObjective(PPOObjective):
         {"entropy_coeff": 0.01},
         {"use_kl_loss": True},
         {"critic": True},
-        {"token_ppo": {"entropy_target": 1.0}},
+        {"token_ppo": {"entropy": {"target": 1.0}}},
         {"token_ppo": {"policy_loss": f"{__name__}:own_loss"}},
         {"token_ppo": {"objective": f"{__name__}:OwnObjective"}},
     ],
@@ -115,9 +117,7 @@ def test_all_learners_agree_where_one_has_something_to_learn() -> None:
         def max(self, values: Any) -> np.ndarray:
             return np.maximum(values, 0.5)
 
-    settings = SimpleNamespace(
-        use_kl_loss=False, ppo=SimpleNamespace(entropy_target=None, policy_loss="clip", advantage_estimator="grpo")
-    )
+    settings = SimpleNamespace(ppo=build(TokenPPOOptions, {"advantage_estimator": "grpo"}))
     for batch in (None, SimpleNamespace(advantages=np.zeros(3, np.float32))):
         here = {"settings": settings, "batch": batch, "entropy_coefficient": 0.0}
         assert PPOObjective().has_gradient(SimpleNamespace(**here, ranks=Other()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -30,11 +29,12 @@ from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.rollouts.records import trajectory_of
 from rllib_lmgame.settings.plugins import OBJECTIVES
+from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 
 def settings_of(**ppo: Any) -> LearnerSettings:
-    return LearnerSettings(TokenPPOOptions(**ppo), gamma=0.99, lam=0.9, vf_loss_coeff=0.3)
+    return LearnerSettings(build(TokenPPOOptions, ppo), gamma=0.99, lam=0.9, vf_loss_coeff=0.3)
 
 
 def batch_of(episodes: Iterable[Any]) -> TokenBatch:
@@ -69,8 +69,12 @@ def recorded(objective: PPOObjective, update: ModuleUpdate) -> ModuleUpdate:
 @pytest.mark.parametrize("only_critic", [False, True])
 def test_the_loss_of_ppo_is_the_one_written_out(only_critic: bool, make_episodes: Callable[..., list[Any]]) -> None:
     """Clip, value loss, entropy and penalty of a batch, token by token."""
-    chosen = {"critic_warmup_iterations": 2, "importance_cap": 1.5, "kl_estimator": "k1", "critic_target": "gae"}
-    settings = replace(settings_of(**chosen), use_kl_loss=True)
+    chosen = {
+        "critic": {"warmup": {"iterations": 2}, "target": "gae"},
+        "importance": {"cap": 1.5},
+        "kl": {"estimator": "k1"},
+    }
+    settings = settings_of(**chosen)
     objective, batch = PPOObjective(), batch_of(make_episodes(7))
     values = {"entropy_coefficient": 0.05, "kl_coefficient": 0.7, "num_updates": 1 if only_critic else 2}
     update = recorded(objective, update_of(batch, settings, **values))
@@ -268,7 +272,7 @@ def test_several_learners_fit_and_normalise_the_critic_of_one(
         part.custom_data["lmgame"] |= {"game": ("maze", "taxi")[i % 3 == 0]}
         part.multi_agent_episode_id = f"e{i}"
     assert 0 < sum(is_held_out(f"e{i}") for i in range(24)) < 12
-    settings = settings_of(value_normalization="popart")
+    settings = settings_of(critic={"normalization": "popart"})
     batches = [batch_of(episodes), batch_of(episodes[:9]), batch_of(episodes[9:])] + [None] * (learners - 2)
     meeting = Meeting(learners)
     everyones = [Ranks()] + [ThreadRanks(meeting, rank) for rank in range(learners)]

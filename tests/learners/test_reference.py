@@ -16,7 +16,8 @@ from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.engines.reference import Reference, frozen_copy
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.settings.sections.token_ppo import ReferenceOptions, check_reference
+from rllib_lmgame.settings.schema import build
+from rllib_lmgame.settings.sections.token_ppo import ReferenceOptions
 
 State = dict[str, torch.Tensor]
 
@@ -53,8 +54,10 @@ def test_a_reference_follows_as_it_is_told(
     kind: Any, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
     """From the weights before the first update on, after every update, whatever the number of optimizer steps."""
-    learner = make_learner(token_ppo={"reference": kind, "num_minibatches": 2}, use_kl_loss=True, lr=1e-2, num_epochs=2)
-    rule = check_reference(kind, "")
+    learner = make_learner(
+        token_ppo={"kl": {"reference": kind}, "num_minibatches": 2}, use_kl_loss=True, lr=1e-2, num_epochs=2
+    )
+    rule = build(ReferenceOptions, kind)
     expected = policy(learner)
     for number in range(1, 5):
         update(learner, make_episodes(6, seed=number))
@@ -69,7 +72,7 @@ def test_a_reference_follows_as_it_is_told(
 def test_a_supervised_update_moves_no_reference_and_ppo_begins_with_its_weights(
     make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
-    learner = make_learner(token_ppo={"reference": {"type": "ema", "decay": 0.5}}, use_kl_loss=True, lr=1e-2)
+    learner = make_learner(token_ppo={"kl": {"reference": {"type": "ema", "decay": 0.5}}}, use_kl_loss=True, lr=1e-2)
     update(learner, make_episodes(6))
     before = reference(learner)
     update(learner, make_episodes(6), objective=SupervisedObjective(1, lr=1e-2))
@@ -100,7 +103,7 @@ def test_a_reference_goes_on_bit_for_bit(
 ) -> None:
     if deepspeed:
         pytest.importorskip("deepspeed")
-    kwargs = {"token_ppo": {"reference": kind}, "use_kl_loss": True, "lr": 1e-2, "deepspeed": deepspeed}
+    kwargs = {"token_ppo": {"kl": {"reference": kind}}, "use_kl_loss": True, "lr": 1e-2, "deepspeed": deepspeed}
     learner, fresh = make_learner(**kwargs), make_learner(**kwargs)
     for number in range(2):
         update(learner, make_episodes(5, seed=number))
@@ -157,10 +160,12 @@ def test_an_average_in_half_precision_moves_by_less_than_that_can_hold(make_modu
         ({"type": "ema", "every": 5}, r"reference\.every: has no effect with type: ema"),
         ({"type": "ema", "dekay": 0.5}, r"reference\.dekay: unknown key; did you mean 'decay'"),
         ({"type": "refresh", "every": 0}, r"reference\.every: must be at least 1"),
-        ("ema", r"reference: ema has no effect without use_kl_loss: true"),
-        (3, r"reference: expected text or a mapping, got the whole number 3"),
+        ({"type": "ema", "decay": 1.0}, r"reference\.decay: must be less than 1"),
+        (3, r"reference: expected a name or a mapping of options, got the whole number 3"),
     ],
 )
 def test_what_is_no_reference_is_refused(value: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        LMGamePPOConfig().update_from_dict({"env": "lmgame/TicTacToe-v0", "token_ppo": {"reference": value}}).validate()
+        LMGamePPOConfig().update_from_dict(
+            {"env": "lmgame/TicTacToe-v0", "token_ppo": {"kl": {"reference": value}}}
+        ).validate()

@@ -20,6 +20,7 @@ from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.rollouts.records import Trajectory, Turn
+from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 ROLES, GAMES = ("first", "second"), ("kuhn", "leduc")
@@ -143,7 +144,7 @@ def test_what_makes_no_baselines_is_told(make_learner: Callable[..., Any]) -> No
 
 
 def test_without_a_memory_the_baseline_is_the_batch(make_learner: Callable[..., Any]) -> None:
-    ppo, rng = {"advantage_estimator": "rae", "baseline_decay": 0.0}, np.random.default_rng(0)
+    ppo, rng = {"advantage_estimator": {"type": "rae", "baseline_decay": 0.0}}, np.random.default_rng(0)
     learner = make_learner(token_ppo=ppo, gamma=1.0)
     for _ in range(2):
         matches = [match(rng) for _ in range(4)]
@@ -159,7 +160,9 @@ def test_baselines_are_kept_however_the_estimator_is_spelt() -> None:
     for saved in ("rae", "role_baseline", '{"type": "rae"}'):
         objective.set_state({"estimators": {saved: kept}})
         for choice in ("rae", "role_baseline", {"type": "rae"}):
-            objective.needs_critic(LearnerSettings(TokenPPOOptions(advantage_estimator=choice), 1.0, 1.0, 0.0))
+            objective.needs_critic(
+                LearnerSettings(build(TokenPPOOptions, {"advantage_estimator": choice}), 1.0, 1.0, 0.0)
+            )
             assert objective.get_state() == {"estimators": {"rae": kept}}
 
 

@@ -14,22 +14,22 @@ from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 NEEDS: dict[str, tuple[dict[str, Any], float]] = {
-    "baseline_decay": ({"advantage_estimator": "rae"}, 0.1),
+    "advantage_estimator.baseline_decay": ({"advantage_estimator": "rae"}, 0.1),
+    "critic.warmup.lr": ({"critic": {"warmup": {"type": "gradient", "iterations": 5}}}, 0.1),
+    "critic.lr": ({}, 0.1),
+    "critic.clip": ({}, 1e-4),
+    "critic.grad_clip": ({}, 1e-3),
     "advantage_std_floor": ({}, 100.0),
-    "clip_low": ({}, 0.001),
-    "clip_high": ({}, 0.001),
-    "dual_clip": ({}, 1.0001),
-    "loss_length": ({"loss_aggregation": "constant_length", "loss_length": 16}, 64),
-    "value_clip": ({}, 1e-4),
-    "entropy_target": ({}, 9.0),
-    "entropy_rate": ({"entropy_target": 9.0}, 0.5),
-    "importance_cap": ({}, 0.1),
+    "policy_loss.low": ({}, 0.001),
+    "policy_loss.high": ({}, 0.001),
+    "policy_loss.dual": ({}, 1.0001),
+    "aggregation.length": ({"aggregation": {"type": "constant_length", "length": 16}}, 64),
+    "importance.cap": ({}, 0.1),
+    "entropy.target": ({"entropy": {"target": 1e-9}}, 9.0),
+    "entropy.rate": ({"entropy": {"target": 9.0}}, 0.5),
+    "kl.coeff_range": ({}, 1.0),
     "staleness_limit": ({}, 0),
     "num_minibatches": ({}, 4),
-    "critic_warmup_lr": ({"critic_warmup": "gradient", "critic_warmup_iterations": 5}, 0.1),
-    "value_lr": ({}, 0.1),
-    "value_grad_clip": ({}, 1e-3),
-    "kl_coeff_range": ({}, 1.0),
 }
 """Option -> what of the section it needs beside it, and another value than it has there."""
 TIMES = {"update_s", "trained_tokens_per_s"}
@@ -59,7 +59,7 @@ def test_an_update_without_a_change_is_repeated_bit_for_bit(
     """Else it would say nothing that a changed value makes another."""
     torch.manual_seed(0)
     plain = outcome(make_learner, make_episodes, {}, {})
-    same = outcome(make_learner, make_episodes, {}, {"token_ppo.num_minibatches": 2, "token_ppo.importance_cap": 2.0})
+    same = outcome(make_learner, make_episodes, {}, {"token_ppo.num_minibatches": 2, "token_ppo.importance.cap": 2.0})
     assert same == pytest.approx(plain, rel=0, abs=0, nan_ok=True)
 
 

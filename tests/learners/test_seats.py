@@ -101,7 +101,7 @@ def test_a_policy_with_few_rows_is_trained_as_if_alone(
 ) -> None:
     """Bit for bit: weights, optimizer steps, penalty. Each row once per epoch, however many another policy has."""
     count = {"few": 2, "many": 12}
-    ppo = {"num_minibatches": 3, "lr_warmup_steps": 9, "reference": {"type": "ema", "decay": 0.5}}
+    ppo = {"num_minibatches": 3, "lr_warmup_steps": 9, "kl": {"reference": {"type": "ema", "decay": 0.5}}}
     kwargs = {"token_ppo": ppo, "use_kl_loss": True, "kl_target": 1e-6, "num_epochs": 2, "lr": 1e-2}
     begun = make_learner(**kwargs).module["player"].state_dict()
     for name, other in (("few", "many"), ("many", "few")):
@@ -126,7 +126,7 @@ def test_a_policy_without_rows_keeps_what_it_has(
     """
     learner = make_learner(
         modules=("player", "other"),
-        token_ppo={"num_minibatches": 2, "reference": {"type": "ema", "decay": 0.5}},
+        token_ppo={"num_minibatches": 2, "kl": {"reference": {"type": "ema", "decay": 0.5}}},
         use_kl_loss=True,
         kl_target=1e-6,
         lr=1e-2,

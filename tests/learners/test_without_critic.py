@@ -22,7 +22,7 @@ from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import ESTIMATORS
 
 OF_A_CRITIC = {"vf_loss", "vf_explained_var", "value_clip_fraction"}
-GROUPED = {"advantage_estimator": "grpo", "critic_warmup_iterations": 5}
+GROUPED = {"advantage_estimator": "grpo", "critic": {"warmup": {"iterations": 5}}}
 
 
 class WithCritic(GRPO):
@@ -98,7 +98,7 @@ class Imitation(SupervisedObjective):
 def test_there_is_no_warm_up_of_a_critic_that_there_is_not(
     make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
 ) -> None:
-    ppo = {"objective": f"{__name__}:Imitation", "critic_warmup_iterations": 2}
+    ppo = {"objective": f"{__name__}:Imitation", "critic": {"warmup": {"iterations": 2}}}
     learner = make_learner(critic=False, token_ppo=ppo, lr=1e-2)
     before = {name: array.copy() for name, array in hf_state(learner).items()}
     assert trained(learner, make_episodes, count=1)["num_steps"] == 1

@@ -31,6 +31,7 @@ def own_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_losses.py").write_text(
         "from rllib_lmgame.learners.objectives.policy_losses import PolicyLoss, clip\n"
         "unclipped = PolicyLoss(clip, clip_high=None)\n"
+        "unbound = PolicyLoss(clip, clip_low=None)\n"
     )
 
 

@@ -19,14 +19,14 @@ ROOM = {"env": "lmgame/Sokoban-v0"}
 
 
 def _in_python(config: Any) -> Any:
-    return config.environment(**ROOM).training(lr=1e-5).token_ppo(entropy_rate=0.005)
+    return config.environment(**ROOM).training(lr=1e-5).token_ppo(policy_loss={"low": None})
 
 
 @pytest.mark.parametrize(
     "config",
     [
         _in_python(LMGameGRPOConfig()),
-        LMGameGRPOConfig().update_from_dict({**ROOM, "lr": 1e-5, "token_ppo": {"entropy_rate": 0.005}}),
+        LMGameGRPOConfig().update_from_dict({**ROOM, "lr": 1e-5, "token_ppo": {"policy_loss": {"low": None}}}),
         _in_python(LMGameGRPOConfig()).copy(),
         LMGameGRPOConfig.from_dict(_in_python(LMGameGRPOConfig()).to_dict()),
     ],
@@ -34,18 +34,23 @@ def _in_python(config: Any) -> Any:
 )
 def test_what_was_given_is_known_also_where_it_is_the_default(config: Any) -> None:
     keys = {key for key in config.settings.keys if config.settings.given(key)}
-    assert keys == {"env", "lr", "token_ppo", "token_ppo.entropy_rate"}
+    assert keys == {"env", "lr", "token_ppo", "token_ppo.policy_loss", "token_ppo.policy_loss.low"}
     config.validate()
     assert config.settings.keys == keys
 
 
 def test_a_value_changed_in_a_dictionary_of_the_configuration_was_given() -> None:
-    changed = {**LMGamePPOConfig().environment(**ROOM).to_dict(), "gamma": 0.9, "token_ppo": {"clip_low": 0.1}}
-    assert LMGamePPOConfig.from_dict(changed).settings.keys == {"env", "gamma", "token_ppo", "token_ppo.clip_low"}
+    changed = {
+        **LMGamePPOConfig().environment(**ROOM).to_dict(),
+        "gamma": 0.9,
+        "token_ppo": {"policy_loss": {"low": 0.1}},
+    }
+    group = {"token_ppo", "token_ppo.policy_loss", "token_ppo.policy_loss.low"}
+    assert LMGamePPOConfig.from_dict(changed).settings.keys == {"env", "gamma", *group}
 
 
 def test_the_settings_of_a_policy_have_its_own_options_and_schedules() -> None:
-    own = {"lr": 1e-4, "token_ppo": {"clip_low": 0.1}}
+    own = {"lr": 1e-4, "token_ppo": {"policy_loss": {"low": 0.1}}}
     config = (
         LMGamePPOConfig()
         .environment(**ROOM)
@@ -54,11 +59,11 @@ def test_the_settings_of_a_policy_have_its_own_options_and_schedules() -> None:
         .training(lr={"points": [[0, 1e-3]]}, gamma={"points": [[0, 0.5]]})
     )
     a, b = config.settings.policy("a"), config.settings.policy("b")
-    assert (a.rllib.lr, a.ppo.clip_low, a.lm.max_tokens_per_turn) == (1e-4, 0.1, 7)
-    assert (b.rllib.lr, b.ppo.clip_low, b.lm.max_tokens_per_turn) == (1e-6, None, 128)
+    assert (a.rllib.lr, a.ppo.policy_loss.low, a.lm.max_tokens_per_turn) == (1e-4, 0.1, 7)
+    assert (b.rllib.lr, b.ppo.policy_loss.low, b.lm.max_tokens_per_turn) == (1e-6, None, 128)
     assert (a.follows("lr"), a.follows("gamma"), b.follows("lr")) == (False, True, True)
-    assert a.given("token_ppo.clip_low") and not b.given("token_ppo.clip_low")
-    assert b.at({"gamma": 0.25, "token_ppo.clip_low": 0.3}).ppo.clip_low == 0.3
+    assert a.given("token_ppo.policy_loss.low") and not b.given("token_ppo.policy_loss.low")
+    assert b.at({"gamma": 0.25, "token_ppo.policy_loss.low": 0.3}).ppo.policy_loss.low == 0.3
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

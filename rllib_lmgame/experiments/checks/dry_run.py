@@ -39,7 +39,6 @@ _ALWAYS = (
     "lambda_",
     "num_epochs",
     "grad_clip",
-    "use_kl_loss",
     "kl_coeff",
     "entropy_coeff",
     "vf_loss_coeff",

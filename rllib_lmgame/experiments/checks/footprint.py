@@ -228,8 +228,8 @@ def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Proces
     averages = []
     if own.token_ppo_options.ema_decay is not None:
         averages.append(_average("averaged weights", policy, shape))
-    moving = _keeps_reference(own) and own.token_ppo_options.reference_options.type == EMA
-    if moving and _learner_width(config, policy) == 2:
+    kl = own.token_ppo_options.kl
+    if kl is not None and kl.reference.type == EMA and _learner_width(config, policy) == 2:
         averages.append(_average("moving reference", policy, shape))
     return averages
 
@@ -245,7 +245,7 @@ def _keeps_reference(config: Any) -> bool:
     """
     from rllib_lmgame.learners.advantages import resolve_estimator
 
-    return config.use_kl_loss or resolve_estimator(config.token_ppo_options.advantage_estimator).needs_reference
+    return config.use_kl_loss or resolve_estimator(config.token_ppo_options.advantage_estimator.choice).needs_reference
 
 
 def _zero(config: Any, trained: int) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.settings.rules import TOLD
 from rllib_lmgame.settings.schema import default_of, leaves
 
-_AS_WITHOUT = {"gamma": 1, "evaluation_config.measures": [], "use_kl_loss": False, "entropy_coeff": 0}
+_AS_WITHOUT = {"gamma": 1, "evaluation_config.measures": [], "entropy_coeff": 0}
 """Values of options outside the sections that ask for nothing."""
 
 
@@ -55,6 +55,8 @@ def _is_given(key: str, points: Sequence[Mapping[str, Any]], configs: Sequence[A
     for point in points:
         value: Any = point
         for part in key.split("."):
+            if isinstance(value, str) and part == "type":
+                break  # A type alone stands for its group.
             value = value.get(part) if isinstance(value, Mapping) else None
         if value and value != default:
             return True

@@ -416,6 +416,8 @@ def _set(settings: dict[str, Any], path: list[str], value: Any, text: str) -> No
         inner = section.get(key)
         if inner is None:
             inner = section[key] = {}
+        elif isinstance(inner, str) and len(path) - len(left) > 2:  # A type alone stands for its group.
+            inner = section[key] = {"type": inner}
         if not isinstance(inner, dict):
             above = ".".join(path[: len(path) - len(left)])
             raise ConfigError(".".join(path), f"{above} is not a mapping", f"--set {text}")

@@ -46,7 +46,7 @@ class AdvantageInputs:
     More fields may be added; none is taken away.
 
     Attributes:
-        rewards: float64 ``[A]``; scaled, a turn's reward on its last token. With ``kl_in: reward`` every token has one.
+        rewards: float64 ``[A]``; scaled, a turn's reward on its last token. With ``kl: reward`` every token has one.
         values: float32 ``[A]``; value of the state in which the token was chosen.
         bootstrap: float32 ``[N]``; value of the state after the last token, 0 where the game terminated.
         truncated: bool ``[N]``; the trajectory was cut short, which is where ``bootstrap`` counts.
@@ -64,7 +64,7 @@ class AdvantageInputs:
         episodes: Id of the episode of each trajectory.
         old_logprobs: float32 ``[A]``; of the learner before the update.
         rollout_logprobs: float32 ``[A]``; of the sampler.
-        ref_logprobs: float32 ``[A]``; of the reference model. ``None`` without ``use_kl_loss``, unless the estimator
+        ref_logprobs: float32 ``[A]``; of the reference model. ``None`` without ``token_ppo.kl``, unless the estimator
             asks for it.
         gamma, lam: Discount and lambda of GAE, per action token or per turn, as the estimator takes them.
         baseline_decay: Decay of a running baseline, per batch.

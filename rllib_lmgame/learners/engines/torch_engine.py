@@ -120,7 +120,7 @@ def make_optimizer(
         lr=lr,
         betas=tuple(options.adam_betas),
         max_grad_norm=max_grad_norm,
-        max_value_grad_norm=options.value_grad_clip,
+        max_value_grad_norm=options.critic.grad_clip,
         guarded=guarded,
         fused=True,  # without it a step makes a copy of the size of the parameters
     )
@@ -138,10 +138,11 @@ def learning_rates(
         factor: Of the warm-up.
         critic_alone: The iteration belongs to the critic's warm-up.
     """
-    head = options.critic_warmup_lr if critic_alone and options.critic_warmup_lr is not None else options.value_lr
+    critic, warmup = options.critic, options.critic.warmup
+    head = warmup.lr if critic_alone and warmup is not None and warmup.lr is not None else critic.lr
     if head is None:
         head = max(lr, LEAST_VALUE_LR) if lr > 0 else 0.0
-    own = {POLICY: None, VALUE_HEAD: head, VALUE_BACKBONE: options.value_backbone_lr}
+    own = {POLICY: None, VALUE_HEAD: head, VALUE_BACKBONE: critic.backbone_lr}
     return {part: (lr if rate is None else rate) * factor for part, rate in own.items()}
 
 

@@ -10,7 +10,7 @@ epochs of minibatches, each one optimizer step over micro-batches, or the fit of
 1. Each policy is trained on its own rows in its own minibatches, each row once per epoch; a policy is trained no more
    often because another has more rows.
 2. The loss of a minibatch is the mean over the action tokens of that minibatch on all learners, however they are
-   spread and packed; an objective may weigh them (``loss_aggregation``).
+   spread and packed; an objective may weigh them (``aggregation``).
 3. A step with NaN or infinite gradients changes no weight on any learner and is counted; ``max_nan_steps`` in a row
    raise.
 4. An update in which nothing has a gradient takes no step on any learner and is counted: weights, the optimizer's
@@ -44,7 +44,6 @@ from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.policies.model.lm_head import num_chunks
 from rllib_lmgame.settings.plugins import OBJECTIVES, check_methods
-from rllib_lmgame.settings.sections.token_ppo import FIT
 
 Loss = tuple[torch.Tensor, dict[str, Any]]
 """Sum of the loss over the action tokens of a micro-batch, which is divided by the action tokens of the minibatch on
@@ -65,7 +64,7 @@ class ModuleUpdate:
         reference_logprobs: Log-probabilities of a micro-batch's action tokens under the frozen reference model, float32
             ``[A]``, given its inputs. All learners must ask the first time.
         entropy_coefficient: The scheduled one at this iteration.
-        kl_coefficient: The adaptive or scheduled one at this iteration; 0 without ``use_kl_loss``.
+        kl_coefficient: The adaptive or scheduled one at this iteration; 0 without ``token_ppo.kl``.
         num_updates: Updates of the module before this one, those of a supervised stage left out.
         minibatch: What the present minibatch has on all learners; ``None`` before the first.
         critic: Units and fit of the value function; ``None`` without one.
@@ -91,7 +90,7 @@ class ModuleUpdate:
     @property
     def fits_critic(self) -> bool:
         """Whether that is a fit of the value head's last layer: nothing else changes."""
-        return self.critic_warms_up and self.settings.ppo.critic_warmup == FIT
+        return self.critic_warms_up and self.settings.fits_critic
 
     def column(self, pack: PackedBatch, name: str, like: torch.Tensor) -> torch.Tensor:
         """A flat array at the action tokens of ``pack``, on the device of ``like``."""
@@ -360,7 +359,7 @@ class UpdateLoop:
         critic_alone = POLICY not in trained
         factor = 1.0 if critic_alone else warmup_factor(self._steps.applied, self._settings.lr_warmup_steps)
         rates = learning_rates(self._settings.ppo, self._lr, factor, critic_alone)
-        self._optimizer.max_value_grad_norm = self._settings.ppo.value_grad_clip
+        self._optimizer.max_value_grad_norm = self._settings.ppo.critic.grad_clip
         set_learning_rates(self._optimizer, {part: rates[part] if part in trained else 0.0 for part in PARTS})
         result = engine.step()
         self._count_step(result.skipped, critic_alone)

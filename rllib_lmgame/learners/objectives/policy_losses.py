@@ -298,9 +298,9 @@ class PolicyLoss:
 
     Attributes:
         function: The loss.
-        clip_low, clip_high: What ``token_ppo.clip_low`` and ``clip_high`` are if they are not said; ``None`` where it
+        clip_low, clip_high: What ``token_ppo.policy_loss.low`` and ``high`` are if they are not said; ``None`` where it
             has no use for one.
-        dual_clip: Whether it has a use for ``token_ppo.dual_clip``.
+        dual_clip: Whether it has a use for ``token_ppo.policy_loss.dual``.
         to_sampler: Its ratio is that to the sampler: its importance weights are 1, or 0 where a token is masked.
         sequence: What its sequences are, one of :data:`SEQUENCES`, or ``None``.
     """

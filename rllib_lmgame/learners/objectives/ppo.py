@@ -43,7 +43,7 @@ from rllib_lmgame.settings.sections.token_ppo import (
     SEQUENCE_MEAN,
     TOKEN_MEAN,
     TURN_MEAN,
-    TokenPPOOptions,
+    ImportanceOptions,
 )
 
 
@@ -101,7 +101,9 @@ class ImportanceWeights:
     masked: np.ndarray
 
 
-def importance_weights(batch: TokenBatch, ppo: TokenPPOOptions, *, to_sampler: bool = False) -> ImportanceWeights:
+def importance_weights(
+    batch: TokenBatch, options: ImportanceOptions | None, *, to_sampler: bool = False
+) -> ImportanceWeights:
     """``min(p_old / p_rollout, cap)``, and 0 where that ratio lies outside a band.
 
     Truncated importance sampling (Ionides 2008) of tokens or sequences; the masks are those of IcePop (2510.18855),
@@ -109,20 +111,20 @@ def importance_weights(batch: TokenBatch, ppo: TokenPPOOptions, *, to_sampler: b
 
     Args:
         batch: With ``old_logprobs``; an unknown ratio (NaN) stays unknown.
-        ppo: ``importance_cap``, ``importance_level``, ``importance_band`` and ``importance_band_level``.
+        options: Of the weights and their band; ``None``: all are 1.
         to_sampler: The policy loss has the ratio itself; only the mask is left of the weights.
     """
     gap = batch.old_logprobs.astype(np.float64) - batch.rollout_logprobs
-    ratio, cap = ratio_of(gap, batch, ppo.importance_level), ppo.importance_cap
+    options = options or ImportanceOptions(cap=None)
+    ratio, cap, band = ratio_of(gap, batch, options.level), options.cap, options.band
     if cap is None or to_sampler:
         weights, capped = np.ones_like(ratio), np.zeros(len(ratio), bool)
     else:
         weights, capped = np.minimum(ratio, cap), ratio > cap
     masked = np.zeros(len(ratio), bool)
-    if ppo.importance_band is not None:
-        low, high = ppo.importance_band
-        compared = ratio_of(gap, batch, ppo.importance_band_level)
-        masked = (compared < low) | (compared > high)
+    if band is not None:
+        compared = ratio_of(gap, batch, band.level)
+        masked = (compared < band.low) | (compared > band.high)
     return ImportanceWeights(np.where(masked, 0.0, weights), capped, masked)
 
 
@@ -164,10 +166,10 @@ def weigh_tokens(update: ModuleUpdate) -> None:
     """
     ppo, batch, found = update.settings.ppo, update.batch, None
     if batch is not None:
-        chosen = resolve_policy_loss(ppo.policy_loss)
+        chosen = resolve_policy_loss(ppo.policy_loss.type)
         batch.sequence = batch.stretches(chosen.sequence or TURN)
-        batch.loss_weights = token_weights(batch, ppo.loss_aggregation, ppo.loss_length)
-        found = importance_weights(batch, ppo, to_sampler=chosen.to_sampler)
+        batch.loss_weights = token_weights(batch, ppo.aggregation.type, ppo.aggregation.length)
+        found = importance_weights(batch, ppo.importance, to_sampler=chosen.to_sampler)
         batch.importance_weights = found.weights.astype(np.float32)
     update.meter.before |= importance_metrics(found, batch, update.ranks)
 
@@ -220,10 +222,10 @@ class PPOObjective(Objective):
         settings, ranks, meter = update.settings, update.ranks, update.meter
         inputs, estimator, critic = self._inputs(update), self._estimator(settings), self.needs_critic(settings)
         if critic and update.critic is not None:
-            normalize = settings.ppo.value_normalization == POPART
+            normalize = settings.ppo.critic.normalization == POPART
             update.critic.prepare(update.batch, inputs, estimator, normalize=normalize)
         raw = self._advantages(inputs, settings)
-        monte_carlo = not critic or settings.ppo.critic_target == MONTE_CARLO
+        monte_carlo = not critic or settings.ppo.critic.target == MONTE_CARLO
         returns = estimator.value_targets(inputs, monte_carlo=monte_carlo)
         mode = estimator.normalize_mode(settings.ppo.normalize_advantages)
         normal = adv.normalize_compared(raw, mode, inputs, floor=settings.ppo.advantage_std_floor)
@@ -240,10 +242,10 @@ class PPOObjective(Objective):
         may add to the loss, and so may a policy loss of somebody's own.
         """
         settings = update.settings
-        follows_entropy = update.entropy_coefficient != 0.0 or settings.ppo.entropy_target is not None
-        if settings.use_kl_loss or follows_entropy or self.needs_critic(settings):
+        follows_entropy = update.entropy_coefficient != 0.0 or settings.ppo.entropy is not None
+        if settings.ppo.kl is not None or follows_entropy or self.needs_critic(settings):
             return True
-        if type(self) is not PPOObjective or settings.ppo.policy_loss not in POLICY_LOSSES:
+        if type(self) is not PPOObjective or settings.ppo.policy_loss.type not in POLICY_LOSSES:
             return True
         advantages = (update.batch or NO_ROWS).advantages
         return bool(update.ranks.max(np.abs(advantages).max(initial=0.0)) > 0.0)
@@ -272,7 +274,7 @@ class PPOObjective(Objective):
         ppo, logprobs = settings.ppo, out["logprobs"]
         old = update.column(pack, "old_logprobs", logprobs)
         policy, sums = self._policy_loss(update, pack, logprobs, old)
-        shares = update.column(pack, "loss_weights", logprobs) * per_token(ppo.loss_aggregation, update.minibatch)
+        shares = update.column(pack, "loss_weights", logprobs) * per_token(ppo.aggregation.type, update.minibatch)
         total = logprobs.new_zeros(())
         if self.needs_critic(settings):
             value, value_sums = self._value_loss(update, pack, out)
@@ -285,10 +287,10 @@ class PPOObjective(Objective):
             "entropy": out["entropy"].sum(),
             "total_loss": total,
         }
-        if settings.use_kl_loss:
+        if ppo.kl is not None:
             ref = update.column(pack, "ref_logprobs", logprobs)
-            kl, kl_sums = kl_penalty(logprobs, ref, ppo.kl_value, ppo.kl_gradient)
-            if not update.critic_warms_up and ppo.kl_in == LOSS:
+            kl, kl_sums = kl_penalty(logprobs, ref, ppo.kl.value, ppo.kl.gradient)
+            if not update.critic_warms_up and ppo.kl.in_ == LOSS:
                 total = total + update.kl_coefficient * (shares * kl).sum()
             sums |= {"mean_kl_loss": kl_sums["kl"], "total_loss": total}
         if meter.first_minibatch:
@@ -299,9 +301,9 @@ class PPOObjective(Objective):
         self, update: ModuleUpdate, pack: PackedBatch, logprobs: torch.Tensor, old_logprobs: torch.Tensor
     ) -> tuple[Any, Any]:
         """The configured one of each token, times its importance weight, and its sums."""
-        ppo = update.settings.ppo
-        chosen = resolve_policy_loss(ppo.policy_loss)
-        low, high = chosen.bounds(ppo.clip_low, ppo.clip_high)
+        options = update.settings.ppo.policy_loss
+        chosen = resolve_policy_loss(options.type)
+        low, high = chosen.bounds(options.low, options.high)
         terms = PolicyTerms(
             logprobs=logprobs,
             old_logprobs=old_logprobs,
@@ -310,9 +312,9 @@ class PPOObjective(Objective):
             sequence=update.column(pack, "sequence", logprobs).long(),
             clip_low=low,
             clip_high=high,
-            dual_clip=ppo.dual_clip,
+            dual_clip=options.dual,
         )
-        loss, sums = token_losses(ppo.policy_loss, chosen, terms)
+        loss, sums = token_losses(options.type, chosen, terms)
         return loss * update.column(pack, "importance_weights", logprobs), sums
 
     def _value_loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
@@ -322,7 +324,7 @@ class PPOObjective(Objective):
         units = update.value_units(pack, values)
         if units is not None:
             values, before, returns = units.normal_output(values), units.normal(before), units.normal(returns)
-        loss, sums = value_loss(values, before, returns, update.settings.ppo.value_clip)
+        loss, sums = value_loss(values, before, returns, update.settings.ppo.critic.clip)
         return loss.sum(), {**sums, "vf_loss": loss.sum()}
 
     def trained_parts(self, update: ModuleUpdate) -> Collection[str]:
@@ -344,9 +346,9 @@ class PPOObjective(Objective):
 
         One for each name: an objective given to an update serves policies that may be configured differently.
         """
-        name = ESTIMATORS.label(settings.ppo.advantage_estimator)
+        name = ESTIMATORS.label(settings.ppo.advantage_estimator.choice)
         if name not in self._estimators:
-            self._estimators[name] = adv.resolve_estimator(settings.ppo.advantage_estimator)
+            self._estimators[name] = adv.resolve_estimator(settings.ppo.advantage_estimator.choice)
             if name in self._restored:
                 adv.restore_estimator(self._estimators[name], self._restored.pop(name))
         return self._estimators[name]
@@ -360,16 +362,17 @@ class PPOObjective(Objective):
             lam=settings.lam,
             ranks=update.ranks,
             with_reference=self._wants_reference(settings),
-            baseline_decay=settings.ppo.baseline_decay,
+            baseline_decay=settings.ppo.advantage_estimator.baseline_decay,
             reward_scale=settings.reward_scale,
         )
-        if settings.use_kl_loss and settings.ppo.kl_in == REWARD:
-            inputs = penalised(inputs, update.kl_coefficient, settings.ppo.kl_value)
+        kl = settings.ppo.kl
+        if kl is not None and kl.in_ == REWARD:
+            inputs = penalised(inputs, update.kl_coefficient, kl.value)
         return inputs
 
     def _wants_reference(self, settings: LearnerSettings) -> bool:
         """Whether the penalty or the estimator needs the reference model's log-probabilities."""
-        return settings.use_kl_loss or self._estimator(settings).needs_reference
+        return settings.ppo.kl is not None or self._estimator(settings).needs_reference
 
     def _advantages(self, inputs: adv.AdvantageInputs, settings: LearnerSettings) -> np.ndarray:
         """What the estimator gives, float32 ``[A]``.
@@ -378,7 +381,7 @@ class PPOObjective(Objective):
             ValueError: It has another shape, or numbers that are not finite.
         """
         advantages = np.asarray(self._estimator(settings)(inputs), np.float32)
-        name, count = ESTIMATORS.label(settings.ppo.advantage_estimator), len(inputs.rewards)
+        name, count = ESTIMATORS.label(settings.ppo.advantage_estimator.choice), len(inputs.rewards)
         if advantages.shape != inputs.rewards.shape:
             raise ValueError(
                 f"advantage estimator `{name}` gave an array of shape {advantages.shape} for {count} action tokens"

@@ -13,7 +13,6 @@ from rllib_lmgame.learners.data.batching import PackedBatch
 from rllib_lmgame.learners.engines.torch_engine import POLICY
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
 from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.settings.sections.token_ppo import INITIAL
 
 
 @dataclass(frozen=True)
@@ -36,13 +35,13 @@ class SupervisedObjective(Objective):
         ppo = replace(
             settings.ppo,
             num_minibatches=self.num_minibatches,
-            critic_warmup_iterations=0,
+            critic=replace(settings.ppo.critic, warmup=None),
             ema_decay=None,
-            reference=INITIAL,
-            entropy_target=None,
+            kl=None,
+            entropy=None,
             staleness_limit=None,
         )
-        return replace(settings, ppo=ppo, lr_warmup_steps=self.lr_warmup_steps, num_epochs=1, use_kl_loss=False)
+        return replace(settings, ppo=ppo, lr_warmup_steps=self.lr_warmup_steps, num_epochs=1)
 
     def forward_flags(self, update: ModuleUpdate) -> dict[str, Any]:
         """Log-probabilities as they are, and no values."""

@@ -89,11 +89,8 @@ class RLlibOptions:
     entropy_coeff: float | list[list[float]] = option(
         0.001, "Weight of the entropy bonus, or a schedule.", low=0, schedulable=True
     )
-    use_kl_loss: bool = option(
-        False, "Penalise the KL divergence to the reference model (needs a frozen copy of the weights)."
-    )
     kl_coeff: float = option(
-        0.001, "Initial weight of that penalty; RLlib adapts it to `kl_target`.", low=0, schedulable=True
+        0.001, "Initial weight of the penalty `token_ppo.kl`; RLlib adapts it to `kl_target`.", low=0, schedulable=True
     )
     kl_target: float = option(
         0.01, "The coefficient is raised by half above twice this KL, and halved below half of it.", above=0
@@ -146,8 +143,8 @@ OTHER_SECTIONS = ("deepspeed", "policies", "policy_mapping_fn", "games")
 """Keys of the configuration that are neither option groups nor RLlib's."""
 
 WITHOUT_EFFECT = {
-    "clip_param": "set token_ppo.clip_low and token_ppo.clip_high",
-    "vf_clip_param": "set token_ppo.value_clip",
+    "clip_param": "set token_ppo.policy_loss.low and token_ppo.policy_loss.high",
+    "vf_clip_param": "set token_ppo.critic.clip",
     "use_gae": "set token_ppo.advantage_estimator",
     "use_critic": "set token_ppo.advantage_estimator",
     "train_batch_size": "a batch is made of whole episodes; set text_rollouts.episodes_per_iteration",
@@ -178,9 +175,9 @@ OTHER_NAMES = {
     "ppo_epochs": "num_epochs",
     "num_ppo_epochs": "num_epochs",
     "num_train_epochs": "num_epochs",
-    "clip_range": "token_ppo.clip_high",
-    "cliprange": "token_ppo.clip_high",
-    "epsilon": "token_ppo.clip_high",
+    "clip_range": "token_ppo.policy_loss.high",
+    "cliprange": "token_ppo.policy_loss.high",
+    "epsilon": "token_ppo.policy_loss.high",
     "num_generations": "text_rollouts.group_size",
 }
 """What other trainers (Transformers, TRL, Stable-Baselines3) call the same thing."""

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.plugins import ESTIMATORS, OBJECTIVES, POLICY_LOSSES
-from rllib_lmgame.settings.schema import build, option, with_new_names
-from rllib_lmgame.settings.trust import is_name, is_number
+from rllib_lmgame.settings.schema import REQUIRED, arguments, option, tag
+from rllib_lmgame.settings.trust import is_name
 from rllib_lmgame.threads import MOST_THREADS
 
 WARMUP_STEPS_AFTER_SUPERVISION = 20
 """PPO begins with fresh moments, with which Adam's first steps are of full length whatever the gradient: a rate like
 3e-4 can undo a warm start in one update. With the default betas twenty steps are what the moments remember."""
-
 
 LEAST_VALUE_LR = 1e-5
 """Of a value head whose rate is not set: what verl's examples give a critic beside a policy at 1e-6. At 1e-6, 200 of
@@ -36,111 +33,282 @@ TOKEN_MEAN, SEQUENCE_MEAN, TURN_MEAN, CONSTANT_LENGTH = AGGREGATIONS = (
     "turn_mean",
     "constant_length",
 )
-"""Ways of averaging the losses of tokens."""
-
 GROUP = "group"
 NORMALIZE_MODES = ("batch", GROUP, "game", "role", "center_role", "none")
-"""What advantages are centred and scaled within."""
-
 MONTE_CARLO = "monte_carlo"
-"""Target of the value function: the return of lambda 1."""
-
 LOSS, REWARD = KL_PLACES = ("loss", "reward")
-"""Where the KL penalty is."""
-
 KL_ESTIMATORS = ("k1", "k2", "k3")
 """Estimates of a divergence (:func:`~rllib_lmgame.learners.objectives.policy_losses.kl_estimate`)."""
 KL_GRADIENTS = ("k2", "k3")
 """Those whose gradient the penalty in the loss may have; that of ``k1`` is zero in expectation."""
-
-INITIAL, EMA, REFRESH = REFERENCE_KINDS = ("initial", "ema", "refresh")
-"""Ways of a reference model."""
-
-_RENAMED_IN_REFERENCE = {"kind": "type"}
-
-
-FIT, GRADIENT = "fit", "gradient"
-"""Ways of a critic's warm-up."""
+INITIAL, EMA, REFRESH = REFERENCE_TYPES = ("initial", "ema", "refresh")
+FIT, GRADIENT = WARMUP_TYPES = ("fit", "gradient")
 POPART, NONE = "popart", "none"
-"""Normalisations of value targets."""
+CLIP, CISPO, CISPO_TWO_SIDED, GSPO, GSPO_TRAJECTORY, DPPO = (
+    "clip",
+    "cispo",
+    "cispo_two_sided",
+    "gspo",
+    "gspo_trajectory",
+    "dppo",
+)
+
+
+@dataclass(frozen=True)
+class EstimatorOptions:
+    """``token_ppo.advantage_estimator``: a name, or one with options of its own."""
+
+    type: str = tag(
+        "gae",
+        f"[Advantage estimator](parts.md#advantage-estimators): {ESTIMATORS.listed()}. Options of its own stand "
+        "beside it: `{type: gae, length_adaptive: 0.05}`.",
+        stranger=is_name,
+    )
+    baseline_decay: float = option(
+        BASELINE_DECAY,
+        "With every batch `baseline = decay * baseline + (1 - decay) * the batch's mean return`.",
+        low=0,
+        high=1,
+        schedulable=True,
+        of=("rae", "role_baseline"),
+    )
+    arguments: dict[str, Any] = arguments()
+
+    @property
+    def choice(self) -> str | dict[str, Any]:
+        """The name, or a mapping of it and the arguments of the estimator's class."""
+        return {"type": self.type, **self.arguments} if self.arguments else self.type
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarmupOptions:
+    """``token_ppo.critic.warmup``."""
+
+    type: str = tag(
+        FIT,
+        "`fit`: the value head's last layer is set to the ridge regression of Monte-Carlo returns (discounted as "
+        "`advantage_estimator` does) on its features, over the tokens of all these iterations; a tenth of the episodes "
+        "is held out to choose the penalty, and nothing else changes. `gradient`: optimizer steps as later, on all of "
+        "the value function.",
+        choices=WARMUP_TYPES,
+    )
+    iterations: int = option(REQUIRED, "Iterations in which only the value function is trained.", low=1)
+    lr: float | None = option(
+        None,
+        "Learning rate of the value head in these iterations; null takes `critic.lr`.",
+        above=0,
+        schedulable=True,
+        of=(GRADIENT,),
+    )
+
+
+@dataclass(frozen=True)
+class CriticOptions:
+    """``token_ppo.critic``: the value function."""
+
+    target: str = option(
+        MONTE_CARLO,
+        "What it learns: `monte_carlo` (the return of lambda 1, which does not depend on what a young critic says) or "
+        "`gae` (that of `lambda`).",
+        choices=("gae", MONTE_CARLO),
+    )
+    warmup: WarmupOptions | None = option(None, "First iterations, in which it learns alone; null: none.")
+    normalization: str = option(
+        NONE,
+        "`popart`: it is trained on returns less their running mean, divided by their running deviation, per policy "
+        "and game; its last layer is rescaled so that no prediction changes. For the value loss, returns may then be "
+        "of any size, and `vf_loss` and `clip` are in these units. Advantages stay in scaled rewards, so that "
+        "`reward_scale` keeps its part in the strength of a KL penalty where these are not divided by their deviation.",
+        choices=(POPART, NONE),
+    )
+    lr: float | None = option(
+        None,
+        f"Learning rate of the value head; null takes `lr` of `config`, but at least {LEAST_VALUE_LR:g} (0 where that "
+        "is 0): at the rates of large models a head would hardly move.",
+        above=0,
+        schedulable=True,
+    )
+    backbone_lr: float | None = option(
+        None,
+        "Learning rate of its own backbone (`value_model: separate`); null takes `lr` of `config`.",
+        above=0,
+    )
+    clip: float | None = option(None, "Clip of a value's change; null is off.", above=0, schedulable=True)
+    grad_clip: float | None = option(
+        None,
+        "Bound on the gradient norm of its own parameters (its head, and its backbone with `value_model: separate`); "
+        "`grad_clip` of `config` is then that of the rest. null: one norm for all. Not with DeepSpeed's ZeRO or half "
+        "precision, which know one norm only.",
+        above=0,
+        schedulable=True,
+    )
+
+
+@dataclass(frozen=True)
+class PolicyLossOptions:
+    """``token_ppo.policy_loss``: a name, or one with its bounds."""
+
+    type: str = tag(
+        CLIP,
+        f"[Policy loss](parts.md#policy-losses): {POLICY_LOSSES.listed()}.",
+        stranger=is_name,
+    )
+    low: float | None = option(
+        None,
+        "Ratio clip below 1 (`dppo`: how far a probability may fall); null is what suits the loss, 0.2 for `clip`.",
+        above=0,
+        high=1,
+        schedulable=True,
+        of=(CLIP, CISPO_TWO_SIDED, GSPO, GSPO_TRAJECTORY, DPPO),
+    )
+    high: float | None = option(
+        None,
+        "Ratio clip above 1 (`dppo`: how far a probability may rise); null is what suits the loss, 0.28 for `clip`.",
+        above=0,
+        schedulable=True,
+    )
+    dual: float | None = option(
+        None,
+        "Bound on the loss of bad tokens with a large ratio; null is off.",
+        above=1,
+        schedulable=True,
+        of=(CLIP, GSPO, GSPO_TRAJECTORY),
+    )
+
+
+@dataclass(frozen=True)
+class AggregationOptions:
+    """``token_ppo.aggregation``."""
+
+    type: str = tag(
+        TOKEN_MEAN,
+        "How the policy's losses of tokens are averaged over a minibatch: `token_mean` (every token counts the same), "
+        "`sequence_mean` (mean over trajectories of the means over their tokens), `turn_mean` (the same of turns), "
+        "`constant_length` (sum over tokens, divided by trajectories times `length`). The value loss is always the "
+        "mean over tokens.",
+        choices=AGGREGATIONS,
+    )
+    length: int | None = option(
+        None,
+        "Tokens of the longest trajectory, or another constant in their place.",
+        low=1,
+        schedulable=True,
+        of=(CONSTANT_LENGTH,),
+        needed=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BandOptions:
+    """``token_ppo.importance.band``: `{low: 0.5, high: 5}` with `cap: 5` is IcePop."""
+
+    low: float = option(REQUIRED, "Tokens whose ratio of learner to sampler is less are left out.", low=0, high=1)
+    high: float = option(REQUIRED, "Tokens whose ratio is more are left out.", low=1)
+    level: str = option("token", "What the ratio is of, as `importance.level`.", choices=IMPORTANCE_LEVELS)
+
+
+@dataclass(frozen=True)
+class ImportanceOptions:
+    """``token_ppo.importance``: weights between sampler and learner."""
+
+    cap: float | None = option(
+        2.0,
+        "Cap of the truncated importance weight; null: no weights. Without part in `policy_loss: dppo`.",
+        above=0,
+        schedulable=True,
+    )
+    level: str = option(
+        "token",
+        "What the weight is of: a `token`, or all tokens of a `turn` or `trajectory`, the product of their ratios or "
+        "(`_geometric`) its geometric mean.",
+        choices=IMPORTANCE_LEVELS,
+    )
+    band: BandOptions | None = option(None, "Tokens outside are left out of the policy loss; null is off.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntropyOptions:
+    """``token_ppo.entropy``: the bonus's coefficient follows a target."""
+
+    target: float = option(
+        REQUIRED,
+        "Entropy per token, in nats, that the bonus keeps up. Its coefficient begins as `entropy_coeff`, and after "
+        "every update `c = max(0, c + rate * (target - entropy))`.",
+        above=0,
+        schedulable=True,
+    )
+    rate: float = option(0.005, "How fast the coefficient follows.", above=0, schedulable=True)
 
 
 @dataclass(frozen=True)
 class ReferenceOptions:
-    """``token_ppo.reference`` as a mapping."""
+    """``token_ppo.kl.reference``."""
 
-    type: str = option(
+    type: str = tag(
         INITIAL,
         "`initial`: the weights at the start of PPO, for good. `ema`: an exponential average of the policy's weights, "
         "which begins as these. `refresh`: replaced by the policy now and then.",
-        choices=REFERENCE_KINDS,
+        choices=REFERENCE_TYPES,
     )
     decay: float = option(
-        0.99, "`ema`: after every update `reference = decay * reference + (1 - decay) * weights`.", above=0, high=1
+        0.99, "After every update `reference = decay * reference + (1 - decay) * weights`.", above=0, below=1, of=(EMA,)
     )
-    every: int = option(100, "`refresh`: updates after which the reference is the present policy again.", low=1)
+    every: int = option(100, "Updates after which the reference is the present policy again.", low=1, of=(REFRESH,))
 
 
-def check_reference(value: str | Mapping[str, Any], path: str) -> ReferenceOptions:
-    """The reference model's options from a type alone or a mapping.
+@dataclass(frozen=True)
+class KLOptions:
+    """``token_ppo.kl``: the penalty to a reference model, weighted by `kl_coeff`.
 
-    Args:
-        value: Of ``token_ppo.reference``.
-        path: Its key, for errors.
-
-    Raises:
-        ConfigError: for an unknown type or key, a value out of range, or a key that the type has no use for.
+    The coefficient `c` is in the unit of the advantages. Where these are not divided by their deviation
+    (`normalize_advantages: center_role` or `none`), its strength in the game's own points is
+    `alpha = c / reward_scale`. With a fixed reference and one decision per reply the policy goes to
+    `reference * exp(q / alpha)`, normalised, `q` in points.
     """
-    if isinstance(value, str):
-        return build(ReferenceOptions, {"type": value}, path)
-    options = build(ReferenceOptions, with_new_names(value, _RENAMED_IN_REFERENCE, path), path)
-    if options.decay == 1:
-        raise ConfigError(f"{path}.decay", "1 never follows the weights; set less than 1")
-    for key, owner in (("decay", EMA), ("every", REFRESH)):
-        if key in value and options.type != owner:
-            raise ConfigError(f"{path}.{key}", f"has no effect with type: {options.type}; it belongs to type: {owner}")
-    return options
 
+    in_: str = tag(
+        LOSS,
+        "Where it is: a part of the `loss`, or taken off the `reward` of every token before advantages are estimated.",
+        choices=KL_PLACES,
+    )
+    estimator: str | None = option(
+        None,
+        "Estimate of KL(policy || reference): of what is reported as `mean_kl_loss`, which the adaptive coefficient "
+        "follows, and of the penalty in the reward. Null is `k3` (at most 10 a token) in the loss and `k1` in the "
+        "reward.",
+        choices=KL_ESTIMATORS,
+    )
+    gradient: str = option(
+        "k2",
+        "What the penalty adds to the loss: `k2` has the gradient of KL(policy || reference), `k3` that of "
+        "KL(reference || policy). That of `k1` is zero in expectation.",
+        choices=KL_GRADIENTS,
+        of=(LOSS,),
+    )
+    coeff_range: float = option(
+        100.0,
+        "The adaptive coefficient stays between `kl_coeff` divided by this and `kl_coeff` times this.",
+        low=1,
+        schedulable=True,
+    )
+    schedule: list[list[float]] | None = option(
+        None, "Coefficient as `[[iteration, value], ...]`, linear in between, instead of RLlib's adaptive one."
+    )
+    reference: ReferenceOptions = option(ReferenceOptions(), "The model that the policy is kept near.")
 
-def is_type_and_numbers(value: Any) -> bool:
-    """Whether ``value`` is a name, or a mapping with a name as ``type`` and numbers beside it."""
-    if isinstance(value, Mapping):
-        value = with_new_names(value, _RENAMED_IN_REFERENCE, "token_ppo.reference")
-        return is_name(value.get("type")) and is_number({**value, "type": None})
-    return is_name(value)
-
-
-def is_type_and_words(value: Any) -> bool:
-    """Whether ``value`` is a name, or a mapping with a name as ``type`` and numbers or names beside it."""
-    if isinstance(value, Mapping):
-        return is_name(value.get("type")) and all(is_number(item) or is_name(item) for item in value.values())
-    return is_name(value)
+    @property
+    def value(self) -> str:
+        """The estimate of the divergence in use."""
+        return self.estimator or ("k3" if self.in_ == LOSS else "k1")
 
 
 @dataclass(frozen=True)
 class TokenPPOOptions:
     """The ``token_ppo`` section."""
 
-    advantage_estimator: str | dict[str, Any] = option(
-        "gae",
-        f"[Advantage estimator](parts.md#advantage-estimators): {ESTIMATORS.listed()}; with options of its own "
-        "as a mapping: `{type: gae, length_adaptive: 0.05}`.",
-        stranger=is_type_and_words,
-    )
-    baseline_decay: float = option(
-        BASELINE_DECAY,
-        "`rae`: with every batch `baseline = decay * baseline + (1 - decay) * the batch's mean return`.",
-        low=0,
-        high=1,
-        schedulable=True,
-    )
+    advantage_estimator: EstimatorOptions = option(EstimatorOptions(), "What a reply was worth.")
     objective: str = option("ppo", f"Objective: {OBJECTIVES.listed()}.", stranger=is_name)
-    critic_target: str = option(
-        MONTE_CARLO,
-        "Target of the value function: `monte_carlo` (the return of lambda 1, which does not depend on what a young "
-        "critic says) or `gae` (that of `lambda`).",
-        choices=("gae", MONTE_CARLO),
-    )
+    critic: CriticOptions = option(CriticOptions(), "The value function, where the estimator asks one.")
     normalize_advantages: str | None = option(
         None,
         "Give the advantages of tokens mean 0 and deviation 1 over the `batch`, or within each `group` (one level and "
@@ -156,77 +324,16 @@ class TokenPPOOptions:
         above=0,
         schedulable=True,
     )
-    policy_loss: str = option(
-        "clip",
-        f"[Policy loss](parts.md#policy-losses): {POLICY_LOSSES.listed()}.",
-        stranger=is_name,
+    policy_loss: PolicyLossOptions = option(PolicyLossOptions(), "What is made of the ratio to the policy that played.")
+    aggregation: AggregationOptions = option(AggregationOptions(), "How losses of tokens are averaged.")
+    importance: ImportanceOptions | None = option(
+        ImportanceOptions(), "Weights between sampler and learner; null: none."
     )
-    clip_low: float | None = option(
-        None,
-        "Ratio clip below 1 (`dppo`: how far a probability may fall); null is what suits the policy loss, 0.2 for "
-        "`clip`.",
-        above=0,
-        high=1,
-        schedulable=True,
+    entropy: EntropyOptions | None = option(
+        None, "The entropy bonus follows a target; null keeps `entropy_coeff`, a number or a schedule."
     )
-    clip_high: float | None = option(
-        None,
-        "Ratio clip above 1 (`dppo`: how far a probability may rise); null is what suits the policy loss, 0.28 for "
-        "`clip`.",
-        above=0,
-        schedulable=True,
-    )
-    dual_clip: float | None = option(
-        None, "`clip` and `gspo`: bound on the loss of bad tokens with a large ratio.", above=1, schedulable=True
-    )
-    loss_aggregation: str = option(
-        TOKEN_MEAN,
-        "How the policy's losses of tokens are averaged over a minibatch: `token_mean` (every token counts the same), "
-        "`sequence_mean` (mean over trajectories of the means over their tokens), `turn_mean` (the same of turns), "
-        "`constant_length` (sum over tokens, divided by trajectories times `loss_length`). The value loss is always "
-        "the mean over tokens.",
-        choices=AGGREGATIONS,
-    )
-    loss_length: int | None = option(
-        None,
-        "`constant_length`: tokens of the longest trajectory, or another constant in their place.",
-        low=1,
-        schedulable=True,
-    )
-    value_clip: float | None = option(
-        None, "Clip of the value function's change; null is off.", above=0, schedulable=True
-    )
-    entropy_target: float | None = option(
-        None,
-        "Entropy per token, in nats, that the bonus keeps up: its coefficient begins as `entropy_coeff`, and after "
-        "every update `c = max(0, c + entropy_rate * (target - entropy))`. Null keeps `entropy_coeff`, a number or a "
-        "schedule.",
-        above=0,
-        schedulable=True,
-    )
-    entropy_rate: float = option(
-        0.005, "`entropy_target`: how fast the coefficient follows.", above=0, schedulable=True
-    )
-    importance_cap: float | None = option(
-        2.0,
-        "Cap of the truncated importance weight between sampler and learner; null is off. Without part in "
-        "`policy_loss: dppo`.",
-        above=0,
-        schedulable=True,
-    )
-    importance_level: str = option(
-        "token",
-        "What that weight is of: a `token`, or all tokens of a `turn` or `trajectory`, the product of their ratios or "
-        "(`_geometric`) its geometric mean.",
-        choices=IMPORTANCE_LEVELS,
-    )
-    importance_band: list[float] | None = option(
-        None,
-        "`[low, high]`: tokens whose ratio of learner to sampler lies outside are left out of the policy loss (IcePop: "
-        "`[0.5, 5]` with `importance_cap: 5`). Null is off.",
-    )
-    importance_band_level: str = option(
-        "token", "What the ratio in the band is of, as `importance_level`.", choices=IMPORTANCE_LEVELS
+    kl: KLOptions | None = option(
+        None, "Penalty on the KL divergence to a reference model, a frozen copy of the weights; null: none."
     )
     max_logprob_gap: float | None = option(
         0.5,
@@ -264,48 +371,6 @@ class TokenPPOOptions:
         high=MOST_THREADS,
     )
     head_chunk_tokens: int = option(4096, "Tokens whose logits are held at once.", low=1)
-    critic_warmup_iterations: int = option(0, "Iterations in which only the value function is trained.", low=0)
-    critic_warmup: str = option(
-        FIT,
-        "What trains it there. `fit`: the value head's last layer is set to the ridge regression of Monte-Carlo "
-        "returns (discounted as `advantage_estimator` does) on its features, over the tokens of all these iterations; "
-        "a tenth of the episodes is held out to choose the penalty, and nothing else changes. `gradient`: optimizer "
-        "steps as later, on all of the value function.",
-        choices=(FIT, GRADIENT),
-    )
-    critic_warmup_lr: float | None = option(
-        None,
-        "`critic_warmup: gradient`: learning rate of the value head in these iterations; null takes `value_lr`.",
-        above=0,
-        schedulable=True,
-    )
-    value_normalization: str = option(
-        NONE,
-        "`popart`: the value function is trained on returns less their running mean, divided by their running "
-        "deviation, per policy and game; its last layer is rescaled so that no prediction changes. For the value loss, "
-        "returns may then be of any size, and `vf_loss` and `value_clip` are in these units; advantages stay in scaled "
-        "rewards, so that `reward_scale` keeps its part in the strength of a KL penalty (`reference`) where these are "
-        "not divided by their deviation.",
-        choices=(POPART, NONE),
-    )
-    value_lr: float | None = option(
-        None,
-        f"Learning rate of the value head; null takes `lr`, but at least {LEAST_VALUE_LR:g} (0 where `lr` is 0): at "
-        "the rates of large models a head would hardly move.",
-        above=0,
-        schedulable=True,
-    )
-    value_grad_clip: float | None = option(
-        None,
-        "Bound on the gradient norm of the value function's own parameters (its head, and its backbone with "
-        "`value_model: separate`); `grad_clip` is then that of the rest. null: one norm for all. Not with DeepSpeed's "
-        "ZeRO or half precision, which know one norm only.",
-        above=0,
-        schedulable=True,
-    )
-    value_backbone_lr: float | None = option(
-        None, "Learning rate of the value function's own backbone (`value_model: separate`); null takes `lr`.", above=0
-    )
     weight_decay: float = option(0.0, "AdamW weight decay.", low=0)
     adam_betas: tuple[float, float] = option((0.9, 0.95), "AdamW betas.")
     lr_warmup_steps: int | None = option(
@@ -314,56 +379,9 @@ class TokenPPOOptions:
         f"{WARMUP_STEPS_AFTER_SUPERVISION} behind a warm start, else 0.",
         low=0,
     )
-    reference: str | dict[str, Any] = option(
-        INITIAL,
-        "Reference model of the KL penalty: `initial` (the weights at the start of PPO), `ema` or `refresh` (it "
-        "follows the policy), or a mapping with the keys below. The penalty's coefficient `c` is in the unit of the "
-        "advantages: where these are not divided by their deviation (`normalize_advantages: center_role` or `none`), "
-        "its strength in the game's own points is `alpha = c / reward_scale`, and with a fixed reference and one "
-        "decision per reply the policy goes to `reference * exp(q / alpha)`, normalised, `q` in points.",
-        stranger=is_type_and_numbers,
-    )
-    kl_in: str = option(
-        LOSS,
-        "Where the penalty of `use_kl_loss` is: a part of the `loss`, or taken off the `reward` of every token before "
-        "advantages are estimated.",
-        choices=KL_PLACES,
-    )
-    kl_estimator: str | None = option(
-        None,
-        "Estimate of KL(policy || reference): of what is reported as `mean_kl_loss`, which the adaptive coefficient "
-        "follows, and of the penalty in the reward. Null is `k3` (at most 10 a token) in the loss and `k1` in the "
-        "reward.",
-        choices=KL_ESTIMATORS,
-    )
-    kl_gradient: str = option(
-        "k2",
-        "What the penalty in the loss adds to it: `k2` has the gradient of KL(policy || reference), `k3` that of "
-        "KL(reference || policy). That of `k1` is zero in expectation.",
-        choices=KL_GRADIENTS,
-    )
-    kl_coeff_range: float = option(
-        100.0,
-        "The adaptive KL coefficient stays between `kl_coeff` divided by this and `kl_coeff` times this.",
-        low=1,
-        schedulable=True,
-    )
-    kl_schedule: list[list[float]] | None = option(
-        None, "KL coefficient as `[[iteration, value], ...]`, linear in between, instead of RLlib's adaptive one."
-    )
     ema_decay: float | None = option(
-        None, "Average the weights over iterations with this decay, for evaluation and export.", above=0, high=1
+        None, "Average the weights over iterations with this decay, for evaluation and export.", above=0, below=1
     )
     max_nan_steps: int = option(
         10, "Skipped optimizer steps (non-finite gradients) in a row before the run ends with an error.", low=1
     )
-
-    @property
-    def kl_value(self) -> str:
-        """The estimate of the divergence in use."""
-        return self.kl_estimator or ("k3" if self.kl_in == LOSS else "k1")
-
-    @property
-    def reference_options(self) -> ReferenceOptions:
-        """How the reference model follows the policy."""
-        return check_reference(self.reference, "token_ppo.reference")

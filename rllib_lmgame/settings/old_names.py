@@ -1,0 +1,81 @@
+"""Keys that had other names before. Who writes an old one is told the new one: nothing is translated in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rllib_lmgame.errors import ConfigError
+
+
+class New(NamedTuple):
+    """What an old key is now.
+
+    Attributes:
+        key: Dotted, below ``config``.
+        how: What to write, where the value has another form.
+    """
+
+    key: str
+    how: str = ""
+
+
+OLD_NAMES: Mapping[str, New] = {
+    "use_kl_loss": New("token_ppo.kl", "{} for true, null for false"),
+    "token_ppo.baseline_decay": New("token_ppo.advantage_estimator.baseline_decay"),
+    "token_ppo.critic_target": New("token_ppo.critic.target"),
+    "token_ppo.critic_warmup_iterations": New("token_ppo.critic.warmup.iterations", "warmup: null for 0"),
+    "token_ppo.critic_warmup": New("token_ppo.critic.warmup.type"),
+    "token_ppo.critic_warmup_lr": New("token_ppo.critic.warmup.lr"),
+    "token_ppo.value_normalization": New("token_ppo.critic.normalization"),
+    "token_ppo.value_lr": New("token_ppo.critic.lr"),
+    "token_ppo.value_backbone_lr": New("token_ppo.critic.backbone_lr"),
+    "token_ppo.value_clip": New("token_ppo.critic.clip"),
+    "token_ppo.value_grad_clip": New("token_ppo.critic.grad_clip"),
+    "token_ppo.clip_low": New("token_ppo.policy_loss.low"),
+    "token_ppo.clip_high": New("token_ppo.policy_loss.high"),
+    "token_ppo.dual_clip": New("token_ppo.policy_loss.dual"),
+    "token_ppo.loss_aggregation": New("token_ppo.aggregation"),
+    "token_ppo.loss_length": New("token_ppo.aggregation.length"),
+    "token_ppo.importance_cap": New("token_ppo.importance.cap", "importance: null for no weights"),
+    "token_ppo.importance_level": New("token_ppo.importance.level"),
+    "token_ppo.importance_band": New("token_ppo.importance.band", "{low: ..., high: ...}"),
+    "token_ppo.importance_band_level": New("token_ppo.importance.band.level"),
+    "token_ppo.entropy_target": New("token_ppo.entropy.target"),
+    "token_ppo.entropy_rate": New("token_ppo.entropy.rate"),
+    "token_ppo.reference": New("token_ppo.kl.reference"),
+    "token_ppo.kl.reference.kind": New("token_ppo.kl.reference.type"),
+    "token_ppo.kl_in": New("token_ppo.kl.in"),
+    "token_ppo.kl_estimator": New("token_ppo.kl.estimator"),
+    "token_ppo.kl_gradient": New("token_ppo.kl.gradient"),
+    "token_ppo.kl_coeff_range": New("token_ppo.kl.coeff_range"),
+    "token_ppo.kl_schedule": New("token_ppo.kl.schedule"),
+}
+"""Old key below ``config`` -> the new one."""
+
+
+def new_name(path: str) -> str | None:
+    """What to say of an old key, with the same words in front of its section; ``None`` of any other key.
+
+    Args:
+        path: The dotted key as it was written: ``config.token_ppo.clip_high``.
+    """
+    parts = path.split(".")
+    for start in range(len(parts)):
+        old = ".".join(parts[start:])
+        new = OLD_NAMES.get(old)
+        if new is not None:
+            above = parts[:start] if "." in old else parts[: parts.index("config") + 1] if "config" in parts else []
+            return _said(".".join([*above, new.key]), new.how)
+    return None
+
+
+def _said(key: str, how: str) -> str:
+    return f"is now {key}" + (f" ({how})" if how else "")
+
+
+def check_name(path: str) -> None:
+    """Raise :class:`ConfigError` if ``path`` is an old key."""
+    said = new_name(path)
+    if said is not None:
+        raise ConfigError(path, said)
