@@ -31,7 +31,7 @@ from rllib_lmgame.learners.engines.torch_engine import (
     make_optimizer,
     warmup_factor,
 )
-from rllib_lmgame.learners.learner_state import chosen_weights
+from rllib_lmgame.learners.learner import chosen_weights
 from rllib_lmgame.learners.objectives import PPOObjective, SupervisedObjective
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.weights import WeightUse

@@ -1,7 +1,7 @@
 """Experiment files: YAML, or Python that defines ``config`` and ``stop``; with what ``--set`` changes.
 
-YAML is strict: only plain data, a place for every key, and nothing surprising. It differs from PyYAML's safe loader:
-numbers and truth values are those of YAML 1.2 (``1e-6`` is a number, ``yes`` is text). Keys must not repeat, aliases
+YAML is strict: only plain data, a place for every key, and nothing surprising. It differs from PyYAML's safe loader.
+Numbers and truth values are those of YAML 1.2 (``1e-6`` is a number, ``yes`` is text). Keys must not repeat, aliases
 and merges expand within bounds, tags that construct objects are refused, and the line of every key is kept.
 """
 
