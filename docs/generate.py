@@ -131,13 +131,13 @@ def _schedules_section() -> str:
     from rllib_lmgame.settings.schedules import ScheduleOptions
     from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS
 
-    keys = [f"`{key}`" for key in SCHEDULED_KEYS]
-    keys += [f"`{name}.{option}`" for name, group in PPO.groups.items() for option in schedulable(group)]
+    sections = {name: schedulable(group) for name, group in PPO.groups.items()}
+    keys = [", ".join(f"`{key}`" for key in SCHEDULED_KEYS)]
+    keys += [f"`{name}`: " + ", ".join(f"`{key}`" for key in options) for name, options in sections.items() if options]
     text = (
         "A schedule stands in the place of a number, see [curricula](curricula.md): `lr: {points: [[0, 1.0e-3], [1000, "
-        "1.0e-4]]}`. Numbers that can change are the `weight` and the options of games in `env_config`, and "
-        + ", ".join(keys)
-        + "."
+        "1.0e-4]]}`. Numbers that can change:\n\n- the `weight` and the options of games in `env_config`\n- "
+        + "\n- ".join(keys)
     )
     return section("Schedules (`LMGamePPO`, `LMGameGRPO`)", text, ScheduleOptions)
 

@@ -91,9 +91,8 @@ class ScheduleOptions:
 
     by: str = option(
         PPO_ITERATION,
-        "What it follows: `ppo_iteration` (PPO iterations before the present one), `env_steps` (steps of games played "
-        "before it), or another number of the results as it was last reported, e.g. `env_runners/success_rate`; with "
-        "`values` one of these others.",
+        "What it follows: `ppo_iteration` (those before the present one), `env_steps` (those played before it), or "
+        "another number of the results, as last reported; with `values` one of these others.",
         stranger=is_metric,
     )
     points: list[list[float]] | None = option(

@@ -41,8 +41,8 @@ class InferenceOptions:
     enforce_eager: bool | None = option(None, "No CUDA graphs or compilation; null: true on CPU, false on GPU.")
     num_threads: int | Literal["auto"] = option(
         1,
-        "CPU threads of each engine (CPU only). `auto` divides the cores of the trial among its engines, which compute "
-        "while the learners wait, for machines that do nothing else: see [threads](clusters.md#threads).",
+        "CPU threads of each engine (CPU only). `auto` divides the trial's cores among its engines, on machines that "
+        "do nothing else: see [threads](clusters.md#threads).",
         low=1,
         high=MOST_THREADS,
     )

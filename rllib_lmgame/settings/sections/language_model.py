@@ -116,9 +116,8 @@ class LanguageModelOptions:
     max_tokens_per_turn: int = option(128, "Longest reply, in tokens.", low=1, schedulable=True)
     min_tokens_per_turn: int | None = option(
         None,
-        "Room that the context must have for a reply, or the player is out of context and its episode truncated. "
-        "null is `max_tokens_per_turn`: no reply is cut, and punished, for want of context. Less lets a model that "
-        "reasons use more of the context.",
+        "Room the context must have for a reply; else the episode is truncated. null: `max_tokens_per_turn`, so that "
+        "no reply is cut for want of context. Less lets a model that reasons use more of it.",
         low=1,
         schedulable=True,
     )

@@ -21,19 +21,16 @@ class LeagueOptions:
 
     matchmaking: str = option(
         "pfsp_var",
-        "Which members are met: `uniform`; `latest`; `pfsp_hard`, those that are hard to beat, by `(1 - x)^power` "
-        "(x is the policy's win rate against the member, draws counting half); `pfsp_var`, those that are as strong, "
-        "by `x(1 - x)`; or `package.module:function`.",
+        "[Which members are met](parts.md#matchmakers-of-a-league): `uniform`, `latest`, `pfsp_hard` (hard to "
+        "beat), `pfsp_var` (as strong as the policy), or `package.module:function`.",
         stranger=is_name,
     )
     power: float = option(2.0, "The exponent of `pfsp_hard`.", low=0)
     self_play_share: float = option(0.35, "Share of the matches of a policy against itself.", low=0, high=1)
     forgotten_share: float = option(
         0.15,
-        "Share of the matches against members that were beaten once and no longer are: all up to the last one that is "
-        "beaten more often than the one before it, if one of them is beaten less often than `forgotten_below`; drawn "
-        "by `(1 - x)^2`. With `exploiters` the past ones of these come first, if the policy wins less than 0.3 of its "
-        "games against one. Where there are none these matches go to `matchmaking`.",
+        "Share of the matches against [members that were beaten once and no longer "
+        "are](leagues.md#forgotten-members). Where there are none these matches go to `matchmaking`.",
         low=0,
         high=1,
     )
@@ -80,10 +77,8 @@ class LeagueOptions:
     )
     exploiters: dict[str, Any] = option(
         {},
-        "Learning policies that are there to beat another one: name -> mapping with the keys below. One that is done "
-        "becomes a member with the weights it has, and begins again with the weights that PPO started from, a fresh "
-        "optimizer and what else there was at that time; schedules over environment steps go on. A policy that becomes "
-        "one when a run is resumed begins then, and begins again with what it was.",
+        "Learning policies that are there to beat another one ([exploiters](leagues.md#exploiters)): name -> mapping "
+        "with the keys below.",
         stranger=are_names_and_numbers,
     )
 

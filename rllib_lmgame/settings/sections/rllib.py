@@ -121,9 +121,8 @@ class EvaluationOptions:
     )
     measures: list[Any] | None = option(
         None,
-        "`exploitability` gives `evaluation/exploitability`, `tic_tac_toe` the chances of losing to perfect and to "
-        "random play, exactly, `best_response_gap` the exploitability in a matrix game of one round; "
-        "`{type: against, player: random}` plays games against a scripted player.",
+        "[Measures by name](monitoring.md#evaluations): `exploitability`, `tic_tac_toe`, `best_response_gap`, `{type: "
+        "against, player: random}`, or `package.module:Class`.",
         stranger=False,
     )
     temperature: float | None = option(None, "Sampling temperature; null is that of training.", low=0)

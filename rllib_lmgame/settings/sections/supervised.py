@@ -111,15 +111,15 @@ class DataSelectionOptions:
     )
     normalize_rewards: str = option(
         "none",
-        "Give the returns mean 0 and deviation 1 before advantages are estimated, compared among the episodes of a "
-        "`group` (one level and role), the whole `batch`, a `game`, or a `role` of a game; of each policy for itself.",
+        "Give returns mean 0 and deviation 1 before advantages are estimated, within a `group` (one level and role), "
+        "the `batch`, a `game`, or a `role` of a game; of each policy for itself.",
         choices=("none", "group", "batch", "game", "role"),
     )
     normalize_deviation: bool = option(True, "With `normalize_rewards`: divide by the deviation; else only centre.")
     oversample: float = option(
         1.0,
-        "Start so many times the groups that an iteration needs (episodes, where `group_size` is 1), of every game, "
-        "and end the rollout as soon as enough have finished: what is still in play is left behind.",
+        "Start so many times the groups (episodes, where `group_size` is 1) that an iteration needs, of every game. "
+        "The rollout ends when enough have finished; what is in play is left behind.",
         low=1,
         high=10,
         schedulable=True,

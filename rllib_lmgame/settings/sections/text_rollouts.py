@@ -38,9 +38,8 @@ class TextRolloutOptions:
     )
     bootstrap_turn_limit: bool = option(
         False,
-        "Whether an episode cut by the game's turn limit bootstraps from the value of its last state, as one cut by "
-        "the context does. Off: the limit is part of the task, and with `gamma: 1` a bootstrap would make stalling "
-        "as good as winning.",
+        "Whether an episode cut by the turn limit bootstraps from its last state's value. Off: the limit is part of "
+        "the task; with `gamma: 1` a bootstrap would make stalling as good as winning.",
     )
     bootstrap_token_budget: bool = option(
         False,
@@ -49,9 +48,8 @@ class TextRolloutOptions:
     )
     legal_moves_only: bool = option(
         False,
-        "Constrain decoding to the game's legal moves; replies of a turn for which the game lists none (free talk) are "
-        "free. Training takes log-probabilities, entropy and KL divergence among the tokens that were allowed; tokens "
-        "without an alternative are not trained on.",
+        "Constrain replies to the legal moves, where the game lists some. Log-probabilities, entropy and KL are among "
+        "the allowed tokens; tokens without an alternative are not trained on.",
     )
     reward_scale: float = option(
         1.0, "Factor on rewards in training (not in metrics).", above=0, high=1e6, schedulable=True
