@@ -107,8 +107,7 @@ FLAT: dict[str, list[Any]] = {
         {"grid_search": [1e-5, 1e-4]},
         {"choice": [1e-5, [[0, 1e-4], [9, 1e-5]]]},
     ],
-    "gamma": [1, {"points": {"choice": [[[0, 1]], [[0, 0.9]]]}}, {"uniform": [0.9, 1.0]}, 0.99],
-    "env_config": [{}, {"max_turns": {"by": "env_steps", "points": [[0, 5], [10, 9]], "type": "step"}}],
+    "gamma": [1, 0.99, {"uniform": [0.9, 1.0]}],
     "lambda": [0, 0.95, {"sample_from": "tests_every_form:drawn"}],
     "entropy_coeff": [0, 0.01, [[0, 0.01], [1000, 0]]],
     "grad_clip": [1, 0.5, None],
@@ -117,6 +116,12 @@ FLAT: dict[str, list[Any]] = {
     "num_env_runners": [0, 2],
     "num_learners": [0, 2],
     "num_gpus_per_learner": [0],
+    "num_cpus_per_learner": ["auto", 1],
+    "num_gpus_per_env_runner": [0],
+    "num_cpus_for_main_process": [1, 0.5],
+    "grad_clip_by": ["global_norm"],
+    "evaluation_num_env_runners": [0, 1],
+    "evaluation_sample_timeout_s": [60, None],
     "num_envs_per_env_runner": [1, 64],
     "num_cpus_per_env_runner": [1, 0.5],
     "kl_coeff": [0, 0.001],
@@ -301,6 +306,8 @@ def configurations(algorithm: str) -> list[dict[str, Any]]:
     )
     if OWN[algorithm].config_class().follows_schedules:
         stages = {"by": "env_runners/episode_return_mean", "values": [0.2, 0.3], "above": 1, "below": 0}
+        forms["gamma"] = [*forms["gamma"], {"points": {"choice": [[[0, 1]], [[0, 0.9]]]}}]
+        forms["env_config"] = [{}, {"max_turns": {"by": "env_steps", "points": [[0, 5], [10, 9]], "type": "step"}}]
         forms["token_ppo.policy_loss"] = [*forms["token_ppo.policy_loss"], {"high": stages}]
     game = {False: "lmgame/FrozenLake-v0", True: "lmgame/TicTacToe-v0"}
     return [{"env": game["league" in config], **config} for config in rounds(forms)]
@@ -388,6 +395,9 @@ def test_every_form_of_the_keys_of_an_experiment_is_accepted() -> None:
     for key, group in (("checkpoint_config", CheckpointOptions), ("search", SearchOptions)):
         for config in rounds(dict(forms_of(key, group))):
             checked({"run": "LMGamePPO", "env": "lmgame/TicTacToe-v0", "stop": {"ppo_iteration": 1}, **config})
+
+        forms["gamma"] = [*forms["gamma"], {"points": {"choice": [[[0, 1]], [[0, 0.9]]]}}]
+        forms["env_config"] = [{}, {"max_turns": {"by": "env_steps", "points": [[0, 5], [10, 9]], "type": "step"}}]
 
 
 def written_below(value: Any) -> Iterator[str]:
