@@ -137,11 +137,7 @@ def _named_players(args: argparse.Namespace, session: GameSession, settings: Pla
 
 
 def line_up_of(texts: Sequence[str], agents: Sequence[str]) -> tuple[dict[str, str], str | None]:
-    """Players by seat, and who takes the seats that are left.
-
-    Args:
-        texts: ``SEAT=PLAYER``, or ``PLAYER`` for all other seats.
-        agents: The seats.
+    """Players by seat, and who takes the seats that are left: of ``SEAT=PLAYER``, and ``PLAYER`` for all others.
 
     Raises:
         ConfigError: if there is no such seat, or one is given twice.
@@ -157,9 +153,7 @@ def line_up_of(texts: Sequence[str], agents: Sequence[str]) -> tuple[dict[str, s
             others = player
             continue
         if seat not in agents:
-            match = nearest(seat, agents)
-            hint = f"did you mean {match!r}?" if match else f"seats: {', '.join(agents)}"
-            raise ConfigError("--players", f"there is no seat {seat!r}; {hint}")
+            raise ConfigError("--players", f"there is no seat {seat!r}; {_hint(seat, agents)}")
         if seat in named:
             raise ConfigError("--players", f"seat {seat!r} is given twice")
         named[seat] = player
@@ -173,7 +167,11 @@ def _people(session: GameSession, seat: str | None) -> tuple[str, ...]:
     if seat is None:
         return () if len(session.agent_ids) == 1 else session.agent_ids[:1]
     if seat not in session.agent_ids:
-        match = nearest(seat, session.agent_ids)
-        hint = f"did you mean {match!r}?" if match else f"seats: {', '.join(session.agent_ids)}; `{NOBODY}` to watch"
+        hint = _hint(seat, session.agent_ids, f"; `{NOBODY}` to watch")
         raise ConfigError("--seat", f"{session.game_id} has no seat {seat!r}; {hint}")
     return (seat,)
+
+
+def _hint(seat: str, agents: Sequence[str], more: str = "") -> str:
+    match = nearest(seat, agents)
+    return f"did you mean {match!r}?" if match else f"seats: {', '.join(agents)}{more}"

@@ -23,12 +23,12 @@ from rllib_lmgame.rollouts.asking import Answer, NoRoom
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.game_calls import abandon, call_game, in_daemon_thread, open_session, run_to_end
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
-from rllib_lmgame.rollouts.play import PlayedEpisode, PlayedPlans, Sessions, first_error, play_many
+from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions, first_error, play_many
 from rllib_lmgame.rollouts.players import Player, Scripted, take_seats
-from rllib_lmgame.rollouts.records import Failure, GameConfig
+from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, Seat
 from rllib_lmgame.settings.schema import limits
-from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S, TextRolloutOptions
+from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.measuring.measures import AskedPolicies
@@ -94,7 +94,7 @@ class Against:
         return _problems[asked]
 
     def _look_at(self, env: str, game: GameConfig) -> str | None:
-        """What is wrong with a game, which has the measure's ``env_config``."""
+        """What is wrong with a game, which has the measure's ``env_config``; its calls are watched as in play."""
         if is_for_one(game):
             return f"nobody plays against another in {env}"
         try:
@@ -111,7 +111,6 @@ class Against:
             abandon(session)
 
     def _lacking(self, session: GameSession) -> str | None:
-        """What a game has not that is needed; its calls are watched as in play."""
         if len(session.agent_ids) == 1 or session.cooperative:
             return f"nobody plays against another in {session.game_id}"
         call_game(session, "reset", session.reset, 0)
@@ -138,17 +137,24 @@ class Against:
 
     async def _numbers(self, game: GameConfig, policies: AskedPolicies) -> dict[str, float]:
         ended: Counter[str] = Counter()
-        asked = _Asked(policies, self.greedy)
+        asked, opponent = _Asked(policies, self.greedy), Scripted(self.player)
+        seats = partial(take_seats, player_of=lambda one: asked if one.trained else opponent, seed=_seat_seed)
         try:
             first = await open_session(game, policies.rollout_options.env_step_timeout_s)
             asked.release(game, first)
             agents = first.agent_ids
             for start in range(0, self.games, AT_ONCE):
                 plans = [self._plan(number, agents) for number in range(start, min(start + AT_ONCE, self.games))]
-                played = await self._play(plans, game, asked, policies.rollout_options)
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(asked.answer(len(plans)))
+                    played = await play_many(plans, [game], seats, asked, policies.rollout_options, len(plans))
                 ended.update(_outcome(episode) for episode in played.episodes)
                 ended[_FAILED] += len(played.failures)
-                _tell(played.failures)
+                if played.failures:
+                    first_failed = played.failures[0].message
+                    logger.warning(
+                        "%d games of the measure `against` failed, the first: %s", len(played.failures), first_failed
+                    )
         except EpisodeFailed as error:  # The game could not be built.
             logger.warning("%s", error)
             ended[_FAILED] = self.games
@@ -156,16 +162,6 @@ class Against:
             asked.close()
         shares = [ended[what] / self.games for what in (Outcome.WIN, Outcome.DRAW, Outcome.LOSS, _FAILED)]
         return dict(zip(self.columns, [*shares, asked.illegal / max(1, asked.answered)], strict=True))
-
-    async def _play(
-        self, plans: Sequence[EpisodePlan], game: GameConfig, asked: _Asked, options: TextRolloutOptions
-    ) -> PlayedPlans:
-        """Games side by side, each within the limits of an episode."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(asked.answer(len(plans)))
-            opponent = Scripted(self.player)
-            seats = partial(take_seats, player_of=lambda one: asked if one.trained else opponent, seed=_seat_seed)
-            return await play_many(plans, [game], seats, asked, options, len(plans))
 
     def _plan(self, number: int, agents: Sequence[str]) -> EpisodePlan:
         """Game ``number``: as many as there are seats have the same level."""
@@ -184,11 +180,6 @@ def _outcome(episode: PlayedEpisode) -> str:
     """How it ended for the policy."""
     (own,) = (seat for seat in summarize(episode).seats if seat.trained)
     return own.outcome or _FAILED
-
-
-def _tell(failures: Sequence[Failure]) -> None:
-    if failures:
-        logger.warning("%d games of the measure `against` failed, the first: %s", len(failures), failures[0].message)
 
 
 class _Asked(Player, Sessions):
