@@ -113,6 +113,7 @@ def reference_page() -> str:
         _schedules_section(),
         _deepspeed_section(),
         rules_section(),
+        _old_names(),
     ]
     return wrapped("\n\n".join(part for part in parts if part) + "\n")
 
@@ -175,6 +176,14 @@ def _rllib_section() -> str:
     return (
         keys + "\n\n" + section("`config.evaluation_config`", "RLlib's other keys are taken, too.", EvaluationOptions)
     )
+
+
+def _old_names() -> str:
+    from rllib_lmgame.settings.old_names import OLD_NAMES
+
+    rows = [(f"`{old}`", f"`{new}`", how) for old, (new, how) in OLD_NAMES.items()]
+    text = "Keys of `config` that had other names before. Who writes an old one is told the new one and the line."
+    return f"## Old names\n\n{text}\n\n" + table(("before", "now", "what to write"), rows)
 
 
 def _search_spaces() -> str:

@@ -39,7 +39,7 @@ from rllib_lmgame.algorithms.cluster.env_runners import RunnerGroup
 from rllib_lmgame.algorithms.cluster.learner_calls import push_from_learners
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.cluster.threads import places
-from rllib_lmgame.algorithms.config import CONFIG_FILE, RUN, LMGameConfig
+from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN, LMGameConfig
 from rllib_lmgame.algorithms.measuring.measures import LAST, measure_policies, measured_columns
 from rllib_lmgame.algorithms.models import prepare_models
 from rllib_lmgame.errors import CheckpointError, ConfigError
@@ -50,6 +50,7 @@ from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, EpisodeSource, LineUps, Rounds, play_all
 from rllib_lmgame.settings.algorithms import reference
+from rllib_lmgame.settings.old_names import check_saved
 from rllib_lmgame.storage import is_uri
 from rllib_lmgame.telemetry.metrics import (
     PHASES,
@@ -454,6 +455,8 @@ class LMGameAlgorithm(PPO):
         if isinstance(path, str | Path) and not is_uri(path):
             path = Path(path).expanduser().absolute()
             checkpoints.verify_manifest(path)
+            if (path / CONFIG_FILE).is_file():
+                check_saved(checkpoints.read_json(path / CONFIG_FILE, MAX_CONFIG_BYTES), path / CONFIG_FILE)
         return super().from_checkpoint(path, *args, **kwargs)
 
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:

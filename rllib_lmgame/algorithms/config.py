@@ -81,6 +81,7 @@ leave_out_noise()
 
 DEFAULT_POLICY = "player"
 
+MAX_CONFIG_BYTES = 1_000_000
 CONFIG_FILE = "lmgame_config.json"
 """The configuration as it would stand in YAML; written into every checkpoint, so that evaluation unpickles nothing."""
 

@@ -15,18 +15,18 @@ from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints.manifest import LAST_DIRECTORY, hf_directory, read_json, verify_manifest
 from rllib_lmgame.algorithms.checkpoints.ownership import TRUST_FLAG, wrote_checkpoint
-from rllib_lmgame.algorithms.config import CONFIG_FILE, OVERRIDES, RUN, LMGameConfig
+from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, OVERRIDES, RUN, LMGameConfig
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.policies.model.files import ModelFiles, code_problem, model_problem
 from rllib_lmgame.settings.algorithms import PPO, AlgorithmEntry, find_entry
+from rllib_lmgame.settings.old_names import check_saved
 from rllib_lmgame.settings.schema import describe
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, TINY_MODEL
 from rllib_lmgame.settings.trust import Gate, is_name
 from rllib_lmgame.storage import expanded
 
-MAX_CONFIG_BYTES = 1_000_000
 GATE = Gate(
     "a checkpoint that none of your runs wrote",
     f"name the game yourself if it is that, or pass {TRUST_FLAG} (in Python trust=True) if you trust whoever made it",
@@ -113,6 +113,7 @@ def read_config(checkpoint: Path, *, trust: bool, games: Collection[str] = ()) -
             f"{checkpoint} is not a checkpoint of this package's algorithms: {CONFIG_FILE} is missing"
         )
     values = read_json(path, MAX_CONFIG_BYTES)
+    check_saved(values, path)
     if trust:
         find_in_current_directory(values)
     try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import CheckpointError, ConfigError
 
 
 class New(NamedTuple):
@@ -72,6 +73,33 @@ def new_name(path: str) -> str | None:
 
 def _said(key: str, how: str) -> str:
     return f"is now {key}" + (f" ({how})" if how else "")
+
+
+def old_key(values: Any, path: str = "config") -> str | None:
+    """The first old key anywhere in a mapping, or ``None``."""
+    for key, value in values.items() if isinstance(values, Mapping) else ():
+        where = f"{path}.{key}"
+        found = where if new_name(where) else old_key(value, where)
+        if found:
+            return found
+    return None
+
+
+def check_saved(values: Any, file: Path) -> None:
+    """Raise :class:`CheckpointError` if a checkpoint's configuration has an old key.
+
+    Args:
+        values: What the file says.
+        file: The file, in the checkpoint's directory.
+    """
+    old = old_key(values)
+    if old is not None:
+        models = file.parent / "hf"
+        raise CheckpointError(
+            f"{file} was written by an earlier version of this package: {old} {new_name(old)}. Its models in {models} "
+            f"are as they were: begin with language_model.model: {models}; to go on with the run, use the version that "
+            "wrote it"
+        )
 
 
 def check_name(path: str) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rllib_lmgame.algorithms.checkpoints.manifest import write_manifest
 from rllib_lmgame.algorithms.checkpoints.paths import MARKER
 from rllib_lmgame.algorithms.config import CONFIG_FILE
+from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.cli import main
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
@@ -216,6 +217,24 @@ def test_a_number_that_is_too_large_for_any_is_named(write: Write) -> None:
     write.sign(place, True)  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match="more than 300 digits"):
         open_checkpoint(place)
+
+
+def test_a_checkpoint_of_an_earlier_version_says_so_and_what_still_works(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = {"token_ppo": {"num_minibatches": 2, "clip_" + "high": 0.28, "kl_" + "in": "loss"}}
+    for stranger in (False, True):
+        place = write(stranger, old)
+        with pytest.raises(
+            CheckpointError, match=r"earlier version .* config\.token_ppo\.clip_high is now .*/hf"
+        ) as caught:
+            open_checkpoint(place)
+        assert str(place / CONFIG_FILE) in str(caught.value)
+        with pytest.raises(CheckpointError, match="earlier version"):
+            LMGamePPO.from_checkpoint(place)
+        assert main(["evaluate", str(place), "--episodes", "1"]) == 2
+        said = capsys.readouterr().err
+        assert "earlier version" in said and "Traceback" not in said
 
 
 def test_damaged_weights_are_named(write: Write) -> None:
