@@ -113,3 +113,25 @@ def test_the_code_on_a_games_page_runs(page: str) -> None:
         pytest.importorskip("open_spiel")
     (code,) = re.findall(r"```python\n(.*?)```", (PAGES / f"{page}.md").read_text(encoding="utf-8"), re.DOTALL)
     exec(compile(code, f"{page}.md", "exec"), {})
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        "import rllib_lmgame, gymnasium",
+        "import gymnasium, rllib_lmgame",
+        "from rllib_lmgame import make; import gymnasium",
+        "import rllib_lmgame; from gymnasium.spaces import Text; import gymnasium",
+        "import rllib_lmgame.envs, gymnasium",
+    ],
+)
+def test_games_are_known_to_gymnasium_whichever_is_imported_first(order: str) -> None:
+    code = f"{order}; print(gymnasium.make('lmgame/Sokoban-v0').unwrapped)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Sokoban" in found.stdout
+
+
+def test_the_package_alone_loads_no_gymnasium() -> None:
+    """The help of the command is there at once."""
+    code = "import sys, rllib_lmgame.cli.main; print({'gymnasium', 'numpy'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"
