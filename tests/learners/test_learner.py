@@ -18,7 +18,7 @@ from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 from torch.nn.utils import get_total_norm
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.learners import learner_state
 from rllib_lmgame.learners.data.batching import PackedBatch
 from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
@@ -981,10 +981,3 @@ def test_ppo_raises_the_probability_of_what_was_rewarded(
     after = mean_logprob(episodes[1::2]), mean_logprob(episodes[::2])
     assert after[0] > before[0] + 0.05
     assert after[1] < before[1] - 0.05
-
-
-def test_clipping_other_than_by_global_norm_is_refused(make_config: Callable[..., Any]) -> None:
-    config = make_config()
-    config.training(grad_clip=1.0, grad_clip_by="value")
-    with pytest.raises(ConfigError, match=r"grad_clip_by: .*global_norm"):
-        config.learner_class(config=config, module_spec=config.rl_module_spec).build()
