@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rllib_lmgame.settings.plugins import ESTIMATORS, OBJECTIVES, POLICY_LOSSES
+from rllib_lmgame.settings.plugins import OBJECTIVES, POLICY_LOSSES
 from rllib_lmgame.settings.schema import REQUIRED, arguments, option, tag
 from rllib_lmgame.settings.trust import is_name
 from rllib_lmgame.threads import MOST_THREADS
@@ -60,8 +60,8 @@ class EstimatorOptions:
 
     type: str = tag(
         "gae",
-        f"[Advantage estimator](parts.md#advantage-estimators): {ESTIMATORS.listed()}. Options of its own stand "
-        "beside it: `{type: gae, length_adaptive: 0.05}`.",
+        "[Advantage estimator](parts.md#advantage-estimators) by name, or `package.module:Name`. Options of its own "
+        "stand beside it: `{type: gae, length_adaptive: 0.05}`.",
         stranger=is_name,
     )
     baseline_decay: float = option(
@@ -86,10 +86,8 @@ class WarmupOptions:
 
     type: str = tag(
         FIT,
-        "`fit`: the value head's last layer is set to the ridge regression of Monte-Carlo returns (discounted as "
-        "`advantage_estimator` does) on its features, over the tokens of all these iterations; a tenth of the episodes "
-        "is held out to choose the penalty, and nothing else changes. `gradient`: optimizer steps as later, on all of "
-        "the value function.",
+        "`fit`: the last layer of the value head becomes the ridge regression of Monte-Carlo returns "
+        "([how](algorithms.md#the-critic)), nothing else changes. `gradient`: optimizer steps, on all of it.",
         choices=WARMUP_TYPES,
     )
     iterations: int = option(REQUIRED, "Iterations in which only the value function is trained.", low=1)
@@ -115,10 +113,8 @@ class CriticOptions:
     warmup: WarmupOptions | None = option(None, "First iterations, in which it learns alone; null: none.")
     normalization: str = option(
         NONE,
-        "`popart`: it is trained on returns less their running mean, divided by their running deviation, per policy "
-        "and game; its last layer is rescaled so that no prediction changes. For the value loss, returns may then be "
-        "of any size, and `vf_loss` and `clip` are in these units. Advantages stay in scaled rewards, so that "
-        "`reward_scale` keeps its part in the strength of a KL penalty where these are not divided by their deviation.",
+        "`popart`: trained on returns less their running mean, over their running deviation, per policy and game. "
+        "`vf_loss` and `clip` are in these units, [advantages are not](algorithms.md#the-value-loss).",
         choices=(POPART, NONE),
     )
     lr: float | None = option(
@@ -136,9 +132,8 @@ class CriticOptions:
     clip: float | None = option(None, "Clip of a value's change; null is off.", above=0, schedulable=True)
     grad_clip: float | None = option(
         None,
-        "Bound on the gradient norm of its own parameters (its head, and its backbone with `value_model: separate`); "
-        "`grad_clip` of `config` is then that of the rest. null: one norm for all. Not with DeepSpeed's ZeRO or half "
-        "precision, which know one norm only.",
+        "Bound on the gradient norm of its own parameters (its head, and a separate backbone); `grad_clip` of "
+        "`config` is that of the rest. null: one norm for all. Not with ZeRO or half precision.",
         above=0,
         schedulable=True,
     )
@@ -182,10 +177,8 @@ class AggregationOptions:
 
     type: str = tag(
         TOKEN_MEAN,
-        "How the policy's losses of tokens are averaged over a minibatch: `token_mean` (every token counts the same), "
-        "`sequence_mean` (mean over trajectories of the means over their tokens), `turn_mean` (the same of turns), "
-        "`constant_length` (sum over tokens, divided by trajectories times `length`). The value loss is always the "
-        "mean over tokens.",
+        "How the policy's losses of tokens are [averaged over a minibatch](algorithms.md#averaging). The value loss "
+        "is always the mean over tokens.",
         choices=AGGREGATIONS,
     )
     length: int | None = option(
@@ -273,9 +266,8 @@ class KLOptions:
     )
     estimator: str | None = option(
         None,
-        "Estimate of KL(policy || reference): of what is reported as `mean_kl_loss`, which the adaptive coefficient "
-        "follows, and of the penalty in the reward. Null is `k3` (at most 10 a token) in the loss and `k1` in the "
-        "reward.",
+        "Estimate of KL(policy || reference) that is reported (`mean_kl_loss`), that steers the coefficient, and that "
+        "is the penalty in the reward. Null: `k3` (at most 10 a token) in the loss, else `k1`.",
         choices=KL_ESTIMATORS,
     )
     gradient: str = option(
@@ -311,10 +303,8 @@ class TokenPPOOptions:
     critic: CriticOptions = option(CriticOptions(), "The value function, where the estimator asks one.")
     normalize_advantages: str | None = option(
         None,
-        "Give the advantages of tokens mean 0 and deviation 1 over the `batch`, or within each `group` (one level and "
-        "role, the state of RAGEN and GRL), `game` or `role`; `center_role` centres per role without scaling, `none` "
-        "leaves them. null: `none` with [estimators](parts.md#advantage-estimators) whose advantages have a scale "
-        "of their own, else `batch`.",
+        "Mean 0, deviation 1 over the `batch`, a `group` (level and role), `game` or `role`; `center_role` centres "
+        "only. null: `none` if the [estimator](algorithms.md#scale) has an own scale, else `batch`.",
         choices=NORMALIZE_MODES,
     )
     advantage_std_floor: float = option(
@@ -337,8 +327,8 @@ class TokenPPOOptions:
     )
     max_logprob_gap: float | None = option(
         0.5,
-        "A policy's first update, also after a resume, with `logprob_gap_mean` above this or NaN ends the run: sampler "
-        "and learner then compute different models. Numerics alone differ by hundredths at most. Null goes on.",
+        "A policy's first update (also after a resume) with `logprob_gap_mean` above this, or NaN, ends the run: "
+        "sampler and learner compute different models. Numerics differ by hundredths. Null goes on.",
         above=0,
     )
     staleness_limit: int | None = option(
@@ -357,16 +347,15 @@ class TokenPPOOptions:
     )
     max_tokens_per_microbatch: int | None = option(
         None,
-        f"Tokens in one forward and backward pass. null: {MOST_TOKENS} on a GPU; on CPUs a power of two, at most as "
-        "many, whose activations take up to 2 GiB in models like Qwen2 and Llama (1024 with one of 135 M parameters).",
+        "Tokens in one pass. null: 8192 on a GPU; on CPUs a power of two, at most as many, whose activations take [up "
+        "to 2 GiB](gpu.md#models-that-need-several-gpus) (1024 with 135 M parameters).",
         low=LEAST_TOKENS,
     )
     max_row_tokens: int | None = option(None, "Longest row; null takes the policy's `context_length`.", low=8)
     num_threads: int | Literal["auto"] | None = option(
         None,
-        "CPU threads of each learner. `auto` divides the cores of the trial among its learners, which compute while "
-        "the engines wait: see [threads](clusters.md#threads); null takes RLlib's `num_cpus_per_learner`, as does "
-        "`auto` on GPUs.",
+        "CPU threads of each learner. `auto` divides the trial's cores among its learners "
+        "([threads](clusters.md#threads)); null takes RLlib's `num_cpus_per_learner`, as does `auto` on GPUs.",
         low=1,
         high=MOST_THREADS,
     )
