@@ -5,7 +5,7 @@ A model plays games as an example's file says, in this process; hidden states of
 returns are computed once, as in an update, and no gradient reaches the model. Each seed holds out a tenth of the
 episodes of its own, and all heads of a seed begin from the same inner layer. HL-Gauss (Farebrother et al. 2024, arXiv
 2403.03950) is the cross-entropy of a histogram with the return smoothed by a Gaussian. ``fit`` is the closed form of
-``critic_warmup: fit`` on the features of the inner layer as it begins.
+a ``fit`` warm-up on the features of the inner layer as it begins.
 
     python benchmarks/critic_heads.py MODEL tuned_examples/quickstart-sokoban.yaml [--set KEY=VALUE] [--games 1024]
 """
@@ -163,7 +163,7 @@ def tokens_of(model: str, config: Any, trajectories: Sequence[Trajectory]) -> To
         out = module.forward_train(pack.to_torch() | {"with_logprobs": False, "with_value_features": True})
         hidden[torch.from_numpy(pack.token_slot)] = out["value_features"]
     inputs = advantage_inputs(batch, gamma=config.gamma, lam=config.lambda_, ranks=Ranks())
-    returns = resolve_estimator(ppo.advantage_estimator).value_targets(inputs, monte_carlo=True)
+    returns = resolve_estimator(ppo.advantage_estimator.choice).value_targets(inputs, monte_carlo=True)
     return Tokens(hidden, torch.from_numpy(returns), inputs.offsets, inputs.episodes)
 
 

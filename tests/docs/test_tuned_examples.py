@@ -30,6 +30,7 @@ from rllib_lmgame.experiments.spec import make_specs
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.microbatch import MOST_TOKENS
 from rllib_lmgame.settings.schedules import ScheduleOptions
+from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.supervised import share_of_groups
 
 EXAMPLES = Path(__file__).parents[2] / "tuned_examples"
@@ -325,7 +326,7 @@ def test_multiplayer_example_has_a_tiny_one_of_each_line_up(path: Path) -> None:
         config = experiment.configs[0]
         tokens = config.token_ppo_options.max_tokens_per_microbatch or MOST_TOKENS
         assert config.language_model_options.context_length <= tokens
-        assert config.token_ppo_options.advantage_estimator == "rae"
+        assert config.token_ppo_options.advantage_estimator.type == "rae"
 
 
 @pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
@@ -368,7 +369,7 @@ def test_kuhn_example_has_the_measured_recipe() -> None:
     assert config.token_ppo_options.kl.schedule == [[0, 0.8 * scale], [iterations, 0.4 * scale]], "0.8 to 0.4 chips"
     assert config.token_ppo_options.normalize_advantages == "center_role"
     assert config.token_ppo_options.ema_decay == 0.95
-    assert config.token_ppo_options.kl.reference == {"type": "ema", "decay": 0.95}
+    assert as_mapping(config.token_ppo_options.kl.reference) == {"type": "ema", "decay": 0.95}
     assert config.entropy_coeff == 0.0 and config.use_kl_loss
 
 
