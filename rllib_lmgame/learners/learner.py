@@ -74,11 +74,11 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """Set up modules, optimizers and engines."""
         self._settings: dict[str, LearnerSettings] = {}
         self._scheduled: dict[str, float] = {}
-        self._engines: dict[str, UpdateEngine] = {}
-        self._references: dict[str, Reference] = {}
-        self._averages: dict[str, WeightAverage] = {}
-        self._critics: dict[str, Critic] = {}
-        self._updates: dict[str, int] = {}
+        self.engines: dict[str, UpdateEngine] = {}
+        self.references: dict[str, Reference] = {}
+        self.averages: dict[str, WeightAverage] = {}
+        self.critics: dict[str, Critic] = {}
+        self.updates: dict[str, int] = {}
         self._steps: dict[str, StepCounts] = {}
         self._entropy_coefficients: dict[str, float] = {}
         self._device_pushes: dict[str, DevicePush] = {}
@@ -89,7 +89,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         if threads is not None:
             torch.set_num_threads(threads)
         super().build()
-        for module_id in self._engines:
+        for module_id in self.engines:
             self._set_scheduled_kl(module_id)
         if self._device.type == "cpu":
             give_back_memory(keep=0)  # What setting up has freed is of no use to an update.
@@ -135,14 +135,14 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             settings, optimizer = self.settings(module_id), self.get_optimizer(module_id)
             self.ranks.copy_from_first(module.parameters())  # A fresh value head is random.
             if settings.deepspeed is None:
-                self._engines[module_id] = TorchEngine(module, optimizer, self.ranks)
+                self.engines[module_id] = TorchEngine(module, optimizer, self.ranks)
             else:
                 config = deepspeed_config(settings.deepspeed, settings.grad_clip)
-                self._engines[module_id] = DeepSpeedEngine(module, optimizer, self.ranks, config)
+                self.engines[module_id] = DeepSpeedEngine(module, optimizer, self.ranks, config)
                 module.sharded = True
             if module.value_head is not None:
-                self._critics[module_id] = Critic(self._engines[module_id], self.ranks)
-            self._updates[module_id], self._steps[module_id] = 0, StepCounts()
+                self.critics[module_id] = Critic(self.engines[module_id], self.ranks)
+            self.updates[module_id], self._steps[module_id] = 0, StepCounts()
 
     def settings(self, module_id: str) -> LearnerSettings:
         """Settings of one module, with its overrides and what the present objective changes; without a critic there is
@@ -209,14 +209,14 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             episodes = training_data.episodes
         trajectories = self._trajectories(episodes)
         with nullcontext() if objective is None else self._in_place_of_configured(objective):
-            for module_id in self._engines:
+            for module_id in self.engines:
                 if self.should_module_be_updated(module_id):
                     self._update_module(module_id, trajectories.get(module_id, []))
             self._weights_seq_no += 1
-            for module_id in self._engines:
+            for module_id in self.engines:
                 self.module[module_id].version = self._weights_seq_no
             self.after_gradient_based_update(timesteps=timesteps)
-            for module_id in self._engines:
+            for module_id in self.engines:
                 value = self._following_entropy(module_id)
                 if value is not None:
                     self.metrics.log_value((module_id, LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY), value, window=1)
@@ -233,7 +233,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         if values != self._scheduled:
             self._scheduled = dict(values)
             self._settings.clear()
-        for module_id in self._engines:
+        for module_id in self.engines:
             values = self._scheduled_of(module_id)
             if "lr" in values:
                 self._optimizer_lr_schedules[self.get_optimizer(module_id)] = self._fixed(values["lr"])
@@ -261,17 +261,17 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """Forget a supervised stage: optimizers and warm-ups begin anew, the reference is the present weights, the
         average begins with those after the next update.
         """
-        for module_id in self._engines:
+        for module_id in self.engines:
             forget_moments(self.get_optimizer(module_id))
             self._begin_module(module_id)
 
     def _begin_module(self, module_id: str) -> None:
-        self._updates[module_id] = self._steps[module_id].applied = 0
+        self.updates[module_id] = self._steps[module_id].applied = 0
         self._set_scheduled_kl(module_id)
-        if module_id in self._critics:
-            self._critics[module_id].forget_fit()
-        self._references.pop(module_id, None)
-        self._averages.pop(module_id, None)
+        if module_id in self.critics:
+            self.critics[module_id].forget_fit()
+        self.references.pop(module_id, None)
+        self.averages.pop(module_id, None)
         self._entropy_coefficients.pop(module_id, None)
 
     def build_rows(self, module_id: str, trajectories: Sequence[Trajectory]) -> list[Row]:
@@ -283,7 +283,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _trajectories(self, episodes: Sequence[Any]) -> dict[str, list[Trajectory]]:
         by_module: dict[str, list[Trajectory]] = {}
         for episode in episodes:
-            for part in played_parts(episode, self._engines.keys()):
+            for part in played_parts(episode, self.engines.keys()):
                 by_module.setdefault(str(part.module_id), []).append(trajectory_of(part))
         return by_module
 
@@ -303,9 +303,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             self.metrics.log_dict(meter.before, key=module_id, window=1)
             return
         self._loop(self._module_update(module_id, settings, batch, meter)).run(self._weights_seq_no)
-        self._updates[module_id] += 1
-        if module_id in self._critics:
-            self._critics[module_id].rescale()
+        self.updates[module_id] += 1
+        if module_id in self.critics:
+            self.critics[module_id].rescale()
         self._update_copies(module_id)
         seconds, version = time.perf_counter() - started, self._weights_seq_no
         values = update_metrics(meter, rows, batch, self.ranks, version=version, tokens=action_tokens, seconds=seconds)
@@ -324,10 +324,10 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             meter=meter,
             ranks=self.ranks,
             reference_logprobs=lambda inputs: self.reference(module_id).forward_train({**inputs, **flags})["logprobs"],
-            entropy_coefficient=self._entropy_coefficient(module_id),
+            entropy_coefficient=self.entropy_coefficient(module_id),
             kl_coefficient=float(self.curr_kl_coeffs_per_module[module_id]) if settings.ppo.kl is not None else 0.0,
-            num_updates=self._updates[module_id],
-            critic=self._critics.get(module_id),
+            num_updates=self.updates[module_id],
+            critic=self.critics.get(module_id),
         )
 
     def _loop(self, update: ModuleUpdate) -> UpdateLoop:
@@ -335,7 +335,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         return UpdateLoop(
             update,
             objective=self.objective(update.module_id),
-            engine=self._engines[update.module_id],
+            engine=self.engines[update.module_id],
             optimizer=optimizer,
             lr=float(self._optimizer_lr_schedules[optimizer].get_current_value()),
             steps=self._steps[update.module_id],
@@ -357,7 +357,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             return
         coefficient = self.curr_kl_coeffs_per_module[module_id].data
         if not self._set_scheduled_kl(module_id):
-            if settings.critic_warms_up(self._updates[module_id] - 1):
+            if settings.critic_warms_up(self.updates[module_id] - 1):
                 return
             if not math.isnan(kl_loss):
                 super()._update_module_kl_coeff(module_id=module_id, config=config, kl_loss=kl_loss)
@@ -369,14 +369,14 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         kl = self.settings(module_id).ppo.kl
         value = self._scheduled_of(module_id).get("kl_coeff")
         if kl is not None and kl.schedule is not None:
-            value = interpolate(kl.schedule, self._updates[module_id])
+            value = interpolate(kl.schedule, self.updates[module_id])
         if value is not None:
             self.curr_kl_coeffs_per_module[module_id].data.fill_(value)
         return value is not None
 
     # The entropy coefficient: fixed or scheduled by RLlib, or following a target.
 
-    def _entropy_coefficient(self, module_id: str) -> float:
+    def entropy_coefficient(self, module_id: str) -> float:
         following = self._following_entropy(module_id)
         if following is not None:
             return following
@@ -391,32 +391,32 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """The coefficient after an update; the entropy is the mean over all learners, so that theirs stay equal."""
         settings = self.settings(module_id)
         entropy_options = settings.ppo.entropy
-        if entropy_options is not None and not settings.critic_warms_up(self._updates[module_id] - 1):
+        if entropy_options is not None and not settings.critic_warms_up(self.updates[module_id] - 1):
             self._entropy_coefficients[module_id] = next_coefficient(
-                self._entropy_coefficient(module_id), entropy, entropy_options.target, entropy_options.rate
+                self.entropy_coefficient(module_id), entropy, entropy_options.target, entropy_options.rate
             )
 
     # Reference and average.
 
     def reference(self, module_id: str) -> LanguageModelRLModule:
         """The model that the KL penalty compares with; all learners must ask for it the first time."""
-        if module_id not in self._references:
-            with self._engines[module_id].full_state() as weights:
-                self._references[module_id] = self._make_reference(module_id, weights)
-        return self._references[module_id].module
+        if module_id not in self.references:
+            with self.engines[module_id].full_state() as weights:
+                self.references[module_id] = self._make_reference(module_id, weights)
+        return self.references[module_id].module
 
     def _update_copies(self, module_id: str) -> None:
         """What follows the weights takes them in after an update: their average, and a reference that moves."""
-        settings, reference = self.settings(module_id), self._references.get(module_id)
+        settings, reference = self.settings(module_id), self.references.get(module_id)
         decay = settings.ppo.ema_decay
         if settings.ppo.kl is None:
             reference = None
-        moves = reference is not None and reference.moves_after(self._updates[module_id])
+        moves = reference is not None and reference.moves_after(self.updates[module_id])
         if decay is None and not moves:
             return
-        with self._engines[module_id].full_state() as weights:
+        with self.engines[module_id].full_state() as weights:
             if decay is not None and self._keeps_averages():
-                self._averages.setdefault(module_id, WeightAverage(decay)).update(weights)
+                self.averages.setdefault(module_id, WeightAverage(decay)).update(weights)
             if reference is not None and moves:
                 reference.follow(weights)
 
@@ -442,9 +442,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """RLlib logs these numbers once, which makes them NaN in every later result: :meth:`update` logs them."""
 
     def _log_parameters(self) -> None:
-        counts = [parameter_counts(self.module[module_id]) for module_id in self._engines]
+        counts = [parameter_counts(self.module[module_id]) for module_id in self.engines]
         total = (sum(trained for trained, _ in counts), sum(frozen for _, frozen in counts))
-        for module_id, numbers in zip([*self._engines, ALL_MODULES], [*counts, total], strict=True):
+        for module_id, numbers in zip([*self.engines, ALL_MODULES], [*counts, total], strict=True):
             names = (NUM_TRAINABLE_PARAMETERS, NUM_NON_TRAINABLE_PARAMETERS)
             self.metrics.log_dict(dict(zip(names, numbers, strict=True)), key=module_id, window=1)
 
@@ -453,8 +453,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """The tensors that are sent or written for ``use``, valid inside the context; what counts is rank 0's. All
         learners must be asked.
         """
-        with self._engines[module_id].full_state() as trained:
-            yield chosen_weights(use, trained, self._averages.get(module_id))
+        with self.engines[module_id].full_state() as trained:
+            yield chosen_weights(use, trained, self.averages.get(module_id))
 
     def pack_weights(self, module_id: str, version: int, use: WeightUse = WeightUse.TRAINING) -> WeightBundle | None:
         """Complete tensors as the model's checkpoint has them, in one buffer, on rank 0, ``None`` elsewhere. All

@@ -44,10 +44,10 @@ class LearnerStateMixin:
         """
         state = super().get_state(components, not_components=not_components, **kwargs)  # type: ignore[misc]
         if components is None:
-            state[STATE_KEY] = self._counters() | {
-                "references": {mid: _arrays(reference.tensors) for mid, reference in self._references.items()},
-                "averages": {mid: _arrays(average.tensors) for mid, average in self._averages.items()},
-                "critic_sums": {mid: _arrays(critic.sums()) for mid, critic in self._critics.items()},
+            state[STATE_KEY] = self.counters() | {
+                "references": {mid: _arrays(reference.tensors) for mid, reference in self.references.items()},
+                "averages": {mid: _arrays(average.tensors) for mid, average in self.averages.items()},
+                "critic_sums": {mid: _arrays(critic.sums()) for mid, critic in self.critics.items()},
             }
         return state
 
@@ -68,9 +68,9 @@ class LearnerStateMixin:
         ours = state.get(STATE_KEY)
         if ours:
             with _named("the learner's state"):
-                self._set_counters(ours)
+                self.set_counters(ours)
             self._set_copies(ours["references"], ours["averages"] if self._keeps_averages() else {})
-            for mid, critic in self._critics.items():
+            for mid, critic in self.critics.items():
                 critic.set_sums(ours.get("critic_sums", {}).get(mid, {}))
 
     def _get_optimizer_state(self) -> dict[str, Any]:
@@ -81,40 +81,40 @@ class LearnerStateMixin:
             super()._set_optimizer_state(state)  # type: ignore[misc]
 
     def _any_sharded(self) -> bool:
-        return any(getattr(self.module[mid], "sharded", False) for mid in self._engines)
+        return any(getattr(self.module[mid], "sharded", False) for mid in self.engines)
 
-    def _counters(self) -> dict[str, Any]:
+    def counters(self) -> dict[str, Any]:
         return {
             "version": self._weights_seq_no,
             "timesteps": self._lifetime_timesteps,
             "kl_coefficients": {mid: float(value) for mid, value in self.curr_kl_coeffs_per_module.items()},
-            "updates": dict(self._updates),
+            "updates": dict(self.updates),
             "optimizer_steps": {mid: steps.applied for mid, steps in self._steps.items()},
             "nan_steps_in_a_row": {mid: steps.nan_in_a_row for mid, steps in self._steps.items()},
             "entropy_coefficients": dict(self._entropy_coefficients),
-            "configured_coefficients": {mid: self._begin_coefficients(mid) for mid in self._engines},
-            "critics": {mid: critic.get_state() for mid, critic in self._critics.items()},
+            "configured_coefficients": {mid: self._begin_coefficients(mid) for mid in self.engines},
+            "critics": {mid: critic.get_state() for mid, critic in self.critics.items()},
             "objectives": {mid: o.get_state() for mid, o in self._objectives.items()},
         }
 
     def _check_critics(self, saved: Mapping[str, Any], origin: str) -> None:
         """Refuse weights and optimizers of other parts; before there were policies without a critic, all had one."""
-        for mid in self._engines:
-            own, theirs = mid in self._critics, mid in saved.get("critics", self._engines)
+        for mid in self.engines:
+            own, theirs = mid in self.critics, mid in saved.get("critics", self.engines)
             if theirs != own:
                 raise CheckpointError(critic_difference(origin, mid, there=theirs))
 
-    def _set_counters(self, ours: Mapping[str, Any]) -> None:
-        """Take over what :meth:`_counters` gave.
+    def set_counters(self, ours: Mapping[str, Any]) -> None:
+        """Take over what :meth:`counters` gave.
 
         Raises:
             ValueError: naming a number that is none or cannot be.
         """
         self._weights_seq_no = count_of(ours["version"], "version")
         self._lifetime_timesteps = count_of(ours["timesteps"], "timesteps")
-        for mid in self._engines:
+        for mid in self.engines:
             self.module[mid].version = self._weights_seq_no
-            self._updates[mid] = _count_of_policy(ours, "updates", mid)
+            self.updates[mid] = _count_of_policy(ours, "updates", mid)
             saved = (_count_of_policy(ours, name, mid) for name in ("optimizer_steps", "nan_steps_in_a_row"))
             self._steps[mid] = StepCounts(*saved)
             self.entropy_coeff_schedulers_per_module[mid].update(timestep=self._lifetime_timesteps)
@@ -122,7 +122,7 @@ class LearnerStateMixin:
             remembered = mapping_of(ours.get("objectives", {}), "objectives")
             if remembered.get(mid) is not None:
                 self.objective(mid).set_state(remembered[mid])
-        for mid, critic in self._critics.items():
+        for mid, critic in self.critics.items():
             critic.set_state(mapping_of(ours.get("critics", {}).get(mid, {}), f"critics.{mid}"))
         self._set_coefficients(ours)
 
@@ -133,13 +133,13 @@ class LearnerStateMixin:
         self._entropy_coefficients = {}
         for mid, value in mapping_of(ours.get("entropy_coefficients", {}), "entropy_coefficients").items():
             number = number_of(value, f"entropy_coefficients.{mid}", low=0)
-            if mid in self._engines and not self._begins_anew(ours, mid, "entropy_coeff"):
+            if mid in self.engines and not self._begins_anew(ours, mid, "entropy_coeff"):
                 self._entropy_coefficients[mid] = number
         for mid, value in mapping_of(ours["kl_coefficients"], "kl_coefficients").items():
             number = number_of(value, f"kl_coefficients.{mid}", low=0)
             if not self._begins_anew(ours, mid, "kl_coeff"):
                 self.curr_kl_coeffs_per_module[mid] = self._get_tensor_variable(number)
-        for mid in self._engines:
+        for mid in self.engines:
             self._set_scheduled_kl(mid)
 
     def _begin_coefficients(self, module_id: str) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class LearnerStateMixin:
         does not say what it was.
         """
         before = ours.get("configured_coefficients", {}).get(module_id, {})
-        known = module_id in self._engines and name in before
+        known = module_id in self.engines and name in before
         return known and before[name] != self._begin_coefficients(module_id)[name]
 
     def _keeps_averages(self) -> bool:
@@ -167,15 +167,15 @@ class LearnerStateMixin:
         return Reference(model, ReferenceOptions() if kl is None else kl.reference, self.ranks, tensors)
 
     def _set_copies(self, references: dict[str, Any], averages: dict[str, Any]) -> None:
-        self._references = {
-            mid: self._make_reference(mid, weights) for mid, weights in references.items() if mid in self._engines
+        self.references = {
+            mid: self._make_reference(mid, weights) for mid, weights in references.items() if mid in self.engines
         }
-        self._averages = {}
+        self.averages = {}
         for mid, weights in averages.items():
-            decay = self.settings(mid).ppo.ema_decay if mid in self._engines else None
+            decay = self.settings(mid).ppo.ema_decay if mid in self.engines else None
             if decay is not None:
-                self._averages[mid] = WeightAverage(decay)
-                self._averages[mid].tensors = {name: torch.as_tensor(np.array(w)) for name, w in weights.items()}
+                self.averages[mid] = WeightAverage(decay)
+                self.averages[mid].tensors = {name: torch.as_tensor(np.array(w)) for name, w in weights.items()}
 
     # The algorithm's path: files, from all learners.
 
@@ -187,7 +187,7 @@ class LearnerStateMixin:
         with self.ranks.all_or_none():
             if self.ranks.rank == 0:
                 directory.mkdir(parents=True, exist_ok=True)
-        for mid, engine in self._engines.items():
+        for mid, engine in self.engines.items():
             engine.save(directory / mid)
         with self.ranks.all_or_none():
             if self.ranks.rank == 0:
@@ -195,15 +195,15 @@ class LearnerStateMixin:
 
     def _save_rest(self, directory: Path) -> None:
         """What one learner has for all: references, averages, counters."""
-        for mid in self._engines:
+        for mid in self.engines:
             (directory / mid).mkdir(exist_ok=True)
-            if mid in self._references:
-                save_tensors(self._references[mid].tensors, directory / mid / REFERENCE_FILE)
-            if mid in self._averages:
-                save_tensors(self._averages[mid].tensors, directory / mid / AVERAGE_FILE)
-            if mid in self._critics:
-                self._critics[mid].save(directory / mid)
-        counters = self._counters() | {"modules": list(self._engines), "learners": self.ranks.world}
+            if mid in self.references:
+                save_tensors(self.references[mid].tensors, directory / mid / REFERENCE_FILE)
+            if mid in self.averages:
+                save_tensors(self.averages[mid].tensors, directory / mid / AVERAGE_FILE)
+            if mid in self.critics:
+                self.critics[mid].save(directory / mid)
+        counters = self.counters() | {"modules": list(self.engines), "learners": self.ranks.world}
         (directory / STATE_FILE).write_text(json.dumps(counters, indent=1))
 
     def load_shard(self, directory: str | Path) -> None:
@@ -219,17 +219,17 @@ class LearnerStateMixin:
             counters = read_mapping(path, MAX_STATE_BYTES)
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path}: cannot be read ({error})") from error
-        missing = sorted(set(self._engines) - set(counters.get("modules", ())))
+        missing = sorted(set(self.engines) - set(counters.get("modules", ())))
         if missing:
             raise CheckpointError(f"{path}: holds no weights of {', '.join(missing)}")
         with _named(path):
             self._check_critics(counters, str(path))
-        for mid, engine in self._engines.items():
+        for mid, engine in self.engines.items():
             engine.load(directory / mid)
-            if mid in self._critics:
-                self._critics[mid].load(directory / mid)
+            if mid in self.critics:
+                self.critics[mid].load(directory / mid)
         with _named(path):
-            self._set_counters(counters)
+            self.set_counters(counters)
         averages = self._load_copies(directory, AVERAGE_FILE) if self._keeps_averages() else {}
         self._set_copies(self._load_copies(directory, REFERENCE_FILE), averages)
 
@@ -237,8 +237,8 @@ class LearnerStateMixin:
         """Write this learner's part of one policy's weights and optimizer, and the units of its values. All learners
         must be asked; the directory is on storage they share.
         """
-        self._engines[module_id].save(Path(directory))
-        critic = self._critics.get(module_id)
+        self.engines[module_id].save(Path(directory))
+        critic = self.critics.get(module_id)
         with self.ranks.all_or_none():
             if self.ranks.rank == 0:
                 write_json(Path(directory) / CRITIC_FILE, {} if critic is None else critic.get_state())
@@ -255,10 +255,10 @@ class LearnerStateMixin:
             units = read_mapping(path, MAX_STATE_BYTES)
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path}: cannot be read ({error})") from error
-        self._engines[module_id].load(Path(directory))
-        if module_id in self._critics:
+        self.engines[module_id].load(Path(directory))
+        if module_id in self.critics:
             with _named(path):
-                self._critics[module_id].set_state(units)
+                self.critics[module_id].set_state(units)
         self.module[module_id].version = self._weights_seq_no
         self._steps[module_id].nan_in_a_row = 0
         self._objectives.pop(module_id, None)
@@ -268,7 +268,7 @@ class LearnerStateMixin:
 
     def _load_copies(self, directory: Path, name: str) -> dict[str, dict[str, torch.Tensor]]:
         """The tensors of each policy that has a file of this name."""
-        return {mid: load_tensors(directory / mid / name) for mid in self._engines if (directory / mid / name).exists()}
+        return {mid: load_tensors(directory / mid / name) for mid in self.engines if (directory / mid / name).exists()}
 
 
 @contextmanager

@@ -137,12 +137,12 @@ class Learner:
     def __init__(self, ranks: Ranks) -> None:
         self.ranks = ranks
         self.weights = {"w": torch.ones(2, dtype=torch.bfloat16)}
-        self._engines = {"player": self}
+        self.engines = {"player": self}
         model = SimpleNamespace(_weight_conversions=[], config=None)
         parts = parts_of(model, self.weights)
         self.module = {"player": SimpleNamespace(as_checkpoint=partial(CheckpointTensors, model, parts))}
         self._device_pushes: dict[str, Any] = {}
-        self._averages = {"player": SimpleNamespace(tensors={"w": torch.full((2,), 3.0)})}
+        self.averages = {"player": SimpleNamespace(tensors={"w": torch.full((2,), 3.0)})}
 
     @contextmanager
     def full_state(self) -> Iterator[dict[str, torch.Tensor]]:

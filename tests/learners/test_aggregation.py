@@ -107,7 +107,7 @@ def of_learners(
     objective, updates, packs = PPOObjective(), [], []
     for rank, rows in enumerate(shards):
         batch = TokenBatch.from_rows(rows)
-        ids = batch._ids[batch._action_position]
+        ids = batch.action_ids
         names = {"old_logprobs": "old", "rollout_logprobs": "rollout", "advantages": "advantage"}
         for attribute, name in (names | {"ref_logprobs": "ref", "returns": "return", "values": "old value"}).items():
             setattr(batch, attribute, column(ids, name).astype(np.float32))

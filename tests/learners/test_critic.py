@@ -316,7 +316,7 @@ def test_fit_and_units_are_of_returns_discounted_as_the_estimator_does(
         episodes.append(as_episode(Trajectory(turns, terminated=True, **names)))
     ppo = {"critic": {"warmup": {"iterations": 2}, "normalization": "popart", "target": "monte_carlo"}}
     learner = make_learner(gamma=0.9, token_ppo={**ppo, "advantage_estimator": estimator})
-    metrics, critic = update(learner, episodes), learner._critics["player"]
+    metrics, critic = update(learner, episodes), learner.critics["player"]
     moments = np.array([np.mean(targets), np.mean(np.square(targets))])
     fitted = sum(sums.games.get("taxi", np.zeros(3))[:3] for sums in critic._sums.values())
     assert fitted == pytest.approx([72.0, *(72.0 * moments)])
@@ -337,7 +337,7 @@ def test_a_penalty_in_the_rewards_is_one_in_what_is_fitted(
     episodes = foreseeable(12, 0)
     rewards = [float(sum(e.agent_episodes["player"].get_rewards())) for e in episodes]
     metrics = update(learner, episodes)
-    sums = [sums.games.get("taxi", np.zeros(3))[:2] for sums in learner._critics["player"]._sums.values()]
+    sums = [sums.games.get("taxi", np.zeros(3))[:2] for sums in learner.critics["player"]._sums.values()]
     count, total = np.sum(sums, axis=0)
     assert abs(metrics["return_mean"] - np.mean(rewards)) > 0.1
     assert total / count == pytest.approx(metrics["return_mean"])
@@ -351,7 +351,7 @@ def test_values_are_rewards_whatever_the_units(
     first = update(learner, foreseeable(60, 0))
     assert first["vf_loss"] == pytest.approx(1.0, abs=1e-3)
     assert first["advantage_mean"] == pytest.approx(0.0, abs=1e-3)
-    critic, head = learner._critics["player"], learner.module["player"].value_head
+    critic, head = learner.critics["player"], learner.module["player"].value_head
     hidden, plain, moved = torch.randn(40, 32), critic.rescale, []
 
     def values() -> np.ndarray:
@@ -407,8 +407,8 @@ def test_a_warm_up_goes_on_where_it_was(
         a, b = update(one, foreseeable(40, seed)), update(other, foreseeable(40, seed))
         assert a["vf_explained_var"] == b["vf_explained_var"]
         assert all(torch.equal(tensor, weights(other)[name]) for name, tensor in weights(one).items())
-    assert one._critics["player"].get_state() == other._critics["player"].get_state()
-    assert not one._critics["player"].sums()
+    assert one.critics["player"].get_state() == other.critics["player"].get_state()
+    assert not one.critics["player"].sums()
 
 
 def test_a_policy_that_begins_anew_forgets_what_was_fitted(
@@ -417,9 +417,9 @@ def test_a_policy_that_begins_anew_forgets_what_was_fitted(
     """The sums are of hidden states that are no more."""
     learner = make_learner(token_ppo={"critic": {"warmup": {"iterations": 2}}})
     update(learner, foreseeable(20, 0))
-    assert learner._critics["player"].sums()
+    assert learner.critics["player"].sums()
     learner.begin_ppo()
-    assert not learner._critics["player"].sums()
+    assert not learner.critics["player"].sums()
 
 
 def test_units_are_saved_by_game() -> None:

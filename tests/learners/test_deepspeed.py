@@ -179,7 +179,7 @@ def fill_the_disk_of_the_second(learner: Any) -> None:
         raise OSError(28, "No space left on device")
 
     if learner.ranks.rank == 1:
-        learner._engines["player"].engine.checkpoint_engine.__class__.save = no_space
+        learner.engines["player"].engine.checkpoint_engine.__class__.save = no_space
 
 
 def test_a_full_disk_of_one_learner_leaves_no_other_waiting(
@@ -262,7 +262,7 @@ def value_outputs(learner: Any) -> list[np.ndarray]:
     outer = learner.module["player"].value_head.outer
     with deepspeed.zero.GatheredParameters([p for p in outer.parameters() if hasattr(p, "ds_id")], modifier_rank=None):
         read = [p.detach().float().numpy().copy() for p in (outer.weight, outer.bias)]
-    return read + [t.numpy() for t in learner._engines["player"].value_output()]
+    return read + [t.numpy() for t in learner.engines["player"].value_output()]
 
 
 def assert_same_critic(found: list[np.ndarray], expected: list[np.ndarray], tolerance: float) -> None:
@@ -378,7 +378,7 @@ def test_gradients_that_are_not_finite_are_skipped_under_zero(
     stage: int, make_learner: Any, make_episodes: Any
 ) -> None:
     learner = make_learner(token_ppo={"max_tokens_per_microbatch": 9999}, deepspeed=zero(stage))
-    engine = learner._engines["player"]
+    engine = learner.engines["player"]
     before = hf_state(learner)
     plain_backward = engine.backward
     engine.backward = lambda loss: plain_backward(loss * torch.tensor(float("inf")))
@@ -421,7 +421,7 @@ def test_buckets_are_no_larger_than_the_model_unless_the_user_sets_them() -> Non
 def test_a_small_model_has_small_buckets(stage: int, make_learner: Any, make_episodes: Any) -> None:
     learner = make_learner(token_ppo=PPO, deepspeed=zero(stage))
     train(learner, make_episodes, 0, 1)
-    optimizer = learner._engines["player"].engine.optimizer
+    optimizer = learner.engines["player"].engine.optimizer
     entries = sum(
         math.prod(getattr(p, "ds_shape", p.shape)) for p in learner.module["player"].parameters() if p.requires_grad
     )

@@ -48,23 +48,23 @@ def test_a_learner_follows_the_target_and_keeps_the_coefficient(
         ]
 
     update(learner, objective=SupervisedObjective(1, lr=1e-3))
-    assert learner._counters()["entropy_coefficients"] == {}
+    assert learner.counters()["entropy_coefficients"] == {}
     warming = make_learner(
         token_ppo=kwargs["token_ppo"] | {"critic": {"warmup": {"iterations": 1}}}, entropy_coeff=kwargs["entropy_coeff"]
     )
     assert [update(warming)["curr_entropy_coeff"] > 0.1 for _ in range(2)] == [False, True], "a rest, and then none"
     used = []
     for _ in range(2):
-        used.append(learner._entropy_coefficient("player"))
+        used.append(learner.entropy_coefficient("player"))
         numbers = update(learner)
         expected += 0.1 * (9.0 - numbers["entropy"])
         assert numbers["curr_entropy_coeff"] == pytest.approx(expected)
     assert used[0] == pytest.approx(0.02) and used[1] > 0.1
     fresh = make_learner(**kwargs)
-    fresh._set_counters(json.loads(json.dumps(learner._counters())))
-    assert fresh._entropy_coefficient("player") == pytest.approx(expected)
+    fresh.set_counters(json.loads(json.dumps(learner.counters())))
+    assert fresh.entropy_coefficient("player") == pytest.approx(expected)
     fresh.begin_ppo()
-    assert fresh._entropy_coefficient("player") == pytest.approx(0.02), "a policy that begins anew has the first one"
+    assert fresh.entropy_coefficient("player") == pytest.approx(0.02), "a policy that begins anew has the first one"
 
 
 @pytest.mark.parametrize("how", ["state", "files"])
@@ -90,12 +90,12 @@ def test_a_restored_run_without_the_target_goes_by_its_own_coefficient(
     learner.save_shard(tmp_path)
     assert moved > 0.1
     without = restored()
-    assert update(without) == without._entropy_coefficient("player") == pytest.approx(0.02)
+    assert update(without) == without.entropy_coefficient("player") == pytest.approx(0.02)
     assert update(without, scheduled={"entropy_coeff": 0.3}) == pytest.approx(0.3)
-    assert without._entropy_coefficient("player") == pytest.approx(0.3)
+    assert without.entropy_coefficient("player") == pytest.approx(0.3)
     assert restored(token_ppo=target)._entropy_coefficient("player") == pytest.approx(moved)
     begun = restored(token_ppo=target, entropy_coeff=0.5)
-    assert begun._entropy_coefficient("player") == pytest.approx(0.5), "it is to begin with another number"
+    assert begun.entropy_coefficient("player") == pytest.approx(0.5), "it is to begin with another number"
     follows = restored(token_ppo={"entropy": {"target": 1.0, "rate": 0.1}})
     follows._follow({"token_ppo.entropy.target": 9.0})
-    assert follows._entropy_coefficient("player") == pytest.approx(moved), "the target stands in a schedule"
+    assert follows.entropy_coefficient("player") == pytest.approx(moved), "the target stands in a schedule"

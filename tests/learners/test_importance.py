@@ -29,7 +29,7 @@ from rllib_lmgame.settings.sections.token_ppo import IMPORTANCE_LEVELS, BandOpti
 
 def batch_of(rows: list[Row]) -> TokenBatch:
     batch = TokenBatch.from_rows(rows)
-    ids = batch._ids[batch._action_position]
+    ids = batch.action_ids
     batch.old_logprobs, batch.rollout_logprobs = column(ids, "old"), column(ids, "rollout")
     return batch
 

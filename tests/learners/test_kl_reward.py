@@ -36,7 +36,7 @@ ESTIMATES = {
 def update_of(rows: list[Row], **ppo: Any) -> ModuleUpdate:
     """An update whose batch has all that is known before the first step."""
     batch = TokenBatch.from_rows(rows)
-    ids = batch._ids[batch._action_position]
+    ids = batch.action_ids
     names = {"old_logprobs": "old", "rollout_logprobs": "rollout", "ref_logprobs": "ref", "values": "value"}
     for attribute, name in names.items():
         setattr(batch, attribute, column(ids, name).astype(np.float32))

@@ -442,7 +442,7 @@ def test_kl_pulls_towards_the_reference_and_adapts(
     assert first["curr_kl_coeff"] == pytest.approx(0.3)
     second = update(learner, make_episodes(8, seed=1))["player"]
     assert second["mean_kl_loss"] > first["mean_kl_loss"]
-    learner._references.clear()  # The next reference are the present weights.
+    learner.references.clear()  # The next reference are the present weights.
     third = update(learner, make_episodes(8, seed=2))["player"]
     assert third["mean_kl_loss"] < second["mean_kl_loss"]
 
@@ -605,7 +605,7 @@ def test_what_a_module_has_of_its_own_comes_before_a_schedule(
 def test_the_adaptive_kl_coefficient_comes_back_from_a_quiet_stretch(make_learner: Callable[..., Any]) -> None:
     """Fifty quiet iterations would halve it to 9e-19, and 85 loud ones be needed to bring it back."""
     learner = make_learner(use_kl_loss=True, kl_coeff=1e-3, kl_target=0.01, token_ppo={"kl": {"coeff_range": 100.0}})
-    learner._updates["player"] = 1
+    learner.updates["player"] = 1
     config = learner.config.get_config_for_module("player")
 
     def after(count: int, kl: float) -> float:
@@ -737,7 +737,7 @@ def test_one_learner_alone_reads_and_keeps_averages(
         learner.save_shard(tmp_path)
         other.load_shard(tmp_path)
         assert read == ["reference.safetensors"]
-    assert learner._averages and not other._averages and other._references
+    assert learner.averages and not other.averages and other.references
 
 
 @pytest.mark.parametrize("name", ["learner.json", "player/weights.safetensors", "player/optimizer.pt"])

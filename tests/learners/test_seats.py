@@ -135,7 +135,7 @@ def test_a_policy_without_rows_keeps_what_it_has(
 
     def state() -> tuple[float, int, dict[str, torch.Tensor]]:
         tensors = weights(learner, "other") | {n: p.clone() for n, p in learner.reference("other").hf_state().items()}
-        return float(learner.curr_kl_coeffs_per_module["other"]), learner._updates["other"], tensors
+        return float(learner.curr_kl_coeffs_per_module["other"]), learner.updates["other"], tensors
 
     before, warnings = state(), list[str]()
     monkeypatch.setattr(ppo_torch_learner.logger, "warning", warnings.append)

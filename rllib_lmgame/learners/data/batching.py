@@ -235,6 +235,11 @@ class TokenBatch:
         )
 
     @property
+    def action_ids(self) -> np.ndarray:
+        """The action tokens, int64 ``[A]``."""
+        return self._ids[self._action_position]
+
+    @property
     def num_rows(self) -> int:
         return len(self.row_lengths)
 
