@@ -93,7 +93,7 @@ def test_a_restored_run_without_the_target_goes_by_its_own_coefficient(
     assert update(without) == without.entropy_coefficient("player") == pytest.approx(0.02)
     assert update(without, scheduled={"entropy_coeff": 0.3}) == pytest.approx(0.3)
     assert without.entropy_coefficient("player") == pytest.approx(0.3)
-    assert restored(token_ppo=target)._entropy_coefficient("player") == pytest.approx(moved)
+    assert restored(token_ppo=target).entropy_coefficient("player") == pytest.approx(moved)
     begun = restored(token_ppo=target, entropy_coeff=0.5)
     assert begun.entropy_coefficient("player") == pytest.approx(0.5), "it is to begin with another number"
     follows = restored(token_ppo={"entropy": {"target": 1.0, "rate": 0.1}})
