@@ -45,6 +45,7 @@ from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule, ValueHe
 from rllib_lmgame.rollouts.episodes import trajectory_of_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.play import play_many
+from rllib_lmgame.rollouts.players import take_seats
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig, Trajectory
 from rllib_lmgame.rollouts.seats import LanguageModelSeat
 
@@ -125,7 +126,7 @@ async def play(model: str, config: Any, games: int) -> list[Trajectory]:
         played = await play_many(
             plans,
             [game],
-            lambda session, plan: {agent: player.seat(session, plan, agent) for agent in plan.line_up},
+            lambda session, plan: take_seats(session, plan, lambda _: player),
             Sessions(),
             options.text_rollouts,
             at_once,

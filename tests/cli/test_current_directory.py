@@ -76,7 +76,7 @@ def test_an_opponent_with_a_name_is_found(
     def stop(*_: object) -> None:
         raise ConfigError("", "far enough")
 
-    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate._log_directory", stop)
+    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.engines_for", stop)
     monkeypatch.chdir(mine)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     game = ["--env", "lmgame/TicTacToe-v0", "--against", "first=mine:FirstLegal"]
