@@ -527,7 +527,7 @@ def test_what_estimators_say_of_themselves() -> None:
         ({"type": "vine", "rollouts": 1.5}, ".rollouts", "expected a whole number"),
         ({"type": "rloo", "lam": 1}, ".lam", "`rloo` takes no options"),
         ({"type": "grop"}, "", "did you mean `grpo`"),
-        ({"step_weight": 1}, ".type", "is missing"),
+        ({"step_weight": 1}, ".step_weight", "valid keys: length_adaptive"),
     ],
 )
 def test_options_that_an_estimator_does_not_take_are_refused(choice: Any, key: str, message: str) -> None:
