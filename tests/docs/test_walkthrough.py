@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -45,13 +47,13 @@ top of the package (errors, paths, text) does not count either.
 
 
 @pytest.fixture(scope="module")
-def calls(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[float, str, str]]:
+def calls(
+    tmp_path_factory: pytest.TempPathFactory, tiny_dict: Callable[..., dict[str, Any]]
+) -> list[tuple[float, str, str]]:
     """Time, file and function of the calls in all processes of ``rllib train file`` with two tiny iterations."""
-    from conftest import TINY_CONFIG
-
     place = tmp_path_factory.mktemp("walk")
     (place / "calls").mkdir()
-    config = {**TINY_CONFIG, "language_model": {**TINY_CONFIG["language_model"], "model": "tiny"}}
+    config = tiny_dict(language_model={"model": "tiny"})
     experiment = {"walk": {"run": "LMGamePPO", "stop": {"training_iteration": 2}, "config": config}}
     (place / "walk.yaml").write_text(yaml.safe_dump(experiment), encoding="utf-8")
     paths = [str(ROOT / "tests" / "docs" / "tracing"), str(ROOT), os.environ.get("PYTHONPATH", "")]

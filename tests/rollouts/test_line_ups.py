@@ -172,7 +172,7 @@ def test_only_trained_seats_reach_the_learner(make_runner: MakeRunner) -> None:
             for ids in episode.agent_episodes["O"].extra_model_outputs[turn].data
         ]
         assert num_tokens(episode, ["player"]) == sum(tokens) > 0
-    learner: Any = SimpleNamespace(_engines={"player": None})
+    learner: Any = SimpleNamespace(engines={"player": None})
     trajectories = LMGameLearner._trajectories(learner, result.episodes)
     assert [trajectory.agent_id for trajectory in trajectories["player"]] == ["O", "O"]
 
