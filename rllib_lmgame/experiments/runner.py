@@ -50,14 +50,10 @@ EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 
 def run_experiments(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
-    """Run experiments and print where their results are.
+    """Run experiments and print where their results are; returns 0, 1 if a trial failed, or 128 + signal number.
 
-    Several experiments run one after another, each with a state of its own to resume from; the trials of one run side
-    by side as far as the cluster has room. (Ray's `tune.run_experiments` runs experiments together, but keeps result
-    files of the first one only.)
-
-    Returns:
-        Exit code: 0, 1 if a trial failed, 128 + signal number if the run was interrupted.
+    They run one after another, each with its own state to resume from. (``tune.run_experiments`` runs them together,
+    but keeps result files of the first one only.)
     """
     _check_started(checked, options)
     with ExitStack() as held:
@@ -81,11 +77,9 @@ def _locked(directory: str) -> AbstractContextManager[None]:
 
 
 def check_resumed(checked: Sequence[CheckedExperiment], options: RunOptions) -> None:
-    """Print what there is to say of experiments that are resumed, before anything of them is touched.
+    """Print notices about experiments to resume, before anything of them is touched.
 
-    Raises:
-        ConfigError: if there is nothing to resume, or a setting differs that cannot be changed on the way.
-        CheckpointError: if this user's runs did not write it.
+    Raises: ConfigError: nothing to resume, or a setting differs; CheckpointError: not written by this user's runs.
     """
     _check_started(checked, options)
     for experiment in checked if options.resume else ():
@@ -127,9 +121,7 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
 
 
 def _run_each(checked: Sequence[CheckedExperiment], options: RunOptions, summaries: list[TrialSummary]) -> bool:
-    """Run the experiments until one is interrupted or finds its disk full, and add to ``summaries``; whether there was
-    room for all.
-    """
+    """Run experiments until an interrupt or a full disk; False if the disk was full."""
     since = options.started
     for experiment in checked:
         try:

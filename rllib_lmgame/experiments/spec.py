@@ -1,8 +1,7 @@
-"""What one experiment is: the algorithm, its configuration, when to stop, and what to keep.
+"""One experiment: the algorithm, its configuration, when to stop, and what to keep.
 
-The keys are those of RLlib's experiment files (keyword arguments of ``ray.tune.experiment.Experiment``), and a
-few more: ``scheduler``, ``search``, ``callbacks`` and ``report``. Names that older versions used are
-translated, with a notice. Every value knows where it was written (:class:`Source`).
+Keys are those of RLlib's experiment files (arguments of ``ray.tune.experiment.Experiment``), plus ``scheduler``,
+``search``, ``callbacks`` and ``report``. Older names are translated with a notice.
 """
 
 from __future__ import annotations
@@ -32,12 +31,7 @@ def dotted(parts: Iterable[str | int]) -> str:
 
 @dataclass
 class Source:
-    """Maps dotted keys to the place they come from.
-
-    Args:
-        name: File name (or other origin) shown in messages.
-        places: Dotted key -> ``file:line`` or another description of the place.
-    """
+    """Maps dotted keys to the place they come from (``file:line``); ``name`` is the file or other origin."""
 
     name: str
     places: dict[str, str] = field(default_factory=dict)
@@ -105,9 +99,7 @@ _SCHEDULER_TEXTS = ("type", "metric", "mode", "time_attr")
 
 
 def is_plain_scheduler(value: Any) -> bool:
-    """Whether a ``scheduler`` setting holds names of metrics and numbers alone, and nothing that is written
-    into a configuration.
-    """
+    """Whether a ``scheduler`` setting holds only metrics' names and numbers, nothing for a configuration."""
     if not isinstance(value, Mapping):
         return is_name(value)
     texts = all(isinstance(value[key], str) for key in _SCHEDULER_TEXTS if key in value)
@@ -233,14 +225,12 @@ _STOP_RENAMED = {
 
 @dataclass
 class ExperimentSpec:
-    """One experiment, its settings checked for names and types (the algorithm's configuration is checked later).
+    """One experiment, its settings checked for names and types; the algorithm's configuration is checked later.
 
     Attributes:
-        name: Name of the experiment and of its directory.
-        options: Its settings.
-        source: Where they were written, keys relative to the experiment.
+        source: Where the settings were written, keys relative to the experiment.
         notices: What was translated, for the user to read.
-        algorithm_class: Class of the algorithm if a Python file gave it instead of a name.
+        algorithm_class: Set if a Python file gave a class instead of a name.
     """
 
     name: str
@@ -268,16 +258,9 @@ class ExperimentSpec:
 def make_spec(
     name: str, settings: Mapping[str, Any], source: Source, algorithm_class: type | None = None
 ) -> ExperimentSpec:
-    """Build one experiment from the mapping that stands under its name.
+    """Build one experiment from the mapping under its name; keys of ``source`` are relative to it.
 
-    Args:
-        name: Name of the experiment.
-        settings: Its settings as read.
-        source: Places of the settings, keys relative to the experiment.
-        algorithm_class: Class to run instead of the one ``run`` names.
-
-    Raises:
-        ConfigError: with file and line, for an unknown key or a wrong type.
+    Raises: ConfigError: with file and line, for an unknown key or a wrong type.
     """
     if not isinstance(settings, Mapping):
         raise ConfigError(
@@ -303,12 +286,7 @@ def make_spec(
 
 
 def check_name(name: str, where: str | None = None) -> None:
-    """Raise :class:`ConfigError` if no directory can have the name of an experiment.
-
-    Args:
-        name: The name.
-        where: File and line of it, or the flag.
-    """
+    """Refuse a name that no directory can have; ``where`` is its file and line, or the flag."""
     if not name or "/" in name or "\0" in name or name in {".", ".."}:
         rule = "it may not be empty or contain `/`"
     elif not is_writable(name):

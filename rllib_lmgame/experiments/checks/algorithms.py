@@ -39,13 +39,7 @@ _OLD_STACK_ONLY = {
 
 @dataclass(frozen=True)
 class ResolvedAlgorithm:
-    """An algorithm that can run.
-
-    Attributes:
-        name: Name Tune knows it by.
-        cls: RLlib ``Algorithm`` class.
-        entry: What is known of an algorithm on text games, whose configuration checks itself; ``None`` for others.
-    """
+    """An algorithm that can run. ``entry`` is set for algorithms on text games, which check their own configuration."""
 
     name: str
     cls: type
@@ -69,21 +63,16 @@ class ResolvedAlgorithm:
 
 
 def quick_entry(name: str, given: type | None = None) -> AlgorithmEntry | None:
-    """The entry of an algorithm as in :func:`resolve_algorithm`, as far as it is known without
-    following an import path.
-    """
+    """As :func:`resolve_algorithm`, but does not follow import paths."""
     return known_entry(name) if given is None else entry_of(given)
 
 
 def resolve_algorithm(name: str, given: type | None = None) -> ResolvedAlgorithm:
-    """The algorithm called ``name`` in a ``run:`` setting.
+    """The algorithm called ``name`` in a ``run:`` setting. Raises: ConfigError: if there is none.
 
     Args:
-        name: Name of an entry, of one of RLlib's, or an import path (of an entry or a class).
+        name: Name of an entry or of RLlib's, or an import path (of an entry or a class).
         given: The class itself, if a Python file gave one.
-
-    Raises:
-        ConfigError: if there is no such algorithm.
     """
     if given is not None:
         return _of_class(given)

@@ -40,9 +40,7 @@ def _check(cls: Any, arguments: dict[str, Any], key: str) -> None:
 
 
 def _named(callback: Any, key: str) -> Any:
-    """The same callback; what fails when Tune sets it up (a missing account, a server that does not answer) says which
-    one it was.
-    """
+    """The same callback; an error while Tune sets it up (no account, no answer) names the callback."""
     setup = callback.setup
 
     def named(*args: Any, **kwargs: Any) -> None:

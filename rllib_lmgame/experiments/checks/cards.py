@@ -28,10 +28,7 @@ def gpu_lines(config: Any, taken: Footprint) -> list[str]:
 def one_learner_mib(learners: Sequence[Processes]) -> tuple[float, float]:
     """MiB of one learner that trains several policies, at its peak and between updates.
 
-    The policies are updated one after the other: what one keeps for its backward pass goes before the next one's comes.
-
-    Args:
-        learners: What it takes for each of the policies.
+    Policies are updated one after the other, so the activations of only one exist at a time.
     """
     states = [sum(policy.parts.get(part, 0.0) for part in STAYS) for policy in learners]
     passing = [policy.each - stays for policy, stays in zip(learners, states, strict=True)]

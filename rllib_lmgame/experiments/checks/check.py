@@ -1,7 +1,7 @@
-"""Everything about an experiment that can be checked before Ray starts.
+"""Checks of an experiment before Ray starts.
 
-First what needs no heavy import (names, types, option groups, model directories), then the algorithm's own
-configuration, built and validated for every point of a grid and for samples of a random search space.
+First what needs no heavy import (names, types, option groups, model directories). Then the algorithm's configuration is
+built and validated for every point of a grid and for samples of a random search space.
 """
 
 from __future__ import annotations
@@ -50,13 +50,8 @@ FALLING = ("evaluation/exploitability", "evaluation/best_response_gap")
 
 @dataclass
 class CheckedExperiment:
-    """An experiment that can run.
-
-    Attributes:
-        spec: The experiment.
-        algorithm: Its algorithm.
-        configs: Validated configurations: the whole grid, or samples of a random search space; at least one.
-        num_trials: Trials the experiment will run.
+    """An experiment that can run. ``configs`` are validated: the whole grid, or samples of a random space; at least
+    one.
     """
 
     spec: ExperimentSpec
@@ -66,11 +61,7 @@ class CheckedExperiment:
 
 
 def check_experiment(spec: ExperimentSpec) -> CheckedExperiment:
-    """Check the algorithm's configuration, the scheduler, the callbacks and the report (after :func:`check_quickly`).
-
-    Raises:
-        ConfigError: with the file and line of the value at fault.
-    """
+    """Check all that :func:`check_quickly` leaves. Raises: ConfigError: with the file and line of the wrong value."""
     try:
         with spec.source.attached(), _search_spaces_named(spec):
             return _check(spec)
@@ -87,12 +78,8 @@ def check_experiments(specs: Iterable[ExperimentSpec]) -> list[CheckedExperiment
 def check_quickly(specs: Iterable[ExperimentSpec], *, trust: bool = False) -> None:
     """The checks that need neither Ray nor torch; adds notices to the experiments.
 
-    Args:
-        specs: The experiments.
-        trust: Start from checkpoints also if none of this user's runs wrote them.
-
-    Raises:
-        ConfigError: with the file and line of the value at fault.
+    ``trust``: also start from checkpoints that no run of this user wrote.
+    Raises: ConfigError: with the file and line of the wrong value.
     """
     for spec in specs:
         with spec.source.attached(), _search_spaces_named(spec):
@@ -144,9 +131,7 @@ def _notice(spec: ExperimentSpec, notice: str | None) -> None:
 
 
 def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None:
-    """Raise :class:`ConfigError` if the scheduler would write what the algorithm does not take into
-    a trial's configuration.
-    """
+    """Refuse a scheduler that would write a setting the algorithm does not take."""
     mutations = split_scheduler(spec.options.scheduler)[1].get(MUTATIONS)
     if mutations is None:
         return
@@ -160,9 +145,7 @@ def _check_mutations(spec: ExperimentSpec, algorithm: ResolvedAlgorithm) -> None
 
 
 def _check_kinds(spec: ExperimentSpec, algorithm: ResolvedAlgorithm, mutations: Any) -> None:
-    """Raise :class:`ConfigError` if a trial would go on from a checkpoint of policies of another kind: with a value
-    function where its own have none, or without.
-    """
+    """Refuse to go on from a checkpoint whose policies have a value function where ours have none, or the reverse."""
     for key, alternatives in mutated_alone(next(iter(sample_points(spec.config))), mutations):
         kinds: dict[str, set[bool]] = {}
         for point in alternatives:
@@ -186,9 +169,7 @@ def _critics_of(algorithm: ResolvedAlgorithm, point: Mapping[str, Any]) -> dict[
 
 
 def _check_success(spec: ExperimentSpec, config: Any) -> None:
-    """Raise :class:`ConfigError` if something waits for a success of trained policies that play only each other: it is
-    never measured.
-    """
+    """Refuse to wait for a success that is never measured: trained policies that play only each other have none."""
     from rllib_lmgame.algorithms.games import is_self_play
     from rllib_lmgame.rollouts.sources import LineUps
 
@@ -209,10 +190,7 @@ def _check_success(spec: ExperimentSpec, config: Any) -> None:
 
 
 def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
-    """Raise :class:`ConfigError` if something waits for a number of evaluations that there are none of; a number of a
-    measure that is not among ``evaluation_config.measures`` is a notice. Tune's schedulers look for their metric in
-    every result.
-    """
+    """Refuse to wait for numbers of evaluations that do not take place; an unlisted measure is only a notice."""
     from rllib_lmgame.algorithms.schedule_metrics import measured_names
 
     stage = config.supervised_options
@@ -242,11 +220,7 @@ def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
 
 
 def _unknown_metrics(spec: ExperimentSpec, configs: list[Any]) -> Iterator[str]:
-    """What to say of numbers that something waits for and no result seems to have.
-
-    Raises:
-        ConfigError: for one that none has for certain.
-    """
+    """Notices about numbers that something waits for and no result seems to have; ConfigError where that is certain."""
     from rllib_lmgame.algorithms.schedule_metrics import result_problem
 
     for key, metric in _named_metrics(spec).items():
@@ -260,9 +234,7 @@ def _unknown_metrics(spec: ExperimentSpec, configs: list[Any]) -> Iterator[str]:
 
 
 def _check_restored(spec: ExperimentSpec, config: Any) -> None:
-    """Raise :class:`ConfigError` if the checkpoint to restore is of models of other shapes or tokenizers, or of a
-    league with other policies.
-    """
+    """Refuse a checkpoint with models of other shapes, other tokenizers, or a league of other policies."""
     if spec.options.restore is None:
         return
     from rllib_lmgame.algorithms.checkpoints.leagues import check_league
@@ -290,11 +262,7 @@ def _named_metrics(spec: ExperimentSpec) -> dict[str, str]:
 
 
 def build_config(algorithm: ResolvedAlgorithm, values: Mapping[str, Any]) -> Any:
-    """The algorithm's configuration object for one concrete point, validated.
-
-    Raises:
-        ConfigError: keys start with ``config.``.
-    """
+    """The algorithm's validated configuration for one point. Raises: ConfigError: keys start with ``config.``."""
     from rllib_lmgame.envs.contract.base import GameError
 
     try:

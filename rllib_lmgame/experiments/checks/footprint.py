@@ -29,11 +29,9 @@ class Processes:
     """Equal processes of a trial.
 
     Attributes:
-        name: What they are.
-        count: How many.
         process: MiB of one with nothing in it.
-        parts: MiB of one at its peak, by what takes them.
-        gpus: Of one; with any, ``parts`` lie there, but for :data:`OFFLOADED`.
+        parts: MiB of one at its peak, by what takes them; in GPU memory if it has ``gpus``, but for :data:`OFFLOADED`.
+        gpus: Of one process.
     """
 
     name: str
@@ -59,10 +57,9 @@ class Footprint:
     """What a trial takes.
 
     Attributes:
-        policies: Language-model policies and their shapes; ``None`` where a shape cannot be known.
-        processes: Of those policies whose shapes are known, and the env runners.
-        object_store: MiB of weights on their way to the engines, in Ray's object store and while they
-            are packed for it.
+        policies: Shapes of language-model policies; ``None`` where a shape cannot be known.
+        processes: Of the policies with known shapes, and the env runners.
+        object_store: MiB of weights on their way to the engines: in Ray's object store, and while they are packed.
     """
 
     policies: dict[str, memory.ModelShape | None]
@@ -117,14 +114,9 @@ def machine_mib() -> float:
 
 
 def check_memory(checked: Sequence[CheckedExperiment], machine: float) -> None:
-    """For a machine that has to hold all processes of a trial: there is room for each experiment's largest.
+    """Check that a machine of ``machine`` MiB has room for the largest trial of each experiment.
 
-    Args:
-        checked: Experiments.
-        machine: MiB it has.
-
-    Raises:
-        ConfigError: with the estimate and what to lower.
+    Raises: ConfigError: with the estimate and what to lower.
     """
     for experiment in checked:
         if not experiment.algorithm.own:
@@ -240,9 +232,7 @@ def _average(what: str, policy: str, shape: memory.ModelShape) -> Processes:
 
 
 def _keeps_reference(config: Any) -> bool:
-    """Whether the learners hold the reference model of the policy whose configuration this is: for the KL penalty, or
-    for the advantage estimator.
-    """
+    """Whether learners hold the reference model, for the KL penalty or the advantage estimator."""
     from rllib_lmgame.learners.advantages import resolve_estimator
 
     return config.use_kl_loss or resolve_estimator(config.token_ppo_options.advantage_estimator.choice).needs_reference
@@ -258,9 +248,7 @@ def _zero(config: Any, trained: int) -> dict[str, Any]:
 
 
 def engine_numerics(config: Any) -> tuple[str, float | None]:
-    """Numerics of the engines, and MiB of the key-value cache that each sets aside: ``None`` on GPUs, where it takes
-    what is left, and for engines that set none aside.
-    """
+    """Numerics of the engines, and MiB of each one's key-value cache; ``None`` where none is set aside in advance."""
     options = config.inference_options
     dtype = options.dtype_on(options.on_gpu)
     reserves = find_engine(options.engine).reserves_cache

@@ -1,15 +1,13 @@
 """Estimates of the most memory each process takes, from the model's shape and the numerics.
 
-Learner: weights, gradients and optimizer states as in Rajbhandari et al. 2020 (ZeRO), section 3.1. A parameter in ``b``
-bytes takes ``b`` for the weight, ``b`` for the gradient, 8 of Adam's moments, and 4 for a master copy in float32 where
-``b`` is 2. Stage 1 divides the optimizer states over the learners, stage 2 the gradients too, stage 3 the weights too.
-What DeepSpeed takes besides is in :func:`_zero_buffers`.
+Learner: weights, gradients and optimizer states as in Rajbhandari et al. 2020 (ZeRO), section 3.1. A parameter of ``b``
+bytes takes ``b`` for the weight, ``b`` for the gradient, 8 for Adam's moments, and 4 for a float32 master copy if ``b``
+is 2. ZeRO stage 1 divides the optimizer states over the learners, stage 2 also the gradients, stage 3 also the weights.
 
 Activations: :func:`~rllib_lmgame.learners.microbatch.kept_per_token`.
 
-Head: the logits of one chunk, in whose place their gradient comes, and the head's gradient of this chunk. From the
-second chunk on also the sum of those before it, which autograd adds to the gradients proper only when all are
-there.
+Head: the logits of one chunk, which their gradient replaces, and the head's gradient of this chunk. From the second
+chunk on also the sum of earlier chunks, since autograd adds to the gradients only at the end.
 """
 
 from __future__ import annotations
@@ -31,9 +29,7 @@ MAIN_PROCESS_MIB = 650.0
 RAY_MIB = 700.0
 """Ray's own processes on a machine, and the command itself."""
 WORKSPACE_MIB = 60.0
-"""What the first update adds to a learner whatever the model: temporary blocks, what numerical libraries set aside,
-freed memory; measured on CPU.
-"""
+"""The first update adds this to a learner of any model: temporary blocks, numerical libraries. Measured on CPU."""
 ZERO_BUFFERS = "ZeRO's buffers"
 ZERO_3_LIVE = 1_000_000_000
 """Gathered weights that ZeRO 3 holds at once, in entries: DeepSpeed's ``stage3_max_live_parameters``."""
@@ -49,7 +45,7 @@ class ModelShape:
 
     Attributes:
         parameters: Number of weights, tied ones once.
-        layers, hidden_size, vocab_size: As in the model's configuration; 0 if unknown.
+        layers, hidden_size, vocab_size: 0 if unknown.
         kv_size: Key (or value) entries per token and layer: key-value heads times head width.
         layer: What each layer keeps of a token.
         tied: The head is the input embedding.
@@ -113,12 +109,7 @@ QWEN2_5 = {
 
 
 def model_shape(config: Any, origin: str = "configuration") -> ModelShape:
-    """Shape of a Hugging Face model, counted on the meta device: no memory, no download of weights.
-
-    Args:
-        config: ``transformers`` configuration of a causal language model.
-        origin: Told in the result.
-    """
+    """Shape of a ``transformers`` model, counted on the meta device: no memory, no download of weights."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -171,20 +162,16 @@ def learner_mib(
     """MiB of one learner at its peak, by what takes them.
 
     Args:
-        shape: The model.
         dtype: Numerics the weights are held in.
-        mixed_precision: 16-bit computation with float32 master weights kept by the optimizer.
-        zero: DeepSpeed's section ``zero_optimization`` with its ``reduce_bucket_size``; ``None`` without ZeRO.
-        num_learners: Learners the states are divided over.
+        mixed_precision: 16-bit computation; the optimizer keeps float32 master weights.
+        zero: DeepSpeed's ``zero_optimization`` with ``reduce_bucket_size``; ``None`` without ZeRO.
         microbatch_tokens: Tokens in one forward and backward pass.
         head_chunk_tokens: Tokens whose logits exist at once.
-        legal_moves_only: Replies are drawn among few tokens: the gradient of the logits is added up from two instead of
-            coming in their place.
+        legal_moves_only: The logits' gradient is then the sum of two, so it does not replace the logits.
         gradient_checkpointing: Keep only the layers' inputs.
         copies: Further frozen copies of the weights (a reference model).
-        separate_value: The value function has a backbone of its own, trained like the policy's.
+        separate_value: The value function has a backbone of its own.
         value_hidden_size: Width of the value head; ``None``: the model's.
-        critic: There is a value function.
         context: Tokens of the longest row.
     """
     width = 2 if mixed_precision else BYTES[dtype]
@@ -205,14 +192,7 @@ def learner_mib(
 
 
 def _training_states(trained: int, width: int, world: int, stage: int) -> dict[str, float]:
-    """Bytes of the weights, gradients and optimizer states that one of ``world`` learners holds.
-
-    Args:
-        trained: Parameters that are trained.
-        width: Bytes of each.
-        world: Learners the states are divided over.
-        stage: Of ZeRO; 0 without it.
-    """
+    """Bytes of weights, gradients and optimizer states in one of ``world`` learners; ``width`` bytes a weight."""
     masters = width == 2 or stage in (1, 2)  # Stages 1 and 2 keep them beside float32 weights too.
     return {
         "weights": trained * width / (world if stage >= 3 else 1),
@@ -224,10 +204,10 @@ def _training_states(trained: int, width: int, world: int, stage: int) -> dict[s
 def _head_pass(
     shape: ModelShape, width: int, microbatch_tokens: int, head_chunk_tokens: int, legal_moves_only: bool
 ) -> float:
-    """Bytes of one chunk's logits and the gradients of logits and head, at most.
+    """Most bytes of one chunk's logits and of the gradients of logits and head.
 
-    The head's gradient is made beside the logits, then, from the second chunk on, added to those before it: three of
-    its size when the logits have gone. A second copy of the logits' gradient has gone before.
+    From the second chunk on the head's gradient is added to the sum: three tensors of its size once the logits are
+    gone.
     """
     chunk = min(head_chunk_tokens, microbatch_tokens)
     logits = chunk * shape.vocab_size * (4 if width == 4 else 4 + width)
@@ -239,8 +219,8 @@ def _head_pass(
 def _zero_buffers(zero: Mapping[str, Any], trained: int, width: int, world: int) -> float:
     """Bytes that DeepSpeed's ZeRO optimizers (0.19) take beside the states.
 
-    The bucket through which gradients are reduced, twice where communication overlaps. Stages 1 and 2: the learner's
-    share of one micro-batch's gradients before it is added up. Stage 3: gathered weights.
+    All stages: the bucket that reduces gradients, twice if communication overlaps. Stages 1 and 2: the learner's share
+    of one micro-batch's gradients. Stage 3: gathered weights.
     """
     bucket = int(float(zero["reduce_bucket_size"]))
     if zero["stage"] == 3:
@@ -251,9 +231,7 @@ def _zero_buffers(zero: Mapping[str, Any], trained: int, width: int, world: int)
 def trained_parameters(
     shape: ModelShape, separate_value: bool = False, value_hidden_size: int | None = None, critic: bool = True
 ) -> int:
-    """Parameters of a policy and, if it has a ``critic``, of its value function: a head of two layers, and a second
-    backbone if it has one of its own.
-    """
+    """Parameters of a policy and its value function: a head of two layers, and perhaps a backbone of its own."""
     if not critic:
         return shape.parameters
     hidden = value_hidden_size or shape.hidden_size
@@ -270,13 +248,11 @@ def engine_mib(
     kv_cache_mib: float | None = CPU_KV_CACHE_MIB,
     sequences: int = 0,
 ) -> dict[str, float]:
-    """MiB of one engine (of each GPU it is split over).
+    """MiB of one engine, on each of its GPUs.
 
     Args:
-        shape: The model.
-        dtype: Numerics.
         tensor_parallel_size: GPUs it is split over.
-        kv_cache_mib: Size of its key-value cache; ``None``: it has none that is set aside.
+        kv_cache_mib: ``None``: no key-value cache is set aside.
         sequences: Replies that are sampled in one step.
     """
     parts = {"weights": shape.parameters * BYTES[dtype] / tensor_parallel_size / MIB}
@@ -288,15 +264,14 @@ def engine_mib(
 def smallest_card(
     learner_gib: float, states_gib: float, engine_gib: float, share: float, sleeps: bool = False, engines: int = 1
 ) -> float:
-    """GiB of the smallest GPU on which engines and a learner fit side by side; infinite if there is none.
+    """GiB of the smallest GPU that holds engines and a learner side by side; infinite if there is none.
 
     Args:
-        learner_gib: Most that the learner on it takes.
-        states_gib: What it holds between updates.
-        engine_gib: Least that each engine on it needs: weights and the cache of one whole context.
-        share: Of the whole card that each engine takes (``gpu_memory_utilization``); 0 if there is none on it.
-        sleeps: The engines give theirs back while the learner trains.
-        engines: How many there are on it.
+        learner_gib: The learner's peak.
+        states_gib: What the learner holds between updates.
+        engine_gib: Least that each engine needs: weights and the cache of one whole context.
+        share: Part of the card that each engine takes (``gpu_memory_utilization``); 0 without engines.
+        sleeps: Engines free their memory while the learner trains.
     """
     if not share:
         return learner_gib

@@ -19,12 +19,10 @@ BUDGET_S = 20.0
 
 
 def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
-    """Look at the beginnings of the games of each experiment. That is in every seat whose policy's tokenizer is on this
-    machine, or is made for a tiny model from texts of games that are quick. Where an expert is learnt from, its first
-    reply is looked at too. Which games there was no time for becomes a notice.
+    """Check that the first prompts of each game fit, in every seat whose tokenizer is on this machine.
 
-    Raises:
-        ConfigError: if a prompt leaves no room for a reply, saying which context would.
+    A tiny model's tokenizer is made from texts of quick games. An expert's first reply is checked too. Games that there
+    was no time for become a notice. Raises: ConfigError: if a prompt leaves no room for a reply.
     """
     ends, seen = time.monotonic() + BUDGET_S, set[str]()
     for experiment in checked:

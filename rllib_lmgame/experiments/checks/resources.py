@@ -13,12 +13,7 @@ from rllib_lmgame.experiments.checks.check import CheckedExperiment
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """Resources of one trial.
-
-    Attributes:
-        bundles: Resources of each process group, e.g. ``{"CPU": 1.0}``; each is placed on one node.
-        strategy: Placement strategy of the bundles.
-    """
+    """Resources of one trial. Each of the ``bundles`` (``{"CPU": 1.0}``) is one process group, placed on one node."""
 
     bundles: tuple[dict[str, float], ...]
     strategy: str
@@ -46,17 +41,9 @@ GPU_KEYS = {
 
 
 def shortfall(request: ResourceRequest, nodes: Sequence[Mapping[str, float]]) -> str | None:
-    """Why a request can never be placed on nodes of these resources, however long it waits.
+    """Why a request can never be placed on nodes of these total resources; ``None`` if it may fit.
 
-    Only what is certain is told: totals, bundles larger than every node, and the strict strategies. Whether bundles
-    that fit one by one fit together on several nodes is left to Ray.
-
-    Args:
-        request: Of one trial.
-        nodes: Resources of each node, all of them, not only the free ones.
-
-    Returns:
-        What is asked and what is there; ``None`` if the request may fit.
+    Checks only what is certain: totals, bundles larger than every node, strict strategies. Ray judges the rest.
     """
     there: Counter[str] = Counter()
     for node in nodes:
@@ -85,11 +72,7 @@ def asked_by(experiment: CheckedExperiment) -> str:
 
 
 def check_placeable(checked: Sequence[CheckedExperiment], nodes: Sequence[Mapping[str, float]]) -> None:
-    """For a cluster that gets no more nodes: every trial has room on it.
-
-    Raises:
-        ConfigError: saying what is asked for, by which keys, and what is there.
-    """
+    """Check that every trial has room on a cluster that gets no more nodes. Raises: ConfigError: if one has not."""
     for experiment in checked:
         missing = shortfall(request_of(experiment), nodes)
         if missing is not None:
@@ -101,12 +84,7 @@ def check_placeable(checked: Sequence[CheckedExperiment], nodes: Sequence[Mappin
 
 
 def node_here(num_cpus: int, num_gpus: int | None) -> dict[str, float]:
-    """Resources of a node that Ray would start on this machine, as Ray itself finds them out, without starting it.
-
-    Args:
-        num_cpus: To declare.
-        num_gpus: To declare; ``None``: those there are.
-    """
+    """Resources of a node that Ray would start here, found as Ray does; ``num_gpus=None``: all there are."""
     from ray._private.resource_and_label_spec import ResourceAndLabelSpec
 
     return dict(ResourceAndLabelSpec(num_cpus, num_gpus).resolve(is_head=True).to_resource_dict())

@@ -36,10 +36,9 @@ def dry_run_sandbox(experiment: CheckedExperiment) -> list[str]:
 
 
 def tell_sandboxes(experiments: Iterable[CheckedExperiment]) -> None:
-    """Print the sandbox of each machine of the cluster, if a game needs one; Ray is running.
+    """Print the sandbox of each machine, if a game needs one; Ray is running.
 
-    Raises:
-        ConfigError: if programs would be refused everywhere.
+    Raises: ConfigError: if every machine would refuse programs.
     """
     games = list(dict.fromkeys(game for experiment in experiments for game in sandboxed_games(experiment)))
     if not games:

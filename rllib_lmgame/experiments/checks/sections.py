@@ -19,14 +19,9 @@ from rllib_lmgame.settings.tree import Settings
 
 
 def check_sections(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
-    """Check the option groups that stand in a configuration, a policy's own included, and that model directories exist.
+    """Check option groups, also those of single policies, and that model directories exist.
 
-    Args:
-        config: The configuration.
-        entry: Of the algorithm.
-
-    Raises:
-        ConfigError: keys start with ``config.``.
+    Raises: ConfigError: keys start with ``config.``.
     """
     for key in config:
         if key in WITHOUT_EFFECT:  # Also with the value of RLlib's default: whoever writes it expects something of it.

@@ -10,11 +10,7 @@ from rllib_lmgame.errors import ConfigError
 
 
 def check_taught(config: Any) -> None:
-    """Whether the expert is known, or its file there.
-
-    Raises:
-        ConfigError: if not; keys do not start with ``config.``.
-    """
+    """Check that the expert, or its file, exists. Raises: ConfigError: if not; keys do not start with ``config.``."""
     from rllib_lmgame.policies.scripted import make_scripted_player
 
     options = config.supervised_options
@@ -31,11 +27,9 @@ def check_taught(config: Any) -> None:
 
 
 def check_logs(configs: Iterable[Any]) -> None:
-    """Whether episode logs hold whole episodes of the games that are trained on, in seats that have policies. Each log
-    is read once for each such set of games and seats.
+    """Check that episode logs hold whole episodes of the trained games, in seats that have policies.
 
-    Raises:
-        ConfigError: naming the line at fault.
+    Each log is read once per set of games and seats. Raises: ConfigError: naming the wrong line.
     """
     seen = set()
     for config in configs:

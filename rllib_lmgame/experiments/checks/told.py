@@ -14,12 +14,7 @@ _AS_WITHOUT = {"gamma": 1, "evaluation_config.measures": [], "entropy_coeff": 0}
 
 
 def idle_notices(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) -> Iterator[str]:
-    """What to say of options that are given and that no trained policy reads at any point of the search space.
-
-    Args:
-        points: What ``config`` says at each point.
-        configs: The algorithm's configuration at each point.
-    """
+    """Notices about given options that no trained policy reads at any point of the search space."""
     policies = [
         (config.settings.policy(name), PolicyFacts(config, name))
         for config in configs
@@ -44,9 +39,7 @@ def idle_notices(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) ->
 
 
 def _is_given(key: str, points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) -> bool:
-    """Whether an option follows a schedule, or is given at some point, and not as it would be anyway; one that is
-    switched off asks for nothing.
-    """
+    """Whether an option has a schedule, or somewhere a value other than its default; switched off does not count."""
     if any(key in config.schedule_options for config in configs):
         return True
     section, _, name = key.partition(".")

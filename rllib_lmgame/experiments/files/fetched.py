@@ -1,8 +1,7 @@
-"""What is taken of an experiment file that came from the network.
+"""What an experiment file from the network may set.
 
-The experiment's own options say so where they are declared (:mod:`rllib_lmgame.experiments.spec`); the algorithm's
-configuration is looked at by :mod:`rllib_lmgame.algorithms.trust`, as that of a stranger's checkpoint. Search spaces
-are looked at value by value.
+The experiment's own options declare it (:mod:`rllib_lmgame.experiments.spec`). :mod:`rllib_lmgame.algorithms.trust`
+judges the algorithm's configuration, as for a stranger's checkpoint, each value of a search space alone.
 """
 
 from __future__ import annotations
@@ -22,11 +21,7 @@ _INTO_CONFIG = ("hyperparam_mutations", "hyperparam_bounds")
 
 
 def refuse_code(spec: ExperimentSpec) -> None:
-    """Raise unless everything in an experiment may come from the network.
-
-    Raises:
-        ConfigError: naming key and line.
-    """
+    """Refuse what may not come from the network. Raises: ConfigError: naming key and line."""
     from rllib_lmgame.algorithms.trust import check_config
     from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
     from rllib_lmgame.settings.algorithms import known_entry
@@ -61,9 +56,7 @@ def _check_scheduler(value: Any, config: Mapping[str, Any], gate: Gate, groups: 
 
 
 def _as_config(mutations: Any, config: Mapping[str, Any], gate: Gate) -> Any:
-    """Mutations as the configuration they make: a list is chosen from, and each game may meet the options
-    of each other one.
-    """
+    """Mutations as a configuration: lists become choices, and each game may meet the options of every other game."""
     values = _chosen(mutations) if isinstance(mutations, Mapping) else mutations
     if not isinstance(values, dict) or not {"env", "env_config"} & set(values):
         return values
@@ -86,9 +79,7 @@ def _chosen(value: Any) -> Any:
 
 
 def _alternatives(value: Any) -> Iterable[Any]:
-    """The values a search space stands for, of numbers between bounds the extremes; of what is no proper
-    search space, itself.
-    """
+    """The values a search space stands for (of a range its ends); anything else stands for itself."""
     from rllib_lmgame.experiments.search.spaces import DISTRIBUTIONS, SEARCH_KEYS
 
     if not (isinstance(value, Mapping) and len(value) == 1 and next(iter(value)) in SEARCH_KEYS):
@@ -107,11 +98,7 @@ def _alternatives(value: Any) -> Iterable[Any]:
 
 
 def _refuse_everywhere(value: Any, gate: Gate, path: str) -> None:
-    """What is not taken wherever it stands.
-
-    Tune runs ``{eval: "..."}`` as Python, and calls the function of ``sample_from``. Control characters
-    are for terminals.
-    """
+    """Refuse what is dangerous anywhere: ``eval`` and ``sample_from`` run code, control characters fool terminals."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if key in ("eval", "sample_from"):

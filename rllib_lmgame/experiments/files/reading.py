@@ -1,8 +1,7 @@
-"""Experiment files: YAML, or Python that defines ``config`` and ``stop``; with what ``--set`` changes.
+"""Experiment files: YAML, or Python that defines ``config`` and ``stop``; and the changes by ``--set``.
 
-YAML is strict: only plain data, a place for every key, and nothing surprising. It differs from PyYAML's safe loader.
-Numbers and truth values are those of YAML 1.2 (``1e-6`` is a number, ``yes`` is text). Keys must not repeat, aliases
-and merges expand within bounds, tags that construct objects are refused, and the line of every key is kept.
+Unlike PyYAML's safe loader: numbers and truth values of YAML 1.2 (``1e-6`` is a number, ``yes`` is text), no repeated
+keys, bounded aliases and merges, no tags that construct objects. The line of every key is kept.
 """
 
 from __future__ import annotations
@@ -52,9 +51,7 @@ class _TooMuch(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's parser with the scalar rules of YAML 1.2; it stops where depth or number of the values
-    pass their limits.
-    """
+    """PyYAML's parser with the scalar rules of YAML 1.2 and limits on depth and number of values."""
 
     depth = 0
     count = 0
@@ -101,13 +98,9 @@ def dump_text(value: Any) -> str:
 
 
 def load_file(path: str | Path) -> tuple[dict[str, Any], Source]:
-    """Read a YAML file that holds a mapping, from disk or from an http(s) address.
+    """The mapping in a YAML file on disk or at an http(s) address, and where each key was written.
 
-    Returns:
-        The mapping, and where each of its keys was written.
-
-    Raises:
-        ConfigError: if the file cannot be read, is too large, is not YAML, or holds anything but plain data.
+    Raises: ConfigError: if it cannot be read, is too large, is not YAML, or holds more than plain data.
     """
     name = str(path).removeprefix("file://")
     data = fetch(name, MAX_BYTES) if is_remote(name) else _read(Path(name).expanduser())
@@ -358,17 +351,14 @@ def _similar_files(path: Path) -> str:
 
 
 def apply_overrides(experiments: Mapping[str, Any], source: Source, overrides: Iterable[str]) -> dict[str, Any]:
-    """Set values in every experiment of a file.
+    """Set values in every experiment of a file; ``experiments`` stays as it is.
 
     Args:
-        experiments: Experiments by name, as read; left as they are.
-        source: Places of their keys; the overridden ones are recorded as coming from the command line.
-        overrides: Texts ``path.to.key=value``; the value is YAML. In front of the path may stand the name of an
-            experiment and a colon, to set it in that one only. ``key=`` followed by nothing sets null.
+        source: Records overridden keys as coming from the command line.
+        overrides: ``path.to.key=value`` with a YAML value. ``NAME:`` in front sets it in that experiment only. Nothing
+            after ``=`` sets null.
 
-    Raises:
-        ConfigError: for a text without ``=``, a value that is not YAML, or a path through something
-            that is not a mapping.
+    Raises: ConfigError: for no ``=``, a value that is not YAML, or a path through something that is no mapping.
     """
     result = copy.deepcopy(dict(experiments))
     for text in overrides:
@@ -382,9 +372,7 @@ def apply_overrides(experiments: Mapping[str, Any], source: Source, overrides: I
 
 
 def override_values(overrides: Iterable[str]) -> list[dict[str, Any]]:
-    """Each override's value below the last part of its key, e.g. ``{"env": "mine:Game"}`` of
-    ``config.env=mine:Game``.
-    """
+    """Each override's value under the last part of its key: ``{"env": "mine:Game"}`` of ``config.env=mine:Game``."""
     found = []
     for text in overrides:
         path, _, value = text.partition("=")
@@ -426,9 +414,7 @@ def _set(settings: dict[str, Any], path: list[str], value: Any, text: str) -> No
 
 
 def _length_of_key(section: Mapping[str, Any], path: list[str]) -> int:
-    """Parts of the path that are one key of the section, which may have dots itself: as many as there are of one that
-    stands there, else one.
-    """
+    """How many parts of the path are one key of the section: keys may have dots."""
     return next((n for n in range(len(path), 1, -1) if ".".join(path[:n]) in section), 1)
 
 
@@ -451,15 +437,12 @@ _OPTIONAL_NAMES = (
 
 
 def read_experiments(path: str, overrides: Iterable[str] = ()) -> list[ExperimentSpec]:
-    """Read the experiments of a file.
+    """Read the experiments of a file. Raises: ConfigError: with file and line.
 
     Args:
-        path: A ``.yaml``, ``.yml`` or ``.py`` file; ``file://`` in front is allowed. A Python file is run. Or the
-            http(s) address of a YAML file, which may set what :mod:`.fetched` lets it; ``overrides`` may set anything.
-        overrides: ``--set`` texts, see :func:`~rllib_lmgame.experiments.files.reading.apply_overrides`.
-
-    Raises:
-        ConfigError: with file and line of what is wrong.
+        path: ``.yaml``, ``.yml`` or ``.py`` (which is run), perhaps after ``file://``; or the http(s) address of a YAML
+            file, which may set only what :mod:`.fetched` lets it.
+        overrides: ``--set`` texts, see :func:`apply_overrides`; they may set anything.
     """
     plain = path.removeprefix("file://")
     if is_remote(plain):

@@ -1,6 +1,4 @@
-"""Experiment files at an http or https address: bounded in size and time. What may stand in
-them, :mod:`.fetched` says.
-"""
+"""Downloads experiment files, with bounds on size and time; :mod:`.fetched` says what they may set."""
 
 from __future__ import annotations
 
@@ -22,16 +20,9 @@ _CHUNK_BYTES = 65_536
 
 
 def fetch(url: str, max_bytes: int, timeout_s: float = TIMEOUT_S) -> bytes:
-    """Content of ``url``.
+    """Content of an http(s) address. Raises: ConfigError: refused, not found, too large, too slow, or a web page.
 
-    Args:
-        url: An http or https address.
-        max_bytes: Largest content.
-        timeout_s: Longest silence of the server; the whole, from looking up its name to the last byte, may take twice
-            as long.
-
-    Raises:
-        ConfigError: if it cannot be had: refused, not found, too large, too slow, a web page.
+    ``timeout_s`` is the longest silence of the server; the whole download may take twice as long.
     """
     answers: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
 

@@ -15,9 +15,9 @@ from rllib_lmgame.settings.sections.rllib import rllib_keys
 
 
 def file_schema() -> Schema:
-    """The schema of a file: experiments by name. RLlib is imported, for the names of its keys.
+    """The schema of a file: experiments by name. Imports RLlib for the names of its keys.
 
-    The configuration of RLlib's own algorithms, and of those of others, is theirs to check: any mapping.
+    Configurations of algorithms that are not this package's may be any mapping.
     """
     inner: Inner = {(LanguageModelOptions, "tiny"): partial(of_group, TinyModelOptions)}
     others = sorted(key for key in rllib_keys() if not key.startswith("_"))

@@ -1,12 +1,8 @@
 """``result.json`` and ``progress.csv``: one line per iteration, also when iterations are played again.
 
-A trial that starts again (after a failure, or with ``--resume``) goes on from its newest checkpoint and plays the
-iterations behind it once more.
-
-1. What a trial has written of iterations behind the checkpoint it goes on from is cut off before it writes the next
-   line.
-2. In a local directory lines go straight into the results, where Tune keeps them elsewhere first: the end of the driver
-   loses none.
+1. A trial that starts again goes on from its newest checkpoint: lines of later iterations are cut off first.
+2. In a local directory lines go straight into the results, so that a sudden end of the driver loses none. Tune keeps
+   them elsewhere first.
 """
 
 from __future__ import annotations
@@ -74,11 +70,9 @@ class ProgressFile(CSVLoggerCallback):
 
 
 def iteration_kept(trial: Any) -> int | None:
-    """The last iteration whose lines stay when a trial starts: that of its checkpoint.
+    """The last iteration whose lines stay when a trial starts: its checkpoint's, or 0 without one.
 
-    Returns:
-        0 if the trial begins anew; ``None``, all lines stay, if it goes on from another trial's checkpoint, as
-        population-based training does.
+    ``None``: all lines stay, since the checkpoint is another trial's (population-based training).
     """
     own = trial.run_metadata.checkpoint_manager.latest_checkpoint_result
     if own is None:

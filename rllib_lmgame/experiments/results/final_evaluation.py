@@ -13,9 +13,7 @@ from rllib_lmgame.telemetry.progress import evaluation_line, played
 
 
 def wants_final_evaluation(config: Any, summaries: Sequence[TrialSummary]) -> bool:
-    """Whether one is due: evaluations are configured, the last iteration made none, and there is one trial with a
-    checkpoint that can be read here. (In a sweep each trial would start engines of its own once more.)
-    """
+    """Whether to evaluate at the end: it is configured, the last iteration did not, and one local checkpoint exists."""
     if len(summaries) != 1 or not config.evaluation_interval:
         return False
     checkpoint, last_result = summaries[0].checkpoint, summaries[0].last_result
@@ -39,12 +37,7 @@ def print_final_evaluation(summary: TrialSummary) -> None:
 
 
 def final_line(game: Mapping[str, Any], policies: Sequence[str]) -> str:
-    """How the final policy does at a game.
-
-    Args:
-        game: Its entry in ``evaluated``, see :func:`~rllib_lmgame.evaluation.evaluate.evaluate_checkpoint`.
-        policies: The trained ones.
-    """
+    """How the final policy does at a game, from the game's entry in ``evaluated``."""
     interval = dict(zip(("success_low", "success_high"), game.get("success_interval", ()), strict=False))
     split = f", {game['split']}" if game.get("split") else ""
     head = f"final policy, {game['num_episodes']} episodes of {game['game']}{split}:"

@@ -13,12 +13,7 @@ _EVALUATED = "--episodes 512 --split test"
 
 
 def next_commands(best: TrialSummary, *, own: bool) -> list[str]:
-    """Lines about a trial that came to its end: measure its policy, watch it, train on.
-
-    Args:
-        best: The trial, of several the best one.
-        own: It is of an algorithm on text games.
-    """
+    """Commands to go on with after a trial (the best of several): measure its policy, watch it, train on."""
     lines = []
     if best.checkpoint:
         checkpoint = shlex.quote(best.checkpoint)
@@ -32,11 +27,7 @@ def next_commands(best: TrialSummary, *, own: bool) -> list[str]:
 
 
 def resume_command(arguments: Sequence[str] | None = None) -> str:
-    """The command that goes on with this run: the one that was given, with ``--resume``.
-
-    Args:
-        arguments: Of the program, by default those of this one.
-    """
+    """The given command with ``--resume``; ``arguments`` are by default this program's."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None and Path(sys.argv[0]).name != "rllib":
         return "the same command with --resume"

@@ -36,15 +36,12 @@ class TrialSummary:
     """One trial at its end.
 
     Attributes:
-        experiment: Name of its experiment.
-        trial_id: Tune's id.
         path: Directory (or URI) of its results.
-        checkpoint: Directory of its newest checkpoint, if it has one.
-        last_result: Its last result.
+        checkpoint: Directory of its newest checkpoint, if any.
         config: Its configuration, search spaces resolved.
         parameters: The values drawn from the search space.
         finished: Whether it came to its end.
-        error: Why it failed, in a few lines; ``None`` if it did not.
+        error: Why it failed, in a few lines.
     """
 
     experiment: str
@@ -180,9 +177,7 @@ def print_ranking(spec: ExperimentSpec, summaries: Sequence[TrialSummary]) -> Tr
 
 
 def ranked_by(spec: ExperimentSpec, histories: Iterable[Sequence[Mapping[str, Any]]]) -> tuple[str, str]:
-    """Metric and mode that trials are compared by: the scheduler's, that of the checkpoints kept, else the first of
-    :data:`RANKED_BY` measured.
-    """
+    """Metric and mode to compare trials by: the scheduler's, the kept checkpoints', or first of :data:`RANKED_BY`."""
     scheduler = spec.options.scheduler
     if isinstance(scheduler, Mapping) and isinstance(scheduler.get("metric"), str):
         return scheduler["metric"], str(scheduler.get("mode", "max"))
@@ -211,10 +206,8 @@ def _history(summary: TrialSummary) -> list[Mapping[str, Any]]:
 
 
 def load_report(setting: str | Mapping[str, Any]) -> Callable[[Sequence[TrialSummary]], None]:
-    """The function a setting names, with its arguments filled in.
-
-    Raises:
-        ConfigError: if there is no such function, or it does not take these arguments or these values.
+    """The report function a setting names, with its arguments. Raises: ConfigError: no such function or wrong
+    arguments.
     """
     name, arguments = REPORTS.split(setting)
     function = REPORTS.find(name)

@@ -1,7 +1,4 @@
-"""TensorBoard's files: Tune's logger, with tags that TensorBoard puts into groups.
-
-TensorBoard makes a group of all tags with the same first part. Tune's are all called ``ray/tune/...``.
-"""
+"""Tune's TensorBoard logger with useful groups: TensorBoard groups by a tag's first part, in Tune always ``ray``."""
 
 from __future__ import annotations
 
@@ -21,22 +18,14 @@ _TUNES = "ray/tune/"
 
 
 def tags_of(name: str) -> list[str]:
-    """The tags of a number of a result: in its group, and in that of those to look at first where it is one of them.
-
-    Args:
-        name: As Tune's logger has it: ``ray/tune/env_runners/success_rate``.
-    """
+    """Tags of a number (``ray/tune/env_runners/success_rate``): in its group, and in the one to look at first."""
     path = name.removeprefix(_TUNES)
     first = [f"{FIRST}/{path}"] if LOOKED_AT.fullmatch(path) else []
     return [path if "/" in path else f"trial/{path}", *first]
 
 
 class TensorBoardFile(TBXLoggerCallback):  # type: ignore[misc]
-    """Tune's logger of TensorBoard's files with tags in groups.
-
-    Raises:
-        ImportError: if tensorboardX is not installed.
-    """
+    """Tune's TensorBoard logger with tags in groups. Raises: ImportError: without tensorboardX."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -121,9 +121,7 @@ def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, co
 
 
 def _declared_cpus(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
-    """CPUs to declare on a machine of one's own: processes of one trial take turns, so more than there
-    are cores is fine.
-    """
+    """CPUs to declare on one's own machine; more than there are cores is fine: a trial's processes take turns."""
     if options.num_cpus is not None:
         return options.num_cpus
     wanted = max(int(request_of(c).total.get("CPU", 1) + 0.999) for c in checked)

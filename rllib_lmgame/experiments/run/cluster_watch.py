@@ -1,9 +1,8 @@
 """Ends a run whose cluster has lost its head, or this machine.
 
-Without the head nothing can be started, saved by Tune or stopped; Ray's own processes give up one after another, after
-minutes and with messages about network calls. Of a head or a raylet that is stopped (a signal, a frozen container) they
-never notice, since the system still takes their connections. The driver therefore knocks at the head now and then, asks
-whether this machine's node is alive, and ends when it is not, or when nobody has answered for a while.
+Without the head nothing can be started, saved or stopped. Ray's own processes notice only after minutes, and never if
+the head is stopped but not dead, since the system still accepts connections. So the driver asks the head now and then
+whether this machine's node is alive. It ends if not, or after some time without an answer.
 """
 
 from __future__ import annotations
@@ -21,19 +20,15 @@ KNOCK_S = 5.0
 """Between two knocks at the head."""
 
 PATIENCE_S = 30.0
-"""Without an answer for that long the head is dead; a head that is started again in time goes on with the run. A
-question may wait for its reply as long, and then be asked once more: the head may be busy.
+"""Without an answer for that long the head counts as dead; a head that restarts in time continues the run. One question
+waits as long and is then asked once more, since the head may be busy.
 """
 
 EXIT_LOST = 1
 
 
 class Silence:
-    """How long nobody has answered.
-
-    Args:
-        patience_s: What is too long.
-    """
+    """How long nobody has answered; longer than ``patience_s`` is too long."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -50,12 +45,7 @@ class Silence:
 
 @contextmanager
 def watched_head(address: str, end: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Watch the head at ``address`` (``host:port``) while inside.
-
-    Args:
-        address: Of the head.
-        end: Called with a message when it is lost; by default this process ends.
-    """
+    """Watch the head at ``address`` (``host:port``) while inside; if it is lost, call ``end``, by default to exit."""
     stopped = threading.Event()
     thread = threading.Thread(target=_watch, args=(address, stopped, end or _end), name="lmgame-head", daemon=True)
     thread.start()
@@ -80,9 +70,7 @@ def _watch(address: str, stopped: threading.Event, end: Callable[[str], None]) -
 
 
 def _end(message: str) -> None:
-    """End this process: whatever it waits for will not come. Processes of a cluster that it started are ended, also
-    those that are stopped.
-    """
+    """End this process, and the processes of a cluster it started, even those that are stopped."""
     print(f"error: {message}", file=sys.stderr, flush=True)
     try:
         kill_own_processes()

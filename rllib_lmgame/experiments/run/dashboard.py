@@ -20,11 +20,7 @@ def wants_dashboard(asked: bool | None) -> bool:
 
 
 def include_dashboard(asked: bool | None) -> bool:
-    """Whether a cluster that is started here gets a dashboard.
-
-    Raises:
-        MissingDependencyError: if it was asked for, and cannot be.
-    """
+    """Whether a cluster started here gets a dashboard. Raises: MissingDependencyError: if asked for, not installed."""
     installed = importlib.util.find_spec("aiohttp_cors") is not None
     if asked and not installed:
         raise MissingDependencyError(
@@ -34,11 +30,7 @@ def include_dashboard(asked: bool | None) -> bool:
 
 
 def dashboard_line(url: str | None) -> str:
-    """What is said of the dashboard of the cluster this program is connected to.
-
-    Args:
-        url: Host and port, as Ray gives them; ``None`` or empty if the cluster runs without it.
-    """
+    """What to say of the dashboard at ``url`` (host and port; empty without one)."""
     if not url:
         return "Ray dashboard: the cluster runs without it"
     from ray._private.authentication.authentication_utils import is_token_auth_enabled
@@ -48,11 +40,7 @@ def dashboard_line(url: str | None) -> str:
 
 
 def metrics_line(nodes: Sequence[Mapping[str, Any]]) -> str:
-    """Where the nodes of the cluster show their metrics, in Prometheus' format; empty if none does.
-
-    Args:
-        nodes: As ``ray.nodes()`` gives them.
-    """
+    """Where the nodes (of ``ray.nodes()``) show their Prometheus metrics; empty if nowhere."""
     there = [(node.get("NodeManagerAddress"), node.get("MetricsExportPort")) for node in nodes if node.get("Alive")]
     places = [f"http://{host}:{port}/metrics" for host, port in there if isinstance(port, int) and port > 0]
     return f"Metrics for Prometheus: {', '.join(places)}" if places else ""

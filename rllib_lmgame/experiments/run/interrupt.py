@@ -1,11 +1,9 @@
 """Ctrl-C and SIGTERM: end with a checkpoint, leave no process behind.
 
-Guarantees:
- 1. After the first signal no trial starts, and each running trial is saved when its iteration ends; then the run stops.
- 2. A trial stopped this way counts as unfinished, so that ``--resume`` goes on from that checkpoint.
- 3. After the second signal the run stops at once, with the checkpoints there are.
- 4. A trial that waits for an engine that does not come back gives up soon after the first signal; it goes on from its
-    newest checkpoint too.
+1. After the first signal no trial starts, and each running one is saved at the end of its iteration. Then the run ends.
+2. A trial stopped this way counts as unfinished, so ``--resume`` goes on from that checkpoint.
+3. After the second signal the run stops at once, with the checkpoints there are.
+4. A trial that waits for a lost engine gives up soon after the first signal and keeps its newest checkpoint.
 """
 
 from __future__ import annotations
@@ -57,9 +55,7 @@ class Interruption:
             os.kill(os.getpid(), signal.SIGUSR1)
 
     def tell(self) -> None:
-        """Let every process of the run know; not from the signal handler, which may be in the middle of a call to
-        Ray.
-        """
+        """Tell every process of the run. Not for the signal handler, which may interrupt a call to Ray."""
         if self.requested and not self.told:
             self.told = True
             interruption.request()

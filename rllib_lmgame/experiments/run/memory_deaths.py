@@ -1,7 +1,6 @@
-"""A trial whose own process Ray killed for want of memory has failed like any other.
+"""Makes a trial whose process Ray killed for lack of memory fail like any other.
 
-Ray reports such a death with an error that is not one of those Tune knows of actors that died. Tune would end the whole
-run with "Caught unexpected exception", all other trials too, whatever ``max_failures`` says.
+Tune does not know Ray's error for such a death: it would end the whole run, whatever ``max_failures`` says.
 """
 
 from __future__ import annotations

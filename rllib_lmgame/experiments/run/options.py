@@ -12,20 +12,17 @@ class RunOptions:
     """What the user says of a run beside its experiments.
 
     Attributes:
-        resume: Go on with the experiment in the storage path instead of starting it anew.
-        trust_checkpoint: Go on also with an experiment that none of this user's runs started.
+        resume: Go on with the experiment in the storage path.
+        trust_checkpoint: Go on also with an experiment that no run of this user started.
         verbosity: 0: one line per iteration; 1: Tune's own output and what workers print; 2: debug output.
-        address: Ray cluster to join; ``None`` joins the one this machine belongs to, if any, and starts one otherwise.
-        num_cpus: CPUs to declare when a cluster is started; ``None``: those of the machine, or what one trial asks for
-            if that is more.
-        num_gpus: GPUs to declare when a cluster is started.
-        object_store_memory: Bytes of the object store when a cluster is started.
+        address: Ray cluster to join; ``None``: this machine's, else a new one.
+        num_cpus: To declare in a new cluster; ``None``: the machine's, or one trial's need if that is more.
+        num_gpus: To declare in a new cluster.
+        object_store_memory: Bytes, in a new cluster.
         num_nodes: Start a test cluster of that many nodes on this machine.
-        dashboard: Start Ray's dashboard and say how to get in; ``None``: on a terminal, where it is installed.
-        memory_check: Refuse a run whose processes would not fit into the memory of this machine, where it has to hold
-            them.
-        runtime_env: Ray runtime environment of the workers.
-        started: ``time.monotonic()`` when the command was given, which times are told from.
+        dashboard: Start Ray's dashboard; ``None``: on a terminal, where it is installed.
+        memory_check: Refuse a run that would not fit into the memory of this machine alone.
+        started: ``time.monotonic()`` when the command was given.
     """
 
     resume: bool = False

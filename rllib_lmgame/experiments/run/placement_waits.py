@@ -17,14 +17,9 @@ SAY_EVERY_S = 30.0
 
 
 class WaitingCallback(Callback):
-    """Prints a line every half minute while trials wait for resources of the cluster.
+    """Prints a line every half minute while trials wait for resources; a joined cluster may still grow.
 
-    A cluster that was joined may grow, so nothing is refused here.
-
-    Args:
-        request: Of one trial.
-        keys: The keys that ask for it, as text.
-        stream: Where to print; standard error by default.
+    ``request`` is that of one trial, ``keys`` the settings that ask for it; prints to standard error by default.
     """
 
     def __init__(self, request: ResourceRequest, keys: str, stream: TextIO | None = None) -> None:
@@ -78,9 +73,9 @@ def waiting_line(
 
     Args:
         request: Of one trial.
-        keys: The keys that ask for it, as text.
-        nodes: Resources of each node of the cluster.
-        free: What is not in use, over all nodes.
+        keys: The settings that ask for it, as text.
+        nodes: All resources of each node.
+        free: Free resources, summed over nodes.
         states: Of the cluster's placement groups.
     """
     asked = f" ({keys})" if keys else ""

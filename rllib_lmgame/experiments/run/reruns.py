@@ -1,9 +1,8 @@
-"""A second run of an experiment that has been run before: results of its own beside the first ones, never among them.
+"""A second run of an experiment: its results stand beside the first ones, never among them.
 
-1. Without ``--resume`` a run never writes into a directory that holds another run's trials: it goes to ``NAME-2``,
-   ``NAME-3``, ...
+1. Without ``--resume`` a run never writes among another run's trials: it goes to ``NAME-2``, ``NAME-3``, ...
 2. ``--resume`` goes on with the last of these runs.
-3. A run that is still going is left to the lock of its directory, which refuses a second one.
+3. The lock of a directory refuses a second run while the first still goes.
 """
 
 from __future__ import annotations
@@ -19,11 +18,7 @@ from rllib_lmgame.storage import is_uri
 
 
 def place_runs(specs: Iterable[ExperimentSpec], *, resume: bool) -> None:
-    """Give every experiment the name under which this run's results stand, with a notice where it is not the one in the
-    file.
-
-    Remote storage is left as it is: there Tune looks itself.
-    """
+    """Name this run of every experiment, with a notice if the name changes; for remote storage Tune does it itself."""
     specs = list(specs)
     taken = {spec.name for spec in specs}
     for spec in specs:
@@ -48,14 +43,7 @@ def place_runs(specs: Iterable[ExperimentSpec], *, resume: bool) -> None:
 
 
 def run_name(name: str, has_run: Callable[[str], bool], is_running: Callable[[str], bool], *, resume: bool) -> str:
-    """The name of this run among the runs of ``name``.
-
-    Args:
-        name: Name of the experiment.
-        has_run: Whether there is a run of that name.
-        is_running: Whether it is still going.
-        resume: Whether to go on with the last run instead of beginning a new one.
-    """
+    """The name of this run among the runs of ``name``: the last one's with ``resume``, else a new one."""
     last = None
     for number in itertools.count(1):
         candidate = name if number == 1 else f"{name}-{number}"

@@ -1,11 +1,10 @@
 """``--resume``: going on with an experiment's saved trials.
 
-Tune gives saved trials the settings they were started with, whatever the file says now. Therefore:
- 1. ``stop`` and ``max_failures`` of the file hold for saved trials too; a trial that its old ``stop`` ended goes on to
-    the new one.
- 2. ``callbacks`` and ``report`` are made anew by every run.
- 3. A change of anything else is refused before Ray starts, where what the experiment was started with can be read.
- 4. If the saved trials cannot be had, the run ends and says why; Tune would begin from nothing.
+Tune gives saved trials the settings they started with, whatever the file says now. Therefore:
+1. ``stop`` and ``max_failures`` of the file hold for saved trials too; those that the old ``stop`` ended go on.
+2. ``callbacks`` and ``report`` are made anew by every run.
+3. Any other change is refused before Ray starts, if the old settings can be read.
+4. If the saved trials cannot be loaded, the run ends and says why; Tune would start over.
 """
 
 from __future__ import annotations
@@ -44,14 +43,9 @@ def save_settings(spec: ExperimentSpec) -> None:
 
 
 def check_unchanged(spec: ExperimentSpec) -> list[str]:
-    """Compare an experiment with the one that was started under its name, if that one left its settings.
+    """Compare an experiment with the one started under its name; a notice if the old settings cannot be read.
 
-    Returns:
-        Lines for the user: that the settings cannot be read, so nothing was compared; none if they can, or if there are
-            none.
-
-    Raises:
-        ConfigError: naming a setting that differs and cannot be changed on the way.
+    Raises: ConfigError: naming a setting that differs and cannot be changed on the way.
     """
     try:
         started = _started_with(spec)
@@ -76,12 +70,7 @@ def check_unchanged(spec: ExperimentSpec) -> list[str]:
 
 
 def _started_with(spec: ExperimentSpec) -> dict[str, Any]:
-    """What :func:`save_settings` wrote.
-
-    Raises:
-        OSError: if it cannot be read.
-        ValueError, RecursionError: if it is damaged.
-    """
+    """What :func:`save_settings` wrote. Raises: OSError: unreadable; ValueError, RecursionError: damaged."""
     from pyarrow.fs import FileSystem
 
     files, directory = FileSystem.from_uri(experiment_directory(spec))
@@ -96,9 +85,9 @@ class Resumption(Callback):
     """Watches over Tune while it takes over saved trials.
 
     Args:
-        options: Whose ``stop`` and ``max_failures`` hold from now on.
-        adopt: Called with every saved trial, before it starts.
-        ways_on: Says what can be done if the trials cannot be had.
+        options: Their ``stop`` and ``max_failures`` hold from now on.
+        adopt: Called with every saved trial before it starts.
+        ways_on: Says what can be done if the trials cannot be loaded.
     """
 
     def __init__(

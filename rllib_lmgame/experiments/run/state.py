@@ -1,14 +1,12 @@
 """An experiment's saved state, and what to do when it is damaged.
 
-Tune overwrites its state in place: a full disk or a crash in that moment leaves half a file, with which Tune would
-begin from nothing without a word. Therefore:
+Tune overwrites its state in place: a full disk or a crash can leave half a file. Tune would then start over without a
+word. Therefore:
 
 1. Beside Tune's files stands a copy of the last whole ones, replaced in one step.
-2. ``--resume`` takes, of Tune's files and the copy, the newest that are whole and hold trials; others are renamed,
-   never deleted.
+2. ``--resume`` takes the newest whole files with trials, Tune's or the copy; others are renamed, never deleted.
 3. Each trial goes on from its newest whole checkpoint on disk, also one that the state does not know yet.
-4. Where nothing whole is left, the run does not begin; the message names the checkpoints that are left and the command
-   that starts from one.
+4. If nothing is whole, the run does not begin; the message names checkpoints and the command to start from one.
 """
 
 from __future__ import annotations
@@ -61,9 +59,7 @@ class StateCopy(Callback):
 
 
 def keep_copy(source: Path, target: Path) -> bool:
-    """Put the state files in ``source`` into one file in ``target``, in one step, if they are whole and hold trials;
-    whether they do.
-    """
+    """Copy the state files in ``source`` into one file in ``target``, in one step; False if they are not whole."""
     content = {path.name: path.read_bytes() for path in source.iterdir() if STATE.fullmatch(path.name)}
     if not _is_good_copy(content):
         return False
@@ -86,26 +82,17 @@ def is_whole(path: Path) -> bool:
 
 
 def is_started(directory: Path) -> bool:
-    """Whether there is a state to go on from, whole or not: a run that was killed before it made a
-    trial has left nothing.
-    """
+    """Whether there is a state to go on from, whole or not; a run killed before its first trial leaves none."""
     return (directory / COPY_FILE).is_file() or any(
         not is_whole(path) or has_trials(path.read_bytes()) for path in directory.glob(MAIN)
     )
 
 
 def mend(directory: Path, command: str) -> list[str]:
-    """Make the newest state in an experiment's directory one that is whole and holds trials.
+    """Make the newest state in an experiment's directory a whole one with trials; returns notices of what was done.
 
-    Args:
-        directory: Of the experiment.
-        command: Start of a command that trains from a checkpoint, for the message; the checkpoint is put behind it.
-
-    Returns:
-        What was done, as lines for the user; none if nothing had to be.
-
-    Raises:
-        CheckpointError: if no state is whole; the message names what is left.
+    ``command`` is the start of a command that trains from a checkpoint, for the message.
+    Raises: CheckpointError: if no state is whole; the message names what is left.
     """
     damaged = _damaged(directory)
     usable = [path for path in directory.glob(MAIN) if path not in damaged]
@@ -124,9 +111,7 @@ def mend(directory: Path, command: str) -> list[str]:
 
 
 def _damaged(directory: Path) -> list[Path]:
-    """State files that Tune would take and cannot go on from: of each kind the newest ones, down to the first that is
-    whole and not empty.
-    """
+    """Newest state files of each kind that Tune would take and cannot read, down to the first whole one."""
     kinds: dict[str, list[Path]] = {}
     for path in directory.iterdir():
         if match := STATE.fullmatch(path.name):
@@ -159,9 +144,7 @@ def _nothing_left(directory: Path, damaged: list[Path], command: str) -> str:
 
 
 def ways_on(directory: Path, command: str) -> str:
-    """What is left of an experiment without a state, for a message: the trials' newest whole checkpoints,
-    each behind ``command``.
-    """
+    """For a message: the newest whole checkpoints of an experiment without a state, each after ``command``."""
     checkpoints = [
         newest
         for trial in sorted(directory.iterdir())
@@ -175,20 +158,16 @@ def ways_on(directory: Path, command: str) -> str:
 
 
 def newest_whole(trial: Path) -> Path | None:
-    """The newest checkpoint of a trial's directory whose files are all there and unaltered; it has to be one of this
-    package's algorithms.
-    """
+    """The newest whole and unaltered checkpoint in a trial's directory, of this package's algorithms only."""
     found = sorted(trial.glob("checkpoint_*"), reverse=True)
     return next((path for path in found if is_checkpoint(path) and manifest_problem(path) is None), None)
 
 
 def adopt_newest(trial: Any) -> None:
-    """Let a restored trial of Tune's go on from its newest whole checkpoint, whatever its saved state knows.
+    """Let a restored Tune trial go on from its newest whole checkpoint, even one its saved state does not know.
 
-    A trial that took over another one's checkpoint (population-based training) stays with it.
-
-    Raises:
-        CheckpointError: if it had checkpoints and none of them is whole.
+    After it took over another trial's checkpoint (population-based training) it stays with that.
+    Raises: CheckpointError: if it had checkpoints and none of them is whole.
     """
     directory = Path(trial.storage.trial_fs_path)
     manager = trial.run_metadata.checkpoint_manager
@@ -216,9 +195,7 @@ def adopt_newest(trial: Any) -> None:
 
 
 def _is_later(path: Path, known: Mapping[Path, Any]) -> bool:
-    """Whether a checkpoint was written after all that are known, and ended well as far as its manifest says without
-    reading it all.
-    """
+    """Whether a checkpoint is newer than all known ones and complete as far as its manifest tells."""
     return is_checkpoint(path) and (path / MANIFEST).is_file() and all(path > other for other in known)
 
 

@@ -16,17 +16,12 @@ STATE = re.compile(
 )
 """Names of Tune's state files; the first group is the kind."""
 MAIN = "experiment_state-*.json"
-"""Names of those that hold the trials: JSON with pickles in hexadecimal. All others are pickles,
-whatever their names say.
-"""
+"""Names of those that hold the trials: JSON with pickles in hexadecimal. All others are pickles."""
 _PICKLED = "CLOUDPICKLE_FALLBACK"
 
 
 def state_is_whole(name: str, data: bytes) -> bool:
-    """Whether a state file of that name and content can be read to its end, every pickle in it too.
-
-    What has changed within a pickle without breaking its structure, such as a letter of a text, is not seen.
-    """
+    """Whether a state file can be read to its end, with every pickle in it; changed letters within a pickle pass."""
     try:
         if not fnmatch(name, MAIN):
             return sum(1 for _ in pickletools.genops(data)) > 0

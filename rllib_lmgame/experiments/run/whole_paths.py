@@ -12,12 +12,9 @@ from rllib_lmgame.storage import with_whole_paths
 
 
 def with_paths_of_here(config: Mapping[str, Any], entry: AlgorithmEntry | None) -> dict[str, Any]:
-    """The configuration with absolute paths of the files and directories that are here: of models, tokenizers, logs,
-    and of options of games that say that they are paths. Search spaces are gone through.
+    """The configuration with absolute paths of local models, tokenizers, logs and games' path options.
 
-    Args:
-        config: As it is written.
-        entry: Of its algorithm; of another's nothing is known.
+    Looks into search spaces too. ``entry`` is the algorithm's; ``None`` for other algorithms.
     """
     whole = dict(config)
     if entry is None:

@@ -1,7 +1,7 @@
-"""What population-based training writes into the configurations of its trials: ``hyperparam_mutations``.
+"""``hyperparam_mutations``: what population-based training writes into the configurations of its trials.
 
-A mapping as nested as the configuration; at its ends a list of values or a search space. Tune looks at neither before
-it perturbs a trial, in the middle of the run, so all that could fail then is checked here.
+Nested like the configuration, with lists or search spaces as values. Tune checks them only in mid-run, so all that
+could fail is checked here.
 """
 
 from __future__ import annotations
@@ -30,22 +30,18 @@ WHERE = f"scheduler.{MUTATIONS}"
 
 
 def tune_mutations(mutations: Any) -> dict[str, Any]:
-    """The mutations with Tune's own objects in place of the search spaces; a ``choice`` is the list of its values,
-    which may be texts.
+    """The mutations with Tune's own search spaces; a ``choice`` becomes the list of its values.
 
-    Raises:
-        ConfigError: naming the key whose values could not be drawn or perturbed.
+    Raises: ConfigError: naming the key whose values could not be drawn or perturbed.
     """
     choices = {path: value for path, value in _ends(mutations) if isinstance(value, list)}
     return to_tune(substitute(mutations, choices))
 
 
 def mutated_points(config: Mapping[str, Any], mutations: Any) -> Iterator[dict[str, Any]]:
-    """Configurations that the mutations can lead to, for checking: each of the values of every list, the extremes of
-    every search space.
+    """Configurations that mutations can lead to: each value of a list, the ends of a search space.
 
-    Raises:
-        ConfigError: if a mutated key has no value to start from; Tune gives one to keys at the top alone.
+    Raises: ConfigError: if a nested key has no value to start from; Tune gives one to top-level keys only.
     """
     whole: Any = config
     for path, value in _ends(mutations):
@@ -55,18 +51,14 @@ def mutated_points(config: Mapping[str, Any], mutations: Any) -> Iterator[dict[s
 
 
 def mutated_alone(point: Mapping[str, Any], mutations: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """What a configuration becomes by each value of a mutation's list, one list at a time, and the key of the list;
-    numbers, which change no kind, are left out.
-    """
+    """Each list of a mutation by key, and the configuration with each of its values; lists of numbers are left out."""
     for path, values in _ends(mutations):
         if isinstance(values, list) and not all(is_number(value) for value in values):
             yield dotted((WHERE, *path)), [_put(point, path, value) for value in values]
 
 
 def mutated_key(path: str, mutations: Any) -> str:
-    """Where a value at fault was written: ``path`` (``config.lr``) in the configuration, or among the mutations if they
-    have it.
-    """
+    """Where a wrong value was written: ``path`` (``config.lr``) itself, or among the mutations."""
     own = f"{WHERE}.{path.removeprefix('config.')}"
     return own if own in {dotted((WHERE, *end)) for end, _ in _ends(mutations)} else path
 

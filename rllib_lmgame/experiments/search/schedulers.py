@@ -68,11 +68,9 @@ def check_scheduler(setting: str | Mapping[str, Any] | None, num_trials: int) ->
 
 
 def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) -> Any:
-    """The scheduler a setting describes.
+    """The scheduler of a setting: a name, or a mapping with ``type`` and arguments.
 
-    Args:
-        setting: Name, or mapping with ``type`` and arguments.
-        wrap: Function from the scheduler's class to the class to make, e.g. to add a behaviour.
+    ``wrap`` maps the scheduler's class to the class to make, e.g. to add a behaviour.
     """
     name, arguments = split_scheduler(setting)
     cls = scheduler_class(name)
@@ -96,9 +94,7 @@ def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) ->
 
 
 class _Measured:
-    """Mix-in of a trial scheduler that passes over results in which its metric was not measured: these hold NaN
-    there.
-    """
+    """Mix-in of a trial scheduler: skips results without its metric (NaN)."""
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         value = result.get(self.metric)  # type: ignore[attr-defined]

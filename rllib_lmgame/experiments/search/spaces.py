@@ -1,7 +1,6 @@
 """Search spaces written in YAML: ``lr: {loguniform: [1e-6, 1e-4]}``, at any depth.
 
-A search space is a mapping with a single key that names a distribution. ``grid_search`` takes a list of values that are
-all tried; every other one is drawn from, once per sample.
+The single key names a distribution. All values of ``grid_search`` are tried; others are drawn once per sample.
 """
 
 from __future__ import annotations
@@ -27,13 +26,12 @@ MAX_GRID_POINTS = 256
 
 @dataclass(frozen=True)
 class Distribution:
-    """One kind of search space.
+    """One kind of search space, with numbers as arguments.
 
     Attributes:
-        arguments: Names of its arguments, in order; the value is a list of that many numbers.
-        positive: Whether the bounds must be above zero.
-        whole: Whether the bounds must be whole numbers.
-        ordered: Whether the first argument must be less than the second.
+        positive: Bounds must be above zero.
+        whole: Bounds must be whole numbers.
+        ordered: The first argument must be less than the second.
     """
 
     arguments: tuple[str, ...]
@@ -78,12 +76,7 @@ def find_search_spaces(config: Any, path: Path = ()) -> list[SearchNode]:
 
 
 def misspelt_space(config: Any, key: str) -> str | None:
-    """What to say if the value at ``key`` looks like a search space whose name does not exist.
-
-    Args:
-        config: A configuration.
-        key: Dotted key below it whose value is wrong.
-    """
+    """What to say if the value at the dotted ``key`` looks like a search space with a misspelt name."""
     value: Any = config
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
@@ -167,12 +160,8 @@ def substitute(config: Mapping[str, Any], values: Mapping[Path, Any]) -> dict[st
 def sample_points(config: Mapping[str, Any], *, random_points: int = 4, seed: int = 0) -> Iterator[dict[str, Any]]:
     """Concrete configurations of a search space, for checking.
 
-    Yields every point of the grid (the first :data:`MAX_GRID_POINTS` of them); distributions take each of their
-    extremes once and then random values, ``choice`` each of its values; ``sample_from`` is called as Tune calls it.
-    Without a search space the configuration itself is yielded.
-
-    Raises:
-        ConfigError: if a function of ``sample_from`` fails.
+    Grid points come first, at most :data:`MAX_GRID_POINTS`. Distributions give their extremes, then random values,
+    ``choice`` each value. ``sample_from`` is called as by Tune. Raises: ConfigError: if its function fails.
     """
     nodes = find_search_spaces(config)
     if not nodes:
@@ -201,9 +190,7 @@ def _num_corners(node: SearchNode) -> int:
 
 
 def _call(functions: Sequence[SearchNode], config: Mapping[str, Any], drawn: Mapping[Path, Any]) -> dict[str, Any]:
-    """The point with the values ``drawn``; Tune itself calls the functions, so that each sees of the other spaces what
-    it will see in a run.
-    """
+    """The point with the values ``drawn``; Tune itself calls the functions, so they see what they see in a run."""
     from ray import tune
     from ray.tune.search.variant_generator import RecursiveDependencyError, generate_variants
 

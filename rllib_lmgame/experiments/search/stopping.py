@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 class AtMost:
     """A number that a metric reaches from above.
 
-    Tune ends a trial once ``result[metric] >= number``; with this in the number's place Python asks it instead, with
-    the sides changed.
+    Tune ends a trial once ``result[metric] >= number``; Python asks this object instead, with the sides swapped.
     """
 
     __array_ufunc__ = None
@@ -39,19 +38,13 @@ _COUNTER = re.compile(r"(.*/)?num_(episodes|((env|agent|module)_steps_(sampled|t
 
 
 def check_stopping_number(setting: str, metric: str, number: float, *, ours: bool) -> str | None:
-    """Whether a trial can come to a number, and has not come to it before it begins.
+    """Refuse a number to stop at that is passed at once or never; returns a notice if it only seems unreachable.
 
     Args:
         setting: ``stop`` or ``stop_below``.
-        metric: What it is a number of.
-        number: The number.
-        ours: Whether nobody but this package and RLlib reports numbers.
+        ours: Whether only this package and RLlib report numbers.
 
-    Returns:
-        What to tell of a number that only seems to be out of reach.
-
-    Raises:
-        ConfigError: if it is passed by the first result or never, as far as the metric's name says.
+    Raises: ConfigError: as far as the metric's name tells.
     """
     key = f"{setting}.{metric}"
     if metric in _RISING or _COUNTER.fullmatch(metric):

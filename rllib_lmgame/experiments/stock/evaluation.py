@@ -21,24 +21,16 @@ def evaluate_stock_checkpoint(
     overrides: Mapping[str, Any] | None = None,
     seed: int | None = None,
 ) -> dict[str, float]:
-    """Play episodes with the policy of a checkpoint.
+    """Play episodes with a checkpoint's policy; returns RLlib's numbers below ``evaluation/env_runners``.
 
     Loading a stock checkpoint runs code that is pickled in it: only load what you trust.
 
     Args:
-        path: Checkpoint directory.
         env: Another environment than the one trained on.
-        env_config: Its configuration.
-        num_episodes: Episodes to play.
         explore: Sample actions instead of taking the most likely ones.
         overrides: Further settings of the algorithm's configuration.
-        seed: Seed of the environments.
 
-    Returns:
-        The numbers RLlib reports below ``evaluation/env_runners``.
-
-    Raises:
-        CheckpointError: if the checkpoint cannot be loaded.
+    Raises: CheckpointError: if the checkpoint cannot be loaded.
     """
     if env is not None:
         check_environment(env)

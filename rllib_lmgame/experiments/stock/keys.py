@@ -24,14 +24,9 @@ _TRUTH_WORDS = {"yes", "no", "on", "off", "y", "n", "true", "false"}
 
 
 def check_stock_config(defaults: Any, values: Mapping[str, Any]) -> None:
-    """Check the keys and, where it is safe to say, the types of a stock algorithm's configuration.
+    """Check keys of a stock algorithm's configuration, and types where possible; ``values`` by RLlib's flat keys.
 
-    Args:
-        defaults: The algorithm's ``AlgorithmConfig`` with its defaults.
-        values: Configuration by RLlib's flat keys.
-
-    Raises:
-        ConfigError: keys relative to the configuration.
+    Raises: ConfigError: keys relative to the configuration.
     """
     known = defaults.to_dict()
     settable = {
