@@ -1,6 +1,4 @@
-"""Evaluating a checkpoint, or a Hugging Face model: its files, the games of its configuration, an engine; no
-learner.
-"""
+"""Evaluates a checkpoint or a Hugging Face model: its files, games and an engine; no learner."""
 
 from __future__ import annotations
 
@@ -38,10 +36,10 @@ _LOG = "episodes"
 
 @dataclass
 class LoadedPolicies:
-    """Policies of a checkpoint, or a model, ready to play.
+    """Policies of a checkpoint or model, ready to play.
 
     Attributes:
-        config: Configuration of the run that wrote the checkpoint.
+        config: Of the run that wrote the checkpoint.
         runner: Plays; its engines live as long as the context they came from.
     """
 
@@ -58,10 +56,9 @@ class LoadedPolicies:
         against: Mapping[str, Player] | None = None,
         log: str | None = None,
     ) -> PlayResult:
-        """Play ``num_episodes`` of every game on fixed levels (those of the evaluation during training).
+        """Play ``num_episodes`` of every game on fixed levels, those of the evaluation during training.
 
-        Raises:
-            EpisodeFailed: if not one episode could be played to its end.
+        Raises: EpisodeFailed: if no episode could be played to its end.
         """
         guests = {name: player.assignment for name, player in (against or {}).items()}
         line_ups = LineUps(self.config, players, guests)
@@ -85,8 +82,8 @@ class LoadedPolicies:
 def loaded_policies(
     checkpoint: str | Path, *, log_dir: str | None = None, trust: bool = False
 ) -> AbstractContextManager[LoadedPolicies]:
-    """Engines on a checkpoint's weights, with episode logs in ``log_dir``; they stop when the context ends. Trust is
-    that of :func:`~.saved_config.open_checkpoint`.
+    """Engines on a checkpoint's weights, until the context ends; ``trust`` as in
+    :func:`~.saved_config.open_checkpoint`.
     """
     return engines_for(saved_policies(checkpoint, trust=trust), log_dir)
 
@@ -105,12 +102,9 @@ def saved_policies(
 def engines_for(
     config: LMGameConfig, log_dir: str | None, connected: AbstractContextManager[Any] | None = None
 ) -> Iterator[LoadedPolicies]:
-    """Engines on the models of ``config``.
+    """Engines on the models of ``config``, which names their files.
 
-    Args:
-        config: With the files of its models.
-        log_dir: Directory of episode logs.
-        connected: What connects to a Ray cluster; by default :func:`~.ray_cluster.be_connected`.
+    ``connected`` connects to a Ray cluster; by default :func:`~.ray_cluster.be_connected`.
     """
     from rllib_lmgame.algorithms.cluster.engines import start_engines
 
@@ -140,9 +134,7 @@ def ray_cluster() -> Iterator[None]:
 
 
 def _check_games(games: Sequence[GameConfig], against: Sequence[str] = ()) -> None:
-    """Raise :class:`ConfigError` for a game or an option that is not there, and for a game for one ``against``
-    others.
-    """
+    """Refuse a missing game, a wrong option of one, and a game for one ``against`` others."""
     for game in games:
         session = make_session(game.env, game.env_config)
         session.close()
@@ -153,8 +145,7 @@ def _check_games(games: Sequence[GameConfig], against: Sequence[str] = ()) -> No
 def opponents_of(against: Sequence[str], settings: PlayerSettings, config: LMGameConfig) -> dict[str, Player]:
     """The players that ``against`` names, none of them called like a policy.
 
-    Raises:
-        ConfigError, CheckpointError: as :func:`~.players.naming.make_players`.
+    Raises: ConfigError, CheckpointError: as :func:`~.players.naming.make_players`.
     """
     at_once, seed = config.num_envs_per_env_runner, config.seed or 0
     players = make_players(against, replace(settings, at_once=at_once, seed=seed, flag=AGAINST))
@@ -182,35 +173,31 @@ def evaluate_checkpoint(
     trust: bool = False,
     connected: AbstractContextManager[Any] | None = None,
 ) -> dict[str, Any]:
-    """Play episodes with the policies of a checkpoint. What is wrong with it or with the games is said before anything
-    starts.
+    """Play episodes with the policies of a checkpoint. Errors in it or in the games are told before anything starts.
 
     Args:
-        path: Checkpoint directory.
         env: Game; by default those it was trained on.
         env_config: On top of the game's configuration.
-        num_episodes: Episodes per game.
+        num_episodes: Per game.
         temperature: 0 is greedy; by default that of its evaluation during training.
         split: Levels, where the game has splits.
-        evaluation_games: Play the games of its ``evaluation_config`` in place of those it was trained on.
+        evaluation_games: Play the games of its ``evaluation_config``.
         players: Policy -> scripted player that plays instead of it.
-        against: Players of any kind (:mod:`.players.naming`) who take all seats but one of games for several.
+        against: Players of any kind (:mod:`.players.naming`) for all seats but one of games for several.
         opponents: What they share.
-        last_iterate: With the weights in training, where the checkpoint has their average (``token_ppo.ema_decay``).
-        out: File of the episode log (JSONL), which must not exist yet (:func:`~rllib_lmgame.new_files.new_file`).
-        trust: Take from the checkpoint what could run code, also if none of this user's runs wrote it
-            (:mod:`.saved_config`).
-        connected: What connects to a Ray cluster, by default :func:`~.ray_cluster.be_connected`.
+        last_iterate: Use the weights in training, not their average (``token_ppo.ema_decay``).
+        out: New file of the episode log (JSONL), see :func:`~rllib_lmgame.new_files.new_file`.
+        trust: Also take what could run code from a checkpoint that is not this user's (:mod:`.saved_config`).
+        connected: Connects to a Ray cluster, by default :func:`~.ray_cluster.be_connected`.
 
     Returns:
-        Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, ``temperature``, ``successes`` (by seed),
-        and ``evaluated``. That holds per game its name, configuration, split, number of episodes, numbers, returns by
-        who earned them (:func:`~rllib_lmgame.telemetry.metrics.returns_by_seat`), and how many different ``levels``
-        were played. ``success_interval`` is the interval of its success rate over levels of the kind; none of a single
-        level. ``success_each_level_once`` is the rate with each level counted once, where each came more than once and
-        greedy play ended alike on it. ``unreadable`` shows some replies, where most could not be read. ``against``
-        others there is also ``counts``: what was spent on each (requests, tokens, failures). ``out``, if asked for, is
-        the name the file got; ``None`` if it could not be written.
+        Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, ``temperature``, ``successes`` (by seed) and
+            ``evaluated``. That holds per game its name, configuration, split, number of episodes, numbers, different
+            ``levels``, and returns (:func:`~rllib_lmgame.telemetry.metrics.returns_by_seat`). ``success_interval`` is
+            over levels of the kind played, missing for one level. ``success_each_level_once`` counts each level once,
+            where greedy play repeats levels with the same end. ``unreadable`` shows some replies, if most could not be
+            read. ``counts`` is what was spent on each opponent (requests, tokens, failures). ``out`` is the log's name;
+            ``None`` if it could not be written.
     """
     named = () if env is None else (env,)
     config = saved_policies(path, trust=trust, games=named, last=last_iterate)
@@ -226,11 +213,9 @@ def evaluate_checkpoint(
 
 
 def evaluate_as_in_training(checkpoint: str | Path) -> dict[str, Any]:
-    """The evaluation of a run's configuration, with the policies of a checkpoint of one's own: its games, as many
-    episodes, the same levels and sampling.
+    """The evaluation of a run's configuration with one's own checkpoint: same games, episodes, levels and sampling.
 
-    Returns:
-        As :func:`evaluate_checkpoint`.
+    Returns as :func:`evaluate_checkpoint`.
     """
     with loaded_policies(checkpoint, trust=True) as policies:
         config = policies.config
@@ -252,18 +237,10 @@ def evaluate_model(
     out: str | Path | None = None,
     connected: AbstractContextManager[Any] | None = None,
 ) -> dict[str, Any]:
-    """Play episodes with a Hugging Face model as it is: the untrained baseline. What is wrong with it or the game is
-    said before anything starts.
+    """Play with a Hugging Face model (directory or hub id) as it is: the untrained baseline.
 
-    Args:
-        model: Directory or hub id.
-        env: Game.
-        env_config: Its configuration.
-        settings: Other settings of the algorithm's configuration (``language_model``, ``inference``, ``policies`` ...).
-        num_episodes, temperature, split, against, opponents, out, connected: As in :func:`evaluate_checkpoint`.
-
-    Returns:
-        As :func:`evaluate_checkpoint`.
+    ``settings`` are sections of the algorithm's configuration (``language_model``, ``inference``, ``policies`` ...).
+    All else, and what is returned, as in :func:`evaluate_checkpoint`.
     """
     from rllib_lmgame.algorithms.models import prepare_models
 

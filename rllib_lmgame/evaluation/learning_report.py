@@ -30,9 +30,7 @@ def learning_report(
     """Print the learning report of every finished trial.
 
     Args:
-        summaries: Trials (``path``, ``checkpoint``), as the experiment runner gives them.
         episodes: Held-out episodes played with the final weights, on the levels of the milestones.
-        split: Levels.
     """
     for summary in summaries:
         if not summary.checkpoint:
@@ -76,12 +74,10 @@ def _outcomes(summaries: Sequence[Any]) -> dict[str, Any]:
 
 
 def success_table(milestones: Mapping[str, Mapping[str, float]], split: str) -> str:
-    """Success with 95 % intervals over levels, and the difference to the milestone before on the seeds both have; empty
-    if there is no success to tell of.
+    """Success with 95 % intervals over levels, and the difference to the milestone before on shared seeds.
 
-    Args:
-        milestones: Name -> success by seed (:func:`~rllib_lmgame.rollouts.episodes.success_by_seed`).
-        split: Of the levels.
+    ``milestones``: name -> success by seed (:func:`~rllib_lmgame.rollouts.episodes.success_by_seed`). Empty without
+    success.
     """
     lines = [
         f"{'Success on ' + split + ' levels':<28}{'episodes':>9}{'levels':>8}{'success':>9}   95 % interval    change, "

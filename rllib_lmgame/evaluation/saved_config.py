@@ -1,10 +1,8 @@
-"""Opening a checkpoint to play with it: whole, its configuration read, and nothing of a stranger's taken that could run
-code.
+"""Opens a checkpoint to play with it, without running a stranger's code.
 
-A checkpoint that a run of this user wrote (:mod:`~rllib_lmgame.algorithms.checkpoints.ownership`) is taken as it is,
-and so is any other one that the user says to trust. Of the rest, :mod:`rllib_lmgame.algorithms.trust` decides: the
-configuration may name games of this package and registered players, and ``hf/`` may hold data alone; its algorithm is
-one that this machine knows by its name.
+Checkpoints of this user's runs (:mod:`~rllib_lmgame.algorithms.checkpoints.ownership`) and trusted ones are taken as
+they are. Others may name games of this package, registered players and a known algorithm; ``hf/`` may hold data alone
+(:mod:`rllib_lmgame.algorithms.trust`).
 """
 
 from __future__ import annotations
@@ -36,21 +34,14 @@ GATE = Gate(
 def open_checkpoint(
     path: str | Path, *, trust: bool = False, games: Collection[str] = (), last: bool = False
 ) -> tuple[Path, LMGameConfig]:
-    """Check a checkpoint and read its configuration.
+    """Check a checkpoint; returns its absolute directory and its configuration.
 
     Args:
-        path: Directory.
         trust: Take what could run code, whoever wrote it.
         games: Games the user named instead of the checkpoint's.
-        last: The weights in training are wanted, not their average.
+        last: Use the weights in training, not their average.
 
-    Returns:
-        The directory, absolute, and the configuration.
-
-    Raises:
-        CheckpointError: if it is no checkpoint of this package, or files are missing, truncated, altered, malformed or
-            not to be trusted.
-        ConfigError: if its configuration is wrong, or names what is not taken from a stranger.
+    Raises: CheckpointError: not one of this package, damaged or not to be trusted; ConfigError: a wrong configuration.
     """
     directory = expanded(path).absolute()
     verify_manifest(directory)
@@ -72,16 +63,9 @@ def open_checkpoint(
 
 
 def saved_model(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bool = False) -> Path:
-    """Directory of a trained policy's model.
+    """Directory of a trained policy's model; ``last``: the last iterate where weights are averaged.
 
-    Args:
-        checkpoint: The checkpoint.
-        config: Its configuration.
-        policy: Which.
-        last: The last iterate where weights are averaged; otherwise these are the same.
-
-    Raises:
-        CheckpointError: if weights are averaged and the checkpoint, of an older version, holds the average alone.
+    Raises: CheckpointError: if an older version saved only the average.
     """
     last = last and config.averages_weights
     if last and not has_last(checkpoint, config):
@@ -95,9 +79,7 @@ def has_last(checkpoint: Path, config: LMGameConfig) -> bool:
 
 
 def model_of(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bool = False) -> ModelFiles:
-    """Files of the model that plays as ``policy``: the trained one (see :func:`saved_model`), or the one that was never
-    trained.
-    """
+    """Files of the model that plays as ``policy``: trained (:func:`saved_model`), or never trained."""
     if config.is_trained(policy):
         return ModelFiles(str(saved_model(checkpoint, config, policy, last=last)))
     from rllib_lmgame.algorithms.models import initial_model
@@ -133,12 +115,9 @@ def read_config(checkpoint: Path, *, trust: bool, games: Collection[str] = ()) -
 
 
 def algorithm_of(values: Mapping[str, Any], *, trust: bool) -> AlgorithmEntry:
-    """The algorithm that the content of ``lmgame_config.json`` names; PPO where it names none, as checkpoints did not
-    always.
+    """The algorithm that ``lmgame_config.json`` names; PPO if none, as in old checkpoints.
 
-    Raises:
-        ConfigError: if this machine has no such algorithm, or a stranger's checkpoint names one by something else than
-            its name.
+    Raises: ConfigError: not known here, or a stranger's checkpoint names it by something else than its name.
     """
     name = values.get(RUN, PPO.name)
     if not isinstance(name, str):
@@ -151,15 +130,9 @@ def algorithm_of(values: Mapping[str, Any], *, trust: bool) -> AlgorithmEntry:
 def of_a_stranger(
     values: Mapping[str, Any], games: Collection[str] = (), entry: AlgorithmEntry = PPO
 ) -> dict[str, Any]:
-    """What is taken of a configuration that this user did not write, to play with.
+    """What is taken from a stranger's configuration, to play with. Raises: ConfigError: for a value that is not taken.
 
-    Args:
-        values: The configuration as it stands in the checkpoint, without the algorithm's name.
-        games: Games the user named; others are left out then.
-        entry: The algorithm.
-
-    Raises:
-        ConfigError: for a value that is not taken.
+    ``games`` are those the user named: others are then left out.
     """
     unplayed = (name for name, section in entry.sections.items() if not section.played)
     unread = {"deepspeed", OVERRIDES, *unplayed}

@@ -1,5 +1,6 @@
-"""Language models in this process as players: a Hugging Face model as it is, or a policy of a checkpoint. The
-Transformers engine writes their replies, one batch for all games a model is in.
+"""Language models in this process as players: a Hugging Face model, or a policy of a checkpoint.
+
+The Transformers engine writes their replies, one batch for all games of a model.
 """
 
 from __future__ import annotations
@@ -54,18 +55,14 @@ class ModelOptions:
 
 
 class LocalModel(LanguageModel):
-    """A language model in this process. Its weights are loaded when it is entered.
+    """A language model in this process; entering it loads the weights.
 
     Args:
-        name, source: See :class:`~rllib_lmgame.rollouts.players.Player`.
         directory: Hugging Face directory or hub id.
-        options: How it is talked to. Of its ``inference`` GPU, numerics and threads count (``auto``: one, since the
-            models of a process play at the same time); the rest is meant for the engines of training.
-        settings: Temperature, seed, and how many games it is in at once.
-        digests: What tells its files from others in the same place.
+        options: Of ``inference`` only GPU, numerics and threads count (``auto``: one, since models play side by side).
+        digests: Tells its files from others in the same place.
 
-    Raises:
-        ConfigError: if it has no tokenizer, or its chat template cannot be used.
+    Raises: ConfigError: no tokenizer, or an unusable chat template.
     """
 
     def __init__(
@@ -142,12 +139,7 @@ class LocalModel(LanguageModel):
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, directory: str, options: LanguageModelOptions) -> None:
-    """Refuse a tokenizer that belongs to a model with more tokens. Tokens that were added to its vocabulary may be
-    unknown to the model: some are by design.
-
-    Raises:
-        ConfigError: naming both, or the model in ``directory`` whose configuration cannot be read.
-    """
+    """Refuse a tokenizer of a larger model; tokens added to its vocabulary may be unknown to the model by design."""
     from transformers import AutoConfig
 
     try:
@@ -163,10 +155,9 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, directory: str, options
 
 
 def hugging_face_player(name: str, source: str, settings: PlayerSettings) -> Player:
-    """The model of ``hf:DIR_OR_ID``, with what ``--config`` says of it. What a hub id stands for is not looked at.
+    """The model of ``hf:DIR_OR_ID``, with its settings from ``--config``; a hub id is not looked up.
 
-    Raises:
-        ConfigError: if there is no such model, it is incomplete, or a setting is wrong.
+    Raises: ConfigError: no such model, an incomplete one, or a wrong setting.
     """
     model = source.removeprefix(HUGGING_FACE)
     if not model:
@@ -196,26 +187,16 @@ def hugging_face_player(name: str, source: str, settings: PlayerSettings) -> Pla
 
 
 def files_digest(directory: Path) -> str:
-    """Hash of the files in a Hugging Face directory that say what its model does: configuration, tokenizer, chat
-    template, weights.
-    """
+    """Hash of a model's configuration, tokenizer, chat template and weights."""
     paths = sorted(path for path in directory.iterdir() if path.is_file() and path.suffix in DATA_ENDINGS)
     listed = "\n".join(f"{file_hash(path)} {path.name}" for path in paths if path.suffix != ".md")
     return hashlib.blake2b(listed.encode(), digest_size=16).hexdigest()
 
 
 def checkpoint_player(name: str, source: str, directory: str, policy: str | None, settings: PlayerSettings) -> Player:
-    """A policy of a checkpoint as a player.
+    """A policy of a checkpoint (or of a trial's directory) as a player; by default the trained one.
 
-    Args:
-        name, source: See :class:`~rllib_lmgame.rollouts.players.Player`.
-        directory: The checkpoint, or the directory of its trial.
-        policy: Which one; by default the one that was trained.
-        settings: What all players share.
-
-    Raises:
-        CheckpointError: if it is no checkpoint of this package, or files are missing, truncated or altered.
-        ConfigError: if there is no such policy, or several were trained and none is named.
+    Raises: CheckpointError: not one of this package, or damaged; ConfigError: no such policy, or several trained.
     """
     place = find_checkpoint(directory)
     if not is_own_checkpoint(place):
@@ -231,11 +212,7 @@ def checkpoint_player(name: str, source: str, directory: str, policy: str | None
 def policy_player(
     name: str, source: str, checkpoint: Path, config: LMGameConfig, policy: str, settings: PlayerSettings
 ) -> Player:
-    """The same of a checkpoint that is open.
-
-    Raises:
-        ConfigError: if it has no such policy.
-    """
+    """As :func:`checkpoint_player`, of an open checkpoint. Raises: ConfigError: no such policy."""
     if policy not in config.player_options:
         match = nearest(policy, config.player_options)
         hint = f"did you mean {match!r}?" if match else f"known: {', '.join(config.player_options)}"

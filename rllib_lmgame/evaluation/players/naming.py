@@ -40,11 +40,9 @@ def without_names(texts: Iterable[str]) -> list[str]:
 
 
 def make_players(texts: Sequence[str], settings: PlayerSettings) -> dict[str, Player]:
-    """The players of a tournament by name; one without a name is called by its text.
+    """The players by name; one without a name is called by its text.
 
-    Raises:
-        ConfigError: if a text names no player, or two have one name.
-        CheckpointError: if a checkpoint is missing or damaged.
+    Raises: ConfigError: no such player, or a name twice; CheckpointError: missing or damaged.
     """
     players: dict[str, Player] = {}
     for text in texts:
@@ -61,16 +59,9 @@ def make_players(texts: Sequence[str], settings: PlayerSettings) -> dict[str, Pl
 
 
 def make_player(name: str, source: str, settings: PlayerSettings) -> Player:
-    """The player that ``source`` names.
+    """The player that ``source`` names, in one of the forms above without a name.
 
-    Args:
-        name: What it is called.
-        source: One of the forms above, without a name.
-        settings: What all players share.
-
-    Raises:
-        ConfigError: if there is no such player.
-        CheckpointError: if it is a checkpoint that is missing or damaged.
+    Raises: ConfigError: no such player; CheckpointError: missing or damaged.
     """
     if source in SCRIPTED_PLAYERS:
         return _scripted(name, source, settings)

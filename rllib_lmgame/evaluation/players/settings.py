@@ -15,14 +15,13 @@ class PlayerSettings:
     """What all players of a command share.
 
     Attributes:
-        temperature: Sampling temperature of language models, 0 is greedy; ``None``: that of training, or 1.
+        temperature: Of language models, 0 is greedy; ``None``: that of training, or 1.
         seed: Of what engines draw beside the games' own seeds.
-        at_once: Games a player is in at the same time, at most.
-        time_limit_s: Of one move of a player that is not part of this package, and of one request to an endpoint.
-        trust: Take from checkpoints what could run code, whoever wrote them.
+        at_once: Most games a player is in at the same time.
+        time_limit_s: Of one move of a foreign player, and of one request to an endpoint.
+        trust: Take from any checkpoint what could run code.
         games: Games the user named instead of those of a checkpoint.
-        sections: The sections ``language_model``, ``inference``, ``text_rollouts`` and ``endpoint`` of models that have
-            no run: as in an experiment's file.
+        sections: ``language_model``, ``inference``, ``text_rollouts`` and ``endpoint`` of models without a run.
         flag: Where the players are named, for messages.
     """
 

@@ -1,9 +1,8 @@
-"""The directory of a tournament: what it is, its games, and what came of them.
+"""The directory of a tournament: its settings and the records of its games.
 
-1. A game stands in ``games.jsonl`` whole or not at all, whenever the process ends; what a full disk or a kill left of a
-   line is cut off when the tournament goes on.
-2. A directory belongs to one tournament: other players, games or options, and the same ones in another order, are
-   refused by name, and so is a second process while the first one lives. It belongs to none before one has begun.
+1. A game stands in ``games.jsonl`` whole or not at all; half a line, left by a full disk or a kill, is cut off later.
+2. A directory belongs to one tournament from its beginning: other players, games, options or orders are refused, and so
+   is a second process while the first one lives.
 3. Nothing outside it is written: a directory that holds a link is refused.
 """
 
@@ -38,11 +37,7 @@ MAX_SETTINGS_BYTES = 4_000_000
 
 
 class TournamentDirectory:
-    """Where a tournament is written to, and found again.
-
-    Args:
-        path: The directory; made if missing.
-    """
+    """The directory a tournament is written to; made if missing."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = expanded(path)
@@ -53,9 +48,7 @@ class TournamentDirectory:
     def held(self) -> Iterator[None]:
         """Keep other processes out while inside.
 
-        Raises:
-            ConfigError: if another one is in, or the directory holds anything but plain files: what is written there
-                would land where a link of somebody else's points to.
+        Raises: ConfigError: if another is in, or the directory holds a link or anything else but plain files.
         """
         for entry in self.path.iterdir():
             if entry.is_symlink() or not entry.is_file():
@@ -65,13 +58,9 @@ class TournamentDirectory:
             yield
 
     def played(self, settings: Mapping[str, Any]) -> dict[str, GameResult]:
-        """What has been played already of the tournament of these settings, by episode id.
+        """Games already played of the tournament with these settings, by episode id.
 
-        Args:
-            settings: Plain data.
-
-        Raises:
-            ConfigError: if the directory holds another tournament, or something else.
+        Raises: ConfigError: if the directory holds another tournament, or something else.
         """
         file = self.path / SETTINGS_FILE
         wanted = json.loads(json.dumps(settings))
@@ -89,11 +78,7 @@ class TournamentDirectory:
         return self._results()
 
     def begin(self, settings: Mapping[str, Any]) -> None:
-        """Begin, or go on with, the tournament of these settings: from now on the directory is taken.
-
-        Args:
-            settings: Plain data, of which :meth:`played` was asked.
-        """
+        """Begin or go on with the tournament of the settings given to :meth:`played`; the directory is now taken."""
         with contextlib.suppress(FileNotFoundError):
             (self.path / FAILURES_FILE).unlink()
         if not (self.path / SETTINGS_FILE).exists():
@@ -114,11 +99,7 @@ class TournamentDirectory:
         return results
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Write the record of a game that was played.
-
-        Raises:
-            OSError: if it could not be written.
-        """
+        """Write the record of a played game. Raises: OSError: if it could not be written."""
         self._games.write([dict(record)])
 
     def add_failure(self, failure: Mapping[str, Any]) -> None:
@@ -159,9 +140,7 @@ def difference(there: Any, wanted: Any, where: str = "") -> str | None:
 
 
 def other_order(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
-    """Which of the mappings in ``ORDERED`` have their keys in another order, in words; ``None`` if none has. Both
-    settings hold the same otherwise.
-    """
+    """Which of the mappings in ``ORDERED`` has its keys in another order; the settings are otherwise equal."""
     for section in ORDERED:
         before, now = ([*settings.get(section, {})] for settings in (there, wanted))
         if before != now:

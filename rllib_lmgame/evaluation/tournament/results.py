@@ -20,9 +20,7 @@ class SeatResult:
     """One seat's result.
 
     Attributes:
-        agent_id: The seat.
-        player: Name of who sat there.
-        payoff: What the game calls the player's result; its return where the game names none.
+        payoff: What the game calls the player's result, else its return.
         outcome: ``win``, ``draw`` or ``loss`` in a game against others.
         success: The game's own verdict, if it gives one.
     """
@@ -36,15 +34,7 @@ class SeatResult:
 
 @dataclass(frozen=True)
 class GameResult:
-    """One game's result.
-
-    Attributes:
-        episode_id: Of its plan.
-        game: Its id.
-        seats: What each seat got.
-        seed: Of its level; ``None`` if the record names none.
-        level: Digest of the level, if the game names one.
-    """
+    """One game's result; ``seed`` and ``level`` (a digest) where the record has them."""
 
     episode_id: str
     game: str
@@ -54,15 +44,13 @@ class GameResult:
 
     @property
     def played_on(self) -> str:
-        """What results of the same level have in common. Games of one seed are on one level, also where it has no name;
-        without a seed each is alone.
-        """
+        """What results on one level share: its digest or seed; without a seed each game is alone."""
         return f"{self.game} {self.level or (self.episode_id if self.seed is None else self.seed)}"
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
-        """What it says of pairs of players: who won has beaten who lost or drew, who drew has beaten who lost. Of two
-        who won together, or lost together to a third, it says nothing.
+        """Pairs of players: a winner has beaten who lost or drew, a draw has beaten who lost. Equal results say
+        nothing.
         """
         found = []
         for i, first in enumerate(self.seats):
@@ -82,10 +70,8 @@ def _score(first: str | None, second: str | None) -> float | None:
 
 
 def result_of(record: Mapping[str, Any]) -> GameResult:
-    """The result in a record of the episode log.
-
-    Raises:
-        KeyError, TypeError, ValueError, AttributeError: if it is no such record.
+    """The result in a record of the episode log. Raises: KeyError, TypeError, ValueError, AttributeError: for other
+    records.
     """
     infos, line_up, trajectories = record["infos"], record["line_up"], record["trajectories"]
     named = {agent: info["result"] for agent, info in infos.items() if isinstance(info.get("result"), int | float)}

@@ -1,10 +1,9 @@
-"""Playing a tournament: its games side by side, each written down as it ends.
+"""Plays a tournament: games side by side, each written down as it ends.
 
-1. A game that fails costs that game alone: it is written down with who failed, counts for nobody, and is played again
-   when the tournament goes on.
-2. A player that cannot even begin is named before the first game is played, and before the directory is taken.
-3. What scripted players do follows from the seed alone. Language models in this process draw from seeds of their own
-   too, but what else is in the batch can change a probability's last digit. One game at a time repeats bit for bit.
+1. A failed game is written down with who failed, counts for nobody, and is played again on resuming.
+2. A player that cannot begin is named before the first game, and before the directory is taken.
+3. Scripted players follow from the seed alone. Local language models have seeds too, but their batch can change a
+   probability's last digit: only one game at a time repeats bit for bit.
 """
 
 from __future__ import annotations
@@ -40,8 +39,6 @@ class Tournament:
     """What is to be played.
 
     Attributes:
-        games: The games.
-        players: Everybody, by name.
         games_each: Games of every match-up, see :func:`~.schedule.schedule`.
         seed: Of levels, seats and players.
         at_once: Games in play at the same time.
@@ -70,9 +67,9 @@ class Outcome:
     """What was played.
 
     Attributes:
-        results: Per game of the tournament, the games played to their end, earlier ones included.
+        results: Per game, those played to their end, also earlier.
         failures: Games that failed in this call.
-        failed: Player -> games that failed for want of its reply.
+        failed: Player -> games that failed for lack of its reply.
         planned: Games of the whole tournament.
     """
 
@@ -91,15 +88,12 @@ async def play_tournament(
     """Play what has not been played yet.
 
     Args:
-        tournament: What is to be played.
         directory: Where it is written down; held by the caller.
-        begun: Told how many games of how many have been played before.
-        ended: Told of every game that ends.
+        begun: Called with the games played before and the games planned.
+        ended: Called with every game that ends.
 
-    Raises:
-        ConfigError: if a game or player is not there or cannot begin, or the directory holds another tournament.
-        MissingDependencyError: if one of them needs a package that is not installed.
-        OSError: if a game could not be written down.
+    Raises: ConfigError: a game or player cannot begin, or another tournament's directory; MissingDependencyError;
+    OSError: a game could not be written.
     """
     async with AsyncExitStack() as stack:
         sessions = Sessions()
@@ -215,9 +209,7 @@ async def _seats(game: GameConfig, sessions: Sessions, timeout_s: float) -> tupl
 
 
 async def _rehearse(tournament: Tournament, plans: Sequence[EpisodePlan], sessions: Sessions) -> None:
-    """One reply of every player to the beginning of every game: what is wrong with one is told before all games of the
-    others have been played.
-    """
+    """One reply of every player to the beginning of every game, so that errors show before long play."""
     first = {plan.game: plan for plan in reversed(plans)}
     for number, plan in sorted(first.items()):
         game = tournament.games[number]

@@ -31,14 +31,7 @@ def match_ups(players: Sequence[str], seats: int) -> list[tuple[str, ...]]:
 
 
 def seatings(table: Sequence[str], rounds: int, seed: int) -> list[tuple[str, ...]]:
-    """Orders in which the players of one match-up sit down, ``rounds`` times as many as there are seats: each round is
-    one order and all its rotations.
-
-    Args:
-        table: The players.
-        rounds: How many.
-        seed: Of the orders.
-    """
+    """Orders in which the players of one match-up sit: each of the ``rounds`` is one order and all its rotations."""
     first, rest = table[0], list(table[1:])
     chance = random.Random(seed)
     result: list[tuple[str, ...]] = []
@@ -73,7 +66,6 @@ def schedule(
         tables: Per game its seats.
         players: Who plays, and how they are seated.
         games: Games of every match-up; see :func:`rounds_for`.
-        seed: Of levels and seats.
     """
     plans: list[EpisodePlan] = []
     most = max(rounds_for(games, len(seats)) for seats in tables)

@@ -1,6 +1,4 @@
-"""Standings: from the results of a tournament's games to what is told of the players. Pure, and the same in whatever
-order the games come.
-"""
+"""Standings of the players from the games' results; the order of the games does not matter."""
 
 from __future__ import annotations
 
@@ -25,16 +23,12 @@ class Standing:
     """One player's numbers in one game (or in all zero-sum games together).
 
     Attributes:
-        player: Name.
         seats: Seats it took to the end of a game.
-        wins, draws, losses: How those seats did against the others; of zero-sum games alone.
-        win_rate: Share of wins, the mean over games: a game counts once in this and in the other shares and means,
-            however many of its seats the player took, since what they did hangs together.
-        win_interval: 95 % interval of it over levels (:func:`~rllib_lmgame.measures.statistics.rate_over_levels`);
-            ``None`` where all games were on one.
-        success: Share that reached the goal, of other games, where the game says so; with the same interval, NaN of one
-            level.
-        payoff: Mean of what its seats got in a game, with a 95 % interval over levels.
+        wins, draws, losses: Of those seats; zero-sum games only.
+        win_rate: Mean over games of the share of wins. A game counts once, however many seats the player took.
+        win_interval: 95 % over levels (:func:`~rllib_lmgame.measures.statistics.rate_over_levels`); ``None`` for one.
+        success: Share that reached the goal in other games, with a 95 % interval; NaN of one level.
+        payoff: Mean per game of what its seats got, with a 95 % interval over levels.
         rating: Bradley-Terry rating of zero-sum games.
         nash_weight, nash_score: Its part in the Nash average, and its mean score against that field.
     """
@@ -58,12 +52,10 @@ class Standings:
     """What one game of a tournament came to.
 
     Attributes:
-        game: Name of the game.
-        zero_sum: What one wins another loses: players are told by wins and ratings; otherwise by what they get.
-        games: Games played to the end.
+        zero_sum: Players are told by wins and ratings; otherwise by what they get.
         players: In order of rating, or of what they got.
-        matrix: ``[players, players]`` in that order: share of the points of the row's player against the column's (a
-            draw is half a point) in a zero-sum game, otherwise :attr:`returns`. NaN where they never met.
+        matrix: ``[players, players]``: the row's share of points against the column (a draw is half a point) in a
+            zero-sum game, otherwise :attr:`returns`. NaN where they never met.
         returns: ``[players, players]``: what the row's player gets on average at a table with the column's.
     """
 
@@ -83,12 +75,7 @@ class Standings:
 
 
 def is_zero_sum(results: Sequence[GameResult], declared: bool | None) -> bool:
-    """Whether a game is told by wins: it says so of itself, or somebody got something in it and all results sum to 0.
-
-    Args:
-        results: Its games.
-        declared: What the game says of itself, if anything.
-    """
+    """Whether a game is told by wins: it ``declared`` so, or results always sum to 0 and are not all 0."""
     if declared or not results:
         return bool(declared)
     if any(seat.outcome is None for result in results for seat in result.seats):
@@ -101,15 +88,7 @@ def is_zero_sum(results: Sequence[GameResult], declared: bool | None) -> bool:
 def standings(
     game: str, results: Sequence[GameResult], players: Sequence[str], *, zero_sum: bool, seed: int = 0
 ) -> Standings:
-    """The standings of one game.
-
-    Args:
-        game: Its name.
-        results: Games played to the end.
-        players: Everybody who was to play.
-        zero_sum: See :func:`is_zero_sum`.
-        seed: Of the bootstrap.
-    """
+    """The standings of one game; ``seed`` is that of the bootstrap."""
     results = sorted(results, key=lambda result: result.episode_id)
     found = _by_wins(results, players, seed) if zero_sum else _by_payoff(results, players)
     order = sorted(range(len(players)), key=lambda i: (-_strength(found[i]), players[i]))
@@ -153,8 +132,8 @@ def _by_wins(results: Sequence[GameResult], players: Sequence[str], seed: int) -
 def _advantages(results: Sequence[GameResult], players: Sequence[str]) -> np.ndarray:
     """What the row's player wins from the column's; NaN where they never met.
 
-    That is the mean result in one game for two. At larger tables results do not say who won from whom, and those of
-    several games have several scales: there it is the share of points won less the share lost.
+    That is the mean result in one game for two. Larger tables do not say who won from whom, and several games differ in
+    scale: there it is the share of points won less the share lost.
     """
     if all(len(result.seats) == 2 for result in results) and len({result.game for result in results}) == 1:
         return _mean_payoffs(results, players)

@@ -21,9 +21,8 @@ class Address:
     """A model behind an endpoint.
 
     Attributes:
-        model: Name the server knows it by.
-        url: Up to and with the version (``https://host/v1``), without a slash at its end.
-        variable: Environment variable that holds the key; ``None``: no key is sent.
+        url: Up to the version (``https://host/v1``), without a slash at its end.
+        variable: Environment variable of the key; ``None``: no key is sent.
         flag: Where it is named, for messages.
     """
 
@@ -33,11 +32,7 @@ class Address:
     flag: str = "--players"
 
     def key(self) -> str | None:
-        """The key, which is sent to :attr:`url` alone.
-
-        Raises:
-            ConfigError: if the variable is not set.
-        """
+        """The key, sent only to :attr:`url`. Raises: ConfigError: if the variable is not set."""
         if self.variable is None:
             return None
         key = os.environ.get(self.variable, "").strip()
@@ -47,11 +42,7 @@ class Address:
 
 
 def read_address(source: str, flag: str = "--players") -> Address:
-    """The address in ``openai:MODEL@URL`` or ``openai:MODEL@URL#VARIABLE``.
-
-    Raises:
-        ConfigError: if it is none.
-    """
+    """The address in ``openai:MODEL@URL`` or ``openai:MODEL@URL#VARIABLE``. Raises: ConfigError: if it is none."""
     match = _FORM.fullmatch(source)
     if match is None:
         raise ConfigError(flag, f"{source!r} is no endpoint; write openai:MODEL@http://HOST:PORT/v1")

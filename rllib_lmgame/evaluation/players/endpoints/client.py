@@ -1,12 +1,11 @@
 """Chat completions of an OpenAI-compatible server.
 
-1. Every request ends: with an answer, or with an :class:`EndpointError` after a bounded number of attempts, each of
-   bounded time and size.
-2. What may pass (too many requests, a fault of the server, no connection, an answer that is none) is tried again, later
-   and later, as the server asks. What will not pass (a wrong key, an unknown model) is not.
-3. The key is sent to the endpoint alone: no redirect is followed, no proxy of the environment asked. Nothing that a
-   server says is shown if it gives the key away (:mod:`.secrecy`), and a reply that holds a key is none.
-4. After many requests in a row have failed the rest fails at once.
+1. Every request ends: with an answer, or with :class:`EndpointError` after bounded attempts, time and size.
+2. Passing faults (too many requests, server faults, no connection, no answer) are tried again, ever later or when the
+   server says. Lasting ones (a wrong key, an unknown model) are not.
+3. The key goes only to the endpoint: no redirect, no proxy. What a server says is not shown if it gives the key away
+   (:mod:`.secrecy`), and a reply that holds a key does not count.
+4. After many failed requests in a row the rest fails at once.
 """
 
 from __future__ import annotations
@@ -55,13 +54,7 @@ class ConversationTooLong(EndpointError):
 
 @dataclass(frozen=True)
 class Answer:
-    """A reply of the model.
-
-    Attributes:
-        text: What it said.
-        reasoning: What it thought, where the server tells that apart.
-        tokens: Tokens it wrote, where the server says so.
-    """
+    """A reply of the model; ``reasoning`` and ``tokens`` (written) where the server tells them."""
 
     text: str
     reasoning: str | None
@@ -89,10 +82,9 @@ class _Passing(Exception):
 
 
 class EndpointClient:
-    """A client of one model. An asynchronous context.
+    """A client of one model; an asynchronous context.
 
     Args:
-        address: Where it is.
         options: Attempts, waits and sizes.
         time_limit_s: Of one attempt.
         at_once: Requests under way at the same time.
@@ -128,11 +120,9 @@ class EndpointClient:
             await self._session.close()
 
     async def check(self) -> None:
-        """Ask the server for its models. One that is not among them may be served nevertheless (by a gateway); if it is
-        not, the error will say so.
+        """Ask the server for its models. A missing model is no error: a gateway may serve it nevertheless.
 
-        Raises:
-            ConfigError: if nobody answers after all attempts, or the key is refused.
+        Raises: ConfigError: if nobody answers after all attempts, or the key is refused.
         """
         try:
             status, content = await self._attempts(partial(self._ask, "GET", "models"))
@@ -154,15 +144,9 @@ class EndpointClient:
         return f"; it lists no model {self.address.model!r}, {self._clean(hint)}"
 
     async def answer(self, messages: list[Message], **sampling: Any) -> Answer:
-        """The model's reply to ``messages``.
+        """The model's reply to ``messages``; ``sampling`` are further fields of the request (``max_tokens`` ...).
 
-        Args:
-            messages: The conversation.
-            sampling: ``max_tokens``, ``temperature`` and other fields of the request.
-
-        Raises:
-            ConversationTooLong: if the model's context does not hold it.
-            EndpointError: if there is no answer after all attempts.
+        Raises: ConversationTooLong: for the model's context; EndpointError: no answer after all attempts.
         """
         body = {"model": self.address.model, "messages": messages, **sampling, **self.options.request}
         body = {key: value for key, value in body.items() if value is not None}
@@ -187,11 +171,7 @@ class EndpointClient:
         return self._read(content)
 
     async def _attempts(self, request: Callable[[], Awaitable[T]]) -> T:
-        """What ``request`` gives, tried again as long as its problem may pass.
-
-        Raises:
-            EndpointError: if it has not passed after all attempts.
-        """
+        """What ``request`` gives, tried again while its problem may pass; EndpointError after all attempts."""
         for attempt in range(self.options.attempts):
             try:
                 return await request()
@@ -204,11 +184,7 @@ class EndpointClient:
         raise AssertionError("there is at least one attempt")
 
     async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, bytes]:
-        """Status and content of one exchange.
-
-        Raises:
-            _Passing: if there was no connection, it took too long, or the content is too large.
-        """
+        """Status and content of one exchange; raises _Passing for no connection, a timeout or too much content."""
         assert self._session is not None, "the client is entered first"
         url = self.address.url
         try:
@@ -236,11 +212,7 @@ class EndpointClient:
         raise EndpointError(told + self._missing)
 
     def _read(self, content: bytes) -> Answer:
-        """The answer in a response.
-
-        Raises:
-            _Passing: if there is none in it.
-        """
+        """The answer in a response; raises _Passing if it has none."""
         try:
             response = parse(content)
             message = response["choices"][0]["message"]

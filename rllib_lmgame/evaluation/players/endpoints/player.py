@@ -26,11 +26,7 @@ from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 
 class EndpointPlayer(Player):
-    """The model of ``openai:MODEL@URL``.
-
-    Raises:
-        ConfigError: if the address or a setting is wrong, or the key is missing.
-    """
+    """The model of ``openai:MODEL@URL``. Raises: ConfigError: a wrong address or setting, or no key."""
 
     def __init__(self, name: str, source: str, settings: PlayerSettings) -> None:
         super().__init__(name, source)
@@ -102,11 +98,9 @@ class EndpointSeat(Seat):
     """The seat of a model behind an endpoint.
 
     Attributes:
-        client: Asks the model.
-        conversation: What has been said.
         sampling: Fields of every request.
-        max_tokens: Tokens it may write in the episode; ``None``: as many as its turns allow.
-        seed: Of what the model draws, where the server takes one.
+        max_tokens: Tokens for the episode; ``None``: as many as its turns allow.
+        seed: For the model's sampling, where the server takes one.
     """
 
     client: EndpointClient = None  # type: ignore[assignment]

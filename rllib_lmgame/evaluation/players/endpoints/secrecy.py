@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from urllib.parse import unquote_plus
 
 RUN = 8
-"""So many letters and digits of a key in a row give it away. A key of fewer is likely a word of a message, or a part
-of one: only as it is, it counts.
+"""So many letters and digits of a key in a row give it away. Shorter keys may be common words: they count only as a
+whole.
 """
 
 PRETEND = (
@@ -33,9 +33,10 @@ def is_pretended(key: str) -> bool:
 
 
 def gives_away(text: str, key: str, run: int = RUN) -> bool:
-    """Whether ``run`` characters of ``key`` in a row are in ``text``. Case and direction do not matter, nor what stands
-    between them that is neither letter nor digit. They may be escaped as in addresses, JSON, HTML, base64 or
-    hexadecimal numbers. A key of fewer than :data:`RUN` letters and digits counts as it is.
+    """Whether ``run`` characters of ``key`` in a row are in ``text``, in any case or direction.
+
+    Ignores other characters between them and undoes escapes of addresses, JSON, HTML, base64 and hexadecimal. A key of
+    fewer than :data:`RUN` letters and digits counts only as it is.
     """
     secret = _core(key)
     if len(secret) < RUN:
