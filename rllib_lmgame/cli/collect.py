@@ -75,11 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write(out: str, episodes: Iterable[PlayedEpisode], successes_only: bool) -> int:
-    """Write the file and print what is in it; returns the exit status.
-
-    Raises:
-        ConfigError: if only successes are wanted of a game that has none.
-    """
+    """Write the file and print what is in it; returns the exit status."""
     from rllib_lmgame.rollouts.episodes import summarize
     from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 

@@ -19,12 +19,10 @@ MAX_REPLY = 100
 
 
 def evaluation_table(numbers: Mapping[str, Any]) -> str:
-    """Temperature, a row per game, and below it who won in which role (of a game against others) with which return, and
-    what the game measures itself; at the end what was spent on opponents. The return of a row is the policies' own
-    where others have seats, as is their success, otherwise the sum over all seats.
+    """Text of the numbers of :func:`~rllib_lmgame.evaluation.evaluate.evaluate_checkpoint`.
 
-    Args:
-        numbers: Those of :func:`~rllib_lmgame.evaluation.evaluate.evaluate_checkpoint`.
+    A row per game, then wins by role, the game's measures and what opponents cost. Return and success are the policies'
+    own where others have seats; otherwise the return is the sum over all seats.
     """
     rows = [HEAD, *(_row(game) for game in numbers["evaluated"])]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]

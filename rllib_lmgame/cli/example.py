@@ -102,11 +102,7 @@ def run_example(args: argparse.Namespace) -> int:
 
 
 def find_example(name: str) -> Path:
-    """The file of an example id.
-
-    Raises:
-        ConfigError: if there is none; names the nearest.
-    """
+    """The file of an example id. Raises: ConfigError: if there is none; names the nearest."""
     known = examples()
     wanted = name.removesuffix(".yaml").removesuffix(".yml")
     if wanted in known:

@@ -74,16 +74,11 @@ async def play_at_table(
     """Play a game to its end and show it; returns the exit status.
 
     Args:
-        session: The game.
-        players: Who sits where.
-        plan: Its level.
         seed: Of what a player draws.
         pause: Wait for Enter after each turn, where nobody plays by hand.
-        limit_s: Of one call into a game that is not part of this package.
+        limit_s: Of one call into a foreign game.
 
-    Raises:
-        ConfigError: if a player cannot begin, or the context is too small for the first prompt.
-        Left: when the person leaves.
+    Raises: ConfigError: a player cannot begin, or the first prompt is too long; Left: the person leaves.
     """
 
     def seats(session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
@@ -138,9 +133,7 @@ class _Table:
             print(f"\n{printable(view.text)}")
 
     def _show_reply(self, agent: str, view: Observation, step: GameStep | None) -> None:
-        """What ``agent`` replied, as it was written. It is not for the person at the table, and neither is an action in
-        many games: the game tells what all may know.
-        """
+        """What ``agent`` wrote; hidden from a person at the table, since the game tells what all may know."""
         if agent in self.people or self.secret:
             return
         if step is None or agent not in step.actions:
@@ -180,11 +173,7 @@ def _turns_left(turns: int | None) -> str:
 
 
 def _read(prompt: str) -> str:
-    """A line that was typed; one from a pipe or file is shown, as a terminal would show it.
-
-    Raises:
-        Left: at its end, or if Ctrl-C is typed.
-    """
+    """A typed line; one from a pipe or file is printed too. Raises Left at the end or for Ctrl-C."""
     try:
         with _interruptible():
             text = input(prompt)

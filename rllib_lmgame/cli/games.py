@@ -86,11 +86,7 @@ def add_env_config(parser: argparse.ArgumentParser, whose: str) -> None:
 
 
 def parse_env_config(text: str | None) -> dict[str, Any]:
-    """``env_config`` from the command line; nothing is no options.
-
-    Raises:
-        ConfigError: if it is no mapping.
-    """
+    """``env_config`` from the command line, empty by default. Raises: ConfigError: if it is no mapping."""
     from rllib_lmgame.experiments.files.reading import parse_value
 
     if text is None:

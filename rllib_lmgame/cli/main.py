@@ -38,8 +38,8 @@ EXIT_FAILED, EXIT_USAGE = 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code (0 done, 1 a trial failed, 2 wrong usage or configuration, 128 + a
-    signal's number).
+    """Run the command line; returns 0 (done), 1 (a trial failed), 2 (wrong usage or configuration) or
+    128 + a signal.
     """
     started = time.monotonic()
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -96,9 +96,7 @@ def _let_go_of_output() -> None:
 
 
 def _open_standard_streams() -> None:
-    """Standard streams that were closed are empty: else the next file to be opened gets their number, and what is
-    printed. Names of files that are not UTF-8 can be printed.
-    """
+    """Open closed standard streams on nothing, else the next file gets their number and what is printed."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             with contextlib.suppress(OSError):
@@ -159,9 +157,7 @@ def _version() -> str:
 
 
 def _prepare_environment() -> None:
-    """Settings that keep other libraries' notices out of the output, Ray patient, and trials in the directory where the
-    command is run; whoever set them keeps them.
-    """
+    """Defaults that keep Ray patient, other libraries quiet and trials in this directory; set variables stay."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("PYTHONWARNINGS", "ignore::DeprecationWarning")

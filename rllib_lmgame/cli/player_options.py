@@ -35,11 +35,7 @@ def add_player_options(parser: argparse.ArgumentParser) -> None:
 
 
 def seed(text: str) -> int:
-    """The number in ``--seed``; argparse says what it says.
-
-    Raises:
-        argparse.ArgumentTypeError: if it is none, or below 0: no generator of random numbers takes it.
-    """
+    """The number in ``--seed``. Raises: argparse.ArgumentTypeError: for none, or below 0, which no generator takes."""
     try:
         value = int(text)
     except ValueError:
@@ -66,16 +62,9 @@ def player_settings(
     at_once: int,
     sections: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> PlayerSettings:
-    """What the options say.
+    """What the options say, ``seed`` and ``trust_checkpoint`` included; ``sections`` are those in ``--config``.
 
-    Args:
-        args: Parsed; with ``seed`` and ``trust_checkpoint`` as well.
-        games: Games the user named.
-        at_once: Games in play at the same time.
-        sections: What stands in ``--config``, where other options stand there too.
-
-    Raises:
-        ConfigError: for a value out of range, also where nobody plays whom it is for, or a section that is none.
+    Raises: ConfigError: for a value out of range, even an unused one, or a section that is none.
     """
     from rllib_lmgame.evaluation.players.settings import EndpointOptions, PlayerSettings
     from rllib_lmgame.settings.schema import build

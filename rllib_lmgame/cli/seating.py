@@ -1,6 +1,4 @@
-"""Who sits at the table of ``rllib play``, by its options: ``--players`` names everybody, ``--against`` and
-``--checkpoint`` are shorter ways to say it.
-"""
+"""Who sits at the table of ``rllib play``: ``--players``, or the shorter ``--against`` and ``--checkpoint``."""
 
 from __future__ import annotations
 
@@ -31,23 +29,14 @@ NOBODY = "none"
 
 @dataclass(frozen=True)
 class OpenCheckpoint:
-    """A checkpoint whose policies play.
-
-    Attributes:
-        place: Its directory.
-        config: Its configuration.
-    """
+    """A checkpoint whose policies play."""
 
     place: Path
     config: LMGameConfig
 
     @classmethod
     def at(cls, path: str, settings: PlayerSettings) -> OpenCheckpoint:
-        """The checkpoint at or below ``path``.
-
-        Raises:
-            CheckpointError: if it is no checkpoint of this package, or files are missing, truncated or altered.
-        """
+        """The checkpoint at or below ``path``. Raises: CheckpointError: not one of this package, or damaged."""
         checkpoint = find_checkpoint(path)
         if not is_own_checkpoint(checkpoint):
             raise CheckpointError(f"{checkpoint} is the checkpoint of a stock algorithm; `rllib evaluate` plays it")
@@ -92,11 +81,8 @@ def players_of(
     checkpoint: OpenCheckpoint | None,
     settings: PlayerSettings,
 ) -> dict[str, Player]:
-    """Who sits where.
-
-    Raises:
-        ConfigError: if there is no such player or seat, or a seat is nobody's or two players'.
-        CheckpointError: if a checkpoint is missing or damaged.
+    """Who sits where. Raises: ConfigError: no such player or seat, or not one player a seat;
+    CheckpointError: damaged.
     """
     if args.players is not None:
         return _named_players(args, session, settings)
@@ -137,11 +123,7 @@ def _named_players(args: argparse.Namespace, session: GameSession, settings: Pla
 
 
 def line_up_of(texts: Sequence[str], agents: Sequence[str]) -> tuple[dict[str, str], str | None]:
-    """Players by seat, and who takes the seats that are left: of ``SEAT=PLAYER``, and ``PLAYER`` for all others.
-
-    Raises:
-        ConfigError: if there is no such seat, or one is given twice.
-    """
+    """Players by seat of ``SEAT=PLAYER``, and who takes the rest. Raises: ConfigError: no such seat, or one twice."""
     named: dict[str, str] = {}
     others: str | None = None
     for text in texts:

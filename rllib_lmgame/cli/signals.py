@@ -17,12 +17,7 @@ class Terminated(KeyboardInterrupt):
 
 @dataclass
 class Ending:
-    """How a command that did not end by itself was ended.
-
-    Attributes:
-        signal: Number of the signal. It is noted here since what arrives from inside a call to Ray is
-            a plain ``KeyboardInterrupt``.
-    """
+    """The ``signal`` that ended a command; Ray's calls turn it into a plain ``KeyboardInterrupt``, hence noted here."""
 
     signal: int = signal.SIGINT
 
@@ -34,12 +29,11 @@ class Ending:
 
 @contextmanager
 def raised_signals(ending: Ending) -> Iterator[None]:
-    """SIGTERM raises :class:`Terminated` in the main thread while inside; ``rllib train`` has handlers of its own while
-    trials run.
+    """Inside, SIGTERM raises :class:`Terminated` in the main thread; ``rllib train`` has its own handlers during
+    trials.
 
-    Where an event loop runs there, asyncio has a handler for SIGINT, which cancels what the loop runs and raises a
-    ``KeyboardInterrupt`` when all is closed. It gets this signal too: raised inside one of many coroutines it would
-    leave errors that nobody asks for.
+    In an event loop asyncio's handler for SIGINT gets it: that cancels everything and raises ``KeyboardInterrupt`` at
+    the end. Raised inside one of many coroutines it would leave errors that nobody asks for.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

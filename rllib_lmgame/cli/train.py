@@ -179,9 +179,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _written_by_the_user(spec: ExperimentSpec, args: argparse.Namespace) -> Any:
-    """Settings that may name modules of the current directory: of a file from the network none, of
-    the command line all.
-    """
+    """Settings that may name modules of the current directory: none of a file from the network."""
     path = _file_of(args)
     if path is None or not is_remote(path.removeprefix("file://")):
         return values_of(spec.options)
