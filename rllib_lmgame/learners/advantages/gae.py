@@ -21,10 +21,8 @@ from rllib_lmgame.settings.schema import option
 class GAE(Estimator):
     """``A_t = r_t + gamma V_{t+1} - V_t + gamma lambda A_{t+1}``, from token to token (arXiv 1506.02438).
 
-    VAPO's lambda (arXiv 2504.05118) grows with the trajectory: of ``l`` action tokens, ``lam = 1 - 1 / (alpha l)``, so
-    that the weights of the ``delta`` sum to ``alpha l``, whatever ``l``; below ``1 / alpha`` tokens, where that is
-    negative, 0. The value function's target has the configured lambda, 1 in the paper: the two are decoupled (VC-PPO,
-    arXiv 2503.01491).
+    VAPO's lambda (arXiv 2504.05118) grows with the ``l`` tokens of a trajectory: ``max(0, 1 - 1 / (alpha l))``.
+    The value function's target keeps the configured lambda (VC-PPO, arXiv 2503.01491).
     """
 
     length_adaptive: float | None = option(
@@ -60,12 +58,7 @@ class TurnGAE(Estimator):
         return inputs.turn_per_token(_turn_advantages(inputs, inputs.lam)).astype(np.float32)
 
     def value_targets(self, inputs: AdvantageInputs, *, monte_carlo: bool) -> np.ndarray:
-        """Lambda return of the turn at each of its tokens, float32 ``[A]``.
-
-        Args:
-            inputs: Of the update.
-            monte_carlo: The discounted rewards themselves: lambda 1.
-        """
+        """Lambda return of the turn at each of its tokens, float32 ``[A]``; with ``monte_carlo`` lambda is 1."""
         of_turns = _turn_advantages(inputs, 1.0 if monte_carlo else inputs.lam) + _first_values(inputs)
         return inputs.turn_per_token(of_turns).astype(np.float32)
 
@@ -87,12 +80,11 @@ class BilevelGAE(Estimator):
     """At the last token of a turn GAE from turn end to turn end; before it GAE inside the turn, from token to token
     (RAGEN, arXiv 2504.20073; VAGEN, arXiv 2510.16907).
 
-    The last token of a turn has the advantage of the turn, ``A_u = delta_u + gamma_turn lambda_turn A_{u+1}`` with
-    ``delta_u = r_u + gamma_turn (p_{u+1} + V_{u+1}) - V_u``. Here ``r_u`` is the reward on the turn's last token and
-    ``p_u`` the sum of those on the tokens before it (there are some only where the KL penalty is in the rewards).
-    ``V_u`` is the value at the last token, and ``V`` after the last turn is ``bootstrap``. The tokens before it follow
-    inside the turn, ``A_t = r_t + gamma V_{t+1} - V_t + gamma lam A_{t+1}``. So a long reply does not dilute what comes
-    after it.
+    At the last token of turn ``u``, ``A_u = delta_u + gamma_turn lambda_turn A_{u+1}`` with ``delta_u = r_u +
+    gamma_turn (p_{u+1} + V_{u+1}) - V_u``. ``r_u`` and ``V_u`` are reward and value at that token. ``p_u`` is the sum
+    of the rewards on the tokens before it (there are some only where the KL penalty is in the rewards). ``V`` after the
+    last turn is ``bootstrap``. Before the last token ``A_t = r_t + gamma V_{t+1} - V_t + gamma lam A_{t+1}``. So a long
+    reply does not dilute what comes after it.
     """
 
     turn_gamma: float | None = option(None, "Discount per turn; null takes `gamma`, which then is both.", low=0, high=1)
@@ -104,12 +96,7 @@ class BilevelGAE(Estimator):
         return self._advantages(inputs, inputs.lam, turn_lambda).astype(np.float32)
 
     def value_targets(self, inputs: AdvantageInputs, *, monte_carlo: bool) -> np.ndarray:
-        """Advantages plus values, float32 ``[A]``: the target of the value function.
-
-        Args:
-            inputs: Of the update.
-            monte_carlo: The discounted rewards themselves: both lambdas 1.
-        """
+        """Advantages plus values, float32 ``[A]``; with ``monte_carlo`` both lambdas are 1."""
         if monte_carlo:
             return (self._advantages(inputs, 1.0, 1.0) + inputs.values).astype(np.float32)
         return self(inputs) + inputs.values

@@ -1,8 +1,7 @@
 """Returns against those of the group: trajectories of one game, one seed and one role.
 
-All tokens of a trajectory have its advantage. A return is the sum of a trajectory's rewards, not discounted; a
-trajectory without action tokens has none that is known and is left out. Nothing can be said of a trajectory that is
-alone in its group: its advantage is 0.
+All tokens of a trajectory have its advantage. Returns are not discounted. A trajectory without action tokens is left
+out; one that is alone in its group has advantage 0.
 """
 
 from __future__ import annotations
@@ -39,8 +38,6 @@ class GroupRelative(Estimator):
         """Advantages, float64 ``[N]``.
 
         Args:
-            returns: float64 ``[N]``.
-            groups: int64 ``[N]``.
             episodes: Ids ``[N]``; with several seats of one role a group has several trajectories of an episode.
         """
         raise NotImplementedError
@@ -71,8 +68,7 @@ class DrGRPO(GroupRelative):
 class RLOO(GroupRelative):
     """``R`` less the mean of the group's other episodes (REINFORCE leave-one-out, arXiv 2402.14740).
 
-    The others are the trajectories of the other episodes: two seats of one role in one episode depend on each other, so
-    that one of them is no baseline for the other.
+    Two seats of one role in one episode depend on each other, so neither is a baseline for the other.
     """
 
     def of_trajectories(self, returns: np.ndarray, groups: np.ndarray, episodes: np.ndarray) -> np.ndarray:
@@ -88,7 +84,7 @@ class MaxRL(GroupRelative):
     """``(R - mean) / mean`` of the group, 0 where the mean is not positive (MaxRL, arXiv 2602.02710): for returns of 0
     and 1, of which rare ones count more.
 
-    Where returns cancel out, what rounding leaves of their mean (less than :data:`ROUNDING` of their size) is none.
+    A mean below :data:`ROUNDING` of the returns' size is a rounding error and counts as 0.
     """
 
     def of_trajectories(self, returns: np.ndarray, groups: np.ndarray, episodes: np.ndarray) -> np.ndarray:

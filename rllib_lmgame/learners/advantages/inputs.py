@@ -33,15 +33,13 @@ def alone(array: np.ndarray) -> np.ndarray:
 class AdvantageInputs:
     """One update of one policy on one learner: ``A`` action tokens in ``U`` turns of ``N`` trajectories.
 
-    Time runs over the sampled tokens of a trajectory only: prompt and observation tokens are left out. A trajectory is
-    one player's view of one episode. A learner without rows of the policy calls with ``A = U = N = 0``.
+    A trajectory is one player's view of one episode. Time runs over its sampled tokens only. A learner without rows of
+    the policy calls with ``A = U = N = 0``.
 
-    A group is what may be compared: trajectories of one game, one seed and one role. An estimator that ``needs_groups``
-    gets whole ones (:mod:`rllib_lmgame.learners.data.rows`), but not always of ``group_size``. An episode that failed
-    because of its level is replaced by one of another level, in a group of its own with the other replacements of that
-    group. One that failed again and again is missing. With several seats of one role an episode has several
-    trajectories in a group. What becomes of a group of one, which has nothing to compare with, is left to the
-    estimator.
+    A group is the trajectories of one game, one seed and one role. An estimator that ``needs_groups`` gets whole groups
+    (:mod:`rllib_lmgame.learners.data.rows`), but their size may differ from ``group_size``: failed episodes are
+    missing, or replaced in a group of their own, and an episode may have several seats of one role. The estimator
+    decides what a group of one gets.
 
     More fields may be added; none is taken away.
 
@@ -51,16 +49,13 @@ class AdvantageInputs:
         bootstrap: float32 ``[N]``; value of the state after the last token, 0 where the game terminated.
         truncated: bool ``[N]``; the trajectory was cut short, which is where ``bootstrap`` counts.
         offsets: int64 ``[N + 1]``; tokens of trajectory ``n`` are ``[offsets[n], offsets[n + 1])``. Some have none.
-        turn_offsets: int64 ``[U + 1]``; tokens of turn ``u`` are ``[turn_offsets[u], turn_offsets[u + 1])``, at least
-            one: it ends at ``turn_offsets[u + 1] - 1``. Turns without an action token are left out.
+        turn_offsets: int64 ``[U + 1]``; the same for turns. Turns without an action token are left out.
         turn_observations: int64 ``[U]``; key of the text the player saw before the turn, equal for equal texts.
-        turn_values: float32 ``[U]``; scaled value of the state before the turn, the mean return of rollouts from there.
-            ``None`` or NaN unless the estimator asks for such rollouts (``state_rollouts``).
+        turn_values: float32 ``[U]``; scaled mean return of rollouts from the state before the turn. ``None`` or NaN
+            unless the estimator asks for them (``state_rollouts``).
         groups: int64 ``[N]``; equal for trajectories of one group, counted from 0 on this learner.
-        roles: int64 ``[N]``; index into ``role_names``.
-        role_names: Kinds of seats, of all learners, so that indices mean the same everywhere.
-        games: int64 ``[N]``; index into ``game_names``.
-        game_names: Games, of all learners.
+        roles, games: int64 ``[N]``; index into ``role_names`` and ``game_names``.
+        role_names, game_names: Of all learners, so that indices mean the same everywhere.
         episodes: Id of the episode of each trajectory.
         old_logprobs: float32 ``[A]``; of the learner before the update.
         rollout_logprobs: float32 ``[A]``; of the sampler.
@@ -68,7 +63,7 @@ class AdvantageInputs:
             asks for it.
         gamma, lam: Discount and lambda of GAE, per action token or per turn, as the estimator takes them.
         baseline_decay: Decay of a running baseline, per batch.
-        reward_scale: What the game's own rewards were multiplied by; another one on resume, maybe.
+        reward_scale: What the game's own rewards were multiplied by; it may change on resume.
         all_reduce: Sum over all learners; all must call it alike, also those without tokens.
     """
 
@@ -129,16 +124,11 @@ def advantage_inputs(
     baseline_decay: float = BASELINE_DECAY,
     reward_scale: float = 1.0,
 ) -> AdvantageInputs:
-    """The inputs of a batch whose ``values``, ``old_logprobs`` and ``bootstrap_values`` are filled. All learners take
-    part.
+    """Inputs of a batch whose ``values``, ``old_logprobs`` and ``bootstrap_values`` are filled. All learners must call.
 
     Args:
         batch: Rows of one policy, or :data:`~rllib_lmgame.learners.data.batching.NO_ROWS`.
-        gamma, lam: Discount and lambda.
-        ranks: The learners.
         with_reference: ``ref_logprobs`` is filled too.
-        baseline_decay: Decay of a running baseline, per batch.
-        reward_scale: Factor on the rewards.
     """
     role_names, roles = _over_all(batch.roles, batch.role, ranks)
     game_names, games = _over_all(batch.games, batch.game, ranks)
@@ -169,9 +159,7 @@ def advantage_inputs(
 
 
 def _sums(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """Sums of the parts ``[offsets[n], offsets[n + 1])``, float64 ``[N]``; each by itself, so that equal parts have
-    equal sums whatever stands before them.
-    """
+    """Sums of ``[offsets[n], offsets[n + 1])``, float64 ``[N]``; each by itself: equal parts have equal sums."""
     lengths = np.diff(offsets)
     part = np.repeat(np.arange(len(lengths)), lengths)
     return np.bincount(part, weights=values, minlength=len(lengths)).astype(np.float64)
@@ -195,8 +183,8 @@ ROUNDING = 1e-9
 
 
 def normalize_compared(advantages: np.ndarray, mode: str, inputs: AdvantageInputs, *, floor: float) -> np.ndarray:
-    """:func:`normalize` by the groups, games or roles of ``inputs``; all learners take part. A group is on one learner
-    as a whole.
+    """:func:`normalize` by the groups, games or roles of ``inputs``; all learners must call. A group is whole on one
+    learner.
     """
     if mode == GROUP:
         groups = inputs.per_token(inputs.groups)
@@ -224,14 +212,13 @@ def normalize(
     """Centred and scaled advantages, float32 ``[A]``.
 
     Args:
-        advantages: ``[A]``.
         mode: ``batch`` (zero mean and unit deviation over all tokens), ``group``, ``game`` or ``role`` (the same within
             each of them), ``center_role`` (zero mean within each role, not scaled), ``none``.
         classes: int ``[A]``; index of each token's group, game or role.
-        floor: Smallest number that advantages are divided by: a deviation below it is not the game's but the value
-            function's. Where it is below :data:`ROUNDING` times the mean they are divided by that.
-        num_classes: Number of these; learners that reduce together must give the same. By default those seen here.
-        all_reduce: With several learners, the sum over all of them; every learner must call, also one without tokens.
+        floor: Least divisor: a smaller deviation is the value function's, not the game's. At least :data:`ROUNDING`
+            times the mean is taken.
+        num_classes: Number of classes, the same on learners that reduce together. By default those seen here.
+        all_reduce: Sum over all learners; every learner must call, also one without tokens.
 
     Raises:
         ValueError: Unknown mode.
@@ -258,11 +245,10 @@ def normalize(
 
 
 def token_gae(inputs: AdvantageInputs) -> np.ndarray:
-    """Generalised advantage estimates, float32 ``[A]``.
+    """Generalised advantage estimates, float32 ``[A]`` (Schulman et al. 2016, eq. 16).
 
-    ``delta_t = r_t + gamma V_{t+1} - V_t`` and ``A_t = delta_t + gamma lam A_{t+1}`` (Schulman et al. 2016, eq.
-    16), where ``V_{t+1}`` after the last token of a trajectory is ``bootstrap`` and nothing crosses from one
-    trajectory into another.
+    ``A_t = r_t + gamma V_{t+1} - V_t + gamma lam A_{t+1}``; ``V`` after the last token of a trajectory is
+    ``bootstrap``.
     """
     return gae_with(inputs, inputs.lam).astype(np.float32)
 
@@ -296,12 +282,11 @@ def next_values(values: np.ndarray, bootstrap: np.ndarray, offsets: np.ndarray) 
 
 
 def discounted_sums(terms: np.ndarray, factor: float | np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """``S_t = terms_t + factor S_{t+1}`` within each trajectory (or whatever ``offsets`` part), float64 ``[A]``;
-    ``factor`` is a number, or one for each ``t``.
+    """``S_t = terms_t + factor S_{t+1}`` within each trajectory (or part), float64 ``[A]``; ``factor`` may differ by
+    ``t``.
 
-    A scan by doubling: after the pass with step ``k`` each entry holds the sum over the next ``2k`` terms. The cost is
-    ``A log2(longest trajectory)`` array operations, whatever the shape of the batch, and there is no division that
-    could overflow.
+    A scan by doubling: after the pass with step ``k`` each entry holds the sum over the next ``2k`` terms. It costs
+    ``A log2(longest trajectory)``, and no division can overflow.
     """
     sums = np.array(terms, np.float64)
     weights = np.full(len(sums), factor, np.float64)
@@ -325,9 +310,9 @@ _TAKES = (
 class Estimator:
     """From what is known of an update to the advantage of each of its action tokens.
 
-    A user's own may be a function, or an object or class with the attributes below that it needs: :class:`Foreign` has
-    the others. Of a class every policy gets an object of its own; the class's arguments, or fields if it is a
-    dataclass, are its options, with defaults and checked by their annotations.
+    A user's own may be a function, or an object or class with the attributes below that it needs (:class:`Foreign` has
+    the others). Of a class every policy gets an object of its own. The class's arguments or dataclass fields are its
+    options, checked by their annotations.
     """
 
     needs_critic: bool = True
@@ -356,20 +341,15 @@ class Estimator:
         raise NotImplementedError
 
     def value_targets(self, inputs: AdvantageInputs, *, monte_carlo: bool) -> np.ndarray:
-        """Target of the value function, float32 ``[A]``: discounted as the advantages are; here per token.
+        """Target of the value function, float32 ``[A]``, discounted per token.
 
         Args:
-            inputs: Of the update.
             monte_carlo: Discounted rewards (and ``bootstrap`` after a cut); else a lambda return.
         """
         return monte_carlo_returns(inputs) if monte_carlo else token_gae(inputs) + inputs.values
 
     def get_state(self) -> Any:
-        """What it remembers from update to update, as JSON can hold it, for the checkpoint; ``None`` for nothing.
-
-        That of the first learner counts: what is remembered must be the same on all of them, as what comes from
-        ``inputs.all_reduce`` is.
-        """
+        """What it remembers between updates, for the checkpoint: JSON, equal on all learners; ``None`` for nothing."""
         return None
 
     def set_state(self, state: Any) -> None:
@@ -401,8 +381,7 @@ def resolve_estimator(choice: str | Mapping[str, Any]) -> Estimator:
         choice: The name, or a mapping with it as ``type`` and options of the estimator beside it.
 
     Raises:
-        ConfigError: No such estimator (the message names the nearest one), options that it does not take, or one that
-            does not take :class:`AdvantageInputs`.
+        ConfigError: No such estimator, unknown options, or it does not take :class:`AdvantageInputs`.
     """
     key = ESTIMATORS.key
     name, options = ESTIMATORS.split(choice)
@@ -420,11 +399,7 @@ def resolve_estimator(choice: str | Mapping[str, Any]) -> Estimator:
 
 
 def estimator_state(name: str, estimator: Estimator) -> Any:
-    """What the estimator of this name remembers, or ``None``.
-
-    Raises:
-        ConfigError: It is nothing that JSON can hold.
-    """
+    """What the estimator of this name remembers, or ``None``. Raises: ConfigError: JSON cannot hold it."""
     try:
         return json.loads(json.dumps(estimator.get_state()))
     except (TypeError, ValueError) as error:
@@ -434,11 +409,7 @@ def estimator_state(name: str, estimator: Estimator) -> Any:
 
 
 def restore_estimator(estimator: Estimator, state: Any) -> None:
-    """Give an estimator back what it remembered.
-
-    Raises:
-        CheckpointError: It can make nothing of it.
-    """
+    """Give an estimator back what it remembered. Raises: CheckpointError: It cannot read it."""
     try:
         estimator.set_state(state)
     except Exception as error:

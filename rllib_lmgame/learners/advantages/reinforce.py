@@ -1,7 +1,6 @@
-"""Returns to go, as they are and whitened: nothing is compared, no value function is asked.
+"""Returns to go, as they are and whitened, without comparison or value function.
 
-Time runs over the sampled tokens alone: what the player was shown between two replies neither discounts a return nor
-ends it, so a reward behind it reaches the first token of the first reply.
+Time runs over sampled tokens alone: observations between replies neither discount nor end a return.
 """
 
 from __future__ import annotations

@@ -15,12 +15,11 @@ class RoleBaseline(Estimator):
     """``G_t`` less a running mean of the returns of game and role: the role-conditioned advantage estimation (RAE) of
     SPIRAL (arXiv 2506.24119), in which a batch counts once.
 
-    A baseline is an exponential average, over batches, of the mean return of its game and role, in scaled rewards. It
-    takes in a batch once, before it is used on it, and begins as the mean of the first one. So it depends neither on
-    the order of the episodes nor on how they are spread over learners, which all have the same baselines. A role that
-    is good for the player (moving first, say) makes no reply in it look good. SPIRAL's baseline takes in one episode
-    after the other, and its ``G`` is the return of the whole episode; with a reward at the end alone and
-    ``gamma: 1`` that is the same.
+    A baseline is an exponential average, over batches, of the mean scaled return of its game and role. It takes in a
+    batch before it is used on it, and begins as the mean of the first one. So it is the same on all learners, whatever
+    the order of episodes. A role that is good for the player (moving first, say) makes no reply in it look good. SPIRAL
+    takes in one episode after the other, and its ``G`` is the return of the whole episode: the same with a reward at
+    the end alone and ``gamma: 1``.
     """
 
     needs_critic = False

@@ -15,9 +15,8 @@ class Vine(Estimator):
     """``A_u = R_u + gamma V_{u+1} - V_u`` of turn ``u``, ``gamma`` per turn: ``V`` is the mean return of rollouts from
     the state before the turn, by the policy that played it, and 0 after the last one (VinePPO, arXiv 2410.01679).
 
-    ``R_u`` is the sum of the rewards of turn ``u``, and every token of a turn has the turn's advantage. ``V`` after the
-    last turn is 0 also where the trajectory was cut short: nobody can play on from there, so rollouts from earlier
-    states count nothing beyond such an end either.
+    ``V`` after the last turn is 0 also where the trajectory was cut short: nobody can play on from there, and rollouts
+    from earlier states end there too.
     """
 
     rollouts: int = option(9, "Rollouts from each state; the paper's number.", low=1)
@@ -29,11 +28,7 @@ class Vine(Estimator):
         self.state_rollouts = self.rollouts
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
-        """Advantages, float32 ``[A]``.
-
-        Raises:
-            ValueError: Nobody has played from the states.
-        """
+        """Advantages, float32 ``[A]``. Raises: ValueError: Nobody has played from the states."""
         if inputs.turn_values is None or np.isnan(inputs.turn_values).any():
             raise ValueError("advantage estimator `vine` needs values of states, but no rollouts from them were played")
         values, ranges = inputs.turn_values.astype(np.float64), inputs.turn_ranges

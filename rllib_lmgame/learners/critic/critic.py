@@ -26,12 +26,8 @@ SMALLEST_DEVIATION = 1e-4
 
 @dataclass
 class GameUnits:
-    """Of one game.
-
-    Attributes:
-        mean: Running mean of the targets, in (scaled) rewards.
-        square: Running mean of their squares.
-        shift, scale: The head's output ``n`` means ``shift + scale * n`` in rewards.
+    """Of one game: running means of the targets (in scaled rewards) and of their squares. The head's output ``n`` means
+    ``shift + scale * n``.
     """
 
     mean: float
@@ -47,9 +43,7 @@ class GameUnits:
 
 @dataclass(frozen=True)
 class TokenUnits:
-    """Units at some tokens, each float32 ``[A]``: a target ``y`` counts as ``(y - mean) / deviation``, the head's
-    output ``n`` means ``shift + scale * n``.
-    """
+    """Units at tokens, float32 ``[A]``: see :class:`GameUnits`; targets are used as ``(y - mean) / deviation``."""
 
     mean: torch.Tensor
     deviation: torch.Tensor
@@ -68,14 +62,12 @@ class TokenUnits:
 class ValueUnits:
     """PopArt (van Hasselt et al. 2016, arXiv 1602.07714) of one policy, which may play several games.
 
-    The value loss is taken on targets less their running mean, divided by their running deviation, both per game. When
-    these change, the last layer is changed so that no prediction does (:meth:`rescaling`). The head has one output for
-    all games, and each game reads it by an affine map of its own. With one game that map is the mean and deviation
-    themselves, and all of a change goes into the layer: PopArt as in the paper. With several the change that they have
-    in common goes into the layer, and what is a game's own goes into its map. Either way predictions are kept exactly.
+    The value loss is taken on targets normalised by their game's running mean and deviation. When these change, the
+    last layer is changed so that no prediction does (:meth:`rescaling`). The head has one output for all games; each
+    game reads it by an affine map. With one game all of a change goes into the layer, as in the paper. With several
+    only the common part does, and the rest goes into the maps.
 
-    Statistics are those of Monte-Carlo returns, discounted as the advantage estimator does, whatever the value function
-    is trained on: they do not depend on it.
+    Statistics are those of Monte-Carlo returns, so they do not depend on the value function.
     """
 
     def __init__(self) -> None:
@@ -87,13 +79,12 @@ class ValueUnits:
         return not self.games
 
     def observe(self, inputs: AdvantageInputs, returns: np.ndarray, *, head_is_new: bool) -> None:
-        """Take in the returns of a batch. All learners take part.
+        """Take in the returns of a batch. All learners must call.
 
-        A game met for the first time begins at its own mean and deviation. Where the head has learned in rewards before
-        there were any statistics, its output goes on to mean what it meant.
+        A game met for the first time begins at its own mean and deviation. Where the head has learned in rewards
+        before, its output keeps its meaning.
 
         Args:
-            inputs: The batch.
             returns: ``[A]``; its targets, in rewards.
             head_is_new: The last layer is zero.
         """
@@ -118,9 +109,8 @@ class ValueUnits:
         units.square += (1.0 - DECAY) * (square - units.square)
 
     def rescaling(self) -> tuple[float, float]:
-        """``(offset, factor)``: the last layer has to give ``(n - offset) / factor`` where it gave ``n``, for the maps
-        as they are after this call to give the same predictions. The maps are then as near to the statistics as one
-        layer for all games allows.
+        """``(offset, factor)``: the last layer must now give ``(n - offset) / factor`` in place of ``n``. The maps are
+        changed with it, as near to the statistics as one layer for all games allows.
         """
         if self.trivial:
             return 0.0, 1.0
@@ -158,11 +148,7 @@ class ValueUnits:
         return {game: asdict(units) for game, units in sorted(self.games.items())}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Undo :meth:`get_state`.
-
-        Raises:
-            ValueError: naming a number that is none or cannot be.
-        """
+        """Undo :meth:`get_state`. Raises: ValueError: names a number that cannot be."""
         self.games = {str(game): _game_units(str(game), units) for game, units in state.items()}
 
 
@@ -186,12 +172,7 @@ _PARTS = ("fitted", "held_out")
 
 
 class Critic:
-    """What of a value function the optimizer does not know. The same on all learners.
-
-    Args:
-        engine: Holds the value head.
-        ranks: The learners.
-    """
+    """What of a value function the optimizer does not know. The same on all learners."""
 
     def __init__(self, engine: UpdateEngine, ranks: Ranks) -> None:
         self._engine = engine
@@ -207,9 +188,7 @@ class Critic:
         """Turn the recorded outputs of the head into rewards, in place. All learners must call.
 
         Args:
-            batch: ``values`` and ``bootstrap_values`` as the head gave them.
-            inputs: Views of the same arrays.
-            estimator: Says how returns are discounted.
+            inputs: Views of the same arrays as ``batch``.
             normalize: The batch's returns are taken into the running statistics first.
         """
         raw = None if batch is None else (batch.values, batch.bootstrap_values)
@@ -228,8 +207,8 @@ class Critic:
         return self.units.at(batch.games, batch.game[batch.trajectory[pack.token_slot]], device)
 
     def rescale(self) -> None:
-        """Give the last layer its part of what the units have changed; no prediction changes. All learners must
-        call, after the steps of an update.
+        """Change the last layer with the units, so that no prediction changes. All must call, after the steps of an
+        update.
         """
         offset, factor = self.units.rescaling()
         if (offset, factor) != (0.0, 1.0):
@@ -254,11 +233,7 @@ class Critic:
         return BatchSums(inputs, targets, self._engine.value_output()[0].shape[1], device)
 
     def finish_fit(self, batch: BatchSums, *, last: bool) -> dict[str, float]:
-        """Set the last layer to the best fit of all batches so far. All learners must call.
-
-        Args:
-            batch: A batch whose features are all in it.
-            last: No batch will follow.
+        """Set the last layer to the best fit of all batches so far; ``last``: no batch follows. All learners must call.
 
         Returns:
             Explained variance of the fitted tokens, and of those held out by a fit without them.
@@ -323,14 +298,7 @@ class Critic:
 
 
 class BatchSums:
-    """Sums over the tokens of one batch on one learner, added up micro-batch by micro-batch.
-
-    Args:
-        inputs: Of the batch.
-        targets: ``[A]``; what is fitted, in rewards.
-        features: Number of features.
-        device: Where they come from.
-    """
+    """Sums over the tokens of one batch on one learner; ``targets`` ``[A]`` are in rewards."""
 
     def __init__(self, inputs: AdvantageInputs, targets: np.ndarray, features: int, device: torch.device) -> None:
         self.games = inputs.game_names

@@ -1,8 +1,4 @@
-"""Least squares for the last layer of a value head, from sums over tokens.
-
-The layer is linear in its features, so that the best one is known without a step size: ridge regression. All it takes
-of the tokens are sums, which add up over micro-batches, learners and iterations; no hidden state is kept.
-"""
+"""Ridge regression for the last layer of a value head, from sums over tokens, so that no hidden state is kept."""
 
 from __future__ import annotations
 
@@ -81,10 +77,8 @@ def token_sums(
 
     Args:
         features: ``[A, h]``.
-        targets: ``[A]``.
         game: int64 ``[A]``; index of each token's game.
         chosen: bool ``[A]``; the tokens that count.
-        games: Number of games.
     """
     features = features[chosen].double()
     targets, game = targets[chosen].double(), game[chosen]
@@ -115,13 +109,8 @@ class _Moments:
 
 @dataclass(frozen=True, eq=False)
 class LinearFit:
-    """Result of a regression.
-
-    Attributes:
-        weight: float64 ``[h]``.
-        bias: Of the prediction ``weight f + bias``.
-        explained_variance: Over the tokens it was fitted to, in units of the targets: each game's own.
-        held_out_explained_variance: Of a fit without them, over those held out; NaN where there are none.
+    """The layer ``weight f + bias``, ``weight`` float64 ``[h]``. Variances are in each game's own units of the targets;
+    the one held out is of a fit without these tokens, NaN where there are none.
     """
 
     weight: np.ndarray
@@ -133,11 +122,10 @@ class LinearFit:
 def fit(fitted: RegressionSums, held_out: RegressionSums, units: Mapping[str, tuple[float, float]]) -> LinearFit:
     """The layer with the penalty that does best on what is held out, then fitted to everything.
 
-    An infinite penalty, which leaves the mean of the targets, is among those that are tried.
+    An infinite penalty, which leaves the mean of the targets, is tried too.
 
     Args:
-        fitted: Nine tenths of the trajectories.
-        held_out: The others.
+        fitted: Nine tenths of the trajectories; ``held_out`` has the others.
         units: ``(shift, scale)`` of each game's targets.
     """
     train, test = fitted.in_units(units), held_out.in_units(units)

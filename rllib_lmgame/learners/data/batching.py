@@ -1,9 +1,4 @@
-"""Batches: the rows of one update as flat arrays over tokens, and how they are cut into packed micro-batches.
-
-The flat arrays are over *action tokens* (the sampled ones) only, ordered by trajectory, then time: that is what
-advantages and losses are computed on. A ``PackedBatch`` is what one forward pass sees; ``token_slot`` leads from its
-action tokens back to the flat arrays.
-"""
+"""The rows of one update as flat arrays over action (sampled) tokens, and their packed micro-batches."""
 
 from __future__ import annotations
 
@@ -27,14 +22,13 @@ def _none() -> np.ndarray:
 
 @dataclass(slots=True)
 class PackedBatch:
-    """``R`` rows of ``T`` tokens in all, end to end, sorted by length so that equal lengths are adjacent.
+    """What one forward pass sees: ``R`` rows of ``T`` tokens in all, end to end, sorted by length.
 
     Attributes:
         input_ids: int64 ``[T]``.
         position_ids: int64 ``[T]``; from 0 in each row.
         cu_seqlens: int32 ``[R + 1]``; where rows begin and end.
-        predict_index: int64 ``[A]``; position whose hidden state predicts action token ``a`` (the one before it). The
-            value of the state in which ``a`` was chosen is read there too.
+        predict_index: int64 ``[A]``; position before action token ``a``, where its logits and the value are read.
         target_ids: int64 ``[A]``; the action tokens.
         bootstrap_index: int64 ``[B]``; positions whose value is a bootstrap value.
         token_slot: int64 ``[A]``; place of each action token in the flat arrays of the ``TokenBatch``.
@@ -65,9 +59,7 @@ class PackedBatch:
         return len(self.target_ids)
 
     def only(self, keep: np.ndarray) -> PackedBatch:
-        """The same rows with some of their action tokens, bool ``[A]``; without what these were chosen among, which
-        counts in the forward pass alone.
-        """
+        """The same rows with some of their action tokens, bool ``[A]``, without what these were chosen among."""
         return replace(
             self,
             predict_index=self.predict_index[keep],
@@ -86,20 +78,14 @@ class PackedBatch:
 
 
 def dummy_batch() -> PackedBatch:
-    """One row of two tokens with nothing to learn.
-
-    For a learner that has run out of micro-batches while the others still run collective forward passes.
-    """
+    """One row with nothing to learn, for a learner that runs out while others run collective passes."""
     ids = np.zeros(2, np.int64)
     return PackedBatch(ids, np.arange(2), np.array([0, 2], np.int32), _none(), _none(), _none(), _none(), _none())
 
 
 class MinibatchSize(NamedTuple):
-    """What a minibatch has; as floats, since these are sums over learners.
-
-    Attributes:
-        tokens: Action tokens that are learned from.
-        turns, trajectories: Those with at least one of them.
+    """Number of learned action tokens, and of turns and trajectories with any; floats, as they are summed over
+    learners.
     """
 
     tokens: float
@@ -123,7 +109,7 @@ _FILLED_LATER = (
 class TokenBatch:
     """All rows of one update: ``A`` action tokens in ``U`` replies, ``R`` rows, ``N`` trajectories, ``T`` tokens.
 
-    Arrays without a value yet are NaN, so that a use before they are filled is seen.
+    Tokens are ordered by trajectory, then time. Arrays without a value yet are NaN, so that early use is seen.
 
     Attributes:
         rollout_logprobs: float32 ``[A]``.
@@ -132,19 +118,16 @@ class TokenBatch:
         turn_offsets: int64 ``[U + 1]``; action tokens of reply ``u`` are ``[offsets[u], offsets[u + 1])``. Replies
             without any are left out.
         turn_observation: int64 ``[U]``; key of what the player saw before it.
-        turn_value: float32 ``[U]``; value of the state before it, by rollouts from there; NaN where there were none.
-        roles, games: Names, sorted.
-        role, game: int32 ``[N]``; index into these.
-        group: int64 ``[N]``; equal for trajectories of one game, seed and role, counted in order of appearance. One
-            that belongs to none is alone.
+        turn_value: float32 ``[U]``; value of the state before it, by rollouts; NaN where there were none.
+        roles, games: Names, sorted; ``role`` and ``game`` are int32 ``[N]`` indices into them.
+        group: int64 ``[N]``; equal for trajectories of one game, seed and role, in order of appearance.
         episodes: Id of the episode of each trajectory.
         trajectory_ids: int64 ``[N]``; ``Row.trajectory`` of each.
-        trajectory_offsets: int64 ``[N + 1]``; action tokens of trajectory ``n`` are ``[offsets[n], offsets[n + 1])``.
+        trajectory_offsets: int64 ``[N + 1]``; as ``turn_offsets``.
         needs_bootstrap: bool ``[N]``.
         old_logprobs, values, ref_logprobs, advantages, returns: float32 ``[A]``; filled later.
-        loss_weights: float32 ``[A]``; weight of each token in the policy's loss, filled later.
-        importance_weights: float32 ``[A]``; between sampler and learner, filled later.
-        sequence: int64 ``[A]``; number of the sequence each token belongs to (:meth:`stretches`), filled later.
+        loss_weights, importance_weights: float32 ``[A]``; filled later.
+        sequence: int64 ``[A]``; the sequence of each token (:meth:`stretches`), filled later.
         bootstrap_values: float32 ``[N]``; 0, filled later where ``needs_bootstrap``.
         row_lengths: int64 ``[R]``; tokens per row.
         row_trajectory: int64 ``[R]``.
@@ -187,11 +170,8 @@ class TokenBatch:
 
     @classmethod
     def from_rows(cls, rows: Sequence[Row]) -> TokenBatch:
-        """The batch of these rows.
-
-        Args:
-            rows: Rows of one module, as ``build_rows`` orders them. Rows of some trajectories may be left out, not some
-                rows of a trajectory.
+        """The batch of these rows of one module, as ``build_rows`` orders them; a trajectory has all of its rows or
+        none.
 
         Raises:
             ValueError: No rows, rows of a trajectory that are not adjacent, or a row that begins with a sampled token.
@@ -263,9 +243,7 @@ class TokenBatch:
         return np.ones(self.num_actions, bool)
 
     def leave_out_stale(self, version: int, limit: int | None) -> None:
-        """Learn nothing from tokens that weights sampled which are more than ``limit`` versions older than ``version``;
-        ``None`` keeps all.
-        """
+        """Leave out tokens of weights more than ``limit`` versions older than ``version``; ``None`` keeps all."""
         if limit is not None:
             self.kept = version - self.policy_version <= limit
 
@@ -280,21 +258,14 @@ class TokenBatch:
         )
 
     def stretches(self, by: str) -> np.ndarray:
-        """Number of the stretch of one row that each action token belongs to, int64 ``[A]``, rising.
-
-        Args:
-            by: ``turn`` or ``trajectory``: where stretches end, beside the ends of rows. A micro-batch has rows as a
-                whole and so stretches, too.
-        """
+        """Number of each action token's stretch of a row, int64 ``[A]``, rising; ``by`` ``turn`` or ``trajectory``."""
         ends = {"turn": self.turn_offsets, "trajectory": self.trajectory_offsets}[by]
         begins = np.zeros(self.num_actions + 1, np.int64)
         begins[ends] = begins[self._row_actions] = 1
         return np.cumsum(begins[:-1]) - 1
 
     def put(self, packed: PackedBatch, **columns: np.ndarray) -> None:
-        """Write per-action-token results of a forward pass (``bootstrap_values``: per bootstrap position)
-        into the flat arrays.
-        """
+        """Write per-action-token results of a forward pass (``bootstrap_values``: per position) into flat arrays."""
         for name, value in columns.items():
             getattr(self, name)[packed.bootstrap_slot if name == "bootstrap_values" else packed.token_slot] = value
 
@@ -308,14 +279,12 @@ class TokenBatch:
         """Exactly ``num_minibatches`` lists of micro-batches; every row is in one of them, once.
 
         Trajectories stay whole. The tokens of two minibatches differ by at most those of the longest trajectory. With
-        fewer trajectories than minibatches, the last minibatches are empty lists (several learners must agree on
-        the number of minibatches, whatever each of them has).
+        fewer trajectories the last minibatches are empty, since learners must agree on the number.
 
         Args:
-            num_minibatches: At least 1.
-            rng: Source of the order; the same state gives the same minibatches.
+            rng: The same state gives the same minibatches.
             max_tokens: Budget of a micro-batch.
-            whole_groups: Groups stay whole too; then all of the above holds with a group in place of a trajectory.
+            whole_groups: Groups stay whole; the above then holds with groups in place of trajectories.
         """
         if num_minibatches < 1:
             raise ValueError(f"num_minibatches must be at least 1, not {num_minibatches}")
@@ -383,12 +352,7 @@ NO_ROWS: Any = _NoRows()
 
 
 def _allowed(rows: Sequence[Row], actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many ids each action token was chosen among (0: the whole vocabulary), and these ids end to end.
-
-    Args:
-        rows: Of the batch.
-        actions: int64 ``[R]``; action tokens per row.
-    """
+    """How many ids each action token was chosen among (0: the whole vocabulary), and these ids end to end."""
     allowed = AllowedTokens.joined([(row.allowed, n) for row, n in zip(rows, actions.tolist(), strict=True)])
     return (
         (np.zeros(int(actions.sum()), np.int64), np.zeros(0, np.int32))
@@ -409,12 +373,7 @@ def _sampled(rows: Sequence[Row], starts: np.ndarray) -> np.ndarray:
 
 
 def _action_columns(rows: Sequence[Row], position: np.ndarray) -> dict[str, Any]:
-    """What the rows say of their action tokens, end to end, and NaN where a value is filled in later.
-
-    Args:
-        rows: Of the batch.
-        position: int64 ``[A]``; where the action tokens are among all tokens.
-    """
+    """Columns of the rows' action tokens (at ``position``), end to end; NaN where filled later."""
     given = {
         name: np.concatenate([getattr(row, name) for row in rows])[position]
         for name in ("rollout_logprobs", "rewards", "policy_version")
@@ -423,12 +382,7 @@ def _action_columns(rows: Sequence[Row], position: np.ndarray) -> dict[str, Any]
 
 
 def _turns(trajectories: Sequence[Row], trajectory: np.ndarray, turn: np.ndarray) -> dict[str, Any]:
-    """Where the replies begin in the flat arrays, and what is known of the state before each.
-
-    Args:
-        trajectories: A row of each trajectory.
-        trajectory, turn: int32 ``[A]``.
-    """
+    """Where the replies begin in the flat arrays, and what is known of the state before each."""
     begins = (
         np.flatnonzero(np.concatenate([[True], (np.diff(trajectory) != 0) | (np.diff(turn) != 0)]))
         if len(turn)

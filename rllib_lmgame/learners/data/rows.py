@@ -1,16 +1,13 @@
 """From episodes to rows: whole episodes are dealt to the learners, and each learner makes rows of its trajectories.
 
-A row is one trajectory, or one window of it where the history mode or the length limit begins a new sequence. What was
-sampled is what is trained on: ids are copied from the turns, the loss mask says where a token came from, and nothing
-is ever tokenised again.
+A row is one trajectory, or one window of it. Ids are copied from the turns, and nothing is ever tokenised again.
 
 Guarantees:
  1. Every sampled token stands in exactly one row, in the order it was sampled, and has ``loss_mask`` set unless
     constrained decoding forced it (one allowed id); no other token has it.
  2. Every sampled token has at least one token before it in its row (something predicts it).
- 3. The rewards of a trajectory are all in its rows, on the last token of the reply that earned them. Those of an empty
-    reply are on the last token sampled before it (of the first reply after it if there is none). From a forced token
-    they move to the last trained token before it (the first after it if there is none).
+ 3. All rewards of a trajectory are in its rows, on the last token of the reply that earned them. Those of an empty
+    reply or a forced token move to the last trained token before (the first after if there is none).
  4. No row is longer than ``max_row_tokens``.
  5. A truncated trajectory has exactly one row with ``needs_bootstrap``: its last one. A terminated one has none.
 """
@@ -36,20 +33,16 @@ from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PROMPT_IDS, RESPONSE_
 class WholeEpisodes(TrainingData):
     """Complete multi-agent episodes for ``LearnerGroup.update(training_data=...)``.
 
-    RLlib's own sharding cuts episodes at time steps; a trajectory cut in two would lose its context and the tail of its
-    advantages. Here every episode goes to one learner, with the others of its group, balanced by tokens. Guarantees:
+    RLlib's own sharding cuts episodes at time steps, which would lose context and the tail of advantages. Guarantees:
 
     1. Every episode is in exactly one shard, in its original order; nothing is cut, dropped or repeated.
-    2. The episodes of a group are in one shard. Only where there are fewer groups than shards, and nobody asked for
-       whole groups, is every episode dealt for itself.
+    2. The episodes of a group are in one shard, unless there are fewer groups than shards and ``needs_groups`` is
+       false.
     3. The tokens of two shards differ by at most those of the largest group.
     4. Every shard has an episode.
 
-    With ``num_learners: 0`` the learner gets this object itself, with more it gets one of the shards.
-
-    Attributes:
-        modules: Modules that are trained; tokens of others do not count. ``None`` counts all.
-        needs_groups: The episodes of a group are compared with each other: they must not be parted.
+    With ``num_learners: 0`` the learner gets this object itself. ``modules`` are those that are trained (``None``:
+    all); tokens of others do not count.
     """
 
     modules: Collection[str] | None = None
@@ -58,12 +51,7 @@ class WholeEpisodes(TrainingData):
     def shard(
         self, num_shards: int, len_lookback_buffer: int | None = None, **kwargs: Any
     ) -> list[tuple[TrainingData, dict[str, Any]]]:
-        """One part per learner, with further keyword arguments of its ``update`` (none).
-
-        Args:
-            num_shards: Number of learners.
-            len_lookback_buffer: Not used: an episode is never cut.
-            kwargs: Those of ``LearnerGroup.update``.
+        """One part per learner, with further keyword arguments of its ``update`` (none). An episode is never cut.
 
         Raises:
             ValueError: Fewer episodes than learners, or fewer groups where these must stay whole.
@@ -103,21 +91,15 @@ class WholeEpisodes(TrainingData):
         return np.arange(len(self.episodes))
 
     def validate(self) -> None:
-        """Only episodes, or references to lists of them, can be sharded whole.
-
-        Raises:
-            ValueError: Something else was given, or nothing.
-        """
+        """Raises: ValueError: Something else than episodes, or references to lists of them, was given, or nothing."""
         super().validate()
         if self.episodes is None and self.episodes_refs is None:
             raise ValueError("WholeEpisodes takes `episodes` or `episodes_refs`, no batches and no data iterators")
 
 
 def played_parts(episode: MultiAgentEpisode, modules: Collection[str] | None = None) -> Iterator[SingleAgentEpisode]:
-    """The parts of the agents that acted and whose seats are trained, in the episode's order, of the given modules or
-    of all.
-
-    Where the episode has no line-up, every seat of the modules is trained.
+    """Parts of the agents that acted and are trained (without a line-up: every seat), in order, of ``modules`` or of
+    all.
     """
     line_up = line_up_of(episode)
     for agent, part in episode.agent_episodes.items():
@@ -147,24 +129,15 @@ def _part_tokens(part: SingleAgentEpisode) -> int:
 
 
 def _count(part: SingleAgentEpisode, column: str) -> int:
-    """Tokens in a ragged column. The buffer's own indexing costs microseconds per item, so its list is read
-    directly.
-    """
+    """Tokens in a ragged column. The buffer's own indexing is slow, so its list is read directly."""
     buffer = part.extra_model_outputs[column]
     return sum(map(len, buffer.data[buffer.lookback :]))
 
 
 def assign_balanced(sizes: np.ndarray, bins: int, order: np.ndarray) -> np.ndarray:
-    """Bin of each item, filling the lightest bin with the items in ``order``; two bins differ by at most the largest
-    item.
+    """Bin of each item, int64 ``[N]``, filling the lightest bin in ``order``; bins differ by at most the largest item.
 
-    Args:
-        sizes: int ``[N]``.
-        bins: Number of bins; with at least as many items of size > 0 none stays empty.
-        order: Permutation of ``[N]``.
-
-    Returns:
-        int64 ``[N]``.
+    With at least as many items of size > 0 as bins, no bin stays empty.
     """
     loads = [(0, i) for i in range(bins)]
     chosen = np.zeros(len(sizes), np.int64)
@@ -184,21 +157,16 @@ def allowed_in_turns(turns: Iterable[Turn]) -> AllowedTokens | None:
 def take_out_forced(
     loss_mask: np.ndarray, rewards: np.ndarray, owner: np.ndarray, allowed: AllowedTokens
 ) -> AllowedTokens:
-    """Unmark forced tokens and move their rewards: to the last choice before them, or to the first after them if there
-    is none.
+    """Unmark forced tokens, in place, and move their rewards to the last choice before, or else to the first after.
 
-    Where constrained decoding left a single id, nothing was decided and nothing can be learned. Such tokens stay in the
-    rows as context, out of the loss and out of the time that advantages run over. A trajectory without a single choice
-    loses its rewards, and with them all there was to learn.
+    Where a single id was left, nothing was decided. Such tokens stay in the rows as context, out of the loss and of the
+    time advantages run over. A trajectory without a single choice loses its rewards.
 
     Args:
-        loss_mask: bool ``[T]``; changed in place.
-        rewards: float64 ``[T]``; changed in place.
+        loss_mask: bool ``[T]``.
+        rewards: float64 ``[T]``.
         owner: int ``[T]``; trajectory of each token, never falling.
-        allowed: Of the marked tokens.
-
-    Returns:
-        ``allowed`` of the tokens that are still marked.
+        allowed: Of the marked tokens; those still marked are returned.
     """
     position = np.flatnonzero(loss_mask)
     forced = allowed.counts == 1
@@ -224,22 +192,16 @@ class Row:
         input_ids: int32 ``[L]``.
         loss_mask: bool ``[L]``; the token was sampled by the policy, not forced.
         rollout_logprobs: float32 ``[L]``; 0 where not sampled.
-        rewards: float64 ``[L]``; scaled, on the last token of the reply that earned them. In single precision returns
-            that are equal but for how replies were cut would differ, and a group's deviation would be rounding.
+        rewards: float64 ``[L]``; scaled. In single precision equal returns could differ by how replies were cut.
         policy_version: int32 ``[L]``; -1 where not sampled.
         turn: int32 ``[L]``; number of the reply in its trajectory, -1 where not sampled.
         trajectory: Index into the trajectories the rows were built from.
-        needs_bootstrap: The value at the row's last token is the bootstrap value of its trajectory. Such a row has an
-            empty loss mask where the last state began a row of its own.
-        role: Kind of seat.
+        needs_bootstrap: The value at the row's last token is the bootstrap value of its trajectory. The loss mask is
+            empty where the last state began a row of its own.
         module_id: Weights that played.
         group: Episodes of one game and seed; empty where the episode stands alone.
-        game: Name of the game.
-        episode: Id of the episode.
-        observations: int64, one per turn of the trajectory; key of what the player saw then. The rows of a trajectory
-            share it.
-        state_values: float32, one per turn of the trajectory; value of the state before it, scaled as rewards are, NaN
-            where it is not known.
+        observations: int64, one per turn of the trajectory; key of what the player saw. Rows share it.
+        state_values: float32, one per turn of the trajectory; scaled value of the state before it, NaN if unknown.
         context_cut: The row lacks the head of the context its replies were sampled with, for want of room.
         allowed: What the tokens in ``loss_mask`` were chosen among; ``None`` if each was among the whole vocabulary.
     """
@@ -269,18 +231,17 @@ class Row:
 def build_rows(trajectories: Sequence[Trajectory], *, max_row_tokens: int, reward_scale: float = 1.0) -> list[Row]:
     """The rows of all trajectories; the rows of one are adjacent and in the order they were played.
 
-    A reply that would not fit into the row any more begins a new one that keeps the tail of the context: half a row,
-    and more if the last observation is longer than that. A reply longer than a row is cut into several.
-    ``context_cuts`` counts both. A trajectory without a single sampled token, or with forced ones alone, has no rows.
+    A reply that does not fit begins a new row with the tail of the context: half a row, or more if the last observation
+    is longer. A reply longer than a row is cut. ``context_cuts`` counts both. Trajectories without a trained token have
+    no rows.
 
     Args:
-        trajectories: What was played.
         max_row_tokens: Longest row, in tokens; at least 2.
         reward_scale: Factor on rewards.
 
     Raises:
-        ValueError: A reply with nothing before it, with another number of log-probabilities than ids, or with a reward
-            that is not finite; the message names the episode and the turn.
+        ValueError: A reply with nothing before it, with too many or few log-probabilities, or a reward that is not
+            finite.
     """
     if max_row_tokens < 2:
         raise ValueError(f"max_row_tokens must be at least 2 (a sampled token and one before it), not {max_row_tokens}")
@@ -358,9 +319,8 @@ class _OpenRow:
         return np.concatenate([*self.ids, np.asarray(delta)])[-keep:]
 
     def close(self, plan: _Plan, trajectory: int, needs_bootstrap: bool) -> None:
-        """Move the row into ``plan`` and begin an empty one.
-
-        A row nothing is learned from is left out; if the last row is empty, the one before it holds the last state.
+        """Move the row into ``plan`` (if it has anything to learn; the one before then holds the last state) and empty
+        it.
         """
         if needs_bootstrap and not self.ids:
             plan.needs_bootstrap[-1] = True
@@ -407,9 +367,7 @@ def _plan_trajectory(plan: _Plan, index: int, trajectory: Trajectory, limit: int
 
 
 def _open_window(plan: _Plan, index: int, row: _OpenRow, delta: np.ndarray, room: int, limit: int) -> None:
-    """Begin a row with the tail of the open one and ``delta``, leaving room for ``room`` tokens
-    where that is possible.
-    """
+    """Begin a row with the tail of the open one and ``delta``, leaving room for ``room`` tokens where possible."""
     wanted = max(limit // 2, len(delta))
     keep = min(limit - room, wanted) if room < limit else min(limit - 1, limit // 2)
     context = row.tail(delta, keep)
