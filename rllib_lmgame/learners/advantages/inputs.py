@@ -37,7 +37,7 @@ class AdvantageInputs:
     the policy calls with ``A = U = N = 0``.
 
     A group is the trajectories of one game, one seed and one role. An estimator that ``needs_groups`` gets whole groups
-    (:mod:`rllib_lmgame.learners.data.rows`), but their size may differ from ``group_size``: failed episodes are
+    (:mod:`rllib_lmgame.learners.data.rows`). Their size may differ from ``group_size``: failed episodes are
     missing, or replaced in a group of their own, and an episode may have several seats of one role. The estimator
     decides what a group of one gets.
 
