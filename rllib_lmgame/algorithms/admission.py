@@ -1,8 +1,4 @@
-"""Whether a configuration may run.
-
-The rules of :mod:`~rllib_lmgame.settings.rules` are asked in their order: of all settings, of those of each policy,
-and at the ends of schedules. In between, files and games are asked.
-"""
+"""Whether a configuration may run: all rules are asked in order, then files and games."""
 
 from __future__ import annotations
 
@@ -82,11 +78,7 @@ _MANY = 4096
 
 
 def admit(config: Any) -> None:
-    """Check what RLlib's own ``validate`` does not know of.
-
-    Raises:
-        ConfigError: naming the key, what is wrong and what would be right.
-    """
+    """Check what RLlib's ``validate`` does not know. Raises: ConfigError: says the key, the problem and the remedy."""
     s, run = config.settings, RunFacts(config)
     refuse(RLLIB, s, run)
     check_games_known(config)
@@ -117,11 +109,7 @@ def admit(config: Any) -> None:
 
 
 def check_states(config: Any) -> None:
-    """Check what advantage estimators ask that want rollouts from states in the middle of games.
-
-    Raises:
-        ConfigError: naming the key.
-    """
+    """Check what estimators need that play on from the middle of games. Raises: ConfigError: names the key."""
     for policy in config.state_rollouts():
         refuse(STATES, config.settings.policy(policy), PolicyFacts(config, policy))
     with games_blamed_first(config):
@@ -201,12 +189,9 @@ def _most_play(s: Settings) -> MostPlay:
 
 
 def check_overrides(config: Any) -> None:
-    """Check the overrides per module: of whom they are, their types and ranges, and that they act on one policy alone.
+    """Check the owners, types and ranges of overrides per module. Raises: ConfigError: names the key.
 
-    An algorithm of one's own may read whatever it likes.
-
-    Raises:
-        ConfigError: naming the key.
+    Custom algorithms are not checked: they may read anything.
     """
     overrides, trained = config.algorithm_config_overrides_per_module, config.trained_policies()
     if not isinstance(overrides, Mapping):
@@ -245,11 +230,7 @@ def check_overrides(config: Any) -> None:
 
 
 def check_who_learns(config: Any) -> None:
-    """RLlib's ``policies_to_train`` says what ``policies`` say, or nothing.
-
-    Raises:
-        ConfigError: naming the policy of which they say different things.
-    """
+    """RLlib's ``policies_to_train`` must be empty or agree with ``policies``. Raises: ConfigError: names the policy."""
     key, named, learning = "config.policies_to_train", config.policies_to_train, config.trained_policies()
     if named is None:
         return
@@ -356,11 +337,7 @@ def _check_tokenizer(options: LanguageModelOptions, key: Callable[..., str]) -> 
 
 
 def check_schedules(config: Any) -> None:
-    """Options of schedules are there, may change, and nothing that they lead to is refused as it stands.
-
-    Raises:
-        ConfigError: naming the schedule.
-    """
+    """Scheduled options must exist, be changeable and stay valid. Raises: ConfigError: names the schedule."""
     s, run = config.settings, RunFacts(config)
     if not s.schedules:
         return
@@ -454,9 +431,7 @@ def _check_overlong(config: Any, s: Settings, run: RunFacts) -> None:
 
 
 def _check_weights(config: Any) -> None:
-    """Some game must be played: the weights of schedules that go together may not all be 0 where those of all others
-    may be, too.
-    """
+    """Some game must be played: not all weights may be 0 at the same time."""
     targets = {key: find_target(key, config) for key in config.schedule_options}
     weights = {key: config.schedule_options[key] for key, target in targets.items() if target.is_weight}
     moved = {targets[key].game for key in weights}
@@ -468,9 +443,7 @@ def _check_weights(config: Any) -> None:
 
 @contextmanager
 def _as_schedule(section: str, values: Mapping[str, float]) -> Iterator[None]:
-    """A :class:`ConfigError` raised inside names the schedule, and at which values: the schedule of the option it is
-    about, else the first of a section, else the first of all.
-    """
+    """A :class:`ConfigError` raised inside names the schedule of its option (else the first one) and the values."""
     try:
         yield
     except ConfigError as error:

@@ -95,8 +95,7 @@ COUNTED: dict[tuple[str, ...], tuple[str, ...]] = {
 class LMGameAlgorithm(PPO):
     """Plays text games with language models through inference engines.
 
-    The engines are created before RLlib's own set-up, on bundles of their own, so that learners
-    cannot take their place.
+    Engines are created before RLlib's set-up, on their own bundles, so that learners cannot take their place.
     """
 
     config: LMGameConfig
@@ -178,19 +177,17 @@ class LMGameAlgorithm(PPO):
         runners: EnvRunnerGroup | None = None,
         line_ups: LineUps | None = None,
     ) -> PlayResult:
-        """Play ``plans`` on the env runners; what fails is counted and replaced.
+        """Play ``plans`` on the env runners; failed episodes are counted and replaced.
 
         Args:
-            plans: What to play.
-            settings: How.
-            runners: Runners to use; by default those of training.
-            line_ups: Who sits where; by default as the configuration's mapping says.
+            runners: By default those of training.
+            line_ups: Who sits where; by default from the configuration's mapping.
 
         Returns:
-            Finished episodes in the order of the plans. An episode whose replacements fail again and again is left out.
+            Finished episodes in the order of the plans, without those whose replacements all failed.
 
         Raises:
-            RolloutError: if nothing was finished in ``max_failed_rounds`` rounds in a row.
+            RolloutError: if ``max_failed_rounds`` rounds in a row finished nothing.
             ConfigError: if the configuration cannot work for any episode.
         """
         source = self.episode_source(settings, line_ups or self.line_ups, runners or self.env_runner_group)
@@ -214,14 +211,9 @@ class LMGameAlgorithm(PPO):
     # -- models and weights -------------------------------------------------------------------------------------
 
     def get_module(self, module_id: str = DEFAULT_MODULE_ID) -> RLModule:
-        """A policy's module: the learner's, with its weights, where that is in this process (``num_learners: 0``) and
-        the policy learns; else the env runners', which hold no weights.
+        """A policy's module: the learner's if it learns in this process (``num_learners: 0``), else without weights.
 
-        Args:
-            module_id: The policy; it may be left out where there is one only.
-
-        Raises:
-            ConfigError: naming the policies, if it is none of them.
+        ``module_id`` is optional if there is only one policy. Raises: ConfigError: if there is no such policy.
         """
         policies = list(self.config.player_options)
         if module_id == DEFAULT_MODULE_ID and len(policies) == 1:
@@ -238,12 +230,9 @@ class LMGameAlgorithm(PPO):
         return self._policy_version
 
     def push_weights(self, use: WeightUse = WeightUse.TRAINING, policies: Sequence[str] | None = None) -> float:
-        """Send the learners' weights to the engines; their version is the number of updates. Returns the seconds it
-        took.
+        """Send learner weights (of all trained policies by default) to the engines; returns seconds.
 
-        Args:
-            use: What they are for, which decides whether they are the averaged ones (``token_ppo.ema_decay``).
-            policies: Whose; by default those of all that are trained.
+        The version is the number of updates. ``use`` decides whether averaged weights go (``token_ppo.ema_decay``).
         """
         start = time.perf_counter()
         for module_id in self.config.trained_policies() if policies is None else policies:
@@ -328,9 +317,9 @@ class LMGameAlgorithm(PPO):
     # -- evaluation ---------------------------------------------------------------------------------------------
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
-        """RLlib's evaluation: ``evaluation_duration`` episodes of every evaluation game, always the same levels, and
-        what ``evaluation_config.measures`` names. Where the weights of an evaluation are averaged, the last iterate is
-        measured too.
+        """Play ``evaluation_duration`` episodes per evaluation game, always on the same levels, and take the measures.
+
+        If evaluation uses averaged weights, the last iterate is measured too.
         """
         games = self.config.games_for_evaluation()
         measured: dict[str, Any] = {}
@@ -377,9 +366,7 @@ class LMGameAlgorithm(PPO):
 
     @contextmanager
     def evaluation_weights(self) -> Iterator[None]:
-        """The weights of an evaluation in the engines, and those of training again afterwards, where
-        these are not the same.
-        """
+        """Inside, the engines hold the weights of evaluation; afterwards those of training."""
         differ = self.config.evaluates_average
         if differ:
             self.push_weights(WeightUse.EVALUATION)
@@ -412,13 +399,9 @@ class LMGameAlgorithm(PPO):
             self.push_weights()
 
     def save_to_path(self, path: Any = None, **kwargs: Any) -> str:
-        """Save a checkpoint: RLlib's files, learner shards, ``hf/`` and a manifest, in place only once it is whole.
+        """Save RLlib's files, learner shards, ``hf/`` and a manifest; ``path`` appears only when all is written.
 
-        Returns:
-            The directory.
-
-        Raises:
-            CheckpointError: if it cannot be written (the disk is full, ...); nothing half-written is left at ``path``.
+        Raises: CheckpointError: if writing fails; nothing half-written is left.
         """
         target = Path(path).expanduser().absolute() if path is not None else Path(tempfile.mkdtemp())
         if kwargs.get("state") is not None or kwargs.get("filesystem") is not None:
@@ -447,11 +430,7 @@ class LMGameAlgorithm(PPO):
 
     @classmethod
     def from_checkpoint(cls, path: Any, *args: Any, **kwargs: Any) -> Any:
-        """The algorithm of a checkpoint, ready to go on; the files are checked before anything is read from them.
-
-        Raises:
-            CheckpointError: as :meth:`restore_from_path`.
-        """
+        """The algorithm of a checkpoint; files are checked before they are read. Raises: CheckpointError."""
         if isinstance(path, str | Path) and not is_uri(path):
             path = Path(path).expanduser().absolute()
             checkpoints.verify_manifest(path)
@@ -462,9 +441,7 @@ class LMGameAlgorithm(PPO):
     def restore_from_path(self, path: Any, *args: Any, **kwargs: Any) -> None:
         """Restore a checkpoint.
 
-        Raises:
-            CheckpointError: if a file is missing, truncated or altered; the previous checkpoint is offered. Also if it
-                is of models of other shapes or tokenizers, or of a league with other policies.
+        Raises: CheckpointError: if files are damaged, or models, tokenizers or league policies differ.
         """
         if "component" not in kwargs:
             path = Path(path).expanduser().absolute()
@@ -481,18 +458,14 @@ class LMGameAlgorithm(PPO):
         """Write what an algorithm keeps in files of its own into a checkpoint."""
 
     def recorded_files(self) -> checkpoints.FileRecords:
-        """Those of :meth:`save_own_files` that are as they were when they were hashed, by their paths in a checkpoint:
-        they are not hashed again.
-        """
+        """Files of :meth:`save_own_files` unchanged since they were hashed, by path in a checkpoint."""
         return {}
 
     def load_own_files(self, checkpoint: Path) -> None:
         """Undo :meth:`save_own_files`; the state is restored already."""
 
     def trial_directory(self) -> Path:
-        """Directory of the trial's results if every node writes to it as to a local one, else RLlib's log directory on
-        this node.
-        """
+        """The trial's results directory if every node can write there, else RLlib's log directory on this node."""
         storage = getattr(self, "_storage", None)
         if storage is not None and storage.storage_filesystem.type_name == "local":
             return Path(storage.trial_fs_path)

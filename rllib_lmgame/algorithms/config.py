@@ -1,6 +1,4 @@
-"""Configuration of the algorithms: RLlib's ``PPOConfig`` with sections for language models, engines, rollouts and the
-token-level update.
-"""
+"""Configuration of the algorithms: RLlib's ``PPOConfig`` with sections for models, engines, rollouts and updates."""
 
 from __future__ import annotations
 
@@ -102,10 +100,7 @@ class _Fresh(type(PPOConfig)):  # type: ignore[misc]
 
 
 class LMGameConfig(PPOConfig, metaclass=_Fresh):
-    """What the configurations of the algorithms share.
-
-    That of an algorithm sets ``entry``, which lists the sections, and has a method for each section of its own.
-    """
+    """Base of the algorithms' configurations: each sets ``entry`` (its sections) and has one method per own section."""
 
     entry: ClassVar[AlgorithmEntry]
     follows_schedules: ClassVar[bool] = False
@@ -200,11 +195,10 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         return self.set_section("token_ppo", options)
 
     def deepspeed(self, config: Mapping[str, Any] | None = None, **options: Any) -> Self:
-        """Put a DeepSpeed engine into each learner; the arguments are DeepSpeed's own configuration.
+        """Put a DeepSpeed engine into each learner; no configuration at all turns it off.
 
         Args:
-            config: The configuration; ``None`` without ``options`` turns DeepSpeed off.
-            options: Its keys, e.g. ``zero_optimization={"stage": 2}``.
+            options: Keys of its configuration, e.g. ``zero_optimization={"stage": 2}``.
         """
         self.deepspeed_config = None if config is None and not options else {**(config or {}), **options}
         self._give("deepspeed")
@@ -235,11 +229,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         return self
 
     def set_section(self, name: str, options: Mapping[str, Any]) -> Self:
-        """Set options of a section, for the method of its name; paths that are there become absolute ones.
-
-        Raises:
-            ConfigError: for an unknown option, a wrong type, a value out of range or a search space.
-        """
+        """Set options of a section; existing paths become absolute. Raises: ConfigError: for a wrong key or value."""
         section = self.entry.sections[name]
         _check_no_search_space(name, options)
         self._give(name, *written(options, name))
@@ -262,11 +252,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         return next(name for name, section in self.entry.sections.items() if section.attribute == attribute)
 
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
-        """Take over a mapping as it stands in YAML.
-
-        Raises:
-            ConfigError: for an unknown key (with the nearest valid one), a wrong type or a value out of range.
-        """
+        """Take over a mapping as written in YAML. Raises: ConfigError: for an unknown key or a wrong value."""
         rest: dict[str, Any] = {}
         policies, mapping = None, None
         before = dict(vars(self))
@@ -322,9 +308,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """The configuration as RLlib puts it into every result: without what the algorithm set when it started (a
-        model's bytes, say).
-        """
+        """The configuration as in every result: without what was set at the start (such as a model's bytes)."""
         return {key: value for key, value in super().to_dict().items() if key not in RUNTIME_FIELDS}
 
     def _check_attribute(self, key: str, value: Any) -> None:
@@ -350,9 +334,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         )
 
     def _take_evaluation(self, value: Any) -> dict[str, Any] | None:
-        """Our own keys of ``evaluation_config``: ``games``, ``measures`` and ``temperature``; the rest
-        is RLlib's (``explore``).
-        """
+        """Take our own keys of ``evaluation_config``; the rest (``explore``) is RLlib's."""
         if value is None:
             return None
         own, rest = read_evaluation(value)
@@ -421,10 +403,9 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         return (GameConfig(self.env, dict(self.env_config)),)
 
     def games_for_evaluation(self, split: str = "validation") -> tuple[GameConfig, ...]:
-        """The games that are evaluated on: those of ``evaluation_config.games``, or the training games on other levels.
+        """The games of ``evaluation_config.games``, or the training games, on the levels of ``split``.
 
-        Args:
-            split: Levels to play. ``validation`` leaves alone a split that an evaluation game names itself.
+        ``validation`` keeps a split that an evaluation game names itself.
         """
         if self.evaluation_games:
             return on_split(self.evaluation_games, split, override=split != "validation")
@@ -437,9 +418,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
 
     @property
     def averages_weights(self) -> bool:
-        """Whether evaluation and export use averaged weights (``token_ppo.ema_decay``) of any policy, so that its
-        weights in training, the last iterate, are others.
-        """
+        """Whether evaluation and export use averaged weights (``token_ppo.ema_decay``) of any policy."""
         policies = self.trained_policies()
         return any(self.get_config_for_module(name).token_ppo_options.ema_decay is not None for name in policies)
 
@@ -529,11 +508,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
     # -- validation ---------------------------------------------------------------------------------------------
 
     def validate(self) -> None:
-        """Check combinations of options.
-
-        Raises:
-            ConfigError: naming the key, what is wrong and what would be right.
-        """
+        """Check combinations of options. Raises: ConfigError: says the key, the problem and the remedy."""
         # RLlib's advice how to leave the new stack is not given: here there is no other.
         log_once(f"{self.algo_class.__name__}_on_new_api_stack")
         if self.framework_str != "torch":
@@ -560,16 +535,12 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
 
     @PPOConfig.train_batch_size_per_learner.getter
     def train_batch_size_per_learner(self) -> int:
-        """Read by nothing here, but RLlib asks that it be no less than ``minibatch_size``: it is not divided among the
-        learners.
-        """
+        """Only for RLlib's check that it is at least ``minibatch_size``: it is not divided among learners."""
         size: int = self._train_batch_size_per_learner or self.train_batch_size
         return size
 
     def needs_critic(self, policy: str) -> bool:
-        """Whether a trained policy is to have a value function: its objective says, else its advantage estimator; new
-        objects are made to ask them.
-        """
+        """Whether a trained policy needs a value function, as its objective or else its estimator says."""
         from rllib_lmgame.learners.objectives import resolve_objective
         from rllib_lmgame.learners.settings import LearnerSettings
 
@@ -583,15 +554,11 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         return self.get_config_for_module(policy).token_ppo_options.advantage_estimator.type
 
     def needs_groups(self) -> bool:
-        """Whether the objective of a trained policy, or its advantage estimator, compares the episodes of a group; new
-        objects are made to ask them.
-        """
+        """Whether the objective or estimator of a trained policy compares the episodes of a group."""
         return self.who_compares() is not None
 
     def state_rollouts(self) -> dict[str, int]:
-        """Trained policies whose advantage estimators want rollouts from every state -> how many; new objects are made
-        to ask them.
-        """
+        """Trained policies whose estimators want rollouts from every state -> how many."""
         from rllib_lmgame.learners.advantages import resolve_estimator
 
         asked = {}
@@ -602,9 +569,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         return {policy: count for policy, count in asked.items() if count}
 
     def who_compares(self) -> str | None:
-        """Which option asks for groups, if one does: the advantage estimator if it says so, else the normalisation of
-        advantages or the objective.
-        """
+        """The option that needs groups, if any: the estimator first, else advantage normalisation or the objective."""
         from rllib_lmgame.learners.advantages import resolve_estimator
         from rllib_lmgame.learners.objectives import resolve_objective
         from rllib_lmgame.learners.settings import LearnerSettings
@@ -657,9 +622,7 @@ def _mapping_as_yaml(mapping: Any) -> Any:
 
 
 def _by_env_runner(agent_id: Any, *args: Any, **kwargs: Any) -> str:
-    """RLlib wants a function here. The driver maps the seats (:mod:`~rllib_lmgame.rollouts.sources`); states pickled
-    before hold this name.
-    """
+    """RLlib needs a function here; the driver maps the seats. Older pickled states hold this name."""
     return DEFAULT_POLICY
 
 

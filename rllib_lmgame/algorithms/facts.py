@@ -17,14 +17,7 @@ from rllib_lmgame.settings.tree import Settings
 
 
 class RunFacts:
-    """Of a whole run.
-
-    Args:
-        config: The algorithm's configuration.
-
-    Attributes:
-        rllib: The same, for keys of RLlib's that are no settings.
-    """
+    """Facts of a whole run; ``rllib`` is its configuration, for RLlib's keys that are no settings."""
 
     def __init__(self, config: Any) -> None:
         self._config = self.rllib = config
@@ -71,14 +64,10 @@ class RunFacts:
 
 
 class PolicyFacts:
-    """Of the update of one policy.
-
-    Args:
-        config: The algorithm's configuration.
-        policy: The policy, which learns.
+    """Facts of the update of one learning policy.
 
     Attributes:
-        own: Dotted keys of options that it has of its own by RLlib's overrides per module.
+        own: Dotted keys of its own options, from RLlib's overrides per module.
     """
 
     def __init__(self, config: Any, policy: str) -> None:
@@ -109,9 +98,7 @@ class PolicyFacts:
 
     @property
     def hidden_last_layer(self) -> bool:
-        """Whether DeepSpeed has a float32 copy of the value head that nobody else can reach: in half precision without
-        ZeRO.
-        """
+        """Whether DeepSpeed keeps a private float32 copy of the value head: half precision without ZeRO."""
         stage = ((self._config.deepspeed_config or {}).get("zero_optimization") or {}).get("stage", 0)
         return stage == 0 and self.half_precision
 

@@ -23,9 +23,7 @@ def on_split(games: Sequence[GameConfig], split: str, override: bool) -> tuple[G
     """The same games on the levels of ``split``, where a game has splits.
 
     Args:
-        games: Games.
-        split: ``train``, ``validation`` or ``test``.
-        override: Also where ``env_config`` names a split already.
+        override: Also replace a split that ``env_config`` names.
     """
     moved = []
     for game in games:
@@ -42,12 +40,9 @@ def has_option(env: str, name: str) -> bool:
 
 
 def is_self_play(game: GameConfig, line_ups: LineUps) -> bool:
-    """Whether trained policies take every seat of a game against others, so that there is no success: somebody wins
-    every decided game.
+    """Whether trained policies take every seat, so that success means nothing: somebody wins every decided game.
 
-    Args:
-        game: The game; it is built if it may have several seats.
-        line_ups: Who takes which seat.
+    The game is built if it may have several seats.
     """
     roles = _roles_of_contest(game)
     return bool(roles) and all(seat.trained for line_up in line_ups.drawn(roles) for seat in line_up.values())
@@ -83,11 +78,9 @@ _LISTING: set[str] = set()
 
 
 def lists_legal_actions(game: GameConfig) -> bool:
-    """Whether a game lists its legal actions in any turn of an episode that its solver plays, or of random talk; it is
-    built to be asked, once in a process if it does.
+    """Whether the game lists legal actions in any turn of a solver's or random episode. Builds the game; keeps a yes.
 
-    Raises:
-        EpisodeFailed: if it fails, or takes too long.
+    Raises: EpisodeFailed: if the game fails or takes too long.
     """
     if game.key not in _LISTING:
         with closing(make_session(game.env, game.env_config)) as session:

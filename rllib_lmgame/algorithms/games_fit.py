@@ -39,9 +39,7 @@ def check_games_can_be_made(config: Any) -> None:
 
 @contextmanager
 def games_blamed_first(config: Any) -> Iterator[None]:
-    """An error raised inside, where games are made, is that of the configured game which cannot be made,
-    at its place in the configuration, if there is one. They are made only then.
-    """
+    """If making games fails inside, the error names the configured game that cannot be made, and its place."""
     try:
         yield
     except Exception:
@@ -64,9 +62,7 @@ def _games_of(config: Any) -> list[tuple[str, GameConfig]]:
 
 @contextmanager
 def _blamed(place: str, game: GameConfig) -> Iterator[None]:
-    """Whatever is raised inside, also by a game of somebody else, is a :class:`ConfigError` at the game's place, or a
-    :class:`MissingDependencyError`. Of a game in a list it says the name, which does not stand in the key.
-    """
+    """Whatever is raised inside becomes a :class:`ConfigError` at ``place``, or a :class:`MissingDependencyError`."""
 
     def named(message: str) -> str:
         return message if not place or game.env in message else f"{message} ({game.env})"
@@ -85,11 +81,9 @@ def _blamed(place: str, game: GameConfig) -> Iterator[None]:
 
 
 def check_seats(config: Any) -> None:
-    """Look at one line-up of every game of training and of evaluation. Games for one are built only where seats are
-    mapped by their names.
+    """Check one line-up of every game. Single-player games are built only if seats are mapped by name.
 
-    Raises:
-        ConfigError: if a seat has no policy, a policy that learns has no seat, or a key is no seat.
+    Raises: ConfigError: if a seat has no policy, a learning policy has no seat, or a key is no seat.
     """
     mapping, line_ups = config.seat_mapping(), LineUps(config)
     by_name = isinstance(mapping, SeatMapping)
@@ -164,9 +158,7 @@ def check_legal_moves(config: Any) -> None:
 
 
 def check_replayable(config: Any) -> None:
-    """Raise :class:`ConfigError` if an estimator plays on from states of a game that does not say that it goes the same
-    way with the same seed and replies.
-    """
+    """Raise :class:`ConfigError` if an estimator plays on from states of a game that cannot be replayed exactly."""
     policies = list(config.state_rollouts())
     for game in config.training_games() if policies else ():
         session = make_session(game.env, game.env_config)

@@ -12,11 +12,10 @@ from rllib_lmgame.settings.rules import NO_CRITIC
 class LMGameGRPOConfig(LMGamePPOConfig):
     """Configuration of :class:`LMGameGRPO`: PPO's with other defaults.
 
-    Eight games on a level; the advantage of all tokens of a trajectory is ``(r - mean) / (std + 1e-6)`` of the group
-    (DeepSeekMath, arXiv 2402.03300). The loss is DAPO's (arXiv 2503.14476): the mean over all tokens, ratios clipped at
-    .8 and 1.28, no KL penalty, no entropy bonus. With ``policy_loss={"high": 0.2}``,
-    ``aggregation="sequence_mean"`` and ``kl={"gradient": "k3"}`` it has the loss of the first paper, with
-    ``advantage_estimator="dr_grpo"`` the advantage of Dr. GRPO.
+    Eight games per level; all tokens of a trajectory have the advantage ``(r - mean) / (std + 1e-6)`` of the group
+    (DeepSeekMath, arXiv 2402.03300). The loss is DAPO's (arXiv 2503.14476): mean over all tokens, ratios clipped at
+    .8 and 1.28, no KL penalty, no entropy bonus. For the first paper's loss set ``policy_loss={"high": 0.2}``,
+    ``aggregation="sequence_mean"``, ``kl={"gradient": "k3"}``; for Dr. GRPO ``advantage_estimator="dr_grpo"``.
     """
 
     entry = registry.GRPO
@@ -37,7 +36,7 @@ class LMGameGRPOConfig(LMGamePPOConfig):
 class LMGameGRPO(LMGamePPO):
     """Group-relative policy optimisation on text games: play groups, compare, update, push weights.
 
-    A warm start, a league, checkpoints and evaluation are those of :class:`~rllib_lmgame.algorithms.ppo.LMGamePPO`.
+    All else is as in :class:`~rllib_lmgame.algorithms.ppo.LMGamePPO`.
     """
 
     config: LMGameGRPOConfig

@@ -45,17 +45,12 @@ if TYPE_CHECKING:
 class LeaguePlay:
     """Carries out what a :class:`~rllib_lmgame.league.league.League` decides.
 
-    1. A member's files are whole or not there, and are never written again.
-    2. Before an iteration is played, every opponent engine holds the member of its table. The checksum of the snapshot
-       proves it: of the file when it is read, of the engine's weights when they are loaded. An engine that starts again
-       gets the same weights before it serves.
-    3. An engine's weights are exchanged at most once per iteration.
-    4. An exploiter begins again with the weights and the optimizer that it had when PPO began, bit for bit (or when it
-       became one, if that was later). It plays with these weights before anything else happens.
-
-    Args:
-        algorithm: Whose learners and engines these are.
-        options: The ``league`` section.
+    1. A member's files are complete or absent, and are never written again.
+    2. Before an iteration is played, every opponent engine holds its member's weights. Checksums of file and engine
+       prove it. A restarted engine gets the same weights before it serves.
+    3. An engine's weights change at most once per iteration.
+    4. An exploiter restarts with exactly the weights and optimizer it had when PPO began, or when it became one.
+       It plays with these weights before anything else happens.
     """
 
     def __init__(self, algorithm: LMGameAlgorithm, options: LeagueOptions) -> None:
@@ -72,9 +67,7 @@ class LeaguePlay:
     # -- an iteration -------------------------------------------------------------------------------------------
 
     def prepare(self, iteration: int) -> None:
-        """Take the snapshots that are due, let exploiters begin again, and give the opponent engines their members; a
-        second call does nothing.
-        """
+        """Take due snapshots, restart exploiters and load the opponent engines; a second call does nothing."""
         began = time.perf_counter()
         self._line_ups.matches = {}
         self._keep_beginnings([policy for policy in self.league.exploiters if policy not in self._beginnings])
@@ -104,18 +97,12 @@ class LeaguePlay:
         return self._algorithm.play(plans, settings)
 
     def record(self, summaries: Sequence[EpisodeSummary]) -> None:
-        """Count the results of everything that was played in an iteration, once: the opponents of further rounds are
-        those that the engines were given, and what was known before decays once.
-        """
+        """Count the results of an iteration, once, against the members the engines held; older results decay once."""
         self.league.record(summaries, self._line_ups.matches)
 
     @contextmanager
     def reading_ahead(self, iteration: int) -> Iterator[None]:
-        """While the learners do something else, the engines are given the members of ``iteration`` that exist already.
-
-        Raises:
-            CheckpointError: when the context ends, if a member's files are damaged.
-        """
+        """Inside, engines load existing members of ``iteration``. Raises: CheckpointError: at the end, if damaged."""
         if self._algorithm.config.inference_options.sleep_during_update:
             yield
             return
@@ -139,18 +126,11 @@ class LeaguePlay:
         }
 
     def numbers(self) -> dict[str, Any]:
-        """The ``league`` part of a result: see :meth:`.League.numbers`; and ``swaps`` of weights since the start,
-        ``prepare_s`` that play waited for snapshots and swaps.
-        """
+        """:meth:`.League.numbers`, ``swaps`` of weights since the start, and ``prepare_s``: seconds play waited."""
         return {**self.league.numbers(), "swaps": self._swaps, "prepare_s": self._prepare_s}
 
     def _load(self, tables: Sequence[Table], known: Mapping[str, SharedBundle] = MappingProxyType({})) -> None:
-        """Give engines the members they lack.
-
-        Args:
-            tables: Whom they are to hold.
-            known: Member -> its weights, as far as they have been read already.
-        """
+        """Give engines the members they lack; ``known`` are weights that were read already."""
         members = {table.member.name: table.member for table in tables}
         wanted = assign_engines(self._held, [table.member.name for table in tables])
         read = dict(known)
@@ -167,12 +147,7 @@ class LeaguePlay:
             self._swaps += 1
 
     def _take_snapshot(self, member: Member, *, share: bool) -> tuple[Member, SharedBundle | None]:
-        """Write the present weights of a policy as a member, and read them from there.
-
-        Args:
-            member: Which.
-            share: Leave what was read in the object store: an engine is to hold it.
-        """
+        """Write a policy's present weights as a member; ``share`` leaves them in the object store for an engine."""
         use = WeightUse.EXPORT if self.league.options.averaged_snapshots else WeightUse.TRAINING
         scratch = self.directory / f".taking-{member.name}"
         shutil.rmtree(scratch, ignore_errors=True)
@@ -199,11 +174,7 @@ class LeaguePlay:
             move_directory(scratch, self.directory / BEGINNINGS / policy)
 
     def _begin_again(self, policies: Sequence[str]) -> None:
-        """Make exploiters what they were when they began, in learners and engines.
-
-        Raises:
-            CheckpointError: if the files that say so are not what they were.
-        """
+        """Restart exploiters in learners and engines. Raises CheckpointError if their first files have changed."""
         group = self._algorithm.learner_group
         for policy in policies:
             kept = self.directory / BEGINNINGS / policy
@@ -245,9 +216,7 @@ class LeaguePlay:
         return {**self.league.state(), "beginnings": dict(self._beginnings)}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take over a state of :meth:`state`: what the engines hold may have the names of other weights now. Who is no
-        exploiter any more begins with other weights, should it become one again.
-        """
+        """Take over a state of :meth:`state`; engines are loaded again. Former exploiters lose their first weights."""
         self.league.set_state(state)
         self._beginnings = {
             policy: files_of(files)

@@ -24,11 +24,7 @@ and all of them would keep a run of two schedules waiting for minutes.
 
 
 def prepare_models(config: LMGameConfig) -> dict[str, ModelFiles]:
-    """Where each language-model policy's files come from; tiny models are built here.
-
-    Raises:
-        ConfigError: if a tiny model cannot be built.
-    """
+    """Where each policy's model files are; builds tiny models. Raises: ConfigError: if one cannot be built."""
     return {policy: initial_model(config, policy) for policy in config.language_model_policies()}
 
 
@@ -54,11 +50,7 @@ def corpus_games(config: LMGameConfig) -> tuple[GameConfig, ...]:
 
 
 def tiny_corpus(config: LMGameConfig) -> list[str]:
-    """Texts of the games that are trained on, which a tiny model's tokenizer is made of.
-
-    Raises:
-        ConfigError: if a game cannot be played.
-    """
+    """Texts of the training games, for a tiny model's tokenizer. Raises: ConfigError: if a game cannot be played."""
     from rllib_lmgame.settings.placeholders import fill_placeholders
 
     corpus: list[str] = []
@@ -69,11 +61,7 @@ def tiny_corpus(config: LMGameConfig) -> list[str]:
 
 
 def _texts_of(game: GameConfig, timeout_s: float) -> list[str]:
-    """Texts of a game for a tiny model's tokenizer; each call into a game of others has a limit.
-
-    Raises:
-        ConfigError: if a call takes too long, or no episode can be played.
-    """
+    """Texts of one game for a tiny model's tokenizer; each call into the game has a time limit."""
     try:
         session = run_to_end(open_session(game, timeout_s))
         calls = GameCalls(session.game_id, session.trusted, timeout_s)

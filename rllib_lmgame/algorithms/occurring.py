@@ -18,17 +18,14 @@ MOST = 1024
 def occurring(
     schedules: Mapping[str, ScheduleOptions], whole: Collection[str] = (), most: int = MOST
 ) -> list[dict[str, float]]:
-    """Values that may come together, for checks of options that share a constraint.
+    """Value combinations that schedules may produce, to check options that limit each other.
 
-    Schedules that follow the same number are taken together as they go along: at every point and stage, and wherever a
-    whole number changes. Others are taken in all combinations. Where these are more than ``most``, as many of the
-    least, the greatest and some between them are taken. Then each schedule is taken for itself, beside the beginnings
-    of the others: these too no more than ``most``.
+    Schedules that follow the same number go together: every point and stage, and every change of a whole number.
+    Others are combined in all ways. Above ``most`` combinations, a sample with the extremes is taken, and then each
+    schedule alone with the others at their beginnings (again at most ``most``).
 
     Args:
-        schedules: By key; those that share a constraint.
         whole: Keys whose values are whole numbers.
-        most: Combinations, and whole numbers between the points of schedules that go together.
     """
     found = [_along(group, whole, most) for group in in_lockstep(schedules)]
     if math.prod(map(len, found)) <= most:
@@ -53,10 +50,7 @@ def _joined(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _fewer(along: Sequence[dict[str, float]], most: int) -> list[dict[str, float]]:
-    """At most so many: first those where a key has its least or its greatest value, then evenly from beginning to end.
-
-    Options limit each other from one side, so that the ends show what does not fit.
-    """
+    """At most ``most``: first the extremes of each key, since limits are one-sided, then an even sample."""
     if len(along) <= most:
         return list(along)
     ends = [pick(along, key=operator.itemgetter(key)) for key in along[0] for pick in (min, max)]
@@ -99,11 +93,7 @@ def _along(group: Mapping[str, ScheduleOptions], whole: Collection[str], most: i
 
 
 def _positions(group: Mapping[str, ScheduleOptions], whole: Collection[str], most: int) -> list[float]:
-    """Where schedules along points that follow one number are looked at, so that nothing that comes about is missed.
-
-    Where a value jumps or a line ends, and before, between and behind these; of more than ``most`` changes of whole
-    numbers between points, some.
-    """
+    """Where to look at schedules of one number: at every jump, line end and (at most ``most``) integer change."""
     counts = next(iter(group.values())).by in COUNTERS
     lines = [
         _Line(first, second, position, counts)
@@ -137,12 +127,11 @@ def _jumps(options: ScheduleOptions) -> bool:
 
 @dataclass(frozen=True)
 class _Line:
-    """What is between two points, of an option that is a whole number.
+    """Between two points of an option that is a whole number.
 
     Attributes:
-        first, second: The points.
-        reached: Where a value between theirs is (:class:`~rllib_lmgame.settings.schedules.Way`).
-        counts: What the option follows is a counter.
+        reached: Where a value between the two is reached (:class:`~rllib_lmgame.settings.schedules.Way`).
+        counts: The schedule follows a counter.
     """
 
     first: Point
@@ -152,9 +141,7 @@ class _Line:
 
     @property
     def changes(self) -> range:
-        """The whole numbers that become others, which is half-way; of a counter that has fewer positions than the
-        option has values, all positions.
-        """
+        """Whole numbers around each change, which is half-way; all positions of a counter that has fewer of them."""
         if self._by_position:
             return range(math.ceil(self.first[0]), math.floor(self.second[0]) + 1)
         return range(*sorted((nearest_whole(self.first[1]), nearest_whole(self.second[1]))))

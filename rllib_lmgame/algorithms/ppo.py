@@ -87,8 +87,8 @@ class LMGamePPOConfig(LMGameConfig):
 class LMGamePPO(LMGameAlgorithm):
     """Language models learn to play text games: play, build rows, update, push weights.
 
-    With a ``warm_start`` section the first iterations are supervised (``phase`` 0 in the results), then PPO begins
-    (``phase`` 1); ``ppo_iteration`` counts its iterations and is what ``stop`` should name.
+    With ``warm_start`` the first iterations are supervised (``phase`` 0), then PPO begins (``phase`` 1).
+    ``stop`` should name ``ppo_iteration``, which counts only PPO's iterations.
     """
 
     config: LMGamePPOConfig
@@ -147,9 +147,7 @@ class LMGamePPO(LMGameAlgorithm):
         return self._present
 
     def play_batch(self) -> PlayResult:
-        """Play this iteration's episodes with the current weights; those that come back are to be trained on, the
-        numbers are of all.
-        """
+        """Play this iteration with the current weights: episodes to train on, and numbers of all episodes."""
         present = self.at_present()
         before = engines.engine_stats(self.engine_groups)
         with self.timed(ROLLOUT_TIMER):
@@ -229,12 +227,7 @@ class LMGamePPO(LMGameAlgorithm):
             return update_learners(self.learner_group, data, timesteps, scheduled=scheduled)
 
     def _check_logprob_gaps(self) -> None:
-        """Sampler and learners compute the same models: each policy's first update in this process tells, also of a
-        run that was restored, perhaps with another engine.
-
-        Raises:
-            ConfigError: naming a policy of which they do not, and why that may be.
-        """
+        """Check at each policy's first update in this process that sampler and learner compute the same model."""
         for policy in [name for name in self.config.trained_policies() if name not in self._gaps_checked]:
             if not self.metrics.peek((LEARNER_RESULTS, policy, "trained_tokens"), default=0.0) > 0:
                 continue  # It was not updated: NaN, or nothing yet.

@@ -133,9 +133,7 @@ def _lacks_critic(by: str, config: Any) -> str | None:
 
 
 def metric_problem(by: str, config: Any, known: Known, closed: Collection[str]) -> str | None:
-    """What is wrong with the name of a number in the results, as far as one can know before; ``known`` and ``closed``
-    are of :func:`followed`.
-    """
+    """What is wrong with a result's name, as far as known before; ``known`` and ``closed`` are of :func:`followed`."""
     head, _, rest = by.partition("/")
     if head in NEVER_FOLLOWED:
         return f"{by!r} {NEVER_FOLLOWED[head]}"
@@ -147,15 +145,9 @@ def metric_problem(by: str, config: Any, known: Known, closed: Collection[str]) 
 
 
 def result_problem(name: str, config: Any) -> tuple[str, bool] | None:
-    """What is wrong with the name of a number that something waits for in results of any phase.
+    """What is wrong with the name of a result of any phase, or ``None``; and whether that is certain.
 
-    Args:
-        name: The name.
-        config: Of an algorithm of this package's kind.
-
-    Returns:
-        What is wrong, and whether that is certain: not where callbacks, a learner or an algorithm of somebody else may
-        report what they like. ``None`` if nothing is wrong.
+    It is not certain where custom callbacks, learners or algorithms may report anything.
     """
     head, _, rest = name.partition("/")
     if head in NEVER_FOLLOWED or head == "timers" or name in OF_TUNE:
@@ -215,9 +207,7 @@ def measured_names(config: Any) -> set[str]:
 
 
 def _hint_of_game(name: str, above: str, games: Callable[[], Sequence[GameConfig]]) -> str | None:
-    """What to write in place of a name below ``env_runners/games`` that is of none of the games; where there is one
-    game only, nothing stands there.
-    """
+    """What to write for a name below ``env_runners/games`` that no game has; a single game has no numbers there."""
     if not name.startswith("env_runners/games/"):
         return None
     _, _, game, *rest = name.split("/")

@@ -27,8 +27,7 @@ class Target:
 
     Attributes:
         hint: Type of the option.
-        limits: Its limits.
-        game: Number of the game that it changes, if it is one's.
+        game: Index of the game that it changes, if any.
         option: Of its ``env_config``; ``None`` is its weight.
     """
 
@@ -60,9 +59,7 @@ def selects(config: Any) -> bool:
 
 
 def game_variants(config: Any, most: int = MOST) -> Iterator[tuple[GameConfig, Mapping[str, float]]]:
-    """The games as schedules of their options may make them, every one once, and the values that do so; of each game
-    those of :func:`~rllib_lmgame.algorithms.occurring.occurring` with ``most``.
-    """
+    """Each distinct game that schedules may produce, with the values for it; ``most`` as in ``occurring``."""
     targets = {key: find_target(key, config) for key in config.schedule_options}
     whole, seen = whole_keys(config), {game.key for game in config.training_games()}
     for number, game in enumerate(config.training_games()):
@@ -76,19 +73,13 @@ def game_variants(config: Any, most: int = MOST) -> Iterator[tuple[GameConfig, M
 
 
 def scheduled_games(config: Any, most: int = MOST) -> tuple[GameConfig, ...]:
-    """The games that are trained on as they are configured, and as schedules may make them: of many ways the ends and
-    an even sample, see :func:`game_variants`.
-    """
+    """The training games as configured and as schedules may make them, see :func:`game_variants`."""
     configured = {game.key: game for game in config.training_games()}
     return (*configured.values(), *(game for game, _ in game_variants(config, most)))
 
 
 def find_target(key: str, config: Any) -> Target:
-    """What a schedule's key names.
-
-    Raises:
-        ConfigError: if the option is no number, or lies in what is off.
-    """
+    """What a schedule's key names. Raises: ConfigError: if it is no number or lies in a section that is off."""
     path, (section, _, name) = place_of(key), key.partition(".")
     if section == "env_config":
         if config.games:

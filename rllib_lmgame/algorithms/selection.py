@@ -1,6 +1,6 @@
-"""Between play and update: which of the episodes are trained on, and with what rewards.
+"""Between play and update: which episodes are trained on, and with what rewards.
 
-The decisions are functions of numbers. What they are made for stays as it was played in metrics and logs.
+Metrics and logs keep what was played, unchanged.
 """
 
 from __future__ import annotations
@@ -40,13 +40,7 @@ PlanMore = Callable[[int, int], list[EpisodePlan]]
 
 @dataclass(frozen=True)
 class Selected:
-    """What is trained on.
-
-    Attributes:
-        result: Everything that was played.
-        episodes: Those of it that are trained on.
-        counts: See :data:`COUNTS`.
-    """
+    """What was played (``result``), the episodes that are trained on, and :data:`COUNTS`."""
 
     result: PlayResult
     episodes: list[MultiAgentEpisode]
@@ -62,15 +56,12 @@ def play_and_select(
     group_size: int,
     least: int = 1,
 ) -> Selected:
-    """Play, play more for the groups that are dropped, and choose.
+    """Play, play more to replace dropped groups, and choose.
 
     Args:
-        plans: Of the iteration.
-        play: Plays plans.
         plan_more: Makes more plans.
-        options: What to do.
         group_size: Episodes of a group.
-        least: Groups that are trained on in any case, be they constant: what the learners need.
+        least: Groups that are kept even if constant: what the learners need.
     """
     result, rounds, planned = play(plans), 0, len(plans)
     wanted = sum(not plan.spare for plan in plans) // group_size
@@ -102,10 +93,9 @@ def play_and_select(
 
 
 def group_spreads(episodes: Iterable[MultiAgentEpisode]) -> dict[str, float]:
-    """Per group, in the order they were played: how much the returns of its trained seats differ.
+    """Group -> population deviation of its returns, of the trained seat where it is largest; in play order.
 
-    That is the population deviation over the episodes, of the seat where it is largest: what one player wins another
-    may lose, so that sums over seats say nothing.
+    Seats are not added up: what one player wins another may lose.
     """
     returns: dict[str, dict[str, list[float]]] = {}
     for episode in episodes:
@@ -116,15 +106,12 @@ def group_spreads(episodes: Iterable[MultiAgentEpisode]) -> dict[str, float]:
 
 
 def kept_groups(spreads: Mapping[str, float], share: float, drop_constant: bool, least: int = 1) -> set[str]:
-    """Groups that are trained on: the share with the largest spreads (StarPO-S, arXiv 2504.20073, section 3.3), of
-    equal ones those played first. If constant groups are dropped, those whose returns differ at all (dynamic sampling
-    of DAPO, arXiv 2503.14476, section 3.2).
+    """The share of groups with the largest spreads (StarPO-S, arXiv 2504.20073, section 3.3); ties in play order.
 
     Args:
-        spreads: Group -> deviation of its returns.
         share: Of the groups that may stay, rounded down.
-        drop_constant: Groups of equal returns may not.
-        least: As many stay in any case.
+        drop_constant: Drop groups of equal returns (DAPO's dynamic sampling, arXiv 2503.14476, section 3.2).
+        least: At least so many stay.
     """
     order = sorted(spreads, key=lambda group: -spreads[group])
     varied = [group for group in order if spreads[group] > EQUAL] if drop_constant else order
@@ -132,9 +119,7 @@ def kept_groups(spreads: Mapping[str, float], share: float, drop_constant: bool,
 
 
 def overlong_punishment(tokens: int, limit: int, buffer: int) -> float:
-    """From 0 down to -1 while a reply of ``tokens`` goes through the last ``buffer`` tokens before ``limit``, and -1
-    beyond: the soft overlong punishment of DAPO (arXiv 2503.14476, equation 13).
-    """
+    """From 0 to -1 over the last ``buffer`` tokens before ``limit``, then -1 (DAPO, arXiv 2503.14476, equation 13)."""
     if tokens <= limit - buffer:
         return 0.0
     return -1.0 if tokens > limit else (limit - buffer - tokens) / buffer
@@ -162,16 +147,12 @@ def punish_overlong(episodes: Iterable[MultiAgentEpisode], options: DataSelectio
 
 
 def normalize_rewards(episodes: Iterable[MultiAgentEpisode], over: str, deviation: bool) -> None:
-    """Change the rewards so that returns of what is compared have mean 0, and deviation 1.
+    """Change rewards in place so that compared returns have mean 0 and, with ``deviation``, deviation 1.
 
-    Every reward is divided by the population deviation of the returns, where they differ; their mean comes off the
-    last turn of each player.
+    Rewards are divided by the population deviation of returns; the mean comes off each player's last turn.
 
     Args:
-        episodes: Episodes; their rewards are changed.
-        over: What is compared, of one policy: ``group`` (and role), ``batch``, ``game``, ``role`` (and game); or
-            ``none``.
-        deviation: Whether to divide.
+        over: What is compared, per policy: ``group`` (and role), ``batch``, ``game``, ``role`` (and game); or ``none``.
     """
     if over == "none":
         return

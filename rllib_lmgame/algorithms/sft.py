@@ -30,7 +30,7 @@ class LMGameSFTConfig(LMGameConfig):
 class LMGameSFT(LMGameAlgorithm):
     """Cross-entropy on the reply tokens of an expert (a solver, random legal moves, an episode log).
 
-    ``done`` is reported once ``max_steps`` are taken or a stop criterion of the ``supervised`` section holds.
+    ``done`` is reported after ``max_steps``, or when a stop criterion of ``supervised`` holds.
     """
 
     config: LMGameSFTConfig

@@ -1,7 +1,7 @@
-"""Between play and update: values of states by play, for advantage estimators that ask for them (``vine``).
+"""Values of states by play, between play and update, for estimators that need them (``vine``).
 
-From every state in which a trained player acted its game is played on several times by the present policies, in one
-batch. These rollouts are no episodes: nothing is trained on them, and they count for no metric but their own.
+From each state where a trained player acted, the present policies play on several times, in one batch.
+These rollouts are not trained on, and count only for their own metrics.
 """
 
 from __future__ import annotations
@@ -44,12 +44,7 @@ Play = Callable[[Sequence[EpisodePlan]], PlayResult]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a policy's estimator asks for.
-
-    Attributes:
-        rollouts: From every state.
-        gamma: Discount of their rewards, per turn.
-    """
+    """What a policy's estimator needs: rollouts per state, and the discount ``gamma`` per turn."""
 
     rollouts: int
     gamma: float
@@ -57,13 +52,12 @@ class Wanted:
 
 @dataclass(frozen=True)
 class State:
-    """A state in which players acted whose policies ask for its value.
+    """A state whose value is asked for.
 
     Attributes:
-        episode: The episode that was in it.
         step: Steps of the game before it.
-        turns: These players -> number of the turn.
-        rollouts: From it.
+        turns: Player -> number of its turn.
+        rollouts: How many to play from it.
     """
 
     episode: MultiAgentEpisode
@@ -79,22 +73,18 @@ def play_for_values(
     wanted: Mapping[str, Wanted],
     selection: DataSelectionOptions,
 ) -> dict[str, float]:
-    """Give the turns of ``episodes`` the values of their states, and say what it took (``VINE_NAMES``).
+    """Give the turns of ``episodes`` the values of their states; returns what it took (``VINE_NAMES``).
 
-    A value is the mean, over the rollouts that were finished, of the rewards that training would see behind the state:
-    format penalties and punishments of overlong replies included, discounted per turn. Where none was finished it is
-    what the episode itself got from there, one sample of the same. What was earned before the first turn in which
-    something could be chosen is part of the value there, as training counts it to that turn's reward.
+    A value is the mean over finished rollouts of the discounted rewards after the state, as training sees them:
+    penalties for format and length included. If no rollout finished, the episode's own return is taken.
+    Rewards before the first turn with a choice are part of that turn's value, as in training.
 
     Args:
-        episodes: That are trained on.
-        summaries: Theirs, among others.
-        play: Plays plans.
-        wanted: Policies whose estimators ask for values.
-        selection: How overlong replies are punished; in ``episodes`` they have been.
+        episodes: Those that are trained on, already punished for length.
+        wanted: By policy.
+        selection: How overlong replies are punished.
 
-    Raises:
-        RolloutError: if a game cannot be played again from any of the states behind its first.
+    Raises: RolloutError: if a game cannot be replayed to any state after its first.
     """
     states = list(_states(episodes, wanted))
     plans, owners = _plans(states, summaries)
@@ -211,9 +201,7 @@ def _punished(turns: Sequence[TurnNumbers], selection: DataSelectionOptions) -> 
 
 
 def _return(turns: Sequence[TurnNumbers], gamma: float) -> float:
-    """Discounted rewards. As in training time runs over turns in which something could be chosen: the reward of another
-    one counts with the turn before it, or with the first.
-    """
+    """Discounted rewards over turns with a choice; other rewards count with the turn before, or the first."""
     total, chosen = 0.0, 0
     for turn in turns:
         chosen += turn.has_choice
@@ -222,10 +210,7 @@ def _return(turns: Sequence[TurnNumbers], gamma: float) -> float:
 
 
 def _check_games(result: PlayResult, plans: Sequence[EpisodePlan]) -> None:
-    """A game that never comes back to a state has none that can be played for; failures of some rollouts are told.
-
-    The state before the first reply says nothing: every game begins again.
-    """
+    """Raise for a game that never returns to a state; the first state proves nothing. Some failures are only told."""
     if not result.failures:
         return
     again = (plans[summary.index] for summary in result.summaries)

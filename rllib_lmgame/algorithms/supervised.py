@@ -30,12 +30,7 @@ class Validation:
 
 
 class SupervisedStage:
-    """Runs the optimizer steps of supervised learning, some per training iteration, until a stop criterion holds.
-
-    Args:
-        algorithm: Plays the expert's episodes and holds the learners.
-        options: When to stop, how fast to learn.
-    """
+    """Takes supervised optimizer steps, some per training iteration, until a stop criterion holds."""
 
     def __init__(self, algorithm: LMGameAlgorithm, options: SupervisedOptions) -> None:
         self.algorithm = algorithm

@@ -1,13 +1,10 @@
-"""What is taken of an algorithm's configuration that this user did not write: that of a stranger's checkpoint, or of a
-fetched file.
+"""What is accepted of an algorithm's configuration in a stranger's checkpoint or a fetched file.
 
-One function decides for both, :func:`check_config`, on the mapping as it stands in the file and before anything is made
-of it. Taken are
+:func:`check_config` decides on the mapping as written, before anything is built. Accepted are
 
-* games of this package by their id, with such of their options as are plain data (no files, no programs, no addresses);
-* the sections, as far as their options are declared so (:mod:`.trust`): plug-ins by their registered names,
-  models by their hub ids;
-* numbers and truth values of RLlib's own keys, and the few texts listed here.
+* this package's games by id, with options that are plain data (no files, programs or addresses);
+* sections, as far as their options declare it (:mod:`.trust`): registered plug-in names, hub ids of models;
+* numbers and truth values of RLlib's keys, and the few texts listed here.
 """
 
 from __future__ import annotations
@@ -62,17 +59,14 @@ DEEPSPEED_TEXTS = frozenset({"auto", "cpu", "none"})
 def check_config(
     config: Any, gate: Gate, path: str = "config", named: Collection[str] = (), sections: Mapping[str, type] = SECTIONS
 ) -> None:
-    """Raise unless everything in a configuration may come from a file that this user did not write.
+    """Raise unless everything in a configuration may come from a stranger's file.
 
     Args:
-        config: The configuration as it would stand in YAML.
-        gate: Of the file.
         path: Key of ``config``.
-        named: Games the user named, which are played with such options as are plain data.
-        sections: Those of its algorithm -> their option groups, beside those of this package's algorithms.
+        named: Games the user named; they may have any plain data as options.
+        sections: Sections of its algorithm -> option groups, beside the common ones.
 
-    Raises:
-        ConfigError: naming the first key that is not taken, and what to do.
+    Raises: ConfigError: names the first refused key and what to do.
     """
     sections, gate = {**SECTIONS, **sections}, gate.anew()
     for values in gate.spread(config):
@@ -162,14 +156,9 @@ def _check_games(value: Any, gate: Gate, path: str, named: Collection[str]) -> N
 
 
 def check_game(env: Any, env_config: Any, gate: Gate, path: str, named: Collection[str] = ()) -> None:
-    """Raise unless a game and its options may come from a file that this user did not write.
+    """Raise unless a game and its options may come from a stranger's file; ``path`` is the key of both.
 
-    Args:
-        env: The game.
-        env_config: Its options, or ``None``.
-        gate: Of the file.
-        path: Key of the mapping that holds both.
-        named: See :func:`check_config`.
+    ``named`` is as in :func:`check_config`. Raises: ConfigError.
     """
     if not isinstance(env, str) or not (env in named or is_own_game(env) or is_gymnasium_env(env)):
         raise gate.refusal(f"{path}.env", describe(env))

@@ -15,14 +15,9 @@ if TYPE_CHECKING:
 
 
 def check_league(checkpoint: Path, config: LMGameConfig) -> None:
-    """Refuse a league with members or results of a policy that does not learn in the run.
+    """Refuse a league with members or results of a policy that does not learn in this run.
 
-    Args:
-        checkpoint: Directory of the checkpoint; one without a league is not looked at.
-        config: Of the run; one without a league leaves that of the checkpoint where it is.
-
-    Raises:
-        CheckpointError: naming the policies.
+    Nothing is checked if the checkpoint or the run has no league. Raises: CheckpointError: names the policies.
     """
     file = checkpoint / DIRECTORY / LIST_FILE
     if config.league_of_run() is None or not file.is_file():

@@ -1,8 +1,6 @@
-"""What learners write into a checkpoint and read from one; those on other nodes too.
+"""Moves files of learners, also on other nodes, into and out of a checkpoint.
 
-What they write comes to the algorithm's node, what they are to read goes to theirs.
-
-Learners that see the algorithm's directory (the same node, a shared file system) read and write it themselves.
+Learners that see the algorithm's directory (same node or shared file system) use it directly.
 """
 
 from __future__ import annotations
@@ -124,9 +122,7 @@ def _remove(directory: Path) -> None:
 
 
 def save_learners(learner_group: LearnerGroup, directory: Path, config: LMGameConfig) -> None:
-    """Every learner's shard below ``learners/``, and each policy's Hugging Face files below ``hf/``; where these are of
-    averaged weights, those of the last iterate below ``hf_last/``.
-    """
+    """Write shards (``learners/``) and Hugging Face files (``hf/``; ``hf_last/`` for the last iterate if averaged)."""
     trained = config.trained_policies()
     exports = {WeightUse.EXPORT: False} | ({WeightUse.TRAINING: True} if config.averages_weights else {})
     with written_by_learners(learner_group, directory):

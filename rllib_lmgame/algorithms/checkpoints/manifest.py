@@ -47,12 +47,7 @@ def file_hash(path: Path) -> str:
 
 
 def file_records(directory: Path, known: FileRecords = MappingProxyType({})) -> dict[str, dict[str, Any]]:
-    """The records of every file below ``directory``.
-
-    Args:
-        directory: Where they are.
-        known: Records that are there already; these files are not read.
-    """
+    """Records of every file below ``directory``; files in ``known`` are not read again."""
     names = {str(path.relative_to(directory)): path for path in sorted(directory.rglob("*")) if path.is_file()}
     return {
         name: dict(known[name]) if name in known else {"bytes": path.stat().st_size, "blake2b": file_hash(path)}
@@ -62,13 +57,7 @@ def file_records(directory: Path, known: FileRecords = MappingProxyType({})) -> 
 
 
 def write_manifest(directory: Path, known: FileRecords = MappingProxyType({})) -> None:
-    """Record every file below ``directory``, signed with this user's key where there is one.
-
-    Args:
-        directory: A checkpoint.
-        known: As of :func:`file_records`. A file that is not what its record says is found when the checkpoint is
-            verified.
-    """
+    """Record every file below ``directory``, and sign if this user has a key; ``known`` as in :func:`file_records`."""
     files = file_records(directory, known)
     digest = _table_digest(files)
     write_json(
@@ -84,12 +73,7 @@ def _table_digest(files: dict[str, dict[str, object]]) -> str:
 
 
 def verify_manifest(directory: Path) -> None:
-    """Check every recorded file.
-
-    Raises:
-        CheckpointError: naming the first file that is missing, truncated or altered, and an earlier
-            checkpoint that is whole.
-    """
+    """Check every recorded file. Raises: CheckpointError: names the first damaged file and an earlier checkpoint."""
     problem = manifest_problem(directory)
     if problem is None:
         return
@@ -114,9 +98,7 @@ def manifest_problem(directory: Path) -> str | None:
 
 
 def is_signed(directory: Path) -> bool:
-    """Whether this user's key signed a whole checkpoint (see :func:`verify_manifest`), and nothing was
-    added to it since.
-    """
+    """Whether this user's key signed a verified checkpoint (:func:`verify_manifest`), with nothing added since."""
     try:
         files, signature = _read_manifest(directory)
     except CheckpointError:
@@ -128,11 +110,7 @@ def is_signed(directory: Path) -> bool:
 
 
 def _read_manifest(directory: Path) -> tuple[dict[str, dict[str, Any]], object]:
-    """The table of a manifest that has not been altered, and its signature if it has one.
-
-    Raises:
-        CheckpointError: if there is none, or it is none.
-    """
+    """The table of a manifest, and its signature if any. Raises CheckpointError."""
     manifest = directory / MANIFEST
     if not directory.is_dir():
         raise CheckpointError(f"no such checkpoint: {directory}")
@@ -150,9 +128,7 @@ def _read_manifest(directory: Path) -> tuple[dict[str, dict[str, Any]], object]:
 
 
 def _file_problem(directory: Path, name: str, recorded: dict[str, Any]) -> str | None:
-    """What is wrong with one recorded file, or ``None``. Only regular files within the directory are opened, and no
-    links followed.
-    """
+    """What is wrong with one recorded file, or ``None``. Opens only regular files inside, and follows no links."""
     path = directory / name
     size = recorded.get("bytes")
     if not _is_below(name) or not isinstance(size, int):
@@ -188,11 +164,7 @@ def iteration_of(directory: Path) -> int | None:
 
 
 def read_json(path: Path, max_bytes: int) -> dict[str, Any]:
-    """The mapping in a JSON file.
-
-    Raises:
-        CheckpointError: if it cannot be read, is larger than ``max_bytes``, or holds no mapping.
-    """
+    """The mapping in a JSON file. Raises: CheckpointError: if unreadable, above ``max_bytes``, or no mapping."""
     try:
         return read_mapping(path, max_bytes)
     except OSError as error:
@@ -220,8 +192,9 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 
 
 def move_into(scratch: Path, target: Path) -> None:
-    """Move the content of ``scratch`` into ``target``, the manifest last, so that a reader never sees a checkpoint that
-    looks whole and is not. Of a checkpoint that is there already nothing is left; what it did not record stays.
+    """Move ``scratch`` into ``target``, the manifest last: a reader never sees a half-written checkpoint as whole.
+
+    An old checkpoint there is removed; files it did not record stay.
     """
     target.mkdir(exist_ok=True)
     former = _recorded_entries(target)
@@ -251,14 +224,11 @@ def _remove(path: Path) -> None:
 
 
 def hf_directory(checkpoint: Path, module_id: str, policies: list[str], *, last: bool = False) -> Path:
-    """Where a policy's Hugging Face files stand in a checkpoint: ``hf/`` itself if there is one trained policy.
+    """A policy's Hugging Face files in a checkpoint: ``hf/`` itself if only one policy is trained.
 
     Args:
-        checkpoint: The checkpoint.
-        module_id: The policy.
         policies: All that are trained.
-        last: Not the averaged weights but the last iterate, in ``hf_last/``, which a run that averages weights writes
-            beside them.
+        last: The last iterate (``hf_last/``), beside averaged weights.
     """
     directory = checkpoint / (LAST_DIRECTORY if last else HF_DIRECTORY)
     return directory if len(policies) == 1 else directory / module_id

@@ -35,19 +35,16 @@ SHAPE = (
 
 
 def check_models(checkpoint: Path, config: LMGameConfig, *, local_files_only: bool = False) -> None:
-    """Refuse weights of a model of another shape, or to which token ids mean other texts, or with a value function
-    where the run has none, or the other way round.
+    """Refuse weights of another shape or tokenizer, or where only one side has a value function.
 
-    A tiny model's tokenizer is made from the texts of its games, so that other games, or other options of the same,
-    can give it other tokens.
+    Tiny tokenizers are made from the games' texts, so other games can mean other tokens.
 
     Args:
-        checkpoint: Directory of the checkpoint; a trained policy without Hugging Face files in it is not looked at.
+        checkpoint: Trained policies without Hugging Face files in it are skipped.
         config: Of the run, with its ``model_files``.
-        local_files_only: Leave out policies whose model or tokenizer is not on this machine.
+        local_files_only: Skip policies whose model or tokenizer is not on this machine.
 
-    Raises:
-        CheckpointError: naming the policy and the first difference.
+    Raises: CheckpointError: names the policy and the first difference.
     """
     trained = config.trained_policies()
     with_critic = _with_critic(checkpoint)

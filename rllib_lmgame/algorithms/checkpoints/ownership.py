@@ -1,17 +1,14 @@
-"""Which checkpoints and experiments this user's runs wrote, so that what they name may be imported and what they hold
-unpickled.
+"""Whether this user's runs wrote a checkpoint or experiment: only then is it imported from or unpickled.
 
 A checkpoint is this user's if
 
- 1. its manifest is signed with the user's key (:mod:`rllib_lmgame.signing`) and nothing was added to it: wherever it
-    was copied, every byte is as a run of this user wrote it; or
- 2. it lies in a trial's directory of an experiment that a run of this user started. That experiment's directory holds a
-    signature of its own path, so neither a copy elsewhere nor somebody else's archive has one that holds. Every file in
-    question belongs to this user and can be written by nobody else but a group.
+ 1. its manifest has the user's signature (:mod:`rllib_lmgame.signing`) and nothing was added, wherever it is; or
+ 2. it is in a trial's directory of an experiment that this user started. The experiment's directory holds a signature
+    of its own path, so copies and foreign archives fail. All files must belong to this user, and be writable at most
+    for a group.
 
-The second holds on clusters too whose machines have different keys, since the machine of the command signs, and for the
-checkpoints of stock algorithms, which have no manifest. Whoever may write into these directories as this user or
-through a group is trusted.
+Rule 2 covers clusters with different keys per machine (the commanding machine signs), and stock algorithms, which have
+no manifest. Whoever can write there as this user or through a group is trusted.
 """
 
 from __future__ import annotations
@@ -35,9 +32,7 @@ _MAX_BYTES = 10_000
 
 
 def wrote_checkpoint(checkpoint: str | Path) -> bool:
-    """Whether a run of this user wrote a checkpoint; whether its files are as they were,
-    :func:`.manifest.verify_manifest` says.
-    """
+    """Whether a run of this user wrote a checkpoint; :func:`.manifest.verify_manifest` checks the files."""
     if is_uri(checkpoint):
         return False
     place = expanded(checkpoint).absolute()
@@ -50,9 +45,7 @@ def wrote_checkpoint(checkpoint: str | Path) -> bool:
 
 
 def wrote_experiment(directory: str) -> bool:
-    """Whether a run of this user started the experiment in a directory or at a URI, and nobody else can have written
-    into it.
-    """
+    """Whether this user started the experiment at a directory or URI, and nobody else can have written into it."""
     if is_uri(directory):
         return is_started_here(directory)
     place = Path(directory)
@@ -60,11 +53,7 @@ def wrote_experiment(directory: str) -> bool:
 
 
 def check_unpickling(checkpoint: str, trust: bool) -> None:
-    """Raise unless a checkpoint may be unpickled: RLlib's files in it, and all of a stock algorithm's.
-
-    Raises:
-        CheckpointError: if no run of this user wrote it, and the user does not ``trust`` it.
-    """
+    """Raise CheckpointError unless this user wrote the checkpoint or says ``trust``: it will be unpickled."""
     if not (trust or wrote_checkpoint(checkpoint)):
         raise CheckpointError(
             f"{checkpoint} holds pickled code, and none of your runs wrote it (or others can have changed it); "
@@ -73,12 +62,7 @@ def check_unpickling(checkpoint: str, trust: bool) -> None:
 
 
 def check_resuming(directory: str, trust: bool) -> None:
-    """Raise unless an experiment may be gone on with: Tune's state in it, and its checkpoints, are unpickled. Where
-    there is none, all is well.
-
-    Raises:
-        CheckpointError: if no run of this user started it there, and the user does not ``trust`` it.
-    """
+    """Raise CheckpointError unless this user started the experiment or says ``trust``: resuming unpickles its state."""
     if not (trust or wrote_experiment(directory)) and any(map(_is_state, _names_in(directory))):
         raise CheckpointError(
             f"{directory} holds pickled code, and none of your runs started it there (or others can have changed it); "
@@ -89,8 +73,7 @@ def check_resuming(directory: str, trust: bool) -> None:
 def mark_experiment(directory: str) -> None:
     """Sign the directory (or URI) of an experiment that this user starts.
 
-    It stays unsigned without a key, and where an unsigned experiment stands already, whose state a later ``--resume``
-    would unpickle.
+    An existing unsigned experiment is never signed: a later ``--resume`` would unpickle it.
     """
     from pyarrow.fs import FileSystem
 

@@ -12,14 +12,9 @@ MARKER = "rllib_checkpoint.json"
 
 
 def find_checkpoint(path: str) -> str:
-    """The checkpoint directory at or below ``path``.
+    """The checkpoint at or below ``path``: itself, or the newest of the (only) trial there. A URI stays as it is.
 
-    Args:
-        path: A checkpoint, a trial's directory (its newest checkpoint is taken), or an experiment's with a single
-            trial; or a URI, which is taken as it is.
-
-    Raises:
-        CheckpointError: if there is none, or there are several trials.
+    Raises: CheckpointError: if there is none, or there are several trials.
     """
     if is_uri(path):
         return path
@@ -58,7 +53,5 @@ def newest_checkpoint(trial: Path) -> Path | None:
 
 
 def is_own_checkpoint(path: str) -> bool:
-    """Whether a checkpoint was written by one of this package's algorithms: these carry a manifest and a
-    Hugging Face directory.
-    """
+    """Whether one of this package's algorithms wrote it: they add a manifest and Hugging Face files."""
     return (Path(path) / HF_DIRECTORY).is_dir() or (Path(path) / MANIFEST).is_file()

@@ -27,9 +27,8 @@ class EngineSet:
     """Engines that hold the same weights.
 
     Attributes:
-        key: What they are called: the policy whose weights they hold, or an opponent of the league.
+        key: The policy whose weights they hold, or a league opponent.
         policy: Whose model they load.
-        count: How many.
     """
 
     key: str
@@ -43,12 +42,7 @@ def opponent_key(number: int) -> str:
 
 
 def engine_sets(config: LMGameConfig, *, opponents: bool = True) -> list[EngineSet]:
-    """The engines a configuration asks for: those of every language-model policy, and the league's.
-
-    Args:
-        config: The configuration.
-        opponents: With those of the league, which only training has.
-    """
+    """The engines a configuration needs: per policy, and for the league's ``opponents``, which only training has."""
     count = config.inference_options.num_engines
     sets = [EngineSet(policy, policy, count) for policy in config.language_model_policies()]
     league = config.league_of_run() if opponents else None
@@ -68,10 +62,9 @@ def engine_bundles(config: LMGameConfig) -> list[dict[str, float]]:
 
 
 def engine_seed(config: LMGameConfig, engines: EngineSet) -> int:
-    """Seed of what a policy's engines draw: the run's for the first policy, one of their own for all others.
+    """Seed of an engine's draws: the run's for the first policy, another one for each other policy.
 
-    Engines that drew the same numbers would tie their players' choices to each other: where both decide at once, each
-    would seem to do as the other does, and cooperation would seem to pay.
+    With equal draws, simultaneous choices of players would be correlated, and cooperation would seem to pay.
     """
     seed = config.seed or 0
     first = next(iter(config.language_model_policies()))
@@ -79,15 +72,7 @@ def engine_seed(config: LMGameConfig, engines: EngineSet) -> int:
 
 
 def start_engines(config: LMGameConfig, *, opponents: bool = True) -> dict[str, EngineGroup]:
-    """Start the engines on the last bundles of the trial's placement group.
-
-    Args:
-        config: The configuration.
-        opponents: With those of the league.
-
-    Returns:
-        Policy or opponent -> engine group, in the order of :func:`engine_sets`.
-    """
+    """Start engines on the last bundles of the placement group; policy or opponent -> group, as :func:`engine_sets`."""
     sets = engine_sets(config, opponents=opponents)
     placement_group = ray.util.get_current_placement_group()
     bundles = None

@@ -12,13 +12,9 @@ from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 
 
 class RunnerGroup:
-    """Deals plans to the healthy remote runners of a group, or gives them to its local one
-    (:class:`~rllib_lmgame.rollouts.sources.Runners`).
+    """Deals plans to healthy remote runners, or to the local one (:class:`~rllib_lmgame.rollouts.sources.Runners`).
 
-    Args:
-        group: The runners.
-        timeout_s: Longest wait for their answers.
-        heal: Brings back what died.
+    ``timeout_s`` limits the wait for answers; ``heal`` restarts what died.
     """
 
     def __init__(self, group: EnvRunnerGroup, timeout_s: float | None, heal: Callable[[EnvRunnerGroup], None]) -> None:

@@ -29,11 +29,7 @@ class LearnerError(RuntimeError):
 def update_learners(
     learner_group: LearnerGroup, data: Any, timesteps: Mapping[str, Any], **kwargs: Any
 ) -> list[dict[str, Any]]:
-    """One update on all learners; their metrics.
-
-    Raises:
-        LearnerError: if a learner died or failed, with its cause.
-    """
+    """One update on all learners; their metrics. Raises: LearnerError: if one died or failed, with the cause."""
     if learner_group.is_local:
         return list(learner_group.update(training_data=data, timesteps=dict(timesteps), **kwargs))
     workers = learner_group._workers
@@ -71,8 +67,7 @@ def _is_alive(actor: Any) -> bool:
 def foreach_learner(learner_group: LearnerGroup, function: Callable[[Any], T]) -> list[T]:
     """Results of ``function(learner)`` on all learners at once.
 
-    RLlib's method of that name never again asks a learner that raised an error; here an error is an answer like any
-    other, after which training can go on.
+    RLlib's version never asks a learner again after an error; here training can go on.
 
     Raises:
         Exception: what it raised on a learner.
@@ -84,11 +79,7 @@ def foreach_learner(learner_group: LearnerGroup, function: Callable[[Any], T]) -
 
 
 def ask_learner(learner_group: LearnerGroup, learner: Any, function: Callable[..., T], *args: Any) -> T:
-    """Result of ``function(*args)`` in the process of ``learner``, one of the group's actors.
-
-    Raises:
-        Exception, LearnerError: as :func:`foreach_learner`.
-    """
+    """Result of ``function(*args)`` in the process of one learner; raises as :func:`foreach_learner`."""
     answer: T = answers_of_learners(learner_group, [learner.apply.remote(lambda _: function(*args))])[0]
     return answer
 
@@ -104,12 +95,7 @@ def answers_of_learners(learner_group: LearnerGroup, calls: list[Any]) -> list[A
 
 
 def _answers(calls: list[Any]) -> list[Any]:
-    """Results of one call to every learner.
-
-    Raises:
-        RayError: if a learner failed: the error that is the cause of the others', as far as can be told. Those that may
-            be waiting for it are waited for a short time only.
-    """
+    """Results of one call to every learner. Raises the likely cause; then waits only shortly for the others."""
     waiting = list(calls)
     errors: list[ray.exceptions.RayError] = []
     while waiting:
@@ -137,7 +123,7 @@ def push_from_learners(
 ) -> None:
     """Send one policy's weights to its engines as ``version``.
 
-    Through the object store the first learner gathers and packs them; on devices (NCCL, IPC) it sends its own tensors.
+    By the object store, the first learner packs them; on devices (NCCL, IPC) it sends its tensors.
     All learners take part, since gathering sharded weights is collective.
     """
     push = group.learner_push()
@@ -150,13 +136,9 @@ def push_from_learners(
 
 
 def share_weights(learner_group: LearnerGroup, module_id: str, version: int, use: WeightUse) -> SharedBundle:
-    """One policy's weights in the object store, where the first learner leaves them: they do not come into this
-    process, but it owns them.
+    """Put one policy's weights into the object store, owned by this process; raises as :func:`foreach_learner`.
 
-    So they outlive that learner, and an engine that starts again gets them in any case.
-
-    Raises:
-        Exception, LearnerError: as :func:`foreach_learner`.
+    They outlive the first learner, which leaves them there, so a restarted engine can still get them.
     """
 
     def pack(learner: Any) -> tuple[tuple[str, int] | None, WeightBundle | None]:

@@ -44,9 +44,7 @@ def answers(address: str, timeout_s: float = PROBE_S) -> bool:
 
 
 def node_is_alive(timeout_s: float = PROBE_S) -> bool | None:
-    """Whether the head of the cluster counts the node of this process among the living; ``None`` if it gives no reply:
-    that it takes connections says only that there is such a process. Behind a Ray client nobody is asked.
-    """
+    """Whether the cluster's head counts this node as alive; ``None`` if it does not reply, or behind a Ray client."""
     import ray
 
     worker = ray._private.worker.global_worker
@@ -76,16 +74,7 @@ def shut_down() -> None:
 
 
 def join(address: str, named_by: str, **arguments: Any) -> None:
-    """Join the cluster at ``address``.
-
-    Args:
-        address: Of a cluster.
-        named_by: Who named it, for the error.
-        arguments: Of ``ray.init``.
-
-    Raises:
-        ConfigError: if no cluster answers there.
-    """
+    """Join the cluster at ``address``, which ``named_by`` named. Raises: ConfigError: if none answers."""
     if not answers(address):
         raise ConfigError("", f"{named_by}: no Ray cluster answers there (nothing listens at {address})")
     try:
@@ -99,15 +88,10 @@ def join(address: str, named_by: str, **arguments: Any) -> None:
 
 
 def join_existing(**arguments: Any) -> bool:
-    """Join the cluster named by RAY_ADDRESS, or the one `ray start` made this machine part of; whether there was one.
+    """Join the cluster of RAY_ADDRESS, or of `ray start` on this machine; whether there was one.
 
-    Ray's own ``auto`` would also join what another program started for itself, and die with it.
-
-    Args:
-        arguments: Of ``ray.init``.
-
-    Raises:
-        ConfigError: if no cluster answers at RAY_ADDRESS.
+    Ray's ``auto`` would also join another program's private cluster, and die with it. Raises: ConfigError: if
+    RAY_ADDRESS does not answer.
     """
     from ray._private.utils import read_ray_address
 
@@ -131,9 +115,7 @@ def join_existing(**arguments: Any) -> bool:
 
 
 def _other_version(error: RuntimeError, which: str) -> Exception:
-    """What Ray says of a cluster of another version of Ray or Python, as a :class:`ConfigError`; ``error`` itself if it
-    is about something else.
-    """
+    """Ray's error about another version of Ray or Python as a :class:`ConfigError`; any other error unchanged."""
     if "ersion mismatch" not in str(error):
         return error
     ours = "run the same there and here, or start a cluster of your own with --ray-address local"
@@ -141,14 +123,9 @@ def _other_version(error: RuntimeError, which: str) -> Exception:
 
 
 def start_local(**arguments: Any) -> None:
-    """Start a cluster on this machine for this program: out of reach of the signals to it, with patience, and with the
-    program's own signal handlers.
+    """Start a private cluster, shielded from signals, that leaves the program its signal handlers.
 
-    Args:
-        arguments: Of ``ray.init``.
-
-    Raises:
-        ConfigError: if Ray cannot work in its temporary directory.
+    Raises: ConfigError: if Ray cannot work in its temporary directory.
     """
     check_temporary_directory()
     with own_session(), patience():
@@ -156,9 +133,7 @@ def start_local(**arguments: Any) -> None:
 
 
 def check_temporary_directory() -> None:
-    """Raise :class:`ConfigError` if Ray's sockets cannot be below the directory of RAY_TMPDIR or TMPDIR: their paths
-    are bounded by the system, and Ray's core reads ASCII.
-    """
+    """Raise :class:`ConfigError` if RAY_TMPDIR or TMPDIR is too long for sockets, or not ASCII as Ray's core needs."""
     from ray._common.utils import get_default_system_temp_dir
 
     name = next((name for name in ("RAY_TMPDIR", "TMPDIR") if name in os.environ), "the directory")
@@ -174,13 +149,10 @@ def check_temporary_directory() -> None:
 
 
 def be_connected(num_cpus: int) -> bool:
-    """Join the cluster this machine belongs to, or start one, unless this process is connected; whether it was not.
-
-    For programs that did not ask for Ray: nothing but errors is printed, and nothing of what workers print.
+    """Join this machine's cluster or start one, quietly; ``False`` if already connected.
 
     Args:
-        num_cpus: CPUs that are needed at least; more than there are cores is fine, since most processes wait most of
-            the time.
+        num_cpus: CPUs needed; may be more than the cores, since most processes mostly wait.
     """
     import ray
 
@@ -198,9 +170,7 @@ def be_connected(num_cpus: int) -> bool:
 
 
 def init_ray(**arguments: Any) -> None:
-    """``ray.init`` that leaves the program its handler of SIGTERM; Ray puts two of its own in its place, one of which
-    prints C++ stacks.
-    """
+    """``ray.init`` without Ray's SIGTERM handlers, one of which prints C++ stacks."""
     import ray
 
     handler = signal.getsignal(signal.SIGTERM)
@@ -212,17 +182,13 @@ def init_ray(**arguments: Any) -> None:
 
 
 def be_patient() -> str:
-    """Set the setting unless the user has; Ray reads it when it is imported, so a program that can does this before.
-    Returns its value, in s.
-    """
+    """Set Ray's patience (s) unless the user has; returns it. Ray reads it at import, so call this before."""
     return os.environ.setdefault(PATIENCE, f"{START_WAIT_S:.0f}")
 
 
 @contextmanager
 def patience() -> Iterator[None]:
-    """Nodes that are started inside have :data:`START_WAIT_S`, or what the user set, to tell the
-    cluster of themselves.
-    """
+    """Nodes started inside have :data:`START_WAIT_S`, or what the user set, to register with the cluster."""
     from ray._private import services
 
     limit_s = float(be_patient())
@@ -247,11 +213,10 @@ def patience() -> Iterator[None]:
 
 @contextmanager
 def own_session() -> Iterator[None]:
-    """Ray's processes that are started inside are out of reach of signals to this program's process group.
+    """Ray processes started inside do not get signals to this program's process group.
 
-    A scheduler or a terminal that ends a job sends SIGTERM to all its processes at once. Ray's would end with it, and
-    with them the trials, before anything is saved; this program stops them itself when it is done. They end with this
-    program in any case, however that ends (``PDEATHSIG``).
+    Else a scheduler's SIGTERM to all processes would end Ray, and the trials, before anything is saved. They still end
+    with this program, however it ends (``PDEATHSIG``).
     """
     from ray._private import services
 
@@ -269,9 +234,7 @@ def own_session() -> Iterator[None]:
 
 
 def _send_token_if_there_is_one() -> None:
-    """What Ray does for ``auto`` and not for an address: the cluster of this machine asks for this user's token, if
-    there was one when it started.
-    """
+    """Send this user's token, as Ray does for ``auto`` but not for an address."""
     from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
 
     maybe_enable_token_auth_if_token_available(warn_if_disabled=False)

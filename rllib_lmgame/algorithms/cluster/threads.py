@@ -24,8 +24,7 @@ class Places:
 
     Attributes:
         cores: Node -> the trial's cores there.
-        engines, learners, runners: The node of each engine, of each learner, of each env runner with a process of its
-            own.
+        engines, learners, runners: The node of each.
         most: Threads that ``OMP_NUM_THREADS`` asks for.
     """
 
@@ -36,9 +35,7 @@ class Places:
     most: int | None = None
 
     def engine_threads(self) -> int:
-        """Threads of each engine while games are played. An env runner in the algorithm's own process is not counted:
-        it mostly waits for the engines.
-        """
+        """Threads per engine while games are played; a local env runner is not counted, since it mostly waits."""
         return threads_each(self.cores, self.engines, self.runners, self.most)
 
     def learner_threads(self) -> int:
@@ -47,12 +44,7 @@ class Places:
 
 
 def places(config: LMGameConfig, engines: int) -> Places:
-    """The places of a trial's processes.
-
-    Args:
-        config: The configuration. With ``deterministic`` nothing is computed with more than one thread.
-        engines: How many there are.
-    """
+    """The places of a trial's processes. With ``deterministic`` everything computes with one thread."""
     # Ray sets the variable in its workers, to the CPUs they have reserved: nobody asked for that.
     in_actor = ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
     most = openmp_threads(first_environment() if in_actor else os.environ)
@@ -72,12 +64,11 @@ def places(config: LMGameConfig, engines: int) -> Places:
 def in_group(
     table: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], config: LMGameConfig, engines: int, most: int | None
 ) -> Places:
-    """The places of a trial that Tune has reserved room for.
+    """The places of a trial with a placement group of Tune's.
 
     Args:
-        table: Ray's, of the placement group: the main process, env runners, (others,) learners, engines.
+        table: Ray's, of the group: the main process, env runners, (others,) learners, engines.
         nodes: Ray's, of the cluster.
-        config: The configuration.
         engines: How many there are.
         most: See :class:`Places`.
     """

@@ -47,20 +47,18 @@ _problems: dict[tuple[str, str, str], str | None] = {}
 class Against:
     """Games in which the policies take one seat and a scripted player the others, each seat as often.
 
-    Gives ``win_rate_<name>``, ``draw_rate_<name>`` and ``loss_rate_<name>``; and ``failed_<name>``, the share of games
-    that came to no end: the game failed, took longer than ``text_rollouts`` allows, or outgrew the context. The four
-    sum to 1. ``illegal_<name>`` is the mean probability of anything but a legal reply. What is played is drawn among
-    the legal replies by their probabilities; in turns of free talk, which list none, a reply is drawn, and counts as
-    illegal if it cannot be read. The games are the same levels at every call.
+    Gives ``win_rate_<name>``, ``draw_rate_<name>``, ``loss_rate_<name>`` and ``failed_<name>``, which sum to 1. Failed
+    games crashed, outgrew the context, or were too slow (``text_rollouts``). ``illegal_<name>`` is the mean probability
+    of illegal replies. Replies are drawn among the legal ones. In free talk, which lists none, a reply is drawn, and is
+    illegal if it cannot be read. The levels are the same at every call.
 
     Args:
         player: The opponent: a scripted player by name, or ``package.module:Class``.
         games: How many are played.
         name: At the end of the numbers' names; by default the player's.
-        env_config: On top of the game's, for the strength of its solver: ``{expert_depth: 2}``. A game that does not
-            take it is left out.
-        greedy: Play what is most likely; replies that are drawn, in free talk or after reasoning, are so at
-            temperature 0.
+        env_config: On top of the game's, for its solver's strength: ``{expert_depth: 2}``. Games that refuse it are
+            left out.
+        greedy: Play what is most likely; drawn replies (free talk, or after reasoning) are at temperature 0.
     """
 
     def __init__(
@@ -183,19 +181,12 @@ def _outcome(episode: PlayedEpisode) -> str:
 
 
 class _Asked(Player, Sessions):
-    """The policies as a player who is asked for the probabilities of the legal replies, of which one is drawn; for what
-    it says, in turns that list none.
+    """The policies as a player.
 
-    All games are asked about together, whenever each that is not over waits for an answer: what is asked together
-    depends on the games, not on which of them was quicker.
-
-    Args:
-        policies: Who is asked.
-        greedy: Play what is most likely; replies that are drawn, in free words or after reasoning, are so at
-            temperature 0.
+    All games are asked together, once each open game waits for an answer: so batches do not depend on speed.
 
     Attributes:
-        illegal: Sum of the probabilities of anything but a legal reply, over all answers.
+        illegal: Sum of the probabilities of illegal replies, over all answers.
         answered: How many answers there were.
     """
 
@@ -214,11 +205,7 @@ class _Asked(Player, Sessions):
         return _AskedSeat(agent, session.roles[agent], self.name, player=self, game=plan.index, seed=seed)
 
     async def ask(self, game: int, decision: InformationSet) -> Answer:
-        """What the policy would reply in a game, given by its number.
-
-        Raises:
-            EpisodeFailed: if the decision leaves no room for a reply.
-        """
+        """The policies' reply in a game, given by its number. Raises EpisodeFailed if there is no room for one."""
         future: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
         self._waiting[game] = (decision, future)
         self._look()
@@ -231,11 +218,7 @@ class _Asked(Player, Sessions):
         return answer
 
     async def answer(self, games: int) -> None:
-        """Answer until so many games are over.
-
-        Raises:
-            NotAnswered: if an engine failed.
-        """
+        """Answer until ``games`` games are over. Raises NotAnswered if an engine failed."""
         self._in_play = games
         self._all_wait.clear()
         while self._in_play:

@@ -1,6 +1,4 @@
-"""``evaluation_config.measures: [best_response_gap]``: how far play in a matrix game of one round is from best
-responses, exactly.
-"""
+"""``evaluation_config.measures: [best_response_gap]``: exact distance from best responses in one-round matrix games."""
 
 from __future__ import annotations
 
@@ -19,12 +17,11 @@ if TYPE_CHECKING:
 
 
 class BestResponseGap:
-    """What a player gains by a best response in a game of one round in which both decide at once, from the
-    probabilities of each action: 0 in an equilibrium.
+    """What a player gains by a best response in a game of one round in which both decide at once: 0 in an equilibrium.
 
-    Gives ``best_response_gap``, the mean of both seats, which is the exploitability; ``best_response_gap_first`` and
-    ``best_response_gap_second``, each of the player of that seat; and ``illegal_max``, the largest probability of
-    anything but a legal reply. Games of several rounds report the gap to what was played themselves.
+    Gives ``best_response_gap``, the mean of both seats (the exploitability); ``best_response_gap_first`` and
+    ``best_response_gap_second`` per seat; and ``illegal_max``, the largest probability of illegal replies. Games of
+    several rounds report their gap to what was played themselves.
 
     Args:
         samples: Replies per seat, of policies that reason.

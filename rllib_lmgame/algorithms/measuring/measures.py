@@ -1,8 +1,6 @@
-"""Measures of trained policies beside the episodes of an evaluation: ``evaluation_config.measures``.
+"""Measures of trained policies beside episodes: ``evaluation_config.measures``.
 
-A measure asks the engines, which hold the weights of the evaluation, what a policy would reply where, and makes numbers
-of the answers. They are result keys below ``evaluation/``, so that ``stop``, schedulers and
-``checkpoint_score_attribute`` can name them.
+A measure asks the engines for replies and makes numbers, which are result keys below ``evaluation/``.
 """
 
 from __future__ import annotations
@@ -60,16 +58,12 @@ class AskedPolicies(Protocol):
         greedy: bool = False,
         numbers: Sequence[int] | None = None,
     ) -> list[Answer]:
-        """The same from ``samples`` replies at each (:func:`~rllib_lmgame.rollouts.asking.ask_for_samples`); with
-        ``greedy`` at temperature 0.
-        """
+        """The same from ``samples`` replies at each (:func:`~rllib_lmgame.rollouts.asking.ask_for_samples`)."""
 
     def ask_for_words(
         self, decisions: Sequence[InformationSet], *, greedy: bool = False, numbers: Sequence[int] | None = None
     ) -> list[Answer]:
-        """What is said at decisions that list no legal actions (:func:`~rllib_lmgame.rollouts.asking.ask_for_words`);
-        with ``greedy`` at temperature 0.
-        """
+        """Free replies where no legal actions are listed (:func:`~rllib_lmgame.rollouts.asking.ask_for_words`)."""
 
 
 class Measure(Protocol):
@@ -86,12 +80,9 @@ class Measure(Protocol):
 
 
 def load_measure(setting: Any, key: str) -> Measure:
-    """The measure that an entry of the configuration names: a name, an import path, or a mapping with that as ``type``
-    and arguments beside it.
+    """The measure of an entry: a name, an import path, or a mapping with ``type`` and arguments.
 
-    Raises:
-        ConfigError: if there is no such measure, or it does not take these arguments. What its constructor refuses
-            stands below ``key``.
+    Raises: ConfigError: if it does not exist or refuses the arguments.
     """
     measure: Measure = MEASURES.make(setting, key)
     name, _ = MEASURES.split(setting, key)
@@ -101,9 +92,9 @@ def load_measure(setting: Any, key: str) -> Measure:
 
 
 def check_measures(settings: Any, games: Sequence[GameConfig], key: str, *, averaged: bool = False) -> None:
-    """Raise :class:`ConfigError` unless every measure that ``settings`` lists can be taken of one of ``games``, and no
-    two of them give a game numbers of the same name. With ``averaged`` (evaluation uses averaged weights) those of the
-    last iterate count too.
+    """Raise :class:`ConfigError` unless each measure fits one of ``games``, without equal names of numbers in a game.
+
+    With ``averaged`` (evaluation uses averaged weights), the numbers of the last iterate count too.
     """
     if not isinstance(settings, list | tuple):
         raise ConfigError(key, f"expected a list of measures, got {describe(settings)}")
@@ -151,22 +142,20 @@ def measure_policies(
     suffix: str = "",
     result: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The measures of the trained policies, with the weights that the engines hold.
+    """Measure the trained policies with the weights that the engines hold.
 
     Args:
         config: With the names of the engines.
-        settings: The measures (:func:`load_measure`).
-        games: Those that are evaluated; one that has not a measure is left out of it.
-        heal: Brings back engines that died.
+        games: Those that are evaluated; games without a measure are skipped.
+        heal: Restarts engines that died.
         suffix: At the end of the numbers' names (:data:`LAST`).
         result: What the numbers are added to.
 
     Returns:
-        Numbers by name; below ``games/<id>`` where several games have measures, and there below the policy's name where
-        several trained policies may take the same seat.
+        Numbers by name; below ``games/<id>`` for several measured games, and below the policy's name for several
+        policies that may take the same seat.
 
-    Raises:
-        ConfigError: if a measure gives other numbers than its ``columns`` say.
+    Raises: ConfigError: if a measure gives other numbers than its ``columns``.
     """
     result = {} if result is None else result
     line_ups = LineUps(config)
@@ -182,11 +171,9 @@ def measure_policies(
 
 
 def profiles(config: RunnerConfig, line_ups: LineUps, game: GameConfig) -> dict[tuple[str, ...], Seats]:
-    """Who takes all seats of a game, so that the line-up can be measured. Seats of players that are not trained are
-    taken by the trained policy too.
+    """Line-ups to measure: trained policies take all seats, also those of untrained players.
 
-    Returns:
-        One line-up with the name ``()``, or one per trained policy, named by it, where several may take the same seat.
+    Returns: One line-up named ``()``, or one per trained policy where several may take the same seat.
     """
     session = make_session(game.env, game.env_config)
     roles = dict(session.roles)
@@ -267,13 +254,7 @@ def _clients(config: RunnerConfig, policies: set[str]) -> Iterator[Mapping[str, 
 
 
 class EnginePolicies:
-    """:class:`AskedPolicies` whose weights are in engines.
-
-    Args:
-        config: Of the run.
-        seats: Agent id -> policy.
-        generate: Policy -> what sends a request to its engines.
-    """
+    """:class:`AskedPolicies` whose weights are in engines; ``generate``: policy -> request function."""
 
     def __init__(self, config: RunnerConfig, seats: Seats, generate: Mapping[str, Generate]) -> None:
         self._config = config
@@ -326,9 +307,7 @@ class EnginePolicies:
     def _collect(
         self, decisions: Sequence[InformationSet], asked: Callable[..., Any], numbers: Sequence[int] | None = None
     ) -> list[Answer]:
-        """Answers in the order of the decisions, each of the policy whose seat it is. ``numbers`` tell draws apart, in
-        all that is asked at once and after one another; by default they are the places among all decisions.
-        """
+        """Answers in the order of the decisions; ``numbers`` keep random draws apart, by default the positions."""
         numbers = range(len(decisions)) if numbers is None else numbers
         answers: dict[int, Answer] = {}
         for policy in self._chats:

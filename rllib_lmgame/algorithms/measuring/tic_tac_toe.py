@@ -23,13 +23,10 @@ MOST_MOVES = 5
 class TicTacToeChances:
     """Chances of the policies at TicTacToe, from what they would reply on every board.
 
-    Gives ``minimax_loss``, the probability of losing to minimax that draws among its best moves evenly, and
-    ``random_loss`` and ``random_win``, those of losing to and of winning against uniform play. Each is the mean of both
-    seats; ``minimax_loss_first`` and so on are those of one seat. ``illegal_mean`` and ``illegal_max`` are the
-    probability of anything but a legal reply, over the boards; the measured policy is the one among legal replies.
-
-    A policy is asked without what came before in the game: the figures are those of play with ``history: window`` and
-    ``history_window: 1``.
+    Gives ``minimax_loss``, the chance to lose to minimax that draws evenly among best moves, and ``random_loss`` and
+    ``random_win`` against uniform play: means of both seats; ``minimax_loss_first`` and so on are of one seat.
+    ``illegal_mean`` and ``illegal_max`` are probabilities of illegal replies over the boards; legal ones are measured.
+    Policies see no earlier moves: the figures are those of ``history: window`` and ``history_window: 1``.
 
     Args:
         samples: Replies per board, of policies that reason.
