@@ -1,16 +1,10 @@
-"""Algorithms on text games by name: one entry each says all that others know of one. Importing this loads neither Ray
-nor torch.
+"""Algorithms on text games by name: one entry each. Importing this loads neither Ray nor torch.
 
-An algorithm can be named by
+An algorithm is named by an entry of this package (``LMGamePPO``), an entry point in the group
+``rllib_lmgame.algorithms``, or an import path (``package.module:Name``) of an :class:`AlgorithmEntry` or a class.
 
-* the name of an entry of this package, ``LMGamePPO``;
-* the name of an entry point in the group ``rllib_lmgame.algorithms``, which stands for an import path;
-* an import path, ``package.module:Name``: of an :class:`AlgorithmEntry`, or of an algorithm's class.
-
-RLlib's own algorithms are no business of this module. A class is known by the entry of its default configuration, so
-that a class that changes the loop alone needs no entry of its own. What a package announces is looked at by the first
-checks of an experiment. They stay quick if the entry stands in a file that imports neither Ray nor torch. An import
-path is followed only after them.
+A class has the entry of its default configuration, so one that changes only the loop needs no own entry. First checks
+load announced entries: keep them in files that import neither Ray nor torch. Import paths are followed only later.
 """
 
 from __future__ import annotations
@@ -42,9 +36,8 @@ class Section:
 
     Attributes:
         attribute: Of the configuration object, which holds the options.
-        group: Option group (:mod:`rllib_lmgame.settings.schema`).
-        optional: Whether it is off (the attribute ``None``) unless it is written.
-        played: Whether playing with a checkpoint reads it. Of a stranger's checkpoint the other sections are left out.
+        optional: Whether it is off (``None``) unless written.
+        played: Whether playing with a checkpoint reads it; other sections of a stranger's checkpoint are dropped.
     """
 
     attribute: str
@@ -65,22 +58,19 @@ COMMON_SECTIONS: Mapping[str, Section] = {
 
 @dataclass(frozen=True)
 class AlgorithmEntry:
-    """An algorithm, as far as others than itself have to know it.
+    """What other modules know of an algorithm.
 
     Attributes:
-        name: What ``run:`` and a checkpoint call it.
-        algorithm: Import path of the class, which derives from ``LMGameAlgorithm``.
-        config: Import path of its configuration's class, which derives from ``LMGameConfig`` and whose ``entry`` this
-            is.
-        sections: Sections of its configuration: :data:`COMMON_SECTIONS`, ``token_ppo`` only if it reads that.
-        learned_by: The section that says what an update learns. Where it is another than ``token_ppo``, no option
-            compares groups, and who sets an option of PPO's update is told that it has no effect.
-        metrics: Numbers at the top of its results, beside RLlib's: ``stop`` may name them, and every result has them
-            (NaN where it says nothing).
+        name: For ``run:`` and checkpoints.
+        algorithm: Import path of the class, derived from ``LMGameAlgorithm``.
+        config: Import path of its configuration, derived from ``LMGameConfig``, with this ``entry``.
+        sections: :data:`COMMON_SECTIONS` and its own; ``token_ppo`` only if it is read.
+        learned_by: The section of an update. If not ``token_ppo``, no groups are compared, and PPO's update options
+            are reported as without effect.
+        metrics: Extra top-level numbers in every result (NaN if absent), which ``stop`` may name.
         learner_metrics: The same below ``learners/<policy>``.
 
-    Raises:
-        ConfigError: if a name or path can be none, or a section is missing or called like another key.
+    Raises: ConfigError: for an invalid name or path, or a missing or clashing section.
     """
 
     name: str
@@ -123,11 +113,7 @@ class AlgorithmEntry:
         return {name: section.group for name, section in self.sections.items()}
 
     def algorithm_class(self) -> Any:
-        """The class.
-
-        Raises:
-            ConfigError: if it cannot be imported, or its default configuration is none of :meth:`config_class`.
-        """
+        """The class. Raises: ConfigError: if it cannot be imported or does not fit :meth:`config_class`."""
         cls = import_path(self.algorithm, "run")
         default = cls.get_default_config() if _is_algorithm(cls) else None
         if not isinstance(default, self.config_class()):
@@ -139,11 +125,7 @@ class AlgorithmEntry:
         return cls
 
     def config_class(self) -> Any:
-        """The class of its configuration.
-
-        Raises:
-            ConfigError: if it cannot be imported, or does not say that it belongs to this algorithm.
-        """
+        """Its configuration's class. Raises: ConfigError: if it cannot be imported or is of another algorithm."""
         cls = import_path(self.config, "run")
         own = getattr(cls, "entry", None)
         if not isinstance(own, AlgorithmEntry) or own.sections != self.sections:
@@ -202,12 +184,7 @@ def known_names() -> list[str]:
 
 
 def known_entry(name: str) -> AlgorithmEntry | None:
-    """The entry of this name, or ``None``; an import path is no name.
-
-    Raises:
-        ConfigError: if a package announces it and what it announces is none, or packages announce
-            different things of it.
-    """
+    """The entry of this name (no import path), or ``None``. Raises: ConfigError: if packages announce it wrongly."""
     if name in OWN:
         return OWN[name]
     paths = [] if ":" in name else announced().get(name, [])
@@ -230,11 +207,7 @@ def known_entry(name: str) -> AlgorithmEntry | None:
 
 
 def find_entry(name: str) -> AlgorithmEntry:
-    """The entry of a name, or at an import path.
-
-    Raises:
-        ConfigError: if there is none.
-    """
+    """The entry of a name, or at an import path. Raises: ConfigError: if there is none."""
     entry = entry_at(name) if ":" in name else known_entry(name)
     if entry is None:
         raise ConfigError("run", f"{name} is no algorithm of this kind") if ":" in name else unknown_algorithm(name)
@@ -242,20 +215,13 @@ def find_entry(name: str) -> AlgorithmEntry:
 
 
 def entry_at(path: str) -> AlgorithmEntry | None:
-    """The entry at an import path: itself, or that of the class there; ``None`` for a class that is no algorithm of
-    this kind.
-
-    Raises:
-        ConfigError: if there is nothing.
-    """
+    """The entry at an import path or of its class; ``None`` for other classes. Raises: ConfigError: if nothing is."""
     found = import_path(path, "run")
     return found if isinstance(found, AlgorithmEntry) else entry_of(found)
 
 
 def entry_of(cls: Any) -> AlgorithmEntry | None:
-    """The entry of a class: that of its default configuration, under the class's own name and path where the class has
-    inherited it.
-    """
+    """The entry of the class's default configuration, with the class's own name and path if it is inherited."""
     entry = getattr(cls.get_default_config(), "entry", None) if _is_algorithm(cls) else None
     if not isinstance(entry, AlgorithmEntry):
         return None
@@ -264,9 +230,7 @@ def entry_of(cls: Any) -> AlgorithmEntry | None:
 
 
 def reference(entry: AlgorithmEntry) -> str:
-    """What an entry can be found by: its name where this machine knows it by that, else the import
-    path of its algorithm.
-    """
+    """How to find an entry: its name if this machine knows it, else its algorithm's import path."""
     try:
         known = known_entry(entry.name)
     except ConfigError:  # Of that name something else is announced.
@@ -275,12 +239,7 @@ def reference(entry: AlgorithmEntry) -> str:
 
 
 def unknown_algorithm(name: str, others: list[str] | None = None) -> ConfigError:
-    """The error for a name that is no algorithm's.
-
-    Args:
-        name: The name.
-        others: Names that could be meant, beside :func:`known_names`.
-    """
+    """The error for an unknown name; ``others`` may be meant, beside :func:`known_names`."""
     known = [*known_names(), *(others or ())]
     match = {other.lower(): other for other in known}.get(name.lower()) or nearest(name, known)
     hint = f"did you mean {match!r}?" if match else f"available: {', '.join(known)}, or package.module:Class"

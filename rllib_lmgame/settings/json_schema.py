@@ -1,7 +1,6 @@
-"""The settings as a JSON schema (draft 2020-12), for editors that complete and check YAML.
+"""The settings as a JSON schema (draft 2020-12), for editors of YAML.
 
-An editor sees each value by itself: its type, limits and choices, and that a key exists. What options ask of each
-other, and what only a plug-in or a game knows, the checks before a run say.
+It covers each value alone: key, type, limits, choices. Rules between options are checked before a run.
 """
 
 from __future__ import annotations
@@ -70,13 +69,7 @@ def one_of(schemas: Iterable[Schema]) -> Schema:
 
 
 def of_group(group: type, inner: Inner | None = None, *, search: bool = True) -> Schema:
-    """The schema of an option group.
-
-    Args:
-        group: The group.
-        inner: See :data:`Inner`.
-        search: Whether values may be search spaces.
-    """
+    """The schema of an option group; ``search`` allows search spaces as values."""
     hints, properties, open_to_others = typing.get_type_hints(group), {}, False
     for key, field in fields_of(group).items():
         if field.metadata.get("arguments"):
@@ -115,11 +108,10 @@ def _of_field(group: type, key: str, field: dataclasses.Field[Any], hint: Any, i
 def configs(
     entries: Iterable[AlgorithmEntry], others: Iterable[str], search_keys: Iterable[str], more: Inner
 ) -> Schema:
-    """The definitions of a schema: the ``config`` of each algorithm under its name, and what they refer to.
+    """Definitions of a schema: the ``config`` of each algorithm, and what they refer to.
 
     Args:
-        entries: Of the algorithms.
-        others: RLlib's keys that are not declared here; they take any value.
+        others: RLlib's undeclared keys; they take any value.
         search_keys: Names of search spaces.
         more: See :data:`Inner`; beside this module's own.
     """

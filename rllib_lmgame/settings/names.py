@@ -1,6 +1,4 @@
-"""Which key a user most likely means: the sections of a configuration searched by name, without
-importing Ray or torch.
-"""
+"""Which key a user most likely means, without importing Ray or torch."""
 
 from __future__ import annotations
 
@@ -36,9 +34,7 @@ _SUPERVISED = {"warm_start": "supervised", "supervised": "warm_start"}
 
 
 def own_attributes(sections: Mapping[str, Section]) -> frozenset[str]:
-    """Attributes of this package's that the dictionary of a configuration object may hold; a YAML file
-    has sections instead.
-    """
+    """Attributes of ours in a configuration object's dictionary; a YAML file has sections instead."""
     groups = (section.attribute for section in sections.values())
     return frozenset({*groups, *PLAIN_ATTRIBUTES, "player_options", "deepspeed_config"})
 
@@ -49,16 +45,12 @@ def set_at_start(key: str) -> ConfigError:
 
 
 def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KEYS) -> str | None:
-    """The key below ``config`` that ``key`` stands for: the same name in a section, another trainer's name, or the
-    nearest one.
+    """The dotted key below ``config`` that is meant: same name in a section, another trainer's name, or the nearest.
 
     Args:
-        key: A key that does not exist where it was written, without its path.
+        key: An unknown key, without its path.
         groups: Section -> option group.
         flat: RLlib's keys.
-
-    Returns:
-        A dotted key, e.g. ``token_ppo.policy_loss.high``, or ``None`` if nothing is near.
     """
     if key not in groups and _SUPERVISED.get(key) in groups:
         return _SUPERVISED[key]
@@ -79,9 +71,7 @@ def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KE
 
 
 def evaluation_key(key: str) -> str | None:
-    """The key that is most likely meant by one of ``evaluation_config`` that does not exist: one of its own, or of
-    ``config`` what RLlib has there (``evaluation_duration``).
-    """
+    """The key meant by an unknown one of ``evaluation_config``: its own, or RLlib's in ``config``."""
     above = {name: f"config.evaluation_{name}" for name in ("interval", "duration", "num_env_runners")}
     other = {"episodes": above["duration"], "num_episodes": above["duration"], "num_workers": above["num_env_runners"]}
     own = {name: f"config.evaluation_config.{name}" for name in ("games", "measures", "temperature", "explore")}
@@ -91,12 +81,9 @@ def evaluation_key(key: str) -> str | None:
 
 
 def check_keys(values: Any, section: str, groups: Mapping[str, type], path: str) -> None:
-    """Raise if ``values`` has a key that its section does not have but another place does.
+    """Raise ConfigError for a key that belongs to another place, naming that place.
 
-    A key that is nowhere is left to :func:`~rllib_lmgame.settings.schema.build`, which names the section's nearest one.
-
-    Raises:
-        ConfigError: naming the place where the key belongs.
+    Keys that are nowhere are left to :func:`~rllib_lmgame.settings.schema.build`, which names the nearest one.
     """
     own = fields_of(groups[section])
     for key in values if isinstance(values, Mapping) else ():
@@ -107,17 +94,9 @@ def check_keys(values: Any, section: str, groups: Mapping[str, type], path: str)
 
 
 def check_top_level(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
-    """Raise for a key of the configuration that can be neither this package's nor RLlib's.
+    """Raise ConfigError for a key of neither this package nor RLlib, naming the likely one.
 
-    Only where the key that is meant is plain without RLlib's whole list; the rest is left to the configuration itself,
-    which imports RLlib.
-
-    Args:
-        config: The configuration.
-        entry: Of its algorithm.
-
-    Raises:
-        ConfigError: naming the key that is meant.
+    Unclear keys are left to the configuration, which imports RLlib and knows its whole list.
     """
     groups = entry.groups
     known = {*groups, *OTHER_SECTIONS, *own_attributes(entry.sections), *FLAT_KEYS}

@@ -10,12 +10,7 @@ from rllib_lmgame.errors import CheckpointError, ConfigError
 
 
 class New(NamedTuple):
-    """What an old key is now.
-
-    Attributes:
-        key: Dotted, below ``config``.
-        how: What to write, where the value has another form.
-    """
+    """What an old key is now: its dotted key below ``config``, and how to write a value of another form."""
 
     key: str
     how: str = ""
@@ -56,11 +51,7 @@ OLD_NAMES: Mapping[str, New] = {
 
 
 def new_name(path: str) -> str | None:
-    """What to say of an old key, with the same words in front of its section; ``None`` of any other key.
-
-    Args:
-        path: The dotted key as it was written: ``config.token_ppo.clip_high``.
-    """
+    """What to say of an old dotted key (``config.token_ppo.clip_high``), or ``None``."""
     parts = path.split(".")
     for start in range(len(parts)):
         old = ".".join(parts[start:])
@@ -86,12 +77,7 @@ def old_key(values: Any, path: str = "config") -> str | None:
 
 
 def check_saved(values: Any, file: Path) -> None:
-    """Raise :class:`CheckpointError` if a checkpoint's configuration has an old key.
-
-    Args:
-        values: What the file says.
-        file: The file, in the checkpoint's directory.
-    """
+    """Raise :class:`CheckpointError` if the configuration in a checkpoint's file has an old key."""
     old = old_key(values)
     if old is not None:
         models = file.parent / "hf"

@@ -1,6 +1,4 @@
-"""Texts of a user with placeholders: only the named ones, filled in as they are, so that no text can ask for more than
-its own length.
-"""
+"""User texts with placeholders: only named ones, filled in unchanged, so that no text can blow itself up."""
 
 from __future__ import annotations
 
@@ -11,18 +9,9 @@ from rllib_lmgame.errors import ConfigError
 
 
 def check_placeholders(text: str, names: Collection[str], path: str) -> None:
-    """Refuse everything that is not ``{name}`` with one of ``names``, or a doubled brace.
+    """Refuse all but ``{name}`` with one of ``names``, and doubled braces. Raises: ConfigError: names ``path``.
 
-    Widths, conversions and attributes (``{name:999999999}``, ``{name!r}``, ``{name.x}``) are what ``str.format`` would
-    obey.
-
-    Args:
-        text: The text.
-        names: Placeholders it may hold.
-        path: Its key in the configuration.
-
-    Raises:
-        ConfigError: naming the key and what it may hold.
+    ``str.format`` also obeys widths, conversions and attributes (``{name:999999999}``, ``{name!r}``, ``{name.x}``).
     """
     allowed = " and ".join(f"{{{name}}}" for name in names)
     try:

@@ -1,8 +1,6 @@
-"""Parts that are chosen by name: the names of this package's own, and what is asked of a user's at
-``package.module:Name``.
+"""Parts chosen by name: this package's own, and checks of a user's at ``package.module:Name``.
 
-Nothing here loads a part: names and import paths are all that the settings need to know. Whether a part can be used as
-it will be is asked of its signature, before anything starts.
+Nothing here loads a part of this package. Signatures are checked before anything starts.
 """
 
 from __future__ import annotations
@@ -26,16 +24,14 @@ from rllib_lmgame.text import in_words
 
 @dataclass(frozen=True)
 class Registry:
-    """Parts of one kind. Iterating gives this package's names.
+    """Parts of one kind; iterating gives this package's names.
 
-    A setting names a part, ``NAME`` or ``package.module:Name``, or is a mapping with that as ``type`` and the part's
-    own options beside it.
+    A setting is ``NAME``, ``package.module:Name``, or a mapping with that as ``type`` and the part's options.
 
     Attributes:
-        key: Configuration key that names one, for errors.
-        what: What it is, for errors.
+        key, what: Configuration key and kind of part, for errors.
         own: This package's parts: name -> import path (or the part itself).
-        former: Import paths of before -> name.
+        former: Old import paths -> name.
     """
 
     key: str
@@ -59,11 +55,7 @@ class Registry:
         return f"{', '.join(f'`{name}`' for name in self.own)}, or `package.module:Name`"
 
     def split(self, choice: Any, key: str = "") -> tuple[str, dict[str, Any]]:
-        """The name and the own options that a setting says.
-
-        Raises:
-            ConfigError: It is neither a name nor a mapping with one as ``type``.
-        """
+        """The name and own options of a setting. Raises: ConfigError: if it names nothing."""
         if isinstance(choice, str):
             return choice, {}
         if not isinstance(choice, Mapping):
@@ -95,11 +87,7 @@ class Registry:
         return known and all(is_number(item) or is_name(item) for item in options.values())
 
     def find(self, name: str, key: str = "") -> Any:
-        """What is registered under ``name``, or stands at ``package.module:Name``.
-
-        Raises:
-            ConfigError: neither; the message names the nearest one.
-        """
+        """The part registered as ``name`` or at an import path. Raises: ConfigError: names the nearest part."""
         name = self.former.get(name, name)
         if name in self.own:
             return self[name]
@@ -111,12 +99,7 @@ class Registry:
         raise ConfigError(key or self.key, f"no {self.what} `{name}`; {hint}, or give `package.module:Name`")
 
     def make(self, choice: Any, key: str = "") -> Any:
-        """An object of the class that a setting names, with its options.
-
-        Raises:
-            ConfigError: No such part, or one that does not take these options; what its constructor refuses stands
-                below the key.
-        """
+        """An object of the named class with its options. Raises: ConfigError: for a wrong name or options."""
         name, options = self.split(choice, key)
         return made(self.find(name, key), name, key or self.key, options)
 
@@ -128,23 +111,17 @@ _PLAIN = (bool, int, float, str, type(None), list, dict)
 
 
 def check_arguments(called: Any, given: Mapping[str, Any], key: str, before: int = 0) -> dict[str, Any]:
-    """Arguments that a configuration gives to a function or class, checked against its signature and annotations.
+    """Check a configuration's arguments for a function or class by signature and annotations.
 
-    What YAML can write is checked: truth values, numbers, texts, null, lists and mappings of these, and limits
-    (``Annotated[int, limits(low=1)]``). An argument that is annotated as anything else, or not at all, is left to what
-    is called.
+    Checked is what YAML can write: booleans, numbers, texts, null, lists and mappings of these, and limits
+    (``Annotated[int, limits(low=1)]``). Other annotations are left to what is called.
 
     Args:
-        called: The function or class.
-        given: The arguments by name.
-        key: Configuration key that holds them.
         before: Positional arguments that stand before them.
 
-    Returns:
-        The arguments, with an ``int`` where a float is due converted.
+    Returns: The arguments, an ``int`` converted where a float is due.
 
-    Raises:
-        ConfigError: if it does not take these arguments, or a value is of the wrong type or out of range.
+    Raises: ConfigError: if an argument is not taken, or of wrong type or range.
     """
     try:
         signature = inspect.signature(called)
@@ -161,17 +138,13 @@ def check_arguments(called: Any, given: Mapping[str, Any], key: str, before: int
 
 
 def check_call(called: Any, name: str, key: str, takes: str, /, *arguments: Any, **named: Any) -> None:
-    """Refuse what cannot be called with such arguments, of which only the number and the names count.
+    """Refuse what cannot be called with such arguments; only their number and names count.
 
     Args:
-        called: What is brought along.
         name: What the user calls it.
-        key: Configuration key that names it.
         takes: What it should take, and why, for the message.
-        arguments, named: As it will be called.
 
-    Raises:
-        ConfigError: if it is no function, or takes something else.
+    Raises: ConfigError: if it is no function, or takes something else.
     """
     if not callable(called):
         raise ConfigError(key, f"`{name}` is a {type(called).__name__}, not a function; {takes}")
@@ -186,18 +159,13 @@ def check_call(called: Any, name: str, key: str, takes: str, /, *arguments: Any,
 
 
 def check_methods(found: Any, protocol: type, name: str, key: str, hint: str = "") -> None:
-    """Refuse what lacks a member of a protocol (or of a base class), or has a method of that name that takes something
-    else.
+    """Refuse an object or class that lacks a protocol's (or base class's) member, or whose method takes something else.
 
     Args:
-        found: An object, or the class of one that is made later.
-        protocol: What is asked for.
         name: What the user calls it.
-        key: Configuration key that names it.
         hint: What to do about a missing member.
 
-    Raises:
-        ConfigError: naming the members.
+    Raises: ConfigError: names the members.
     """
     bases = [base for base in protocol.__mro__ if base not in (object, typing.Protocol, typing.Generic)]
     needed = {member: value for base in bases for member, value in vars(base).items() if not member.startswith("_")}
@@ -216,16 +184,9 @@ def check_methods(found: Any, protocol: type, name: str, key: str, hint: str = "
 
 
 def made(cls: Any, name: str, key: str, options: Mapping[str, Any] | None = None) -> Any:
-    """An object of a class that somebody brings along; of a dataclass the fields are its options.
+    """An object of a user's class or factory, made with ``options``; the fields of a dataclass are its options.
 
-    Args:
-        cls: The class, or a function that makes the object.
-        name: What the user calls it.
-        key: Configuration key that names it.
-        options: What it is made with.
-
-    Raises:
-        ConfigError: if it is no class, does not take these options, or raises.
+    Raises: ConfigError: if it is no class, refuses the options, or raises.
     """
     if not callable(cls):
         raise ConfigError(key, f"`{name}` is a {type(cls).__name__}, not a class")

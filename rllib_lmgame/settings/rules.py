@@ -1,7 +1,7 @@
-"""Every rule between options, one row each: the option, when it is refused, and the smallest settings that break it.
+"""Rules between options, one row each: the option, when it is refused, and the smallest settings that break it.
 
-``s`` are the settings (:class:`~rllib_lmgame.settings.tree.Settings`) of a run, or of one policy of it; ``f`` is what
-plug-ins and games say of them (:mod:`rllib_lmgame.algorithms.facts`). Importing this loads neither Ray nor torch.
+``s`` are the :class:`~rllib_lmgame.settings.tree.Settings` of a run or one policy; ``f`` is what plug-ins and games
+say of them (:mod:`rllib_lmgame.algorithms.facts`). Importing this loads neither Ray nor torch.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Rule:
 
     Attributes:
         key: The option that is refused.
-        broken: Whether it is; a text is the message, and an error names a key of its own.
-        say: The message: what is wrong and what would be right. ``{s}`` and ``{f}`` stand for the arguments.
-        example: The smallest settings that break it, as YAML below ``config``, and the algorithm's name as ``run``.
+        broken: Whether it is; a text is the message, and an error names its own key.
+        say: The problem and the remedy; ``{s}`` and ``{f}`` stand for the arguments.
+        example: The smallest settings that break it, as YAML below ``config``, with the algorithm as ``run``.
         where_set: Whether the option must differ from its default, or follow a schedule.
-        beside: Options that are named instead where they are a policy's own and ``key`` is not.
+        beside: Options named instead where they are a policy's own and ``key`` is not.
     """
 
     key: str
@@ -45,11 +45,7 @@ class Rule:
     beside: tuple[str, ...] = ()
 
     def message(self, s: Settings, f: Any) -> str | None:
-        """What is wrong; ``None`` if nothing is.
-
-        Raises:
-            ConfigError: for what is wrong at another key.
-        """
+        """What is wrong, or ``None``. Raises: ConfigError: for what is wrong at another key."""
         if self.where_set and not is_set(self.key, s):
             return None
         found = self.broken(s, f)
@@ -62,14 +58,12 @@ class Rule:
 
 @dataclass(frozen=True)
 class Told:
-    """Options that are taken, so that one file can compare settings, and told to be without effect.
+    """Options that are accepted, so that one file can compare settings, but reported as without effect.
 
     Attributes:
-        keys: The options; they are told where they are given.
-        idle: Whether nothing reads them; they are told if that is so of every policy that learns, at every point of a
-            search space.
-        say: Why, as in :class:`Rule`.
-        example: Settings with one of them, as in :class:`Rule`.
+        keys: They are reported where they are given.
+        idle: Whether nothing reads them; it must hold for all learning policies and all of a search space.
+        say, example: As in :class:`Rule`.
     """
 
     keys: tuple[str, ...]

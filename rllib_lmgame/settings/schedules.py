@@ -1,7 +1,6 @@
 """Numbers that change during a run. Importing this loads neither Ray nor torch.
 
-A schedule follows a number of the results: along points, or stage by stage. Everything follows from the results so far,
-so that a resumed run goes on with the same values.
+A schedule follows a result, along points or in stages. Values depend only on past results, so resuming keeps them.
 """
 
 from __future__ import annotations
@@ -48,12 +47,11 @@ Points = Sequence[Point]
 
 @dataclass(frozen=True)
 class Way:
-    """How a value goes from a point to the next one, never beyond the values of the two and never back.
+    """How a value goes from one point to the next: never beyond the two, and never back.
 
     Attributes:
-        value: Two points and a position between them -> the value there.
-        position: Two points and a value between theirs -> where it is reached; ``None`` if the value stays that of the
-            first one until the second one.
+        value: Two points and a position -> the value there.
+        position: Two points and a value -> where it is reached; ``None`` if the first value stays until the end.
     """
 
     value: Callable[[Point, Point, float], float]
@@ -157,16 +155,10 @@ def is_meant_as_schedule(value: Any) -> bool:
 
 
 def without_schedules(group: type, values: Any, path: str) -> tuple[Any, dict[str, ScheduleOptions]]:
-    """The options of a group with the last values of those that are schedules, which is what evaluations and the
-    supervised stage play by; and the schedules by their dotted keys below the group.
+    """A group's options with the last values of schedules (used by evaluation and supervision), and the schedules.
 
-    Args:
-        group: The option group.
-        values: As they stand in a file; what is no mapping is left to :func:`~.schema.build`.
-        path: Their key.
-
-    Raises:
-        ConfigError: for what can be no schedule, or a schedule of an option that cannot change during a run.
+    Values that are no mapping are left to :func:`~.schema.build`. Raises: ConfigError: for an invalid schedule, or one
+    of an option that cannot change.
     """
     rest: dict[str, Any] = {}
     found: dict[str, ScheduleOptions] = {}
@@ -240,11 +232,7 @@ def of_old_form(schedules: Any) -> ConfigError:
 
 
 def read_schedule(value: Any, path: str) -> ScheduleOptions:
-    """One schedule.
-
-    Raises:
-        ConfigError: for an unknown key, a wrong type, or keys that do not belong together.
-    """
+    """One schedule. Raises: ConfigError: for a wrong key, type or combination."""
     if isinstance(value, ScheduleOptions):
         return value
     if isinstance(value, Mapping) and "kind" in value:
@@ -302,9 +290,7 @@ def check_points(points: Points, path: str) -> None:
 
 
 def interpolate(points: Points, at: float, way: str = LINEAR) -> float:
-    """The value at a position, on the ``way`` between points; of two points at one position the second counts from
-    there on.
-    """
+    """The value at a position; from there on, the second of two points at one position counts."""
     reached = bisect.bisect_right(points, at, key=operator.itemgetter(0))
     if reached in (0, len(points)):
         return float(points[max(reached - 1, 0)][1])
@@ -312,12 +298,7 @@ def interpolate(points: Points, at: float, way: str = LINEAR) -> float:
 
 
 class Schedules:
-    """The present values of all schedules.
-
-    Args:
-        schedules: By key.
-        whole: Keys whose values are whole numbers.
-    """
+    """The present values of all schedules; ``whole`` are the keys of whole numbers."""
 
     def __init__(self, schedules: Mapping[str, ScheduleOptions], whole: Collection[str] = ()) -> None:
         self._schedules = dict(schedules)
@@ -346,16 +327,14 @@ class Schedules:
         return {"seen": dict(self._seen), "stages": dict(self._stages), "in_a_row": dict(self._in_a_row)}
 
     def set_state(self, state: Mapping[str, Any], counters: Mapping[str, float] | None = None) -> None:
-        """Take over a state of :meth:`state`; stages that were none then begin where others of the same rule stand, or
-        with the first, and those that are no more are left out.
+        """Take over a state of :meth:`state` (empty: a run without schedules). Removed stages are dropped.
+
+        New stages begin where others of the same rule are, or with the first.
 
         Args:
-            state: The state; an empty one is of a run without schedules.
-            counters: :data:`PPO_ITERATION` and :data:`ENV_STEPS` as they stand at that time: the state has only what a
-                schedule followed, and one may be added now.
+            counters: :data:`PPO_ITERATION` and :data:`ENV_STEPS` at that time, for schedules added now.
 
-        Raises:
-            CheckpointError: naming a number of the state that is none.
+        Raises: CheckpointError: names a wrong number of the state.
         """
         try:
             seen, stages, in_a_row = (_numbers(state, part) for part in ("seen", "stages", "in_a_row"))

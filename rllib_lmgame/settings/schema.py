@@ -1,21 +1,17 @@
 """Typed, documented, range-checked option groups.
 
-An option group is a frozen dataclass whose fields are made with :func:`option`. :func:`build` turns a
-plain mapping (a section of a YAML file, keyword arguments) into one, or raises
-:class:`~rllib_lmgame.errors.ConfigError` naming the key, what is wrong and what would be right. The
-configuration reference in ``docs/`` is generated from the same fields.
-
-A field may be another group, or ``Group | None``::
+An option group is a frozen dataclass with fields made by :func:`option`. :func:`build` makes one from a mapping (YAML,
+keyword arguments). The reference in ``docs/`` is generated from the fields. A field may be another group::
 
     kl: KLOptions | None = option(None, "...")            # kl: {in: reward}, or null
 
-A group with a :func:`tag` comes in types, and an option can belong to some of them alone::
+A group with a :func:`tag` has types, and an option can belong to some of them::
 
     class AggregationOptions:
         type: str = tag("token_mean", "...", choices=(...))
         length: int | None = option(None, "...", of=("constant_length",))
 
-In YAML that is ``aggregation: token_mean`` or ``aggregation: {type: constant_length, length: 512}``.
+In YAML: ``aggregation: token_mean`` or ``aggregation: {type: constant_length, length: 512}``.
 """
 
 from __future__ import annotations
@@ -66,15 +62,7 @@ def limits(
     above: float | None = None,
     below: float | None = None,
 ) -> dict[str, Any]:
-    """Limits of a value, for the arguments of a function: ``Annotated[int, limits(low=1)]``.
-
-    Args:
-        choices: Allowed values.
-        low: Smallest allowed number (inclusive).
-        high: Largest allowed number (inclusive).
-        above: Exclusive lower bound.
-        below: Exclusive upper bound.
-    """
+    """Limits of a value, e.g. ``Annotated[int, limits(low=1)]``; ``above`` and ``below`` exclude the bound."""
     return {"choices": choices, "low": low, "high": high, "above": above, "below": below}
 
 
@@ -94,17 +82,15 @@ def option(
     of: tuple[str, ...] = (),
     needed: bool = False,
 ) -> Any:
-    """A dataclass field with documentation and limits.
+    """A dataclass field with documentation and limits (:func:`limits`).
 
     Args:
-        default: Default value; a ``list`` or ``dict`` default is copied per instance. :data:`REQUIRED`: there is none.
-        doc: One or two sentences for the configuration reference.
-        choices, low, high, above, below: As in :func:`limits`.
-        stranger: Whether a file that this user did not write may set it (:mod:`.trust`): always, never, or
-            to which values. ``None``: to numbers, truth values and the ``choices``, but to no other text.
-        schedulable: Whether a schedule may change it during a run (:mod:`.schedules`): its present value is
-            read in every iteration.
-        path: Whether it may name a file or a directory (:func:`~rllib_lmgame.storage.with_whole_paths`).
+        default: Lists and dicts are copied per instance. :data:`REQUIRED`: there is none.
+        doc: One or two sentences for the reference.
+        stranger: Whether a stranger's file may set it (:mod:`.trust`): always, never, or a test of values.
+            ``None``: numbers, booleans and ``choices`` only.
+        schedulable: Whether a schedule may change it (:mod:`.schedules`): it is read in every iteration.
+        path: Whether it may name a file or directory (:func:`~rllib_lmgame.storage.with_whole_paths`).
         carded: Whether a model card says it.
         of: Types of a tagged group that have it; empty: all.
         needed: Whether these cannot do without it.
@@ -133,17 +119,13 @@ def arguments() -> Any:
 
 
 def build(cls: type[T], values: Any, path: str = "", base: T | None = None) -> T:
-    """Build option group ``cls`` from ``values``, on top of ``base`` if given.
+    """Build option group ``cls`` from ``values``, on top of ``base``.
 
     Args:
-        cls: The group.
-        values: A mapping; of a tagged group also its type alone; or a group that was built already.
-        path: Key of ``values``.
-        base: What holds where ``values`` says nothing, but for options of another type than that of ``values``.
+        values: A mapping, the type alone of a tagged group, or a built group.
+        base: Used where ``values`` says nothing, except options of another type.
 
-    Raises:
-        ConfigError: for an unknown key, a wrong type, a value out of range, an option of another type, or one that is
-            missing.
+    Raises: ConfigError: for a wrong key, type, range or combination, or a missing option.
     """
     if isinstance(values, cls):
         return values
@@ -217,9 +199,7 @@ def _tag_field(group: type) -> str:
 
 
 def _check_belongs(options: Any, keys: Iterable[str], path: str) -> None:
-    """Raise for options of another type of a tagged group, or one that its type needs; what a plug-in has a use for,
-    it says itself.
-    """
+    """Raise for options of another type of a tagged group, or missing ones; plug-ins check their own."""
     kind, fields = tag_of(type(options)), fields_of(type(options))
     chosen = str(getattr(options, _tag_field(type(options))))
     for key, field in fields.items():
@@ -251,13 +231,7 @@ def group_in(hint: Any) -> type | None:
 
 @dataclasses.dataclass(frozen=True)
 class Leaf:
-    """An option that is no group.
-
-    Attributes:
-        key: Dotted, below the group that was asked for.
-        field: Its field, with the limits and the documentation.
-        hint: Its type.
-    """
+    """An option that is no group: its dotted key below the asked group, its field and its type."""
 
     key: str
     field: dataclasses.Field[Any]
@@ -307,9 +281,7 @@ def value_at(options: Any, key: str) -> Any:
 
 
 def with_changes(options: T, changes: Mapping[str, Any]) -> T:
-    """A group with other values at dotted keys, in range and of their types; what lies in a group that is off is left
-    out.
-    """
+    """A group with changed values at dotted keys, all checked; keys in groups that are off are skipped."""
     own: dict[str, Any] = {}
     inner: dict[str, dict[str, Any]] = {}
     for key, value in changes.items():
@@ -378,9 +350,7 @@ def unknown_key(key: Any, valid: Any, path: str) -> ConfigError:
 
 
 def check_value(value: Any, hint: Any, metadata: Limits, path: str) -> Any:
-    """Check one value against its annotation and limits; returns it, with an ``int`` where a float is due converted.
-    Numbers in lists and mappings of numbers are not infinite, and no larger than any may be.
-    """
+    """Check one value by annotation and limits; returns it, an ``int`` converted where a float is due."""
     value = _check_type(value, hint, path)
     choices = metadata.get("choices")
     if choices and value not in choices and value is not None:

@@ -43,20 +43,16 @@ class Settings:
     """All settings of a run, or of one of its policies (:meth:`policy`).
 
     Attributes:
-        entry: Of the algorithm.
-        sections: Section -> its options, ``None`` of one that is off.
+        sections: Section -> its options; ``None`` if off.
         rllib: RLlib's own keys.
-        policies: Policy -> who plays under this name.
         games: The games that are trained on.
         evaluation: What evaluations play and measure.
-        schedules: Dotted key -> the schedule that it follows.
-        deepspeed: DeepSpeed's configuration; ``None`` without DeepSpeed.
+        schedules: Dotted key -> schedule.
         seats: ``policy_mapping_fn``.
-        own: Policy -> what it has of its own by RLlib's overrides per module, as they are written.
-        keys: Dotted keys that were given: written, or set in Python. Those of a policy count as everybody's in its own
-            settings.
-        name: The policy whose settings these are; ``""`` are everybody's.
-        present: Values of schedules that stand in their places (:meth:`at`).
+        own: Policy -> its own options, as written in RLlib's overrides per module.
+        keys: Dotted keys that were given; a policy's settings include its own.
+        name: The policy; ``""`` for everybody's settings.
+        present: Present values of schedules (:meth:`at`).
     """
 
     entry: AlgorithmEntry
@@ -99,11 +95,9 @@ class Settings:
 
     @classmethod
     def read(cls, config: Mapping[str, Any], entry: AlgorithmEntry) -> Settings:
-        """Those of a ``config`` as it stands in YAML, without the defaults that an algorithm has of its own. RLlib's
-        keys that are not declared are left to RLlib.
+        """Settings of a YAML ``config``, without the algorithm's own defaults. Undeclared RLlib keys are not checked.
 
-        Raises:
-            ConfigError: for a wrong key inside a section, a wrong type or a value out of range.
+        Raises: ConfigError: for a wrong key in a section, type or range.
         """
         schedules: dict[str, ScheduleOptions] = {}
         sections = {name: None if each.optional else each.group() for name, each in entry.sections.items()}
@@ -200,21 +194,14 @@ class Settings:
         return key in self.schedules
 
     def value(self, key: str) -> Any:
-        """The value of a dotted key, e.g. ``token_ppo.policy_loss.high``, ``lr`` or ``data_selection.overlong.tokens``.
-
-        Raises:
-            KeyError: if there is no such option.
-        """
+        """The value of a dotted key, e.g. ``token_ppo.policy_loss.high``. Raises: KeyError: if there is none."""
         head, _, rest = key.partition(".")
         if not rest:
             return getattr(self.rllib, FIELDS[key].name)
         return value_at(self.sections[head], rest)
 
     def at(self, values: Mapping[str, Any]) -> Settings:
-        """These settings with some values in the places of their dotted keys, as schedules have them in an iteration.
-
-        Options of groups that are off are left out.
-        """
+        """These settings with other values at dotted keys, as from schedules; groups that are off stay off."""
         sections, flat, games = dict(self.sections), {}, list(self.games)
         for key, value in values.items():
             head, _, rest = key.partition(".")
@@ -249,19 +236,13 @@ class Settings:
         return build(LanguageModelOptions, own, f"config.policies.{policy}.language_model", self.lm)
 
     def training_games(self) -> tuple[GameConfig, ...]:
-        """The games that are trained on: ``games``, or the one of ``env``.
-
-        Raises:
-            ConfigError: if there is none.
-        """
+        """``games``, or the one of ``env``. Raises: ConfigError: if there is none."""
         if not self.games or not isinstance(self.games[0].env, str):
             raise ConfigError("env", "set env to a game, e.g. lmgame/Sokoban-v0 (`rllib games list` shows them)")
         return self.games
 
     def own_keys(self, policy: str) -> frozenset[str]:
-        """Dotted keys of options that a policy has of its own by RLlib's overrides per module: no schedule changes
-        them. Of a section that it has as a whole, those that differ from everybody's.
-        """
+        """Dotted keys that a policy overrides, which no schedule changes; of a whole section, those that differ."""
         found: set[str] = set()
         for key, value in self._own(policy):
             section = self._section_at(key)

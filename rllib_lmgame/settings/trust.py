@@ -1,10 +1,7 @@
-"""What is taken from a file that this user did not write: a stranger's checkpoint, an experiment fetched from the
-network.
+"""What is accepted from a file of others: a stranger's checkpoint, or a fetched experiment.
 
-Only what is declared. Every option is declared with :func:`~.schema.option`, and numbers, truth values and one of an
-option's ``choices`` can name neither code nor a program nor a file. So these are taken; any other text only where the
-option says so. What a mapping holds beyond declared options is refused. So an option that is added tomorrow is safe
-until somebody decides otherwise.
+Only declared options (:func:`~.schema.option`). Numbers, booleans and ``choices`` cannot name code, programs or files,
+so they are accepted; other texts only where the option says so. New options are therefore safe by default.
 """
 
 from __future__ import annotations
@@ -48,9 +45,7 @@ _VALUES = 20_000
 
 
 def is_number(value: Any, within: int = _DEEPEST) -> bool:
-    """Whether ``value`` is a number, a truth value, nothing, or lists and mappings of these, ``within`` of them inside
-    each other at most.
-    """
+    """Whether ``value`` is a number, boolean, ``None``, or lists and mappings of these, at most ``within`` deep."""
     if isinstance(value, Mapping):
         items = list(value.values()) if all(isinstance(key, str) for key in value) else [value]
     elif isinstance(value, list | tuple):
@@ -61,9 +56,7 @@ def is_number(value: Any, within: int = _DEEPEST) -> bool:
 
 
 def is_name(value: Any, within: int = _DEEPEST) -> bool:
-    """Whether ``value`` can only be looked up: a word or number, without the colon of an import path or the slash of a
-    file. Or a list of them, at most ``within`` lists inside each other.
-    """
+    """Whether it can only be looked up: words or numbers without colon or slash, in lists at most ``within`` deep."""
     if isinstance(value, list | tuple):
         return within > 0 and all(is_name(item, within - 1) for item in value)
     return (
@@ -79,9 +72,7 @@ def is_hub_id(value: Any) -> bool:
 
 
 def is_template(value: Any) -> bool:
-    """Whether ``value`` is the text of a chat template (which is run in Jinja's sandbox), and not the name of a file
-    that holds one.
-    """
+    """Whether it is a chat template's text (run in Jinja's sandbox), and not a file's name."""
     return isinstance(value, str) and "{" in value and not value.rstrip().endswith((".jinja", ".j2", ".txt"))
 
 
@@ -91,8 +82,8 @@ class Gate:
 
     Attributes:
         origin: Where the file came from, for messages.
-        hint: What the user can do who wants the value all the same.
-        spread: Function from a value to the values it stands for: those of a search space, where the file may hold one.
+        hint: What a user can do who wants the value.
+        spread: Value -> values it stands for: those of a search space, if allowed.
     """
 
     origin: str
@@ -110,17 +101,7 @@ class Gate:
         return ConfigError(path, f"{what} is not taken from {self.origin}; {self.hint}")
 
     def options(self, group: type, values: Any, path: str, skip: Iterable[str] = ()) -> None:
-        """Check the values of an option group.
-
-        Args:
-            group: The group's dataclass.
-            values: The mapping as it stands in the file.
-            path: Its key.
-            skip: Options that are left to the caller.
-
-        Raises:
-            ConfigError: for one that is not taken, or that no file could set so.
-        """
+        """Check the values of an option group, except ``skip``. Raises: ConfigError: for a value that is not taken."""
         kind, fields, hints = tag_of(group), fields_of(group), typing.get_type_hints(group)
         open_to_others = any(field.metadata.get("arguments") for field in fields.values())
         for section in self.spread(values):
@@ -168,12 +149,7 @@ class Gate:
 
 
 class Alternatives:
-    """What values may be when the search spaces inside them are drawn.
-
-    Args:
-        gate: Knows search spaces, and refuses what would take too long.
-        left: How many values are still looked at.
-    """
+    """What values may be once their search spaces are drawn; ``left`` limits how many are looked at."""
 
     def __init__(self, gate: Gate, left: list[int] | None = None) -> None:
         self.gate = gate
@@ -212,12 +188,7 @@ def _holds_mapping(value: Any, within: int = _DEEPEST_SPACE) -> bool:
 
 
 def verdict(metadata: Mapping[str, Any]) -> bool | Callable[[Any], bool]:
-    """Which values of an option a file may set that this user did not write: all (``True``), none, or those of which a
-    function says so.
-
-    Args:
-        metadata: Of the option's field.
-    """
+    """Which values of an option a stranger's file may set: all (``True``), none, or by a function."""
     declared: bool | Callable[[Any], bool] | None = metadata.get("stranger")
     if declared is not None:
         return declared
@@ -225,9 +196,7 @@ def verdict(metadata: Mapping[str, Any]) -> bool | Callable[[Any], bool]:
 
 
 def takes(metadata: Mapping[str, Any], value: Any) -> bool:
-    """Whether a file that this user did not write may set an option to ``value``, which is of the option's type and
-    among its choices.
-    """
+    """Whether a stranger's file may set an option to ``value``, whose type and choice are already checked."""
     taken = verdict(metadata)
     return taken(value) if callable(taken) else taken
 

@@ -26,13 +26,9 @@ class GameConfig:
 
 
 def read_games(value: Any, path: str) -> tuple[tuple[GameConfig, ...], dict[str, ScheduleOptions]]:
-    """A list of games from YAML: names, or mappings with ``env``, ``env_config`` and ``weight``.
+    """Games from a YAML list of names or mappings, and their schedules by keys like ``games.0.weight``.
 
-    Returns:
-        The games, and the schedules of their options by keys like ``games.0.weight``.
-
-    Raises:
-        ConfigError: naming the entry that is wrong.
+    Raises: ConfigError: names the wrong entry.
     """
     if isinstance(value, tuple) and all(isinstance(game, GameConfig) for game in value):
         return value, {}

@@ -81,9 +81,7 @@ class InferenceOptions:
         return self.weight_transport != "object_store"
 
     def dtype_on(self, gpu: bool) -> str:
-        """What an engine is told as its ``dtype``: ``auto`` is float32 on CPU; on a GPU the engine reads it as the
-        checkpoint's own.
-        """
+        """The engine's ``dtype``: ``auto`` is float32 on CPU, and the checkpoint's own on a GPU."""
         return "float32" if self.dtype == "auto" and not gpu else self.dtype
 
     @property

@@ -157,11 +157,7 @@ MAX_POLICY_NAME = 100
 
 
 def read_policies(value: Any) -> dict[str, PlayerOptions]:
-    """The policies of a configuration by name, from a list of names or a mapping; paths become absolute ones.
-
-    Raises:
-        ConfigError: for what is no name, a name that stands there twice, or wrong options.
-    """
+    """Policies by name, from a list or mapping; paths become absolute. Raises: ConfigError: for a wrong entry."""
     if isinstance(value, Mapping):
         entries = list(value.items())
     elif isinstance(value, list | tuple | set):

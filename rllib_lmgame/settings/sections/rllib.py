@@ -193,9 +193,7 @@ def rllib_keys() -> frozenset[str]:
 
 @cache
 def rllib_words() -> frozenset[str]:
-    """Every word of the source of RLlib's ``PPOConfig``, without importing it: all of :func:`rllib_keys` are among
-    them, and few misspelt ones.
-    """
+    """All words in the source of RLlib's ``PPOConfig``, read without import: a superset of :func:`rllib_keys`."""
     ray = importlib.util.find_spec("ray")
     root = Path(next(iter((ray and ray.submodule_search_locations) or ()), ""))
     files = [root / "rllib" / "algorithms" / name for name in ("algorithm_config.py", "ppo/ppo.py")]
@@ -214,22 +212,14 @@ def key_rule(key: str) -> tuple[Any, Limits]:
 
 
 def schedule_of(key: str, value: Any) -> ScheduleOptions:
-    """The schedule that stands in the place of a number.
-
-    Raises:
-        ConfigError: naming what is wrong.
-    """
+    """The schedule in the place of a number. Raises: ConfigError: says what is wrong."""
     options = read_schedule(value, f"config.{key}")
     check_numbers(options, *key_rule(key), f"config.{key}")
     return options
 
 
 def check_rllib_key(key: str, value: Any, default: Any = None) -> Any:
-    """Check the type and range of one of RLlib's keys; of one that is not declared here, those of its default.
-
-    Raises:
-        ConfigError: naming what is wrong.
-    """
+    """Check type and range of an RLlib key; an undeclared one by its default. Raises: ConfigError."""
     path, key = f"config.{key}", key.rstrip("_")
     if key in WITHOUT_EFFECT and _changes(value, default):
         raise without_effect(key)
@@ -253,11 +243,7 @@ def without_effect(key: str) -> ConfigError:
 
 
 def check_without_effect(config: Any, defaults: Any) -> None:
-    """Raise if a method of RLlib's (``training(train_batch_size=...)``) set what nothing here reads.
-
-    Raises:
-        ConfigError: naming the key and what does it instead.
-    """
+    """Raise ConfigError if RLlib's methods (``training(train_batch_size=...)``) set what nothing here reads."""
     for key in WITHOUT_EFFECT:
         # RLlib works this one out where it is not set.
         attribute = "_train_batch_size_per_learner" if key == "train_batch_size_per_learner" else key
@@ -299,11 +285,9 @@ def read_deepspeed(value: Any) -> dict[str, Any] | None:
 
 
 def read_evaluation(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The keys of ``evaluation_config``: those of this package that are there, and the rest, which is RLlib's
-    (``explore`` too).
+    """Our keys of ``evaluation_config``, and RLlib's rest (with ``explore``).
 
-    Raises:
-        ConfigError: for a wrong type, a value out of range, or what has no effect there.
+    Raises: ConfigError: for a wrong type or range, or a key without effect there.
     """
     path = "config.evaluation_config"
     if not isinstance(value, Mapping):

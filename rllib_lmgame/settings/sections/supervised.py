@@ -57,16 +57,12 @@ def share_of_groups(share: float, groups: int) -> int:
 
 
 def groups_needed(num_learners: int, group_size: int, compares: bool) -> int:
-    """Groups that an update needs: one for each learner where the episodes of a group are compared and stay together,
-    else an episode for each.
-    """
+    """Groups an update needs: one per learner if groups are compared (they stay together), else an episode each."""
     return max(1, num_learners if compares else math.ceil(num_learners / group_size))
 
 
 def spare_groups(groups: int, oversample: float) -> int:
-    """Groups that are started beyond the ``groups`` that are needed, rounded up; a whole number stays one whose factor
-    is a decimal: ``1.1 * 30`` is 33.
-    """
+    """Groups started beyond ``groups``, rounded up without float error: ``1.1 * 30`` is 33."""
     return max(0, math.ceil(oversample * groups - 1e-9) - groups)
 
 
