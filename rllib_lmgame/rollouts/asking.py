@@ -1,8 +1,7 @@
 """What a model would reply at given decisions of a game: probabilities, in one batch, without playing.
 
-Every legal action is written as the chat format writes it, and the engine gives the log-probability of each of its
-tokens, at temperature 1. That is exact for a model that answers at once. One that reasons first is asked for samples
-instead (:func:`ask_for_samples`), and any where it may say what it likes (:func:`ask_for_words`).
+The engine gives the log-probability of each token of every legal reply, at temperature 1. That is exact for a model
+that answers at once. A model that reasons first is asked for samples.
 """
 
 from __future__ import annotations
@@ -28,12 +27,7 @@ class NotAnswered(RuntimeError):
 
 
 class NoRoom(ConfigError):
-    """Decisions that leave no room for a reply in the context.
-
-    Args:
-        decisions: Those of a batch.
-        tokens: That lead to the first of them.
-    """
+    """Decisions of a batch that leave no room for a reply in the context; ``tokens`` lead to the first of them."""
 
     def __init__(self, decisions: Sequence[InformationSet], tokens: int) -> None:
         self.decisions = tuple(decisions)
@@ -48,10 +42,9 @@ class Answer:
     """What the model would reply at one decision.
 
     Attributes:
-        odds: Probability of each legal action, among them; in free words what was said has all of it.
-        illegal: Probability of everything else (0 where only legal moves can be said); in free words 1 if the reply
-            cannot be read, else 0.
-        counts: How often each legal action was sampled, where it was asked for samples.
+        odds: Probability of each legal action, given that it is legal. In free words: 1 for what was said.
+        illegal: Probability of everything else. In free words: 1 if the reply cannot be read, else 0.
+        counts: How often each legal action was sampled, if samples were asked for.
     """
 
     odds: Mapping[str, float]
@@ -65,16 +58,11 @@ async def ask(
     """The model's probabilities at ``decisions``; all requests are made at once.
 
     Args:
-        decisions: What the player has seen and replied at each.
-        chat: How the model is talked to.
-        generate: Sends a request to an engine.
-        legal_moves_only: Decoding is constrained to the legal actions, as in training: the probabilities are then
-            those of the constrained policy, token by token, else those of whole replies.
+        legal_moves_only: As in training, decoding is limited to the legal actions, token by token. If false, the
+            probabilities are those of whole replies.
 
-    Raises:
-        NotAnswered: if the engine failed.
-        NoRoom: if decisions do not fit the context.
-        ConfigError: if the tokenizer can spell none of a decision's actions.
+    Raises: NotAnswered if the engine failed; NoRoom if decisions do not fit the context; ConfigError if the tokenizer
+    can spell none of a decision's actions.
     """
     asked: list[tuple[int, str, tuple[int, ...]]] = []
     requests: list[GenerationRequest] = []
@@ -100,24 +88,16 @@ async def ask_for_samples(
     seed: int = 0,
     numbers: Sequence[int] | None = None,
 ) -> list[Answer]:
-    """As :func:`ask`, with ``samples`` replies to each decision: for a model that reasons before it answers. Where none
-    of them is legal, all legal actions are taken to be alike.
+    """As :func:`ask`, with ``samples`` replies to each decision: for a model that reasons before it answers.
 
-    Earlier replies of the player stand in the prompt without the reasoning that led to them.
+    If none of the replies is legal, all legal actions are equally likely. The prompt shows the player's earlier replies
+    without their reasoning.
 
     Args:
-        decisions: What the player has seen and replied at each.
-        chat: How the model is talked to.
-        generate: Sends a request to an engine.
-        samples: Replies to each decision.
-        temperature: Of the draws.
-        seed: Of all draws.
-        numbers: What tells draws apart, with the replies before them: of decisions that are asked about in one call
-            their places, unless it is given; of those that belong to one game its number.
+        numbers: One per decision; with the seed it makes its draws. Decisions of one game have the number of the game.
+            By default the place in ``decisions``.
 
-    Raises:
-        NotAnswered: if the engine failed.
-        NoRoom: if decisions do not fit the context.
+    Raises: NotAnswered if the engine failed; NoRoom if decisions do not fit the context.
     """
     requests = []
     for decision, number, prompt in _numbered(decisions, numbers, chat):
@@ -146,12 +126,8 @@ async def ask_for_words(
     seed: int = 0,
     numbers: Sequence[int] | None = None,
 ) -> list[Answer]:
-    """What the model says at decisions that list no legal actions: one reply to each, drawn. One that cannot be read
-    says nothing. Arguments are those of :func:`ask_for_samples`.
-
-    Raises:
-        NotAnswered: if the engine failed.
-        NoRoom: if decisions do not fit the context.
+    """One drawn reply to each decision, for decisions that list no legal actions. Arguments and errors are those of
+    :func:`ask_for_samples`.
     """
     requests = []
     for decision, number, prompt in _numbered(decisions, numbers, chat):
@@ -183,11 +159,7 @@ def sampled_answer(counts: Mapping[str, int], samples: int) -> Answer:
 
 
 def prompts_of(decisions: Sequence[InformationSet], chat: ChatFormat) -> list[Prompt]:
-    """What the model is shown at each decision.
-
-    Raises:
-        NoRoom: if some of them leave no room for a reply.
-    """
+    """What the model is shown at each decision; raises :class:`NoRoom` if some leave no room for a reply."""
     prompts = [prompt_of(decision, chat) for decision in decisions]
     full = [number for number, prompt in enumerate(prompts) if not prompt.max_tokens]
     if full:

@@ -31,15 +31,11 @@ def collect_episodes(
 
     Args:
         game: Id, entry point name or import path.
-        env_config: Options of the game.
         player: Scripted player (see :mod:`rllib_lmgame.policies.scripted`).
-        episodes: How many.
-        seed: Of levels and players; the same seed gives the same episodes.
         step_timeout_s: Limit of one call into a game that is not part of this package.
 
-    Raises:
-        ConfigError: for an unknown game, option or player, or a game without what the player needs.
-        EpisodeFailed: if the game raises, hangs or gives nonsense.
+    Raises: ConfigError for an unknown game, option or player, or a game without what the player needs; EpisodeFailed if
+    the game raises, hangs or gives nonsense.
     """
     make_scripted_player(player, "player")
     session = make_session(game, env_config)

@@ -1,7 +1,6 @@
 """RLlib's EnvRunner for text games: many games at once, one coroutine each, against inference engines elsewhere.
 
-No method of the runner is a coroutine: Ray would make it an asyncio actor, in which `sample` could not run a loop of
-its own.
+No method of the runner is a coroutine: Ray would make it an asyncio actor, and `sample` could not run its own loop.
 """
 
 from __future__ import annotations
@@ -50,12 +49,7 @@ _SETS_OF_GAMES = 4
 
 
 class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
-    """Plays text games for RLlib.
-
-    Args:
-        config: The algorithm's configuration.
-        worker_index: 0 for the runner in the algorithm's own process.
-    """
+    """Plays text games for RLlib."""
 
     config: RunnerConfig
 
@@ -78,16 +72,14 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     def play(
         self, plans: Sequence[EpisodePlan], settings: PlaySettings, guests: Mapping[str, Player] | None = None
     ) -> PlayResult:
-        """Play ``plans``, which have their line-ups, at most ``num_envs_per_env_runner`` games at once. Where some are
-        spare, what is in play when enough groups have finished is left behind, and nothing is kept of it.
+        """Play ``plans``, which have their line-ups, at most ``num_envs_per_env_runner`` games at once.
 
-        What no other episode can get round either (a wrong configuration, a fault of this package) is returned as
-        ``error``: raised here, RLlib would restart the runner and hide the cause.
+        If some plans are spare, games still in play when enough groups have finished are dropped. An error that stops
+        every episode (a wrong configuration, a fault of this package) is returned as ``error``: if it were raised here,
+        RLlib would restart the runner and hide the cause.
 
         Args:
-            plans: What to play.
-            settings: How.
-            guests: Those in the line-ups who are no policies of the run; they are entered here, and left.
+            guests: Players in the line-ups that are no policies of the run.
         """
         start = time.perf_counter()
         options = settings.rollouts or self.config.text_rollout_options
@@ -108,14 +100,12 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     def sample(
         self, *, num_episodes: int | None = None, num_timesteps: int | None = None, **kwargs: Any
     ) -> list[MultiAgentEpisode]:
-        """RLlib's own entry point: complete episodes with levels of this runner's own seeds.
+        """RLlib's own entry point: complete episodes with levels of this runner's own seeds. Raises the ``error`` of
+        :meth:`play`.
 
         Args:
-            num_episodes: How many; by default this runner's share of ``episodes_per_iteration``.
+            num_episodes: By default this runner's share of ``episodes_per_iteration``.
             num_timesteps: Ignored: only complete episodes are sampled.
-
-        Raises:
-            Exception: whatever :meth:`play` found that no other episode can get round either.
         """
         config = self.config
         count = num_episodes or max(
@@ -137,9 +127,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         return result.episodes
 
     def _close_old_sessions(self, games: Sequence[GameConfig]) -> None:
-        """Games of options that are no more: a schedule may make others of them in every iteration, where new weights
-        make none.
-        """
+        """Close games whose options are no longer used: a schedule may change them in every iteration."""
         keys = frozenset(game.key for game in games)
         self._games_played = [*(played for played in self._games_played if played != keys), keys][-_SETS_OF_GAMES:]
         wanted = frozenset().union(*self._games_played)
@@ -147,12 +135,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
             _close_all(self._sessions.pop(key))
 
     def chat(self, module_id: str, changes: Mapping[str, Any] | None = None) -> ChatFormat:
-        """Chat format of a language-model policy.
-
-        Args:
-            module_id: The policy.
-            changes: Options of the section ``language_model`` that are others just now.
-        """
+        """Chat format of a language-model policy; ``changes`` are options that a schedule has changed."""
         own = self.config.player_options[module_id].language_model
         changes = {key: value for key, value in (changes or {}).items() if key not in own}
         if changes:
@@ -165,14 +148,10 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         return self._chats[module_id]
 
     def client(self, weights: str, members: Mapping[str, tuple[str, ...]] | None = None) -> EngineClient:
-        """Client of the engines that hold the weights of a policy, or of a member of it.
+        """Client of the engines that hold the weights of a policy or a member; raises ConfigError if none does.
 
         Args:
-            weights: The policy, or the member.
-            members: Members -> the engines that hold them just now.
-
-        Raises:
-            ConfigError: if no engine holds them.
+            members: Members -> the engines that hold them now.
         """
         from rllib_lmgame.inference.serving.client import EngineClient
 

@@ -80,13 +80,10 @@ def _verdict(info: dict[str, Any]) -> bool | None:
 
 
 def _ranking(played: PlayedEpisode, verdicts: dict[str, bool | None]) -> dict[str, Outcome | None]:
-    """How a game against others ended for every player.
-
-    A game that was broken off ranks nobody by what it had until then. Who ran out of tokens has lost. Of the others
-    only those are known for whom the game was over and who have its word.
-    """
+    """How a game against others ended for every player."""
     if played.infos.keys() >= played.seats.keys():
         return dict(outcomes(verdicts, _results(played)))
+    # A game that was broken off: results so far rank nobody. Who ran out of tokens has lost.
     known = {True: Outcome.WIN, False: Outcome.LOSS, None: None}
     ran_out = {
         agent
@@ -116,17 +113,13 @@ def _success(seats: list[SeatSummary], *, against_others: bool) -> float | None:
 
 
 def level_in(steps: Iterable[Mapping[str, Mapping[str, Any]]]) -> str | None:
-    """The digest that a game gives its level in some player's ``info["level"]`` after a step; what else a game calls so
-    is none.
-    """
+    """The level's digest, which a game may give in ``info["level"]`` after a step."""
     named = (info.get("level") for infos in steps for info in infos.values())
     return next((level for level in named if isinstance(level, str) and re.fullmatch(_DIGEST, level)), None)
 
 
 def success_by_seed(summaries: Iterable[EpisodeSummary]) -> dict[str, float]:
-    """Success per seed, named ``<game> <seed> <level>``, or ``<game> <seed>`` where the level has no name. Episodes
-    that have none are left out.
-    """
+    """Success per seed, named ``<game> <seed> <level>`` or ``<game> <seed>``; episodes without success are left out."""
     found: dict[str, list[float]] = {}
     for summary in summaries:
         if summary.success is not None:
@@ -136,9 +129,7 @@ def success_by_seed(summaries: Iterable[EpisodeSummary]) -> dict[str, float]:
 
 
 def seed_and_level(name: str) -> tuple[str, str]:
-    """Of a result of :func:`success_by_seed` game and seed, which comparisons pair by, and game and level; where that
-    has no name, each seed has a level of its own.
-    """
+    """Per name of :func:`success_by_seed`: game and seed, by which results are paired, and game and level (or seed)."""
     found = re.fullmatch(rf"((.*) -?\d+) ({_DIGEST})", name)
     return (found[1], f"{found[2]} {found[3]}") if found else (name, name)
 
@@ -149,8 +140,8 @@ def level_name(summary: EpisodeSummary) -> str:
 
 
 def over_levels(summaries: Iterable[EpisodeSummary]) -> tuple[int | None, Rate | None]:
-    """How many different levels were played, ``None`` where they have no names, and the success rate over them,
-    ``None`` where nobody has any.
+    """Number of different levels (``None`` if they have no names) and the success rate over them (``None`` without
+    any).
     """
     summaries = list(summaries)
     named = {level_name(summary) for summary in summaries if summary.level is not None}
@@ -187,13 +178,11 @@ def _summarize_seat(
 
 
 def to_multi_agent_episode(played: PlayedEpisode) -> MultiAgentEpisode:
-    """RLlib's episode: observations and actions are text, the token records stand in ``extra_model_outputs``, the
-    line-up in ``custom_data``.
+    """RLlib's episode: observations and actions are text, token records are in ``extra_model_outputs``, the line-up in
+    ``custom_data``.
 
-    It is what ``add_env_reset`` and ``add_env_step`` would make of the same steps, but for one thing. A reward earned
-    during another player's move is already part of the player's own last turn: these are the rewards that the learner
-    trains on. Players that never acted have no episode of their own. Built directly: step by step it would take several
-    times as long.
+    A reward earned during another player's move belongs to the player's own last turn, as the learner needs it. Players
+    that never acted have no episode. It is built directly: step by step would take several times as long.
     """
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 

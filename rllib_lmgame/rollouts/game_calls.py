@@ -1,4 +1,4 @@
-"""Calls into games: in place for this package's own, in a daemon thread with a limit for those of others.
+"""Calls into games: directly for this package's own, in a daemon thread with a time limit for all others.
 
 What a game reports beside text and rewards becomes plain data here: it is logged as JSON and travels between processes.
 """
@@ -41,9 +41,7 @@ class GameCalls:
     """Calls one game. What it raises, or a hang, becomes an :class:`~rllib_lmgame.rollouts.seats.EpisodeFailed`.
 
     Args:
-        game_id: The game, for messages.
-        trusted: The game's calls are bounded and need no watch.
-        timeout_s: Limit of one call into a game that is not trusted.
+        trusted: The game's calls are bounded and need no time limit.
     """
 
     def __init__(self, game_id: str, trusted: bool, timeout_s: float) -> None:
@@ -82,12 +80,10 @@ class GameCalls:
 
 
 async def open_session(game: GameConfig, timeout_s: float) -> GameSession:
-    """A new session of ``game``; the constructor of a game that is not ours may hang like any other call into it.
+    """A new session of ``game``; like any call, building a game that is not ours may hang.
 
-    Raises:
-        EpisodeFailed: if the game could not be built.
-        ConfigError: for an unknown game or key, or an impossible value.
-        MissingDependencyError: if the game needs a package that is not installed.
+    Raises: EpisodeFailed if the game could not be built; ConfigError for an unknown game or key, or an impossible
+    value; MissingDependencyError if the game needs a package that is not installed.
     """
     return await GameCalls(game.env, game_spec(game.env).own, timeout_s)(
         "the constructor", make_session, game.env, dict(game.env_config), unwanted=abandon
@@ -117,10 +113,9 @@ def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def call_game(session: GameSession, what: str, function: Callable[..., T], *args: Any) -> T:
-    """``function(*args)``, a call into a game that is not in play, within :data:`CALL_LIMIT_S`; ``what`` names it.
+    """``function(*args)``, a call into a game that is not in play; ``what`` names it.
 
-    Raises:
-        EpisodeFailed: if it fails, or a game that is not part of this package takes longer.
+    Raises: EpisodeFailed if it fails, or a game of others takes longer than :data:`CALL_LIMIT_S`.
     """
     return run_to_end(GameCalls(session.game_id, session.trusted, CALL_LIMIT_S)(what, function, *args))
 
@@ -130,11 +125,7 @@ class RaisedError(Exception):
 
 
 def told(function: Callable[..., T], *args: Any) -> T:
-    """``function(*args)``; what it raises is put in words on the spot.
-
-    Raises:
-        RaisedError: if it raised anything that is not meant for the user as it is.
-    """
+    """``function(*args)``; errors become text in a :class:`RaisedError`, except those meant for the user as they are."""
     try:
         return function(*args)
     except (ConfigError, MissingDependencyError, EpisodeFailed, WaitedTooLong):
@@ -175,9 +166,7 @@ async def in_daemon_thread(function: Callable[..., T], *args: Any, unwanted: Cal
     """Run ``function`` in a thread that cannot keep the process alive: a game that hangs is left behind.
 
     Args:
-        function: What to run.
-        args: Its arguments.
-        unwanted: Gets the result if nobody waits for it any more, in whichever thread finds that out.
+        unwanted: Gets the result if nobody waits for it any more, in any thread.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -230,10 +219,7 @@ class _Job:
 
 
 class _Caller:
-    """A thread that makes one call after another: starting a thread for each costs more than most games do.
-
-    It ends after a call that nobody waited for any more, and when enough others are idle.
-    """
+    """A thread that makes one call after another: starting a thread for each would cost more than most games."""
 
     def __init__(self) -> None:
         self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
@@ -258,12 +244,11 @@ _MAX_BITS = 14_284
 
 
 def plain_info(info: Mapping[Any, Any]) -> dict[str, Any]:
-    """``info`` with text for keys and JSON's types for values: arrays as lists, anything JSON has no form for as text
-    (``nan``, ``inf``; integers of more than 4,300 digits in hexadecimal form).
+    """``info`` with text keys and JSON values: arrays become lists; what JSON cannot hold becomes text (``nan``,
+    ``inf``).
 
-    Raises:
-        ValueError: if ``success`` is neither true nor false, ``result`` is a number that is not finite, as a 64-bit
-            float, or ``measures`` is no mapping of at most :data:`MAX_MEASURES` names to finite numbers.
+    Raises: ValueError if ``success`` is no bool, ``result`` is not finite, or ``measures`` does not map at most
+    :data:`MAX_MEASURES` names to finite numbers.
     """
     plain = _mapping(info)
     success = plain.get("success")

@@ -1,6 +1,6 @@
-"""Which episodes are to be played: decided on the driver, so that they do not depend on how many runners there are.
+"""Which episodes are to be played: the plans of an iteration, and the race of spare plans.
 
-In the order of the file: what a plan says, the plans of an iteration, and the race of spare plans.
+They are made on the driver, so that they do not depend on the number of runners.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Recording:
     """What the players of an episode saw and replied.
 
     Attributes:
-        episode_id: Of the episode: players that draw do it by this name.
+        episode_id: Players draw random numbers by this name.
         seen: Agent -> key of the text that it saw before each of its turns.
         actions: Agent -> what it typed in each of its turns.
-        replies: Agent that is a language model -> ids of the reply of each turn.
+        replies: Language-model agent -> ids of the reply of each turn.
     """
 
     episode_id: str
@@ -38,12 +38,12 @@ class Recording:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Beginning:
-    """Turns that are played as they are recorded, before the players go on by themselves.
+    """Turns that are played as recorded before the players go on by themselves.
 
     Attributes:
-        recording: The episode that they come from; that of all states of it, so that it travels once.
-        turns: Agent -> how many of its turns; who is missing had none.
-        next: Agents that acted in the state behind these turns: it is known what they saw there.
+        recording: One object for all states of an episode, so that it travels once.
+        turns: Agent -> number of its turns; an agent that is missing had none.
+        next: Agents that acted in the state after these turns.
     """
 
     recording: Recording
@@ -65,12 +65,10 @@ class SeatAssignment:
     """Who takes one seat of an episode.
 
     Attributes:
-        module_id: The policy the seat counts for: its options, its chat format, its metrics.
+        module_id: The policy the seat counts for: its options, chat format and metrics.
         player: ``language_model``, or the scripted player that types the actions.
-        member: Name of the weights that reply, where they are not the policy's present ones: those of a past version,
-            say.
-        trained: The seat is the learner's own: in training the policy learns from it, and the episode's success is that
-            of such seats.
+        member: Name of the weights that reply if they are not the policy's current ones (a past version).
+        trained: In training the policy learns from this seat; the episode's success is that of such seats.
     """
 
     module_id: str
@@ -96,18 +94,15 @@ class EpisodePlan:
     """One episode to be played.
 
     Attributes:
-        episode_id: Unique within the run.
         game: Index into the list of games.
         seed: Seed of the level.
         group: Episodes of the same group share their seed.
         index: Position in the iteration's list of plans; results are put back in this order.
         attempt: Counts replacements of an episode that failed.
         line_up: Who takes which seat; empty until :class:`~rllib_lmgame.rollouts.sources.LineUps` decides it.
-        number: Of its group among those of the same game, counted from where the list of plans happens to start: by it
-            seats and opponents are dealt evenly. ``None`` where nobody counts.
-        beginning: What is played before the players are asked; ``None`` if nothing is.
-        spare: Beyond what is needed: others of the game may be left behind in its place, or it for them
-            (:mod:`~rllib_lmgame.rollouts.plans`).
+        number: Of its group within the game; seats and opponents are dealt evenly by it. ``None`` where nobody counts.
+        beginning: What is played before the players are asked.
+        spare: Planned beyond what is needed (see :class:`Race`).
     """
 
     episode_id: str
@@ -122,9 +117,7 @@ class EpisodePlan:
     spare: bool = False
 
     def replacement(self, new_level: bool) -> EpisodePlan:
-        """The plan that replaces this one after it failed: the same players, with another level if the
-        level may be to blame.
-        """
+        """The plan that replaces a failed one: the same players, with another level if the level may be to blame."""
         attempt = self.attempt + 1
         episode_id = f"{first_id(self.episode_id)}+{attempt}"
         if not new_level:
@@ -163,18 +156,14 @@ def plan_episodes(
     """Plan one iteration.
 
     Args:
-        num_episodes: How many episodes; groups are filled in order.
-        run_seed: Seed of the run.
         purpose: ``train``, ``sft``, ``evaluation``; different purposes draw different seeds.
-        iteration: Training iteration.
         group_size: Episodes per level.
-        game_weights: Share of each game, in the order of the games.
-        oversample: Groups of each game that are planned, by those that are needed; what is beyond is spare, and comes
-            last.
+        game_weights: Share of each game.
+        oversample: Planned groups of each game / needed groups. The rest is spare and comes last.
 
     Returns:
-        Plans in order of ``index``; the number of groups per game differs from its share by less than one, spare ones
-        aside.
+        Plans in order of ``index``. Spare ones aside, each game's number of groups differs from its share by less than
+            one.
     """
     dealt = deal_games(-(-num_episodes // group_size), game_weights, stable_seed(run_seed, purpose, iteration, "games"))
     needed = Counter(dealt)
@@ -205,10 +194,7 @@ def plan_episodes(
 def plan_evaluation(num_games: int, episodes_per_game: int, purpose: str = "evaluation") -> list[EpisodePlan]:
     """Plans of an evaluation: the same levels at every call, in every run, during training and after it.
 
-    Args:
-        num_games: How many games.
-        episodes_per_game: Episodes of each.
-        purpose: Different purposes draw different levels.
+    Different ``purpose``, different levels.
     """
     return plan_episodes(
         num_games * episodes_per_game, run_seed=0, purpose=purpose, iteration=0, game_weights=[1.0] * num_games
@@ -216,13 +202,8 @@ def plan_evaluation(num_games: int, episodes_per_game: int, purpose: str = "eval
 
 
 def deal_games(groups: int, weights: Sequence[float], seed: int) -> list[int]:
-    """The game of each group: systematic sampling, so that a game's share is met within less than one group now and
-    exactly in the long run.
-
-    Args:
-        groups: How many groups.
-        weights: Share of each game.
-        seed: Where sampling starts and in which order the games come.
+    """The game of each group, by systematic sampling: each share is met within less than one group, and exactly in the
+    long run.
     """
     if len(weights) == 1:
         return [0] * groups
@@ -260,17 +241,14 @@ def with_spares(plans: Sequence[EpisodePlan]) -> bool:
 class Race:
     """Oversampling with early stop: more groups are started than are needed, and the first to finish are kept.
 
-    Without spare plans everybody is wanted. Whether an episode is a spare one says nothing of its fate: of every game
-    as many groups are kept as are not spare, whichever finish first. Guarantees (each has a test):
+    Without spare plans all are kept. Any episode may finish first: of every game as many groups are kept as are not
+    spare. Guarantees (each has a test):
 
-    1. Groups are whole: a group has not finished while one of its episodes is in play, and none of them comes out.
-    2. Every game has its number of groups, so that a short game does not take the place of a long one.
+    1. Groups are whole: no episode of a group comes out while another one is in play.
+    2. Every game has its number of groups: a short game does not take the place of a long one.
     3. What is left behind stops at once, is named, and is not played again.
-    4. Which episodes are planned, and which seeds the next ones have, does not depend on who finishes first.
-    5. Every env runner that has a share has a group of every game in it that it can do without.
-
-    Args:
-        plans: Who takes part.
+    4. Planned episodes and the next seeds do not depend on who finishes first.
+    5. Every env runner with a share has a spare group of each of its games.
     """
 
     def __init__(self, plans: Iterable[EpisodePlan] = ()) -> None:
@@ -331,8 +309,10 @@ class Race:
 
 
 def deal_with_spares(plans: Sequence[EpisodePlan], parts: int) -> list[list[EpisodePlan]]:
-    """Deal plans to runners, groups whole. Who gets groups of a game gets a spare one too, if there are any: so it can
-    stop by itself, and waits for no episode that never ends. There may be fewer shares than runners.
+    """Deal plans to runners, groups whole; there may be fewer shares than runners.
+
+    A runner with groups of a game gets a spare one too, if there is one: so it can stop by itself and never waits for
+    an episode that does not end.
     """
     games: dict[int, tuple[dict[str, list[EpisodePlan]], dict[str, list[EpisodePlan]]]] = {}
     for plan in plans:

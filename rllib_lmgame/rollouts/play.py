@@ -6,13 +6,11 @@ Guarantees (each has a test):
 2. An exception, a hang or nonsense from a game ends that episode only (``env_error``, ``timeout``); it is never
    rewarded or trained on.
 3. An engine failure ends the episodes that were waiting for it (``engine_error``).
-4. Each seat has an end of its own: a player who is out of the game is done, whatever becomes of the others, and the
-   verdict on it is kept.
-5. Running out of context or token budget is a stop reason of the seat alone. The others' game goes on as the game says:
-   it passes for the seat, or the seat forfeits. Where the game says neither, an empty reply is handed in as long as a
-   language model is left; then the episode is cut short.
-6. A reward is credited to its player's last turn, also when the opponent's move earned it. A turn whose seat was cut
-   short before gets none: the value of its last state stands for all that follows.
+4. Each seat has its own end: a player who is out of the game is done, and the verdict on it is kept.
+5. Running out of context or token budget ends that seat alone. The game passes for the seat, or the seat forfeits. If
+   the game says neither, an empty reply is handed in while a language model is left; then the episode is cut short.
+6. A reward goes to its player's last turn, also when the opponent's move earned it. A turn whose seat was cut short
+   before gets none: the value of its last state stands for all that follows.
 """
 
 from __future__ import annotations
@@ -67,13 +65,7 @@ class Sessions:
 
 
 class PlayedPlans(NamedTuple):
-    """What became of plans, each list in their order.
-
-    Attributes:
-        episodes: Those that were played.
-        failures: Those that failed.
-        aborted: Ids of those that were left behind when enough others had finished.
-    """
+    """What became of plans, each list in their order. ``aborted``: ids of those left behind when enough had finished."""
 
     episodes: list[PlayedEpisode]
     failures: list[Failure]
@@ -91,15 +83,12 @@ async def play_many(
     options: TextRolloutOptions,
     at_once: int,
 ) -> PlayedPlans:
-    """Play every plan; where some are spare, until enough have finished (:mod:`~rllib_lmgame.rollouts.plans`).
+    """Play every plan; if some are spare, until enough have finished (:mod:`~rllib_lmgame.rollouts.plans`).
 
     Args:
-        plans: What to play.
-        games: What ``EpisodePlan.game`` points into.
-        seats: Sits the players down.
-        sessions: Keeps the games.
-        options: Limits of an episode and of one call into a game.
-        at_once: Games in play at the same time, at most.
+        games: ``EpisodePlan.game`` is an index into them.
+        seats: Makes the seats of a game.
+        at_once: Most games in play at the same time.
     """
     played: list[PlayedEpisode] = []
     failures: list[Failure] = []
@@ -128,12 +117,10 @@ async def play_many(
 async def play_one(
     plan: EpisodePlan, game: GameConfig, seats: SeatFactory, sessions: Sessions, options: TextRolloutOptions
 ) -> PlayedEpisode | Failure:
-    """One episode; what ends it alone becomes a failure. A game is used again if it cannot be to blame, and if nothing
-    is under way in it.
+    """One episode; an error that ends it alone becomes a failure. The game is kept for later unless it may be to blame.
 
-    Raises:
-        ConfigError: no other episode can get round it.
-        MissingDependencyError: if the game needs a package that is not installed.
+    Raises: ConfigError if no episode can work; MissingDependencyError if the game needs a package that is not
+    installed.
     """
     session: GameSession | None = None
     reusable = False
@@ -168,10 +155,9 @@ async def play_one(
 
 @dataclass(slots=True)
 class GameStep:
-    """One step of the game: who acted on what, with what reasoning (where there was any), and what came of it.
+    """One step of the game: who acted on what, with what reasoning, and the results.
 
-    ``passes`` holds what was handed in for players who could write no more (nothing where they forfeited); it is no
-    action of theirs.
+    ``passes`` holds what was handed in for players who could write no more; these are not their actions.
     """
 
     observations: dict[str, str]
@@ -189,8 +175,7 @@ class SeatEnd:
 
     Attributes:
         terminated: By the game's own rules; otherwise it was cut short (truncated).
-        stop_reason: Why.
-        step: Steps of the game that had been played.
+        step: Steps of the game played by then.
     """
 
     terminated: bool
@@ -203,13 +188,9 @@ class PlayedEpisode:
     """A finished episode.
 
     Attributes:
-        plan: What was asked for.
-        game_id: Name of the game.
         seats: Per agent; language-model seats hold the turn records.
-        steps: In order.
         ends: Per agent, how its game ended.
         final_observations: Per agent, what it saw at its end.
-        stop_reason: Why the episode ended.
         infos: The game's last infos per agent (``success`` and more), also of those who left early.
         instructions: The game's rules.
         cooperative: The players reach the goal together or not at all.
@@ -242,17 +223,12 @@ async def play_episode(
     seat_factory: SeatFactory,
     step_timeout_s: float,
 ) -> PlayedEpisode:
-    """Play one episode.
+    """Play one episode; ``session`` is reset here.
 
     Args:
-        session: The game; reset here.
-        plan: Level and ids.
-        seat_factory: Makes the seats once the level stands.
         step_timeout_s: Limit of one call into a game that is not part of this package.
 
-    Raises:
-        EpisodeFailed: the episode must be dropped.
-        ConfigError: the run cannot go on.
+    Raises: EpisodeFailed if the episode must be dropped; ConfigError if the run cannot go on.
     """
     game = await GameInPlay.begin(session, plan, seat_factory, step_timeout_s)
     while game.views:
@@ -274,9 +250,7 @@ async def play_episode(
 
 @dataclass(frozen=True, slots=True)
 class _AfterStep:
-    """What a step brought: who acts next on what, and what those see last whose game it ended. The infos are plain data
-    from here on: what a game puts there may run code of its own whenever it is read.
-    """
+    """Results of a step. Infos are plain data from here on: a game's own objects may run code whenever they are read."""
 
     result: StepResult
     infos: dict[str, dict[str, Any]]
@@ -285,11 +259,9 @@ class _AfterStep:
 
 
 class GameInPlay:
-    """A game between two steps: its seats, what has been played, and who has left. Arguments of :meth:`begin` are those
-    of :func:`play_episode`.
+    """A game between two steps: its seats, what has been played, and who has left.
 
-    Attributes:
-        views: What those see who are to act; none at the end.
+    ``views`` is what the players who act next see; it is empty at the end.
     """
 
     @classmethod
@@ -429,13 +401,7 @@ def _reset(session: GameSession, seed: int) -> Views:
 
 
 def _step(session: GameSession, actions: Mapping[str, str], in_game: Sequence[str]) -> _AfterStep:
-    """Make a step.
-
-    Args:
-        session: The game.
-        actions: What is handed in.
-        in_game: Players whose game is not over.
-    """
+    """Make a step; ``in_game`` are the players whose game is not over."""
     return _after_step(session, session.step(actions), in_game)
 
 
@@ -480,11 +446,7 @@ def _reason(result: StepResult, agent: str, infos: Mapping[str, Mapping[str, Any
 
 
 def check_reached(played: PlayedEpisode) -> None:
-    """The state that an episode was to go on from was reached, if there was one.
-
-    Raises:
-        EpisodeFailed: if the game ended before it.
-    """
+    """Raises EpisodeFailed if the game ended before the state that the episode was to go on from."""
     beginning = played.plan.beginning
     if beginning is None:
         return
@@ -495,9 +457,7 @@ def check_reached(played: PlayedEpisode) -> None:
 
 
 def turns_from_there(played: PlayedEpisode) -> dict[str, list[TurnNumbers]]:
-    """Turns of the language models behind the state that the episode went on from; nothing if it had a beginning of its
-    own.
-    """
+    """Turns of the language models after the state that the episode went on from; empty if it began at the start."""
     beginning = played.plan.beginning
     if beginning is None:
         return {}

@@ -33,12 +33,10 @@ from rllib_lmgame.text import in_words
 
 
 class Player(ABC):
-    """A player under a name, who takes seats in any number of games at once. An asynchronous context: what is loaded
-    when it is entered is freed when it is left, in the same event loop.
+    """A named player, who takes seats in any number of games at once.
 
-    Args:
-        name: What it is called in line-ups, tables and logs.
-        source: What the user wrote; by default the name.
+    It is an asynchronous context: what it loads when entered is freed when left, in the same event loop. ``source`` is
+    what the user wrote; by default the name.
     """
 
     def __init__(self, name: str, source: str | None = None) -> None:
@@ -80,16 +78,9 @@ def take_seats(
     player_of: Callable[[SeatAssignment], Player],
     seed: Callable[[EpisodePlan, str], int] = seat_seed,
 ) -> dict[str, Seat]:
-    """Everybody's seat in one game.
+    """Everybody's seat in one game; ``seed`` gives the seed of each player's draws.
 
-    Args:
-        session: The game.
-        plan: Its line-up says who sits where.
-        player_of: The player of an assignment.
-        seed: Of what a player draws.
-
-    Raises:
-        EpisodeFailed: if the game has other seats than the line-up.
+    Raises: EpisodeFailed if the game has other seats than the line-up.
     """
     if set(plan.line_up) != set(session.agent_ids):
         there, planned = (", ".join(agents) or "none" for agents in (session.agent_ids, plan.line_up))
@@ -108,14 +99,7 @@ Replies = Callable[[EpisodePlan, int], ReplySource]
 
 
 class LanguageModel(Player):
-    """A language model.
-
-    Args:
-        name, source: See :class:`Player`.
-        chat: How it is talked to.
-        replies: Where its replies come from.
-        options: Penalties, and which limits bootstrap.
-    """
+    """A language model; ``options`` say the penalties, and which limits bootstrap."""
 
     def __init__(
         self, name: str, source: str | None, chat: ChatFormat, replies: Replies, options: TextRolloutOptions
@@ -159,10 +143,7 @@ def engine_replies(
     """An engine's replies, sampled as a configuration says.
 
     Args:
-        generate: Sends a request to the engine.
-        inference: How training samples.
-        rollouts: Whether only legal moves may be said.
-        temperature: Another temperature than that of training; unlikely tokens are then not left out.
+        temperature: Instead of that of training; top-p and top-k are then off.
         seeded: Give every request a seed of its own.
     """
     as_in_training = temperature is None
@@ -180,10 +161,9 @@ class Scripted(Player):
     """A scripted player, made anew for every seat.
 
     Args:
-        name, source: See :class:`Player`; ``source`` is a name or import path of :mod:`rllib_lmgame.policies.scripted`.
-        limit_s: Of a move of a player that is not part of this package, whoever made the game; by default moves are
-            limited as other calls into the game are.
-        make: Makes the player, in place of what ``source`` says.
+        source: A name or import path of :mod:`rllib_lmgame.policies.scripted`; by default the name.
+        limit_s: Of one move, whoever made the game; by default the limit of other calls into the game.
+        make: Makes the player instead of ``source``.
     """
 
     def __init__(
@@ -209,12 +189,8 @@ class Scripted(Player):
 
 @dataclass
 class ScriptedSeat(Seat):
-    """A scripted player's seat.
-
-    Attributes:
-        player: Who moves.
-        seed: Of what it draws.
-        limit_s: Of each of its moves, in seconds; ``None``: as of any call into the game.
+    """A scripted player's seat. ``limit_s`` is the limit of a move in seconds; ``None``: that of any call into the
+    game.
     """
 
     player: ScriptedPlayer = None  # type: ignore[assignment]

@@ -1,7 +1,6 @@
-"""What travels between the driver, whoever plays, and the learner (plans: :mod:`.plans`).
+"""What travels between the driver, the players and the learner (plans: :mod:`.plans`).
 
-In the order of the file: the games and how they are played, what came of the episodes in numbers, and the turns that
-are trained on. Turns travel inside RLlib's ``SingleAgentEpisode`` as ``extra_model_outputs``, one column per field.
+Turns travel inside RLlib's ``SingleAgentEpisode`` as ``extra_model_outputs``, one column per field.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ class PlaySettings:
     """How a set of plans is played.
 
     Attributes:
-        games: What ``EpisodePlan.game`` points into.
+        games: ``EpisodePlan.game`` is an index into them.
         temperature: Overrides the sampling temperature.
         seeded: A seed for every request.
         expert: Scripted player that writes the replies instead of the engine (supervised data).
-        log: File name of the episode log, or ``None``.
+        log: File name of the episode log.
         keep: ``episodes`` (RLlib episodes) or ``nothing`` (numbers only).
-        members: Weights that are not a policy's present ones -> the engines that hold them just now.
-        rollouts, inference: Sections that stand instead of the configuration's, where a schedule changes them.
-        language_model: Options of that section which do; a policy's own stay.
+        members: Weights that are not a policy's current ones -> the engines that hold them now.
+        rollouts, inference: Replace the configuration's sections where a schedule changes them.
+        language_model: Changed options of that section; a policy's own stay.
     """
 
     games: tuple[GameConfig, ...]
@@ -72,11 +71,11 @@ class Failure:
 class SeatSummary:
     """One player's numbers of one episode.
 
-    ``trained`` says whether the seat is the learner's own. ``success`` is the game's own verdict on the player,
-    ``None`` where it gives none. ``outcome`` is ``win``, ``draw`` or ``loss`` in a game against others, else ``None``.
-    ``measures`` are the numbers of its own that the game reported at the player's end. ``member`` names the weights
-    that replied where they were not the policy's present ones. ``illegal_actions`` are invalid ones that were read,
-    ``unread`` is the first reply without a readable answer, shortened.
+    ``trained``: the seat is the learner's own. ``success`` is the game's verdict on the player, ``None`` if it gives
+    none. ``outcome`` is ``win``, ``draw`` or ``loss`` in a game against others. ``measures`` are numbers the game
+    reported at the player's end. ``member`` names the weights if they were not the policy's current ones.
+    ``illegal_actions`` are invalid ones that could be read; ``unread`` is the first reply without a readable answer,
+    shortened.
     """
 
     agent_id: str
@@ -101,9 +100,7 @@ class SeatSummary:
 
 @dataclass(slots=True)
 class TurnNumbers:
-    """One turn of a language model: its unscaled reward, the tokens of the reply, and whether any of them could have
-    been another.
-    """
+    """One turn of a language model: its unscaled reward, the reply's tokens, and whether any token was a free choice."""
 
     reward: float
     tokens: int
@@ -119,11 +116,10 @@ class TurnNumbers:
 class EpisodeSummary:
     """Numbers of one episode, small enough to send everywhere.
 
-    ``success`` is that of the trained seats (of all, where none is trained): the share of them that won, 0 or 1 for
-    one seat. It is ``None`` where they play only against each other, since somebody wins every decided game (see
-    the seats' ``outcome``). ``level`` is the digest of the level, which many seeds may draw; ``None`` where the game
-    names none. ``continued`` is of an episode that went on from a state of another one: the turns of
-    its language models from there on.
+    ``success`` is the share of trained seats that won (of all seats if none is trained). It is ``None`` where trained
+    seats play only each other, since somebody wins every decided game. ``level`` is the digest of the level, which many
+    seeds may draw. ``continued`` belongs to an episode that went on from a state of another one: its language models'
+    turns after that state.
     """
 
     episode_id: str
@@ -142,9 +138,8 @@ class EpisodeSummary:
 
 @dataclass
 class PlayResult:
-    """What came of a set of plans: everything in the order of ``EpisodePlan.index``.
-
-    ``aborted`` are the ids of episodes that were left behind when enough others had finished.
+    """Results of a set of plans in the order of ``EpisodePlan.index``; ``aborted``: ids left behind when enough had
+    finished.
     """
 
     episodes: list[MultiAgentEpisode] = field(default_factory=list)
@@ -178,8 +173,7 @@ STATE_VALUE = "state_value"
 """Column of an episode from whose states rollouts were played; NaN where none was wanted."""
 
 CUSTOM_DATA_KEY = "lmgame"
-"""Key in ``custom_data`` of RLlib's episodes: a player's own holds what of its trajectory is not per turn, the whole
-one the line-up.
+"""Key in ``custom_data`` of RLlib's episodes: trajectory data that is not per turn; in the whole episode, the line-up.
 """
 
 
@@ -198,11 +192,9 @@ class Turn:
         policy_version: Version of the weights that sampled the reply.
         new_row: The prompt does not continue the previous row (first turn, window history, stripped reasoning).
         stop_reason: Value of :class:`~rllib_lmgame.inference.protocol.StopReason`.
-        allowed: What each token was chosen among, where decoding was constrained; its log-probability is that among
-            them.
-        observation: Key of the text the player saw, equal for equal texts (:func:`observation_key`); 0
-            where it is not known.
-        value: Of the state before the turn, unscaled, as rollouts from it gave; NaN where there were none.
+        allowed: With constrained decoding, the ids each token was chosen among; log-probabilities are among them.
+        observation: :func:`observation_key` of the text the player saw; 0 if unknown.
+        value: Of the state before the turn, unscaled, from rollouts that began there; NaN without any.
     """
 
     prompt_ids: np.ndarray
@@ -227,19 +219,15 @@ class Trajectory:
     """One player's view of one episode.
 
     Attributes:
-        turns: In the order they were played; at least one.
-        terminated: Nothing of value follows: the game ended, or its turn limit did and the limit is part of the task.
-            If false the trajectory was truncated and ``final_prompt_ids`` is set.
+        turns: In order; at least one.
+        terminated: The game ended, or its turn limit did and the limit is part of the task. If false the trajectory was
+            truncated and ``final_prompt_ids`` is set.
         role: Kind of seat, for per-role normalisation.
-        agent_id: Seat.
         module_id: Weights that played.
         episode_id: RLlib's id of the episode.
-        group: Episodes with the same group were started from the same seed of the same game; empty where an episode
-            stands alone.
-        game: Name of the game.
+        group: Same group: same seed of the same game. Empty if the episode stands alone.
         final_prompt_ids: Truncated only: the ids that show the last state (a delta, or a whole prompt if
             ``final_new_row``); the value at their last token is the bootstrap value.
-        final_new_row: See above.
     """
 
     turns: list[Turn]
@@ -332,16 +320,12 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
 
 
 def observation_key(text: str) -> int:
-    """A 64-bit key of an observation, the same in every process. Any text has one, also one with half a surrogate pair
-    (a program's output, say).
-    """
+    """A 64-bit key of an observation, the same in every process; any text works, also with half a surrogate pair."""
     return int.from_bytes(
         hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big", signed=True
     )
 
 
 def items_of(buffer: InfiniteLookbackBuffer) -> list[Any]:
-    """What the episode holds in ``buffer``. Its list is read directly: the buffer's own indexing costs 30 microseconds
-    an item.
-    """
+    """What the episode holds in ``buffer``, read directly: the buffer's own indexing costs 30 microseconds an item."""
     return buffer.data[buffer.lookback :]

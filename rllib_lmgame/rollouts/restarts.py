@@ -1,14 +1,14 @@
-"""Seats of an episode that begins in the middle of another one: its turns are played as they are recorded.
+"""Seats of an episode that begins in the middle of another one: its turns are played as recorded.
 
-Games are pure functions of seed and replies, so the state behind some turns is reached by playing them again. The seats
-see what they saw: conversations, memories of scripted players and token budgets are those of the recorded episode.
+Games are pure functions of seed and replies, so playing some turns again gives the same state. Conversations, memories
+of scripted players and token budgets are those of the recorded episode.
 
 Guarantees (each has a test):
 
-1. Nothing is asked of an engine before the state is reached.
-2. Behind it every player goes on as in an episode of its own: with draws of its own and the limits that are left.
-3. A game or a scripted player that goes another way than recorded fails the episode (``restart_mismatch``), and the
-   message names it.
+1. No engine is asked before the state is reached.
+2. After it every player goes on as in an ordinary episode: with its own draws and the limits that are left.
+3. A game or scripted player that differs from the record fails the episode (``restart_mismatch``); the message names
+   it.
 """
 
 from __future__ import annotations
@@ -46,13 +46,8 @@ class RecordedReplies:
 
 
 class RecordedPlayer:
-    """A scripted player that is asked as it was in the recorded episode, with the same draws, and must answer the same;
-    then it goes on with other draws.
-
-    Args:
-        player: The player.
-        beginning: What is recorded.
-        seed: Of its draws in the recorded episode.
+    """A scripted player that must answer as in the recorded episode, with the same draws (``seed``), then goes on with
+    others.
     """
 
     def __init__(self, player: ScriptedPlayer, beginning: Beginning, seed: int) -> None:

@@ -18,14 +18,11 @@ class RunnerConfig(Protocol):
 
     Attributes:
         player_options: The policies by name.
-        inference_options: How replies are sampled.
-        text_rollout_options: How games are played.
-        num_env_runners: Runners that share the episodes; 0: the one on the driver has them all.
+        num_env_runners: Runners that share the episodes; with 0 the driver's own runner plays them all.
         num_envs_per_env_runner: Games a runner plays at once.
-        seed: Of the run.
         model_files: Policy -> where its tokenizer is.
         engine_names: Policy -> the engines that hold its weights.
-        episode_log_dir: Where logs are written; ``None`` is the current directory.
+        episode_log_dir: ``None`` is the current directory.
     """
 
     player_options: dict[str, PlayerOptions]

@@ -59,16 +59,15 @@ class Seat:
     """Common to all seats.
 
     Attributes:
-        agent_id: Seat in the game.
         role: Kind of seat.
         module_id: Policy that plays it.
         episode_return: Sum of all rewards, unscaled.
         invalid_actions: Actions the game refused.
-        illegal_actions: Those of them that were read.
+        illegal_actions: Those of them that could be read.
         turns_played: Actions handed in.
-        thought: Reasoning that stood before the last action, if any.
-        failed: It is for want of its reply that the episode is dropped.
-        played_for: A game that nobody else can go on with is played on for it.
+        thought: Reasoning before the last action, if any.
+        failed: The episode is dropped because this seat gave no reply.
+        played_for: While such a seat is left, the game is played on (language models).
     """
 
     played_for: ClassVar[bool] = False
@@ -111,11 +110,7 @@ class Seat:
 def scripted_move(
     player: ScriptedPlayer, session: GameSession, agent_id: str, observation: Observation, rng: random.Random
 ) -> tuple[str, str | None]:
-    """A scripted player's action and the reasoning that led to it, if it tells any.
-
-    Raises:
-        EpisodeFailed: if one of them is not text.
-    """
+    """A scripted player's action and its reasoning, if any; raises EpisodeFailed if one is not text."""
     think = getattr(player, "think", None)
     thought = think(session, agent_id) if think else None
     action = player.act(session, agent_id, observation, rng)
@@ -140,11 +135,9 @@ class EngineReplies:
     """Replies sampled by an inference engine.
 
     Args:
-        generate: Sends a request to the engine.
-        temperature: Sampling temperature; 0 is greedy.
-        top_p: Nucleus sampling.
-        top_k: Top-k sampling; 0 is off.
-        legal_moves_only: Constrain decoding to the game's legal moves, in turns for which it lists them.
+        temperature: 0 is greedy.
+        top_k: 0 is off.
+        legal_moves_only: Limit decoding to the game's legal moves, in turns for which it lists them.
         seeded: Give every request a seed of its own.
     """
 
@@ -248,11 +241,11 @@ class LanguageModelSeat(Seat):
     Attributes:
         turns: One per reply that the game took, rewards credited.
         format_errors: Replies without a readable answer.
-        unread: The first of them, as far as it is worth showing.
-        bootstrap_turn_limit: Whether the turn limit of a game is a truncation to the learner, or the end.
+        unread: The first of them, shortened.
+        bootstrap_turn_limit: To the learner, a game's turn limit is a truncation, not the end.
         bootstrap_token_budget: The same of ``max_tokens_per_episode``.
-        final_prompt: The last state as a prompt, as much of it as the context holds, if the seat was truncated after at
-            least one turn. The value at its last token stands for all that follows.
+        final_prompt: If truncated after at least one turn: the last state, as much of it as the context holds. The
+            value at its last token stands for all that follows.
     """
 
     played_for = True
@@ -327,14 +320,7 @@ class LanguageModelSeat(Seat):
         self.final_prompt = prompt.fitted(self.chat.options.context_length)
 
     def out_of_tokens(self, session: GameSession, prompt: Prompt, needed: int) -> Exception:
-        """What to raise where ``prompt`` leaves fewer than ``needed`` tokens: a stop, but a wrong configuration if it
-        is the first prompt.
-
-        Args:
-            session: The game, for the message.
-            prompt: The prompt.
-            needed: Tokens of the shortest reply.
-        """
+        """What to raise if ``prompt`` leaves fewer than ``needed`` tokens: a stop; at the first prompt a ConfigError."""
         options = self.chat.options
         if not self.turns and prompt.out_of_context:
             return ConfigError(

@@ -1,18 +1,18 @@
-"""Where episodes come from: plans get their line-ups and are given in, finished episodes come out, and what failed is
+"""Where episodes come from: plans get their line-ups and are given in, finished episodes come out, failed ones are
 played again.
 
 Guarantees (each has a test):
 
-1. Every plan that was given comes out once: as an episode, or not at all after as many replacements as there may be.
-2. Everything that failed comes out as a failure with its reason, and is replaced: by the same level, unless the level
-   may be to blame. An episode that goes on from a state of another one is left out then.
-3. What was lost with its env runner has failed (``env_runner_lost``).
-4. If round after round nothing is finished, that is an error that says why. A game of which at least
-   :data:`MANY_HANGS` episodes were played and every one took too long is not tried again: each try takes as long.
-5. :func:`play_all` gives episodes in the order of their plans, whoever was faster.
-6. Where plans are spare (:mod:`~rllib_lmgame.rollouts.plans`), as many groups of a game come out as are not spare: the
-   first to finish, and whole. Only where replacements failed again and again are there fewer, or some that lack
-   episodes. Of what is left behind only its id comes out.
+1. Every plan comes out once: as an episode, or not at all after the largest number of replacements.
+2. Every failure comes out with its reason and is replaced: by the same level, unless the level may be to blame. Then an
+   episode that goes on from a state of another one is left out instead.
+3. Episodes lost with their env runner have failed (``env_runner_lost``).
+4. If nothing finishes for several rounds, an error says why. A game whose episodes (at least :data:`MANY_HANGS`) all
+   took too long is not tried again.
+5. :func:`play_all` gives episodes in the order of their plans.
+6. With spare plans (:mod:`~rllib_lmgame.rollouts.plans`), the first groups to finish come out, whole, as many per game
+   as are not spare. There are fewer, or incomplete ones, only if replacements failed again and again. Of what is left
+   behind only the id comes out.
 """
 
 from __future__ import annotations
@@ -45,15 +45,13 @@ Roles = Mapping[str, str]
 class LineUps:
     """Gives plans their line-ups by the configuration's seat mapping: who takes which seat.
 
-    A line-up follows from the plan and the seats of its game alone. So the driver makes it, and whoever plays, logs or
-    learns from the episode reads it in the plan. How many seats a game has may be an option of the game: it is built
-    once, looked at, and closed.
+    A line-up follows from the plan and the game's seats alone. So the driver makes it, and all others read it in the
+    plan. Options may change a game's seats: each game is built once, looked at, and closed.
 
     Args:
-        config: Policies and seat mapping.
         players: Policy -> scripted player that plays in its place.
-        guests: Who takes all seats but one of every episode, each as often; the trained policies take that one, in
-            turns and every seat as often, whatever the configuration maps.
+        guests: They take all seats but one of every episode, each equally often. The trained policies take turns in
+            that one, every seat equally often, whatever the mapping says.
     """
 
     def __init__(
@@ -73,15 +71,10 @@ class LineUps:
     def seated(
         self, plans: Sequence[EpisodePlan], games: Sequence[GameConfig]
     ) -> tuple[list[EpisodePlan], list[Failure]]:
-        """``plans`` with line-ups, and those whose game could not be built; a line-up that stands already is kept.
+        """``plans`` with line-ups (existing ones are kept), and those whose game could not be built.
 
-        Args:
-            plans: What is to be played.
-            games: What ``EpisodePlan.game`` points into.
-
-        Raises:
-            ConfigError: for an unknown game, or if the mapping names no policy.
-            MissingDependencyError: if a game needs a package that is not installed.
+        Raises: ConfigError for an unknown game, or if the mapping names no policy; MissingDependencyError if a game
+        needs a package that is not installed.
         """
         seated: list[EpisodePlan] = []
         failures: list[Failure] = []
@@ -96,14 +89,9 @@ class LineUps:
         return seated, failures
 
     def line_up(self, plan: EpisodePlan, roles: Roles) -> dict[str, SeatAssignment]:
-        """Who sits where: the same for the same plan, whoever asks.
+        """Who sits where, a function of the plan and the game's ``roles``.
 
-        Args:
-            plan: The episode.
-            roles: The seats of its game.
-
-        Raises:
-            ConfigError: if the mapping raises, or names no policy.
+        Raises: ConfigError if the mapping raises, or names no policy.
         """
         return {agent: self.assignment(self._policy(plan, roles, agent)) for agent in roles}
 
@@ -182,12 +170,9 @@ class EpisodeSource(ABC):
 
     @abstractmethod
     def take(self) -> PlayResult | None:
-        """What has come since the last call, after waiting for something to come; ``None`` if everything given has come
-        out.
+        """What has come since the last call; waits for something. ``None`` if everything has come out.
 
-        Raises:
-            RolloutError: if nothing gets finished.
-            ConfigError: if the configuration cannot work for any episode.
+        Raises: RolloutError if nothing gets finished; ConfigError if the configuration cannot work for any episode.
         """
 
 
@@ -202,14 +187,11 @@ class Runners(Protocol):
 
 
 class Rounds(EpisodeSource):
-    """Plays everything there is to play at once and waits for all of it; what failed is played in the next round.
+    """Plays everything at once and waits for all of it; what failed is played in the next round.
 
     Args:
-        runners: Who plays.
-        settings: How.
-        line_ups: Decides who sits where.
-        max_failed_rounds: Rounds in a row without a finished episode that end it; also how often an
-            episode is replaced.
+        max_failed_rounds: Rounds in a row without a finished episode that end it; also the most replacements of an
+            episode.
     """
 
     def __init__(self, runners: Runners, settings: PlaySettings, line_ups: LineUps, max_failed_rounds: int) -> None:
@@ -256,11 +238,8 @@ class Rounds(EpisodeSource):
 
 
 def play_all(source: EpisodeSource, plans: Sequence[EpisodePlan]) -> PlayResult:
-    """Play ``plans`` to their end: the finished episodes in the order of the plans, all failures, and the seconds it
-    took.
-
-    Raises:
-        RolloutError, ConfigError: as :meth:`EpisodeSource.take`.
+    """Finished episodes in the order of ``plans``, all failures, and the seconds it took; errors:
+    :meth:`EpisodeSource.take`.
     """
     start = time.perf_counter()
     result = PlayResult()

@@ -20,19 +20,18 @@ from rllib_lmgame.rollouts.seats import LanguageModelSeat
 def episode_record(played: PlayedEpisode) -> dict[str, Any]:
     """A JSON-ready record of ``played``.
 
-    ``line_up`` says per agent which policy it played for (``module_id``), who did (``player``, ``member``) and whether
-    the policy learns from it. ``trajectories[*].turns[*]`` holds ``prompt_ids`` (a delta unless ``new_row``),
-    ``response_ids``, ``rollout_logprobs``, ``reward``, ``policy_version`` and ``stop_reason``; the loss mask is 0 on
-    prompt ids and 1 on response ids. ``trajectories[*]`` says how the player's own game ended (``terminated`` or
-    ``truncated``, ``stop_reason``, ``ended_at``: steps played by then) and how it did (``success``, ``outcome``).
-    ``final_prompt_ids`` (only where the learner bootstraps) shows its last state. Nine digits keep a float32 exactly.
-    Where decoding was constrained, ``allowed_counts`` says for each response id how many ids it was chosen among (with
-    one it was forced, and the loss mask is 0), and ``allowed_ids`` lists them end to end.
+    ``line_up`` says per agent the policy (``module_id``), who played (``player``, ``member``) and whether the policy
+    learns from it. ``trajectories[*].turns[*]`` holds ``prompt_ids`` (a delta unless ``new_row``), ``response_ids``,
+    ``rollout_logprobs``, ``reward``, ``policy_version`` and ``stop_reason``. The loss mask is 0 on prompt ids and 1 on
+    response ids. ``trajectories[*]`` says how the player's own game ended (``terminated`` or ``truncated``,
+    ``stop_reason``, ``ended_at``: steps played by then) and how it did (``success``, ``outcome``). ``final_prompt_ids``
+    (only where the learner bootstraps) shows its last state. Nine digits keep a float32 exactly. With constrained
+    decoding, ``allowed_counts`` gives the number of possible ids for each response id (1: forced, loss mask 0), and
+    ``allowed_ids`` lists them end to end.
 
-    What a game says again at every step stands there once. A prompt that begins a row leaves out the ``shared_prefix``
-    ids with which it begins as the row's before it did (the rules, as a rule); :func:`whole_prompts` puts them back.
-    ``prompt`` is the text of ``prompt_ids``: what the model saw, where ``observations`` are what the game showed.
-    Lists of legal actions follow from level and actions and are left out.
+    A prompt that begins a row leaves out its first ``shared_prefix`` ids, which are those of the row before (mostly the
+    rules); :func:`whole_prompts` puts them back. ``prompt`` is the text of ``prompt_ids``. Lists of legal actions
+    follow from level and actions and are left out.
     """
     summary = summarize(played)
     return {
@@ -116,11 +115,8 @@ def _without_shared_prefixes(prompts: Iterable[tuple[bool, list[int]]]) -> Itera
 
 
 def whole_prompts(trajectory: Mapping[str, Any]) -> list[list[int]]:
-    """The prompts of a trajectory of :func:`episode_record` as the model saw them grow: a delta, or all ids where a row
-    begins.
-
-    Args:
-        trajectory: An entry of ``trajectories``. Where it was truncated, its final prompt comes last.
+    """The prompts of an entry of ``trajectories``: a delta, or all ids where a row begins. A truncated one has its
+    final prompt last.
     """
     entries = list(trajectory.get("turns", ()))
     if "final_prompt_ids" in trajectory:
@@ -141,9 +137,7 @@ def _allowed_record(turn: Turn) -> dict[str, list[int]]:
 
 
 class EpisodeLog:
-    """Appends episode records to a JSONL file; one file per runner and purpose, so that nobody writes
-    to another's file.
-    """
+    """Appends episode records to a JSONL file; each runner and purpose has a file of its own."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,9 +146,7 @@ class EpisodeLog:
     def write(self, records: Sequence[dict[str, Any]]) -> None:
         """Append ``records``, all of them or none.
 
-        Raises:
-            OSError: if they could not be written (full disk); what was written of them is taken back.
-            ValueError: if JSON has no form for them (a number of thousands of digits).
+        Raises: OSError if they could not be written (full disk); ValueError if JSON cannot hold them.
         """
         # A lone surrogate, which UTF-8 cannot carry, is escaped: the line is still JSON.
         text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
@@ -171,20 +163,12 @@ class EpisodeLog:
 
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:
-    """The records of an episode log.
-
-    Raises:
-        ConfigError: if the file is missing or a line is no JSON object (the line is named).
-    """
+    """The records of an episode log; raises ConfigError if it is missing or a line is no JSON object."""
     return [record for _, record in numbered_records(Path(path))]
 
 
 def numbered_records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Line numbers and records of an episode log.
-
-    Raises:
-        ConfigError: as :func:`read_log`.
-    """
+    """Line numbers and records of an episode log; errors are those of :func:`read_log`."""
     try:
         if not path.is_file():
             raise ConfigError("data", f"no such episode log: {path}")

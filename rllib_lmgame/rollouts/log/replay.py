@@ -43,14 +43,8 @@ class Table(Protocol):
 class LoggedEpisodes:
     """Episodes of a log, as data for supervised learning.
 
-    Token ids belong to the tokenizer they were made with; a log is therefore read as texts and written again in the
-    learner's own chat format: observations as prompts, actions as replies.
-
-    Args:
-        path: JSONL file of :func:`episode_record` lines.
-
-    Raises:
-        ConfigError: if the file is missing, empty or malformed (the line is named).
+    Token ids belong to one tokenizer. So the log is read as text, and the learner's own chat format writes it again.
+    Raises ConfigError if the file is missing, empty or malformed.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -64,8 +58,7 @@ class LoggedEpisodes:
 def logged_sessions(path: Path) -> Iterator[tuple[int, RecordedSession]]:
     """The episodes of a log with the numbers of their lines, one at a time.
 
-    Raises:
-        ConfigError: if the file is missing, empty or malformed (the line is named).
+    Raises: ConfigError if the file is missing, empty or malformed (the line is named).
     """
     line = 0
     for line, record in numbered_records(path):
@@ -81,16 +74,10 @@ def logged_sessions(path: Path) -> Iterator[tuple[int, RecordedSession]]:
 
 
 class RecordedSession(GameSession):
-    """A game that goes the way a record of the episode log says, whatever is played.
+    """A game that goes as a record of the episode log says, whatever is played. Its expert plays what was played.
 
-    Its expert plays what was played. An action that could not be read was logged as empty text and is replayed as an
-    empty answer.
-
-    Args:
-        record: See :func:`~rllib_lmgame.rollouts.log.episode_log.episode_record`. Its token ids are not looked at.
-
-    Raises:
-        ValueError: if the record cannot be right; KeyError, TypeError, AttributeError: if it lacks something.
+    An action that could not be read was logged as empty text and is replayed as an empty answer. Raises ValueError,
+    KeyError, TypeError or AttributeError if the record is wrong or incomplete.
     """
 
     trusted = True
@@ -173,9 +160,7 @@ class _RecordedStep:
 
 
 def _folded(steps: list[_RecordedStep]) -> list[_RecordedStep]:
-    """The steps in which somebody acted. What a step brought in which all passed or forfeited goes to
-    the one before it.
-    """
+    """The steps in which somebody acted; the results of a step without actions go to the one before it."""
     acted: list[_RecordedStep] = []
     for number, step in enumerate(steps):
         if step.actions:
@@ -199,13 +184,7 @@ def _texts(values: Mapping[str, Any], agents: tuple[str, ...]) -> dict[str, str]
 def replay(session: RecordedSession, runner: Table, episode_id: str) -> MultiAgentEpisode:
     """Play a recorded episode into an RLlib episode with the runner's policies, chat format and budgets.
 
-    Args:
-        session: The record.
-        runner: Gives the chat formats; who takes which seat is decided by its configuration.
-        episode_id: Id of the new episode.
-
-    Raises:
-        ConfigError: if the first prompt does not fit, or a seat is mapped to no policy.
+    Raises: ConfigError if the first prompt does not fit, or a seat is mapped to no policy.
     """
     plan = plan_of(session, episode_id)
     plan = dataclasses.replace(plan, line_up=runner.line_ups.line_up(plan, session.roles))
