@@ -125,7 +125,7 @@ class RaisedError(Exception):
 
 
 def told(function: Callable[..., T], *args: Any) -> T:
-    """``function(*args)``; errors become text in a :class:`RaisedError`, except those meant for the user as they are."""
+    """``function(*args)``; errors become text in a :class:`RaisedError`, except those meant for the user."""
     try:
         return function(*args)
     except (ConfigError, MissingDependencyError, EpisodeFailed, WaitedTooLong):

@@ -65,7 +65,7 @@ class Sessions:
 
 
 class PlayedPlans(NamedTuple):
-    """What became of plans, each list in their order. ``aborted``: ids of those left behind when enough had finished."""
+    """What became of plans, each list in their order. ``aborted``: ids of those left when enough had finished."""
 
     episodes: list[PlayedEpisode]
     failures: list[Failure]
@@ -250,7 +250,7 @@ async def play_episode(
 
 @dataclass(frozen=True, slots=True)
 class _AfterStep:
-    """Results of a step. Infos are plain data from here on: a game's own objects may run code whenever they are read."""
+    """Results of a step. Infos are plain data from here on: a game's own objects may run code when they are read."""
 
     result: StepResult
     infos: dict[str, dict[str, Any]]

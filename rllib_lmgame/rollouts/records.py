@@ -100,7 +100,7 @@ class SeatSummary:
 
 @dataclass(slots=True)
 class TurnNumbers:
-    """One turn of a language model: its unscaled reward, the reply's tokens, and whether any token was a free choice."""
+    """One turn of a language model: its unscaled reward, the reply's tokens, and whether a token was a free choice."""
 
     reward: float
     tokens: int

@@ -320,7 +320,7 @@ class LanguageModelSeat(Seat):
         self.final_prompt = prompt.fitted(self.chat.options.context_length)
 
     def out_of_tokens(self, session: GameSession, prompt: Prompt, needed: int) -> Exception:
-        """What to raise if ``prompt`` leaves fewer than ``needed`` tokens: a stop; at the first prompt a ConfigError."""
+        """Raised if ``prompt`` leaves fewer than ``needed`` tokens: a stop; at the first prompt a ConfigError."""
         options = self.chat.options
         if not self.turns and prompt.out_of_context:
             return ConfigError(
