@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -303,7 +304,10 @@ def _check_files(options: LanguageModelOptions, key: Callable[..., str]) -> None
     check_model(options.model, key("model"))
     directory = model_directory(options.model)
     places = {str(directory), str(tokenizer_source(options, directory)), str(options.chat_template)}
-    files = (file for place in places if Path(place).exists() for file in (Path(place), *Path(place).glob("*")))
+    there = [
+        Path(place) for place in places if os.path.exists(place)
+    ]  # Unlike Path's: False for a template's long text.
+    files = (file for place in there for file in (place, *place.glob("*")) if file.exists())
     state = (repr(options), *sorted((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files))
     if state not in _FIT:
         _check_tokenizer(options, key)

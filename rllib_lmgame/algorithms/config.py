@@ -20,7 +20,7 @@ from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.weights import WeightUse, takes_average
-from rllib_lmgame.policies.mapping import MappingFn, is_league, make_mapping
+from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
@@ -242,8 +242,9 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
 
     def _set_players(self, players: dict[str, PlayerOptions]) -> None:
         self.player_options = players
-        trained = [name for name in players if self.is_trained(name)]
-        self.multi_agent(policies=set(players), policies_to_train=trained, policy_mapping_fn=_by_env_runner)
+        self.multi_agent(
+            policies=set(players), policies_to_train=self.trained_policies(), policy_mapping_fn=_by_env_runner
+        )
 
     # -- dictionaries -------------------------------------------------------------------------------------------
 
@@ -326,6 +327,8 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             raise ConfigError("config.schedule_options", "expected ScheduleOptions by key")
         if key == "evaluation_measures":
             check_measures(value, (), f"config.{key}")
+        if key == "given_keys":
+            check_value(value, tuple[str, ...], {}, f"config.{key}")
 
     def _unknown(self, key: str) -> ConfigError:
         match = find_key(str(key), self.entry.groups, rllib_keys())
@@ -396,11 +399,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
 
     def training_games(self) -> tuple[GameConfig, ...]:
         """The games that are trained on: ``games``, or the one of ``env``."""
-        if self.games:
-            return self.games
-        if not isinstance(self.env, str):
-            raise ConfigError("env", "set env to a game, e.g. lmgame/Sokoban-v0 (`rllib games list` shows them)")
-        return (GameConfig(self.env, dict(self.env_config)),)
+        return self.settings.training_games()
 
     def games_for_evaluation(self, split: str = "validation") -> tuple[GameConfig, ...]:
         """The games of ``evaluation_config.games``, or the training games, on the levels of ``split``.
@@ -429,8 +428,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
 
     def is_trained(self, policy: str) -> bool:
         """Whether this policy is trained: language models are unless they say otherwise."""
-        options = self.player_options[policy]
-        return options.player == LANGUAGE_MODEL if options.trained is None else options.trained
+        return self.settings.is_trained(policy)
 
     @property
     def has_other_callbacks(self) -> bool:
@@ -440,18 +438,15 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
 
     def trained_policies(self) -> list[str]:
         """Trained policies, in the order given."""
-        return [name for name in self.player_options if self.is_trained(name)]
+        return self.settings.trained_policies()
 
     def language_model_policies(self) -> list[str]:
         """Policies that need an engine."""
-        return [name for name, options in self.player_options.items() if options.player == LANGUAGE_MODEL]
+        return self.settings.language_model_policies()
 
     def language_model_of(self, policy: str) -> LanguageModelOptions:
         """The ``language_model`` section with this policy's overrides."""
-        overrides = self.player_options[policy].language_model
-        return build(
-            LanguageModelOptions, overrides, f"config.policies.{policy}.language_model", self.language_model_options
-        )
+        return self.settings.model_of(policy)
 
     def seat_mapping(self) -> MappingFn:
         """The mapping function from seats to policies."""
@@ -461,10 +456,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
 
     def league_of_run(self) -> LeagueOptions | None:
         """The ``league`` section where there is a league: the section is written, or the mapping is called so."""
-        if "league" not in self.entry.sections:
-            return None
-        named = LeagueOptions() if is_league(self.seat_mapping_spec) else None
-        return self.league_options or named
+        return self.settings.league
 
     def module_spec(self, policy: str, inference_only: bool = False) -> RLModuleSpec:
         """RLModule of one policy."""

@@ -11,8 +11,8 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.registry import EngineEntry, find_engine
 from rllib_lmgame.league.matchmaking import resolve_matchmaker
-from rllib_lmgame.policies.mapping import is_league
 from rllib_lmgame.settings.plugins import ENGINES, ESTIMATORS, MATCHMAKERS
+from rllib_lmgame.settings.sections.league import is_league
 from rllib_lmgame.settings.tree import Settings
 
 

@@ -33,6 +33,7 @@ from rllib_lmgame.imports import import_path
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS
 from rllib_lmgame.settings.plugins import check_call
 from rllib_lmgame.settings.schema import describe
+from rllib_lmgame.settings.sections.league import LEAGUE
 
 MappingFn = Callable[..., str]
 
@@ -41,16 +42,8 @@ KEY = "config.policy_mapping_fn"
 OTHERS = "*"
 """Any seat that is not named, in a mapping from seats to policies."""
 
-LEAGUE = "league"
-"""The mapping whose line-ups the league deals."""
-
 GOLDEN = (5**0.5 - 1) / 2
 """Multiples of it modulo 1 lie as evenly as those of any number (H. Weyl, Math. Ann. 77, 1916)."""
-
-
-def is_league(spec: Any) -> bool:
-    """Whether ``policy_mapping_fn`` asks for a league."""
-    return LEAGUE in (spec, spec.get("type") if isinstance(spec, Mapping) else None)
 
 
 class SharedMapping:

@@ -21,7 +21,7 @@ from rllib_lmgame.settings.sections.language_model import (
     PlayerOptions,
     read_policies,
 )
-from rllib_lmgame.settings.sections.league import LeagueOptions
+from rllib_lmgame.settings.sections.league import LeagueOptions, is_league
 from rllib_lmgame.settings.sections.rllib import (
     FIELDS,
     SCHEDULED_KEYS,
@@ -170,9 +170,8 @@ class Settings:
         """The section ``league``; also where only the mapping asks for a league."""
         if "league" not in self.sections:
             return None
-        named = "league" in (self.seats, self.seats.get("type") if isinstance(self.seats, Mapping) else None)
         options: LeagueOptions | None = self.sections["league"]
-        return options or (LeagueOptions() if named else None)
+        return options or (LeagueOptions() if is_league(self.seats) else None)
 
     @property
     def supervised(self) -> SupervisedOptions | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from ray import tune
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.experiments.checks.algorithms import resolve_algorithm
+from rllib_lmgame.experiments.checks.check import build_config
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.learners.objectives import PPOObjective
@@ -713,3 +716,32 @@ def test_paths_that_are_there_become_absolute_ones(tmp_path: Path, monkeypatch: 
     assert LMGamePPOConfig().language_model(model="tiny").language_model_options.model == "tiny"
     long = "{{ messages }}" * 1000
     assert LMGamePPOConfig().language_model(chat_template=long).language_model_options.chat_template == long
+
+
+@pytest.mark.parametrize("value", [3, "token_ppo", [3], [["lr"]], {"lr": 1}])
+def test_what_was_given_is_a_list_of_keys(value: Any) -> None:
+    with pytest.raises(ConfigError, match="given_keys"):
+        LMGamePPOConfig().update_from_dict({**BASE, "given_keys": value})
+
+
+def test_a_long_template_and_a_link_to_nothing_are_no_files(tiny_model_dir: str, tmp_path: Path) -> None:
+    model = shutil.copytree(tiny_model_dir, tmp_path / "model")
+    (model / "model.gguf").symlink_to(tmp_path / "nothing")
+    template = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}{# " + "a" * 5000 + " #}"
+    LMGamePPOConfig().update_from_dict(
+        {**BASE, "language_model": {"model": str(model), "chat_template": template}}
+    ).validate()
+
+
+@pytest.mark.parametrize(
+    ("options", "key"),
+    [
+        ({"language_model": {"model": "a" * 300}}, "language_model.model"),
+        ({"language_model": {"model": "./" + "a" * 300}}, "language_model.model"),
+        ({"warm_start": {"data": "a" * 300}}, "warm_start.data"),
+    ],
+)
+def test_a_name_of_300_characters_is_no_file(options: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match="no such") as caught:
+        build_config(resolve_algorithm("LMGamePPO"), {"env": "lmgame/TicTacToe-v0", **options})
+    assert caught.value.path == f"config.{key}"

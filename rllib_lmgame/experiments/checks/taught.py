@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ def check_taught(config: Any) -> None:
     if options is None:
         return
     if options.data is not None:
-        if not Path(options.data).expanduser().is_file():
+        if not os.path.isfile(Path(options.data).expanduser()):  # Unlike Path's: False for a name that is too long.
             raise ConfigError(f"{config.section_of('supervised_options')}.data", f"no such file: {options.data}")
         return
     try:

@@ -30,6 +30,9 @@ MAX_JSON_BYTES = 64 * 2**20
 INDEX_FILE = "model.safetensors.index.json"
 HF_DIRECTORY = "hf"
 """Of the Hugging Face files in a checkpoint: the files themselves, or a directory for each of several policies."""
+LONGEST_NAME = 255
+"""Characters that a file system takes in a name."""
+
 VOCABULARY_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 TOKENIZER_FILES = (*VOCABULARY_FILES, "tokenizer_config.json")
 """A directory with a tokenizer has one of these."""
@@ -83,10 +86,11 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
         ConfigError: naming the directory or the missing file.
     """
     path = expanded(model_directory(source, key))
-    looks_local = source.startswith((".", "/", "~")) or path.exists() or source.count("/") > 1
+    is_name = len(source) <= LONGEST_NAME and source.count("/") <= 1
+    looks_local = source.startswith((".", "/", "~")) or not is_name or path.exists()
     if not looks_local:
         return
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise ConfigError(key, f"no such model directory: {source}")
     if not os.access(path, os.R_OK | os.X_OK):
         raise ConfigError(key, f"{source} cannot be read: {os.strerror(errno.EACCES)}")
@@ -106,7 +110,7 @@ def model_directory(source: str, key: str = "config.language_model.model") -> st
         ConfigError: if ``source`` is a checkpoint of several policies.
     """
     path = expanded(source)
-    if not path.is_dir():
+    if not os.path.isdir(path):  # Unlike Path's: False for a name that is too long.
         return source
     exported = path / HF_DIRECTORY
     if (path / "config.json").is_file() or not exported.is_dir():

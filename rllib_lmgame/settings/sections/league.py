@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.sections.exploiters import ExploiterOptions, are_names_and_numbers, check_exploiters
 from rllib_lmgame.settings.trust import is_name
+
+LEAGUE = "league"
+"""The ``policy_mapping_fn`` whose line-ups the league deals."""
+
+
+def is_league(seats: Any) -> bool:
+    """Whether ``policy_mapping_fn`` asks for a league."""
+    return LEAGUE in (seats, seats.get("type") if isinstance(seats, Mapping) else None)
 
 
 @dataclass(frozen=True)
