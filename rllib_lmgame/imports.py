@@ -14,7 +14,6 @@ from types import ModuleType
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.moved import new_place
 from rllib_lmgame.text import in_words
 
 
@@ -62,13 +61,7 @@ def attribute_of(module: ModuleType, path: str, key: str) -> Any:
 
 
 def where_it_was_sought(module_name: str, error: ImportError) -> str:
-    """What helps whoever named a module that is not there: where it is now, or the nearest file of
-    the current directory.
-    """
-    name = str(error.name or module_name)
-    now = new_place(module_name if module_name.startswith(f"{name}.") else name)
-    if now is not None:
-        return f"; it is {now} now"
+    """What helps whoever named a module that is not there: the nearest file of the current directory."""
     top = module_name.partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or error.name != top:
         return ""
@@ -92,9 +85,6 @@ def missing_import(module_name: str, error: ModuleNotFoundError) -> str:
         if not frame.filename.startswith("<") and frame.filename != __file__
     ]
     where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else module_name
-    now = new_place(str(error.name))
-    if now is not None:
-        return f"{where} imports {error.name!r}, which is {now} now"
     top = str(error.name).partition(".")[0]
     match = None if importlib.util.find_spec(top) else nearest(top, packages_distributions())
     return f"{where} imports {error.name!r}, which is not installed" + (

@@ -24,7 +24,7 @@ from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
-from rllib_lmgame.settings.algorithms import OWN, TOKEN_PPO, AlgorithmEntry
+from rllib_lmgame.settings.algorithms import TOKEN_PPO, AlgorithmEntry
 from rllib_lmgame.settings.names import (
     PLAIN_ATTRIBUTES,
     RUNTIME_FIELDS,
@@ -112,7 +112,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
     supervised_options: SupervisedOptions | None
     league_options: LeagueOptions | None = None  # likewise
     data_selection_options: DataSelectionOptions = DataSelectionOptions()  # likewise
-    schedule_options: Mapping[str, ScheduleOptions] = MappingProxyType({})  # of the class, for those pickled before
+    schedule_options: Mapping[str, ScheduleOptions] = MappingProxyType({})
     given_keys: tuple[str, ...] = ()
     """Dotted keys that were written or set in Python."""
 
@@ -614,14 +614,5 @@ def _mapping_as_yaml(mapping: Any) -> Any:
 
 
 def _by_env_runner(agent_id: Any, *args: Any, **kwargs: Any) -> str:
-    """RLlib needs a function here; the driver maps the seats. Older pickled states hold this name."""
+    """RLlib needs a function here; the driver maps the seats."""
     return DEFAULT_POLICY
-
-
-if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> Any:
-        """Where the algorithms' configurations used to stand: checkpoints and programs of then name this place."""
-        if name in ("LMGamePPOConfig", "LMGameSFTConfig"):
-            return {cls.__name__: cls for cls in (entry.config_class() for entry in OWN.values())}[name]
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

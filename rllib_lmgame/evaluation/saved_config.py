@@ -65,7 +65,7 @@ def open_checkpoint(
 def saved_model(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bool = False) -> Path:
     """Directory of a trained policy's model; ``last``: the last iterate where weights are averaged.
 
-    Raises: CheckpointError: if an older version saved only the average.
+    Raises: CheckpointError: if it holds the average alone.
     """
     last = last and config.averages_weights
     if last and not has_last(checkpoint, config):
@@ -74,7 +74,7 @@ def saved_model(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bo
 
 
 def has_last(checkpoint: Path, config: LMGameConfig) -> bool:
-    """Whether a checkpoint holds the last iterate beside averaged weights; those of older versions do not."""
+    """Whether a checkpoint holds the last iterate beside averaged weights."""
     return config.averages_weights and (checkpoint / LAST_DIRECTORY).is_dir()
 
 
@@ -100,9 +100,7 @@ def read_config(checkpoint: Path, *, trust: bool, games: Collection[str] = ()) -
         find_in_current_directory(values)
     try:
         entry = algorithm_of(values, trust=trust)
-        saved = {
-            key: value for key, value in values.items() if key not in (RUN, "schedules")
-        }  # Before, schedules stood apart; playing needs none.
+        saved = {key: value for key, value in values.items() if key != RUN}
         config: LMGameConfig = entry.config_class()().update_from_dict(
             saved if trust else of_a_stranger(saved, games, entry)
         )
