@@ -237,8 +237,7 @@ def allowed_tokens(choices: Choices, reply: tuple[int, ...]) -> AllowedTokens:
 
     Equal lists are the same object, which a message of many turns then holds once.
 
-    Raises:
-        ValueError: ``reply`` is none of the choices.
+    Raises: ValueError: ``reply`` is none of the choices.
     """
     cursor = ChoiceCursor(choices)
     steps = [cursor.allowed(reply[:position]) for position in range(len(reply))]

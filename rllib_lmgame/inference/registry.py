@@ -53,8 +53,7 @@ class EngineEntry:
         Args:
             key: Configuration key to name in errors.
 
-        Raises:
-            ConfigError: if it cannot be imported, is made of something else, or lacks a method.
+        Raises: ConfigError: if it cannot be imported, is made of something else, or lacks a method.
         """
         cls = import_path(self.engine, key)
         made_of = dict.fromkeys(("context_length", "seed", "version", "trust_remote_code"))
@@ -70,8 +69,7 @@ class EngineEntry:
         Args:
             key: Configuration key that asks for it.
 
-        Raises:
-            ConfigError: naming the methods that are missing.
+        Raises: ConfigError: naming the methods that are missing.
         """
         check_methods(import_path(self.engine, ENGINES.key), DeviceEngine, self.engine, key)
 
@@ -104,8 +102,7 @@ def find_engine(name: str, key: str = ENGINES.key) -> EngineEntry:
         name: What ``inference.engine`` says.
         key: Configuration key to name in errors.
 
-    Raises:
-        ConfigError: if there is none.
+    Raises: ConfigError: if there is none.
     """
     found = ENGINES.find(name, key)
     entry = found if isinstance(found, EngineEntry) else getattr(found, "entry", None)

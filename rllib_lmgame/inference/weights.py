@@ -229,9 +229,8 @@ class WeightTransport(ABC):
     def push(self, engines: Mapping[str, Any], state: State, version: int, timeout_s: float) -> PushResult:
         """Send ``state`` as ``version`` to all engines at once.
 
-        Raises:
-            WeightUpdateError: An engine did not take the weights; the message names it.
-            TimeoutError: The message names the engines that did not answer.
+        Raises: WeightUpdateError: An engine did not take the weights; the message names it; TimeoutError: The message
+        names the engines that did not answer.
         """
 
 
@@ -353,11 +352,7 @@ TRANSPORTS: dict[str, type[WeightTransport]] = {t.name: t for t in (ObjectStoreT
 
 
 def make_transport(name: str, tensor_parallel_size: int = 1) -> WeightTransport:
-    """The transport called ``name``.
-
-    Raises:
-        ConfigError: for an unknown name.
-    """
+    """The transport called ``name``. Raises: ConfigError: for an unknown name."""
     if name not in TRANSPORTS:
         raise ConfigError("inference.weight_transport", f"{name!r} is not one of {', '.join(TRANSPORTS)}")
     cls = TRANSPORTS[name]
@@ -367,9 +362,7 @@ def make_transport(name: str, tensor_parallel_size: int = 1) -> WeightTransport:
 def gather(calls: Mapping[str, Any], timeout_s: float, doing: str) -> tuple[dict[str, Any], list[str]]:
     """Results of concurrent actor calls, and the names of the actors that died or whose engine broke.
 
-    Raises:
-        TimeoutError: naming who did not answer.
-        Exception: whatever an actor raised, from its own cause.
+    Raises: TimeoutError: naming who did not answer; Exception: whatever an actor raised, from its own cause.
     """
     import ray
 

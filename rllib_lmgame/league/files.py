@@ -28,8 +28,7 @@ BEGINNINGS = "beginnings"
 def read_bundle(directory: Path, version: int) -> WeightBundle:
     """The weights in a Hugging Face directory, packed for engines.
 
-    Raises:
-        CheckpointError: naming the file that is missing or damaged.
+    Raises: CheckpointError: naming the file that is missing or damaged.
     """
     from safetensors.torch import load_file
 
@@ -52,8 +51,7 @@ def read_member(league: Path, member: Member) -> WeightBundle:
         league: Directory of the members.
         member: Which.
 
-    Raises:
-        CheckpointError: naming its directory, if they are missing, damaged or not those of the snapshot.
+    Raises: CheckpointError: naming its directory, if they are missing, damaged or not those of the snapshot.
     """
     bundle = read_bundle(league / member.name, member.version)
     if bundle.checksum != member.checksum:
@@ -68,19 +66,14 @@ def copy_members(source: Path, target: Path, members: Iterable[Member]) -> None:
     """Put the members that lie in ``source`` into ``target`` as well, in place of what is there: as links to the same
     files where both are on one file system.
 
-    Raises:
-        CheckpointError: if one is missing.
+    Raises: CheckpointError: if one is missing.
     """
     for member in members:
         _copy(source, target, member.name, "a league member")
 
 
 def copy_beginnings(source: Path, target: Path, policies: Iterable[str]) -> None:
-    """The same of what exploiters begin again with.
-
-    Raises:
-        CheckpointError: if one is missing.
-    """
+    """The same of what exploiters begin again with. Raises: CheckpointError: if one is missing."""
     for policy in policies:
         _copy(source / BEGINNINGS, target / BEGINNINGS, policy, "what an exploiter begins with")
 

@@ -203,8 +203,7 @@ class League:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take over a state of :meth:`state`.
 
-        Raises:
-            CheckpointError: if there are members or results of a policy that is none of ``policies``.
+        Raises: CheckpointError: if there are members or results of a policy that is none of ``policies``.
         """
         gone = policies_gone(state, self.policies)
         if gone:

@@ -81,8 +81,7 @@ def deal_matches(
         seed: Of this iteration.
         exploiters: Policies that do not play against themselves but against another one's present weights.
 
-    Returns:
-        ``EpisodePlan.index`` -> match.
+    Returns: ``EpisodePlan.index`` -> match.
     """
     kinds: list[tuple[str, Member | None, str | None]] = []
     shares: list[float] = []

@@ -66,8 +66,7 @@ def pfsp_var(standings: Sequence[Standing], options: LeagueOptions) -> list[floa
 def resolve_matchmaker(name: str) -> Matchmaker:
     """The matchmaker registered under ``name``, or the one at ``package.module:function``.
 
-    Raises:
-        ConfigError: if there is none, or it does not take standings and options.
+    Raises: ConfigError: if there is none, or it does not take standings and options.
     """
     found: Matchmaker = MATCHMAKERS.find(name)
     takes = "a matchmaker takes two arguments: the standings against all members, and the options"

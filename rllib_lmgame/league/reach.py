@@ -43,8 +43,7 @@ def check_reach(league: LeagueOptions, play: MostPlay) -> None:
         league: The section.
         play: What is played.
 
-    Raises:
-        ConfigError: for one that is never done, whatever it wins.
+    Raises: ConfigError: for one that is never done, whatever it wins.
     """
     for name, options in league.exploiter_options.items():
         if options.reset_every is not None or options.win_rate is None:

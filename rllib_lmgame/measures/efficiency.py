@@ -56,11 +56,7 @@ class Bargains:
 
 
 def bargains(games: Sequence[Mapping[str, float]]) -> Bargains:
-    """Many games' :func:`outcome_measures` as one.
-
-    Raises:
-        ValueError: for no games.
-    """
+    """Many games' :func:`outcome_measures` as one. Raises: ValueError: for no games."""
     if not games:
         raise ValueError("no games")
     deals = [game for game in games if game["deal"]]

@@ -33,8 +33,7 @@ def best_response_gaps(payoffs: Sequence[np.ndarray], strategies: Sequence[Seque
         payoffs: Per player its pay-offs, ``[actions of player 0, actions of player 1, ...]``.
         strategies: Per player the probabilities of its actions.
 
-    Raises:
-        ValueError: if a strategy is no distribution over the player's actions.
+    Raises: ValueError: if a strategy is no distribution over the player's actions.
     """
     mixed = [np.asarray(strategy, dtype=float) for strategy in strategies]
     shape = tuple(len(strategy) for strategy in mixed)

@@ -35,8 +35,7 @@ def nash_average(payoffs: np.ndarray) -> NashAverage:
     Args:
         payoffs: ``[players, players]``, what the row's player gets against the column's; antisymmetric.
 
-    Raises:
-        ValueError: if it is not.
+    Raises: ValueError: if it is not.
     """
     matrix = np.asarray(payoffs, dtype=float)
     if matrix.ndim != 2 or not len(matrix) or not np.allclose(matrix, -matrix.T, atol=1e-12, rtol=1e-9):

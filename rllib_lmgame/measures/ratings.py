@@ -40,8 +40,7 @@ class Rating:
 def win_matrix(games: Iterable[Game], players: Sequence[str]) -> np.ndarray:
     """Wins of the row's player over the column's, ``[players, players]``; a draw is half a win for both.
 
-    Raises:
-        ValueError: if a score is not between 0 and 1, or somebody is compared who is none of ``players``.
+    Raises: ValueError: if a score is not between 0 and 1, or somebody is compared who is none of ``players``.
     """
     index = {player: i for i, player in enumerate(players)}
     wins = np.zeros((len(index), len(index)))
@@ -64,8 +63,7 @@ def bradley_terry(wins: np.ndarray, smoothing: float = SMOOTHING) -> np.ndarray:
         wins: ``[..., players, players]`` as of :func:`win_matrix`; diagonals are not looked at.
         smoothing: Wins added for each side of every pair; above 0.
 
-    Returns:
-        ``[..., players]``.
+    Returns: ``[..., players]``.
     """
     players = wins.shape[-1]
     won = (wins + smoothing) * (1 - np.eye(players))
@@ -106,8 +104,7 @@ def ratings(
         seed: Of the draws. The same games give the same intervals, in whatever order they and the players come.
         smoothing: See :func:`bradley_terry`.
 
-    Raises:
-        ValueError: as :func:`win_matrix`.
+    Raises: ValueError: as :func:`win_matrix`.
     """
     names = sorted(players)
     kinds = Counter(tuple(sorted(map(_sided, game))) for game in games)

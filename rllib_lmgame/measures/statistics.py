@@ -25,8 +25,7 @@ def wilson_interval(successes: float, trials: float, confidence: float = 0.95) -
     ``successes`` may be a fraction where a trial can be won in part (several seats in one episode), and ``trials``
     where they are not independent.
 
-    Raises:
-        ValueError: if there are no trials, or more successes than trials.
+    Raises: ValueError: if there are no trials, or more successes than trials.
     """
     if trials <= 0 or not 0 <= successes <= trials:
         raise ValueError(f"{successes} successes in {trials} trials")
@@ -69,8 +68,7 @@ def rate_over_levels(results: Sequence[float], levels: Sequence[Hashable], confi
         levels: Of each result.
         confidence: Of the interval.
 
-    Raises:
-        ValueError: if there are no results.
+    Raises: ValueError: if there are no results.
     """
     played = _by_level(results, levels)
     count, mean = len(results), fmean(results)
@@ -154,11 +152,9 @@ def mean_interval(
         levels: Of each value; those on one level go together (K.-Y. Liang and S. L. Zeger, Biometrika 73, 1986).
         confidence: Of the interval.
 
-    Returns:
-        Mean, lower and upper bound.
+    Returns: Mean, lower and upper bound.
 
-    Raises:
-        ValueError: if there are no values.
+    Raises: ValueError: if there are no values.
     """
     if not values:
         raise ValueError("no values")
@@ -192,11 +188,9 @@ def paired_by_level(
         level_of: The level of a name; by default each is one of its own.
         confidence: Of the interval.
 
-    Returns:
-        Number of results both have, mean, lower and upper bound.
+    Returns: Number of results both have, mean, lower and upper bound.
 
-    Raises:
-        ValueError: if they share fewer than two.
+    Raises: ValueError: if they share fewer than two.
     """
     shared = [name for name in after if name in before]
     if len(shared) < 2:

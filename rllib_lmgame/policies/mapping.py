@@ -183,9 +183,8 @@ def make_mapping(spec: Any, policies: Sequence[str], trained: int = 1) -> Mappin
         policies: Names of the policies, the trained ones first.
         trained: How many of them are trained.
 
-    Raises:
-        ConfigError: for an unknown name or option, a policy that does not exist, or a function that
-            takes something else.
+    Raises: ConfigError: for an unknown name or option, a policy that does not exist, or a function that takes something
+    else.
     """
     if isinstance(spec, Mapping) and "type" in spec and spec["type"] not in list(policies):
         name, options = str(spec["type"]), {key: value for key, value in spec.items() if key != "type"}

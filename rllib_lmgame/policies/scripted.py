@@ -87,8 +87,7 @@ def make_scripted_player(name: str, key: str = "config.policies") -> ScriptedPla
         name: Name or ``package.module:Class``.
         key: What the user set, for messages.
 
-    Raises:
-        ConfigError: if there is none, or it is none.
+    Raises: ConfigError: if there is none, or it is none.
     """
     if name in SCRIPTED_PLAYERS:
         return SCRIPTED_PLAYERS[name]()

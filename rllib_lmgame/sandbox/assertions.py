@@ -24,11 +24,7 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 @lru_cache(maxsize=1024)
 def counted(tests: str) -> str:
-    """Test code, rewritten.
-
-    Raises:
-        SyntaxError: if it is not Python.
-    """
+    """Test code, rewritten. Raises: SyntaxError: if it is not Python."""
     tree = ast.parse(tests)
     tree.body = _body(tree.body, guard=True)
     return ast.unparse(ast.fix_missing_locations(tree))

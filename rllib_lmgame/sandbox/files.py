@@ -45,11 +45,7 @@ class ScopedDirectory:
         self._close()
 
     def read(self, path: str) -> str:
-        """Content of a file.
-
-        Raises:
-            FileProblem: if there is no such file here, or it is too long.
-        """
+        """Content of a file. Raises: FileProblem: if there is no such file here, or it is too long."""
         with self._parent(path) as (folder, name), _explained(path):
             descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
             with open(descriptor, "rb") as file:
@@ -62,8 +58,7 @@ class ScopedDirectory:
     def write(self, path: str, content: str) -> None:
         """Write a file, with the directories on the way to it.
 
-        Raises:
-            FileProblem: if the path leads elsewhere, or the file is too long.
+        Raises: FileProblem: if the path leads elsewhere, or the file is too long.
         """
         data = content.encode("utf-8", "replace")
         if len(data) > self._max_file_bytes:
@@ -123,11 +118,7 @@ class ScopedDirectory:
 
 
 def _components(path: str) -> list[str]:
-    """Names on a relative path.
-
-    Raises:
-        FileProblem: for an absolute path, ``..``, and names no file should have.
-    """
+    """Names on a relative path. Raises: FileProblem: for an absolute path, ``..``, and names no file should have."""
     if path.startswith("/"):
         raise FileProblem(f"{path[:MAX_NAME]!r} is absolute; give a path inside the working directory.")
     names = path.split("/")

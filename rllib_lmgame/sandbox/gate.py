@@ -83,9 +83,8 @@ class Gate:
         Args:
             memory_bytes: What the run may use.
 
-        Raises:
-            SandboxBusyError: if that took longer than ``wait_s``.
-            SandboxError: if the gate's folder cannot be used.
+        Raises: SandboxBusyError: if that took longer than ``wait_s``; SandboxError: if the gate's folder cannot be
+        used.
         """
         wanted = self.size.slots_of(memory_bytes)
         held = self._at_once(wanted)
@@ -218,8 +217,7 @@ def memory_of(limits: Limits, processes: int = 1) -> int:
 def gate_folder(parent: Path | None = None) -> Path:
     """This user's folder for the slots' files, made if it is not there.
 
-    Raises:
-        SandboxError: if it belongs to somebody else, or others may write to it.
+    Raises: SandboxError: if it belongs to somebody else, or others may write to it.
     """
     folder = (parent or Path(tempfile.gettempdir())) / f"rllib-lmgame-sandbox-{os.getuid()}"
     with contextlib.suppress(FileExistsError):

@@ -65,8 +65,7 @@ def call_function(source: str, entry: str, calls: Sequence[Sequence[Any]], limit
     """Call ``entry`` of the program ``source`` with each list of arguments, in one sandboxed process, which is told of
     a call when it has answered the one before.
 
-    Raises:
-        SandboxError: if the sandbox cannot be set up here.
+    Raises: SandboxError: if the sandbox cannot be set up here.
     """
     more = [_line([encode(list(call)), encode({})]) for call in calls]
     mode, job = mode_for_programs(), _line({"source": source, "entry": entry})
@@ -102,8 +101,7 @@ def run_tests(source: str, entry: str, tests: str, prelude: str = "", limits: Li
     Args:
         prelude: Code the tests need beforehand.
 
-    Raises:
-        SandboxError: if the sandbox cannot be set up here.
+    Raises: SandboxError: if the sandbox cannot be set up here.
     """
     mode = mode_for_programs()
     with contextlib.suppress(SyntaxError, ValueError, RecursionError):  # else the judge says what is wrong

@@ -24,8 +24,7 @@ def usable_cores(root: Path = Path("/")) -> int:
 def usable_memory(root: Path = Path("/")) -> int:
     """Bytes of memory, at most what the control groups of this process allow.
 
-    Raises:
-        OSError: where the system does not tell.
+    Raises: OSError: where the system does not tell.
     """
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([total, *_memory_limits(root)])

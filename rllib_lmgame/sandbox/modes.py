@@ -78,8 +78,7 @@ def describe_mode(mode: str) -> str:
 def mode_for_programs() -> str:
     """The mode in which programs of a player may be run.
 
-    Raises:
-        SandboxError: if there are only resource limits and ``RLLIB_LMGAME_ALLOW_WEAK_SANDBOX=1`` is not set.
+    Raises: SandboxError: if there are only resource limits and ``RLLIB_LMGAME_ALLOW_WEAK_SANDBOX=1`` is not set.
     """
     mode = sandbox_mode()
     if mode == LIMITS and os.environ.get(ALLOW_WEAK) != "1":

@@ -50,8 +50,7 @@ class Process:
         read_paths: Files or directories it may read.
         server: It is a worker of ours that outlives the thread that started it, and keeps its standard input open.
 
-    Raises:
-        SandboxError: if it cannot be started.
+    Raises: SandboxError: if it cannot be started.
     """
 
     def __init__(
@@ -158,8 +157,7 @@ class Process:
     def check_started(self) -> None:
         """After the end: whether the program was reached at all.
 
-        Raises:
-            SandboxError: says which step of the confinement failed.
+        Raises: SandboxError: says which step of the confinement failed.
         """
         self._read_status()
         if self._said != READY:
@@ -194,8 +192,7 @@ def supervise(processes: Sequence[Process], wall_s: float, close_stdin: bool = T
         wall_s: Seconds for all of them together.
         close_stdin: Whether their standard input ends after what was given.
 
-    Raises:
-        SandboxError: if one of them never got as far as its program.
+    Raises: SandboxError: if one of them never got as far as its program.
     """
     begun = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -237,11 +234,7 @@ def supervise(processes: Sequence[Process], wall_s: float, close_stdin: bool = T
 
 
 def run_now(program: str, stdin: str | bytes, limits: Limits, mode: str) -> ProgramEnd:
-    """Run one program without waiting to be let in.
-
-    Raises:
-        SandboxError: if the sandbox cannot be set up here.
-    """
+    """Run one program without waiting to be let in. Raises: SandboxError: if the sandbox cannot be set up here."""
     with Process(program, stdin, limits, mode) as process:
         return supervise([process], limits.wall_s)[0]
 

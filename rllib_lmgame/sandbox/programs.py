@@ -13,8 +13,7 @@ def run_program(
 ) -> ProgramEnd:
     """Run one program to its end, once it is let in (see :mod:`rllib_lmgame.sandbox.gate`).
 
-    Raises:
-        SandboxError: if the sandbox cannot be set up here; a ``SandboxBusyError`` if too many programs are running.
+    Raises: SandboxError: if the sandbox cannot be set up here; a ``SandboxBusyError`` if too many programs are running.
     """
     limits, mode = limits or Limits(), mode or mode_for_programs()  # looking for a mode runs programs too
     with machine_gate().admitted(memory_of(limits)):

@@ -28,11 +28,7 @@ class SandboxReport:
 
 
 def report_sandbox() -> SandboxReport:
-    """The sandbox here.
-
-    Raises:
-        SandboxError: if the gate's settings are wrong.
-    """
+    """The sandbox here. Raises: SandboxError: if the gate's settings are wrong."""
     mode, slots = find_mode(), machine_gate().size.slots
     refused = mode == LIMITS and os.environ.get(ALLOW_WEAK) != "1"
     text = f"{describe_mode(mode)}; at most {slots} program{'s' if slots > 1 else ''} at once"

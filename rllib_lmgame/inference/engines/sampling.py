@@ -20,8 +20,7 @@ def processed_logprobs(
             the most likely one and not drawn.
         allowed: Token ids a row may take, or ``None`` for all.
 
-    Returns:
-        float32 ``[rows, vocabulary]``, ``-inf`` where a token cannot be drawn.
+    Returns: float32 ``[rows, vocabulary]``, ``-inf`` where a token cannot be drawn.
     """
     logits = logits.float()
     logits = (

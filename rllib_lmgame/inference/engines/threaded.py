@@ -109,9 +109,8 @@ class ThreadedEngine:
     async def update_weights(self, state: Mapping[str, Any], version: int) -> str:
         """Drain, load Hugging Face named tensors, reset the prefix cache; returns the checksum of what is loaded.
 
-        Raises:
-            WeightUpdateError: The weights do not fit the model or hold NaN, or loading failed. The engine then answers
-                every request with an error until an update succeeds.
+        Raises: WeightUpdateError: The weights do not fit the model or hold NaN, or loading failed. The engine then
+        answers every request with an error until an update succeeds.
         """
         was_paused = self._paused
         await self.pause()

@@ -308,8 +308,7 @@ def _load_model(model_dir: str, arguments: Mapping[str, Any]) -> Any:
         model_dir: Its directory.
         arguments: Of ``AutoModelForCausalLM.from_pretrained``, ``trust_remote_code`` among them.
 
-    Raises:
-        ConfigError: It asks for code that is not trusted, or lacks weights.
+    Raises: ConfigError: It asks for code that is not trusted, or lacks weights.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 

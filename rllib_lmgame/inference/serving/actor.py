@@ -238,10 +238,8 @@ class EngineActor:
     async def update_weights(self, bundle: WeightBundle, version: int) -> str:
         """Load a bundle and serve as ``version``; returns the checksum of what was loaded.
 
-        Raises:
-            WeightUpdateError: The weights did not arrive whole, do not fit, or did not load. The engine refuses to
-                serve until an update succeeds.
-            EngineDeadError: The engine is broken; it has to be started again.
+        Raises: WeightUpdateError: The weights did not arrive whole, do not fit, or did not load. The engine refuses to
+        serve until an update succeeds; EngineDeadError: The engine is broken; it has to be started again.
         """
         await self.start()
         async with self._updates:

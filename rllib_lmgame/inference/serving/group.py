@@ -134,9 +134,8 @@ class EngineGroup:
             wait: Return when all are ready; otherwise call :meth:`wait_until_ready`.
             watch_interval_s: Between two looks at the actors; 0 leaves restarts to :meth:`restart_dead`.
 
-        Raises:
-            MissingDependencyError: The engine's package is missing; the message says what to install.
-            TimeoutError: An engine did not come up; the message names it and what it waits for.
+        Raises: MissingDependencyError: The engine's package is missing; the message says what to install; TimeoutError:
+        An engine did not come up; the message names it and what it waits for.
         """
         if not isinstance(model, str):
             model = SharedModel.share(model)
@@ -157,11 +156,7 @@ class EngineGroup:
         return group
 
     def wait_until_ready(self) -> None:
-        """Return when every engine serves.
-
-        Raises:
-            TimeoutError: after ``start_timeout_s``, naming who is missing.
-        """
+        """Return when every engine serves. Raises: TimeoutError: after ``start_timeout_s``, naming who is missing."""
         began = time.monotonic()
         starts = dict(self._starts)
         alive = {name: handle.alive.remote() for name, handle in self._handles.items()}
@@ -189,9 +184,7 @@ class EngineGroup:
             version: Version they are served as.
             transport: By default through the object store, which works from any process.
 
-        Raises:
-            WeightUpdateError: An engine refused the weights.
-            TimeoutError: naming the engines that did not answer.
+        Raises: WeightUpdateError: An engine refused the weights; TimeoutError: naming the engines that did not answer.
         """
         transport = transport or ObjectStoreTransport()
         began = time.perf_counter()
@@ -262,8 +255,7 @@ class EngineGroup:
     def restart_dead(self) -> list[str]:
         """Bring every engine that died or broke back with the last weights; returns their names.
 
-        Raises:
-            TimeoutError: An engine did not come back within ``start_timeout_s``.
+        Raises: TimeoutError: An engine did not come back within ``start_timeout_s``.
         """
         with self._lock:
             restarted = [name for name in self.names if not self._stopped.is_set() and self._revive(name)]
@@ -312,8 +304,7 @@ class EngineGroup:
     def _note_death(self, name: str) -> None:
         """Look how an engine died, if it did; what was under way in it then knows.
 
-        Raises:
-            EngineMemoryError: if it died of want of memory, and not for the first time.
+        Raises: EngineMemoryError: if it died of want of memory, and not for the first time.
         """
         died, _ = ray.wait([self._vigils[name]], timeout=0)
         if died:
@@ -366,8 +357,7 @@ class EngineGroup:
     def _wait(self, calls: list[Any], waiting_for: str, timeout_s: float | None = None) -> list[Any]:
         """Wait for all calls to end, by default at most ``start_timeout_s``; returns those that have not.
 
-        Raises:
-            InterruptedWaitError: if the run is to stop.
+        Raises: InterruptedWaitError: if the run is to stop.
         """
         deadline = time.monotonic() + (self._options.start_timeout_s if timeout_s is None else timeout_s)
         while True:

@@ -34,8 +34,7 @@ def memory_line(text: str) -> str | None:
     Args:
         text: Of an error; Ray's report may stand anywhere in it.
 
-    Returns:
-        One line; ``None`` if the error is about something else.
+    Returns: One line; ``None`` if the error is about something else.
     """
     if not _REPORT.search(text):
         return None

@@ -76,8 +76,7 @@ class ChatFormat:
         tokenizer: A Hugging Face tokenizer.
         options: The ``language_model`` section.
 
-    Raises:
-        ConfigError: if the chat template cannot be used.
+    Raises: ConfigError: if the chat template cannot be used.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, options: LanguageModelOptions) -> None:
@@ -150,8 +149,7 @@ class ChatFormat:
     def reply_ids(self, action: str, think: str | None = None) -> list[int]:
         """Ids of a well-formed reply (after the prefill): what a model that plays ``action`` would sample.
 
-        Raises:
-            ConfigError: if no well-formed reply begins with the prefill.
+        Raises: ConfigError: if no well-formed reply begins with the prefill.
         """
         known = self._reply_cache.get((action, think))
         if known is None:

@@ -37,8 +37,7 @@ GAME_TEXT = "You stand at a wall (3, 0). Go up, down, left or right; turns left:
 def ids_of(tokenizer: PreTrainedTokenizerBase, text: str, *, split: bool = False) -> list[int]:
     """Ids of a text without tokens that a tokenizer adds; with ``split`` no text is a special token.
 
-    Raises:
-        ConfigError: if the tokenizer fails on it.
+    Raises: ConfigError: if the tokenizer fails on it.
     """
     if not text:
         return []
@@ -47,11 +46,7 @@ def ids_of(tokenizer: PreTrainedTokenizerBase, text: str, *, split: bool = False
 
 
 def text_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
-    """The text of ids, that of special tokens included.
-
-    Raises:
-        ConfigError: if the tokenizer fails on it.
-    """
+    """The text of ids, that of special tokens included. Raises: ConfigError: if the tokenizer fails on it."""
     if not ids:
         return ""
     with _panic_told(f"{len(ids)} tokens"):

@@ -51,8 +51,7 @@ def render(template: str, conversations: Sequence[Messages], variables: Mapping[
         conversations: Messages with ``role`` and ``content``.
         variables: What the template sees beside them: special tokens, arguments of one's own.
 
-    Raises:
-        RenderingStopped: if it takes more time or memory than it may.
+    Raises: RenderingStopped: if it takes more time or memory than it may.
     """
     if len(template) > MAX_TEXT:
         raise RenderingStopped(f"it has {len(template):,} characters, more than {MAX_TEXT:,}")

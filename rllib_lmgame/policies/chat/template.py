@@ -97,8 +97,7 @@ def cut(render: Callable[[Sequence[Messages]], Sequence[Rendered]], reasoning: t
         render: Renders conversations, each with the opening of the reply that is to come.
         reasoning: Marks around the reasoning of a reply.
 
-    Raises:
-        TemplateError: if it cannot be used.
+    Raises: TemplateError: if it cannot be used.
     """
     user, later = ("user", _USER), (("assistant", _REPLY), ("user", _NEXT))
     last = (("assistant", _ANSWER), ("user", _LAST))

@@ -80,9 +80,8 @@ _ENTERED: ContextVar[tuple[PackedRows, ...]] = ContextVar("packed_rows", default
 def current_rows() -> PackedRows | None:
     """The rows of the pack that is being computed; ``None`` for a forward pass of its own, without gradients.
 
-    Raises:
-        RuntimeError: with gradients outside ``with PackedRows(...)``: a layer of a pack that is computed again would
-            take the pack for one row and mix what its rows say.
+    Raises: RuntimeError: with gradients outside ``with PackedRows(...)``: a layer of a pack that is computed again
+    would take the pack for one row and mix what its rows say.
     """
     rows = next(reversed(_ENTERED.get()), None)
     if rows is None and torch.is_grad_enabled():
@@ -121,12 +120,10 @@ def packed_attention(
         key: ``[1, key_heads, tokens, head_dim]``.
         value: ``[1, key_heads, tokens, value_dim]``.
 
-    Returns:
-        ``[1, tokens, heads, value_dim]`` and ``None``.
+    Returns: ``[1, tokens, heads, value_dim]`` and ``None``.
 
-    Raises:
-        ConfigError: if the model asks for a bias that depends on positions.
-        RuntimeError: with gradients outside of :class:`PackedRows`.
+    Raises: ConfigError: if the model asks for a bias that depends on positions; RuntimeError: with gradients outside of
+    :class:`PackedRows`.
     """
     return _attend(_sdpa, query, key, value, scaling, sliding_window, kwargs), None
 
@@ -233,8 +230,7 @@ def _eager(
 def resolve_implementation(choice: str, dtype: torch.dtype, on_gpu: bool) -> str:
     """Name of the attention function for ``language_model.attn_implementation``.
 
-    Raises:
-        MissingDependencyError: if flash attention is asked for and not installed.
+    Raises: MissingDependencyError: if flash attention is asked for and not installed.
     """
     register()
     if choice == FLASH and not _flash_installed():

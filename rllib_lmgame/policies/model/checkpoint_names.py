@@ -36,8 +36,7 @@ def parts_of(model: Any, state: Mapping[str, torch.Tensor]) -> tuple[Part, ...]:
         model: Of Transformers, as ``from_pretrained`` loaded it: it remembers what was done to its checkpoint.
         state: Its tensors, of which only names, shapes and dtypes are looked at.
 
-    Raises:
-        ValueError: if Transformers cannot take back what it did.
+    Raises: ValueError: if Transformers cannot take back what it did.
     """
     like = {name: torch.empty_like(tensor, device="meta") for name, tensor in state.items()}
     whole = _part(model, like, tuple(like))

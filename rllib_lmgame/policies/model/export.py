@@ -44,9 +44,8 @@ def save_policy(
         options: How the policy is talked to.
         played: What it was trained on; without it, or without a tokenizer, there is no card.
 
-    Raises:
-        CheckpointError: naming the file that cannot be written.
-        FileNotFoundError: if the tokenizer's directory has gone since the model was loaded.
+    Raises: CheckpointError: naming the file that cannot be written; FileNotFoundError: if the tokenizer's directory has
+    gone since the model was loaded.
     """
     directory.mkdir(parents=True, exist_ok=True)
     _save_weights(model, tensors, directory)
@@ -91,12 +90,10 @@ def save_tokenizer(source: str, directory: Path, options: LanguageModelOptions) 
     """Save the tokenizer of ``source`` beside a model, with the chat template in use; a directory without one is logged
     and left so.
 
-    Returns:
-        The chat format of the two, ``None`` without a tokenizer.
+    Returns: The chat format of the two, ``None`` without a tokenizer.
 
-    Raises:
-        FileNotFoundError: if the directory itself has gone since the model was loaded.
-        CheckpointError: if it cannot be written.
+    Raises: FileNotFoundError: if the directory itself has gone since the model was loaded; CheckpointError: if it
+    cannot be written.
     """
     from transformers import AutoTokenizer
 

@@ -56,11 +56,7 @@ class ModelFiles:
 
     @classmethod
     def carry(cls, directory: str | Path) -> ModelFiles:
-        """Carry the files of ``directory``.
-
-        Raises:
-            ConfigError: if they are too large to be carried.
-        """
+        """Carry the files of ``directory``. Raises: ConfigError: if they are too large to be carried."""
         paths = sorted(path for path in Path(directory).iterdir() if path.is_file())
         size = sum(path.stat().st_size for path in paths)
         if size > MAX_CARRIED_BYTES:
@@ -82,8 +78,7 @@ class ModelFiles:
 def check_model(source: str, key: str = "config.language_model.model") -> None:
     """Raise if ``source`` looks like a directory that is missing or incomplete.
 
-    Raises:
-        ConfigError: naming the directory or the missing file.
+    Raises: ConfigError: naming the directory or the missing file.
     """
     path = expanded(model_directory(source, key))
     is_name = len(source) <= LONGEST_NAME and source.count("/") <= 1
@@ -106,8 +101,7 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
 def model_directory(source: str, key: str = "config.language_model.model") -> str:
     """Where the files of a model are: of a checkpoint with one policy its ``hf/``, else ``source`` itself.
 
-    Raises:
-        ConfigError: if ``source`` is a checkpoint of several policies.
+    Raises: ConfigError: if ``source`` is a checkpoint of several policies.
     """
     path = expanded(source)
     if not os.path.isdir(path):  # Unlike Path's: False for a name that is too long.
@@ -261,8 +255,7 @@ def model_problem(directory: Path) -> str | None:
 def weight_files(directory: Path) -> list[Path]:
     """The files that hold a model's weights: those of the index if there is one.
 
-    Raises:
-        ValueError: if the index is damaged, or names a file elsewhere.
+    Raises: ValueError: if the index is damaged, or names a file elsewhere.
     """
     if not (directory / INDEX_FILE).is_file():
         whole = directory / "model.safetensors"

@@ -70,8 +70,7 @@ def packing_of(config: Any) -> Packing:
     Args:
         config: Of Transformers.
 
-    Raises:
-        UnfitModelError: where not even a row alone would be right.
+    Raises: UnfitModelError: where not even a row alone would be right.
     """
     key = type(config), json.dumps(config.to_dict(), sort_keys=True, default=str)
     if key not in _FOUND:

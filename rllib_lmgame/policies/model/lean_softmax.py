@@ -30,8 +30,7 @@ def chosen_and_entropy(
         with_entropy: Whether the entropy is computed.
         entropy_gradient: Whether it is differentiated.
 
-    Returns:
-        float32 ``[n]`` twice (the second ``None`` without entropy).
+    Returns: float32 ``[n]`` twice (the second ``None`` without entropy).
     """
     chosen, entropy = _ChosenAndEntropy.apply(logits, target_ids, with_entropy, entropy_gradient)
     return chosen, entropy if with_entropy else None

@@ -72,8 +72,7 @@ def token_logprobs(
         entropy_gradient: Whether it is differentiated.
         allowed: Positions at which only some ids could be drawn: log-probability and entropy are those among them.
 
-    Returns:
-        float32 ``[positions]`` twice (the second ``None`` without entropy).
+    Returns: float32 ``[positions]`` twice (the second ``None`` without entropy).
     """
     positions = target_ids.shape[0]
     if positions < chunks:

@@ -39,8 +39,7 @@ def miniature(config: Any) -> nn.Module:
     Args:
         config: Of the real model; not changed.
 
-    Raises:
-        ValueError: if none can be made that runs.
+    Raises: ValueError: if none can be made that runs.
     """
     failure: object = "it is too large"
     ids = torch.arange(VOCABULARY // 2)[None]

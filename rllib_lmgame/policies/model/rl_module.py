@@ -97,8 +97,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
     def setup(self) -> None:
         """Load the model.
 
-        Raises:
-            ConfigError: if the directory or hub id does not hold a causal language model with all its weights.
+        Raises: ConfigError: if the directory or hub id does not hold a causal language model with all its weights.
         """
         if self.inference_only:
             return
@@ -177,8 +176,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
     def _backbone_inputs(self, batch: Mapping[str, Any]) -> _BackboneInputs:
         """What the backbones are called with, and which of its positions are read.
 
-        Raises:
-            ValueError: Several rows for a model that mixes them.
+        Raises: ValueError: Several rows for a model that mixes them.
         """
         if not self.packs and batch["cu_seqlens"].shape[0] > 2:
             raise ValueError(f"{self.model_dir} takes one row a pass, not {batch['cu_seqlens'].shape[0] - 1}")
@@ -236,18 +234,13 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
     def compute_values(self, batch: dict[str, Any], embeddings: Any | None = None) -> torch.Tensor:
         """Values ``[A]`` at the action tokens of a packed batch.
 
-        Raises:
-            ValueError: The module has no value function.
+        Raises: ValueError: The module has no value function.
         """
         self.value_output()
         return self._forward_train({**batch, "with_logprobs": False})["values"]
 
     def value_output(self) -> nn.Linear:
-        """The value head's last layer.
-
-        Raises:
-            ValueError: The module has no value function.
-        """
+        """The value head's last layer. Raises: ValueError: The module has no value function."""
         if self.value_head is None:
             raise ValueError("this policy is trained without a value function")
         return self.value_head.outer
@@ -283,8 +276,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
             state: Tensors to write instead of the model's own (gathered, averaged).
             played: What the policy was trained on, for the card.
 
-        Raises:
-            CheckpointError: naming the file that cannot be written.
+        Raises: CheckpointError: naming the file that cannot be written.
         """
         directory = Path(directory)
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in (state or self.hf_state()).items()}
@@ -353,8 +345,7 @@ def load_language_model(
     """An ``AutoModelForCausalLM`` with dropout off, with packed attention where that keeps its rows apart, and how rows
     go through it.
 
-    Raises:
-        ConfigError: if there is no such model, it is of a kind that cannot be trained here, or weights are missing.
+    Raises: ConfigError: if there is no such model, it is of a kind that cannot be trained here, or weights are missing.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -78,11 +78,9 @@ def build_tiny_model(
         corpus: Texts (observations, actions) whose words become tokens. The same texts give the same tokenizer.
         overrides: Fields of :class:`TinyModelOptions`.
 
-    Returns:
-        ``directory``; holds ``config.json``, ``model.safetensors``, the tokenizer and its chat template.
+    Returns: ``directory``; holds ``config.json``, ``model.safetensors``, the tokenizer and its chat template.
 
-    Raises:
-        ConfigError: for an unknown override or a value out of range.
+    Raises: ConfigError: for an unknown override or a value out of range.
     """
     import torch
     from transformers import Qwen2ForCausalLM
@@ -134,8 +132,7 @@ def check_shape(overrides: Mapping[str, Any], path: str) -> TinyModelOptions:
         overrides: Fields of :class:`TinyModelOptions`.
         path: Their key, for errors.
 
-    Raises:
-        ConfigError: for an unknown override, a value out of range, or numbers that do not fit together.
+    Raises: ConfigError: for an unknown override, a value out of range, or numbers that do not fit together.
     """
     options = build(TinyModelOptions, dict(overrides), path)
     width, heads = options.hidden_size, options.num_heads

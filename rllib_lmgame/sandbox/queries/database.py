@@ -112,8 +112,7 @@ class SqlWorker:
     def query(self, database: Database, sql: str, limits: QueryLimits | None = None) -> QueryResult:
         """Ask ``database``; never raises for anything in ``sql``.
 
-        Raises:
-            SandboxError: if the worker cannot be started or the database not be opened.
+        Raises: SandboxError: if the worker cannot be started or the database not be opened.
         """
         limits = limits or QueryLimits()
         request = {

@@ -32,9 +32,8 @@ class SqlPool:
     def query(self, database: Database, sql: str, limits: QueryLimits | None = None) -> QueryResult:
         """Ask ``database``; never raises for anything in ``sql``.
 
-        Raises:
-            SandboxError: if no worker can be started or the database not be opened; a ``SandboxBusyError`` if the
-                machine was busy too long.
+        Raises: SandboxError: if no worker can be started or the database not be opened; a ``SandboxBusyError`` if the
+        machine was busy too long.
         """
         with machine_gate().admitted(memory_of(WORKER_LIMITS)):
             worker = self._take(database)
