@@ -14,22 +14,17 @@ from rllib_lmgame.league.members import Member
 from rllib_lmgame.policies.model.files import weight_files
 
 DIRECTORY = "league"
-"""Of the members, in a trial's directory and in a checkpoint."""
+"""Where members are, in a trial's directory and in a checkpoint."""
 
 LIST_FILE = "league.json"
-"""In it: members and pay-offs for readers, and for who looks whether a checkpoint's league suits a run; a resumed run
-takes them from the algorithm's state.
-"""
+"""Members and pay-offs, for readers. A resumed run takes them from the algorithm's state."""
 
 BEGINNINGS = "beginnings"
-"""In it: for each exploiter what it begins again with, as its learners wrote it. No member is called so."""
+"""What each exploiter begins again with. No member has this name."""
 
 
 def read_bundle(directory: Path, version: int) -> WeightBundle:
-    """The weights in a Hugging Face directory, packed for engines.
-
-    Raises: CheckpointError: naming the file that is missing or damaged.
-    """
+    """The weights in a Hugging Face directory, packed. Raises: CheckpointError: naming the missing or damaged file."""
     from safetensors.torch import load_file
 
     state: dict[str, Any] = {}
@@ -45,11 +40,7 @@ def read_bundle(directory: Path, version: int) -> WeightBundle:
 
 
 def read_member(league: Path, member: Member) -> WeightBundle:
-    """A member's weights.
-
-    Args:
-        league: Directory of the members.
-        member: Which.
+    """Weights of a member in the directory ``league``.
 
     Raises: CheckpointError: naming its directory, if they are missing, damaged or not those of the snapshot.
     """
@@ -63,11 +54,7 @@ def read_member(league: Path, member: Member) -> WeightBundle:
 
 
 def copy_members(source: Path, target: Path, members: Iterable[Member]) -> None:
-    """Put the members that lie in ``source`` into ``target`` as well, in place of what is there: as links to the same
-    files where both are on one file system.
-
-    Raises: CheckpointError: if one is missing.
-    """
+    """Put members of ``source`` into ``target``, as links where possible. Raises: CheckpointError: one is missing."""
     for member in members:
         _copy(source, target, member.name, "a league member")
 

@@ -1,6 +1,6 @@
 """A league: its members, what is known of them, and what follows for the next iteration.
 
-Decisions alone; files, engines and learners are the algorithm's business.
+It only decides; files, engines and learners are the algorithm's business.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rllib_lmgame.settings.sections.league import LeagueOptions
 
 
 def policies_gone(state: Mapping[str, Any], policies: Iterable[str]) -> list[str]:
-    """Policies of which there are members or results in a league's state, and which are none of ``policies``."""
+    """Policies in a league's state, as members or in results, that are none of ``policies``."""
     members = {str(member["name"]): str(member["policy"]) for member in state["members"]}
     players = {*state["payoffs"]}.union(*state["payoffs"].values())
     return sorted(({*members.values()} | players - members.keys()) - {*policies})
@@ -43,8 +43,8 @@ class League:
         run_seed: Seed of the run.
 
     Attributes:
-        members: In the order in which they came.
-        exploiters: Those among the policies that are there to beat another one, with their options.
+        members: Oldest first.
+        exploiters: Policies that are there to beat another one, with their options.
         payoffs: What policies and members did against them.
     """
 
@@ -62,9 +62,7 @@ class League:
     # -- snapshots ----------------------------------------------------------------------------------------------
 
     def due(self, iteration: int) -> list[Member]:
-        """Snapshots to be taken before ``iteration``, of which name, policy and iteration are known;
-        none a second time.
-        """
+        """Snapshots to take before ``iteration``: name, policy and iteration are known. None is due twice."""
         if iteration <= self._decided:
             return []
         return [
@@ -74,8 +72,8 @@ class League:
         ]
 
     def decided(self, iteration: int, snapshots: Iterable[Member]) -> list[Member]:
-        """Take in the snapshots that were due before ``iteration``; returns the members that left for them. Exploiters
-        of whom there is one begin again, those who were none so far begin.
+        """Take in the snapshots that were due before ``iteration``; returns the members that left for them. An
+        exploiter begins, or begins again if its snapshot is among them.
         """
         for policy in self.exploiters:
             self._attempts.setdefault(policy, Attempt(iteration))
@@ -112,7 +110,7 @@ class League:
         )
 
     def _success(self, policy: str, exploiter: ExploiterOptions) -> float | None:
-        """Share of its games that an exploiter wins against present weights; ``None`` where they are too few."""
+        """Share of games an exploiter wins against present weights; ``None`` where they are too few."""
         enough = self.payoffs.games(policy, exploiter.of) >= self.options.snapshot_min_games
         return self.payoffs.win_rate(policy, exploiter.of) if enough else None
 
@@ -130,9 +128,7 @@ class League:
     # -- matches ------------------------------------------------------------------------------------------------
 
     def tables(self, iteration: int) -> list[Table]:
-        """Whom the policies meet in ``iteration``: a table for each opponent engine, held in turn by the policies that
-        meet members.
-        """
+        """Whom policies meet in ``iteration``: a table per opponent engine, in turn for policies that meet members."""
         standings = {policy: self.standings(policy) for policy in self.policies}
         seated = [policy for policy in self.policies if standings[policy] and self._share_alone(policy) < 1]
         tables = []
@@ -151,9 +147,7 @@ class League:
         return share_without_members(self.exploiters.get(policy), self.options.self_play_share)
 
     def standings(self, policy: str) -> list[Standing]:
-        """How a policy stands against every member that it may meet, oldest first: an exploiter meets past versions of
-        its policy.
-        """
+        """How a policy stands against members, oldest first. An exploiter meets past versions of its policy only."""
         exploiter = self.exploiters.get(policy)
         return [
             Standing(member, self.payoffs.win_rate(policy, member.name), self.payoffs.games(policy, member.name))
@@ -162,13 +156,13 @@ class League:
         ]
 
     def next_tables(self, iteration: int) -> list[Table]:
-        """The tables of ``iteration`` as they will be once the snapshots that are due have been taken."""
+        """The tables of ``iteration`` once the snapshots that are due have been taken."""
         after = copy.deepcopy(self)
         after.decided(iteration, after.due(iteration))
         return after.tables(iteration)
 
     def matches(self, plans: Sequence[EpisodePlan], iteration: int) -> dict[int, Match]:
-        """Who plays what; ``EpisodePlan.index`` -> match. Rounds that are played after one another are dealt apart."""
+        """Who plays what: ``EpisodePlan.index`` -> match. Rounds played after one another are dealt apart."""
         begin = min((plan.index for plan in plans), default=0)
         seed = stable_seed(self._seed, "league", iteration, "matches", *([begin] if begin else []))
         return deal_matches(
@@ -176,8 +170,8 @@ class League:
         )
 
     def record(self, summaries: Sequence[EpisodeSummary], matches: Mapping[int, Match]) -> None:
-        """Count the results of an iteration, all at once: each call lets what was known decay. Against an opponent the
-        policy that learns has one seat; what others' seats came to is not looked at.
+        """Count an iteration's results, all at once: each call lets earlier ones decay. Only the seat of the policy
+        that learns counts.
         """
         for policy in self.policies:
             self.payoffs.decay(policy, self.options.payoff_decay)
@@ -201,10 +195,7 @@ class League:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take over a state of :meth:`state`.
-
-        Raises: CheckpointError: if there are members or results of a policy that is none of ``policies``.
-        """
+        """Take over a :meth:`state`. Raises: CheckpointError: it has members or results of other policies."""
         gone = policies_gone(state, self.policies)
         if gone:
             raise CheckpointError(f"the league has members or results of policies that do not learn: {', '.join(gone)}")
@@ -215,9 +206,9 @@ class League:
         self._attempts = {policy: Attempt(**attempts[policy]) for policy in self.exploiters if policy in attempts}
 
     def numbers(self) -> dict[str, Any]:
-        """``size``; ``mean_win_rate/<policy>``; ``win_rate/<policy>/<member>``, as far as they have met;
-        ``rating/<name>`` of policies and members: Bradley-Terry, on Elo's scale, with mean 0. Of each of ``exploiters``
-        the ``win_rate`` against the present weights of its policy, ``iterations`` since it began, and ``resets``.
+        """``size``, and by name: ``mean_win_rate/<policy>``, ``win_rate/<policy>/<member>`` where they have met,
+        ``rating/<name>`` (Bradley-Terry on Elo's scale, mean 0). Of ``exploiters``: ``win_rate`` against present
+        weights, ``iterations`` since it began, ``resets``.
         """
         met = {
             policy: {

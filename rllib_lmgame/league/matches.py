@@ -1,7 +1,6 @@
 """The matches of an iteration: which policy plays against whom, and in which seat.
 
-Everything here follows from the plans, the seed of the run and the tables of the iteration, so it is the same in every
-process and for any number of env runners.
+All follows from the plans, the run's seed and the tables, so it is the same in every process.
 """
 
 from __future__ import annotations
@@ -29,14 +28,13 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Who plays an episode.
+    """Who plays an episode; without an opponent the policy plays itself.
 
     Attributes:
         policy: Who learns from it.
         member: The opponent, if it is a member.
         number: Of its group among those of the same game, policy and opponent: seats are dealt by it.
-        against: The opponent, if it is another policy with its present weights. Without an opponent the policy plays
-            itself.
+        against: The opponent, if it is another policy with its present weights.
     """
 
     policy: str
@@ -50,7 +48,7 @@ class Match:
         return self.against if self.member is None else self.member.name
 
     def line_up(self, roles: Roles) -> dict[str, SeatAssignment]:
-        """Everybody's seat; alone, or against itself, the policy learns from every seat, else from its own alone."""
+        """Everybody's seat. Alone or against itself the policy learns from every seat, else from its own."""
         own = SeatAssignment(self.policy, trained=True)
         if self.opponent is None or len(roles) == 1:
             return dict.fromkeys(roles, own)
@@ -70,16 +68,15 @@ def deal_matches(
     seed: int,
     exploiters: Mapping[str, ExploiterOptions] = NOBODY,
 ) -> dict[int, Match]:
-    """Deal episodes to policies and opponents: every share is met within less than one group per game, every seat taken
-    alike.
+    """Deal episodes to policies and opponents. Shares are met within one group per game, seats are taken evenly.
 
     Args:
-        plans: What is played; the episodes of a group, which are compared, are all of one kind.
-        policies: Who learns; everybody has the same number of matches.
-        tables: Whom they meet; a policy's matches against members are dealt evenly to its tables.
-        self_play_share: Share of a policy's matches against itself; all of them if it has no table.
+        plans: What is played; a group's episodes are all of one kind.
+        policies: Who learns; each has as many matches.
+        tables: Whom they meet; a policy's matches against members are spread evenly over its tables.
+        self_play_share: Share of a policy's matches against itself; all without a table.
         seed: Of this iteration.
-        exploiters: Policies that do not play against themselves but against another one's present weights.
+        exploiters: Policies that play present weights of another policy instead of themselves.
 
     Returns: ``EpisodePlan.index`` -> match.
     """
@@ -112,7 +109,7 @@ def assign_engines(held: Sequence[str | None], wanted: Sequence[str]) -> list[st
 
     Args:
         held: What each engine holds.
-        wanted: Members that are met, at most as many as there are engines; one may be wanted twice.
+        wanted: Members that are met, at most one per engine; one may be wanted twice.
     """
     left = list(wanted)
     assigned: list[str | None] = []
@@ -129,14 +126,11 @@ def assign_engines(held: Sequence[str | None], wanted: Sequence[str]) -> list[st
 
 
 class LeagueLineUps(LineUps):
-    """Line-ups of the matches that are played.
-
-    Attributes:
-        matches: Those of the iteration, ``EpisodePlan.index`` -> match; a plan that replaces another has its index.
+    """Line-ups by an iteration's ``matches``, ``EpisodePlan.index`` -> match. A plan that replaces another has its
+    index.
     """
 
     matches: Mapping[int, Match] = {}
 
     def line_up(self, plan: EpisodePlan, roles: Roles) -> dict[str, SeatAssignment]:
-        """Who sits where, by the plan's match."""
         return self.matches[plan.index].line_up(roles)

@@ -1,8 +1,8 @@
 """Which members a policy meets: weights by name or import path, and a draw from them.
 
-A matchmaker is a function of what is known of the members, so that the same league draws the same members in every
-process. Prioritised fictitious self-play (PFSP) and forgotten members are those of Vinyals et al., "Grandmaster level
-in StarCraft II using multi-agent reinforcement learning", Nature 575, 2019.
+A matchmaker is a function of what is known of the members, so every process draws the same. Prioritised fictitious
+self-play (PFSP) and forgotten members are those of Vinyals et al., "Grandmaster level in StarCraft II using multi-agent
+reinforcement learning", Nature 575, 2019.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FORGOTTEN_POWER = 2.0
 """Exponent of the draw among forgotten members, and among past exploiters."""
 
 EXPLOITED_BELOW = 0.3
-"""A policy that wins less than this of its games against a past exploiter is exploited by it."""
+"""A policy that wins less of its games than this against a past exploiter is exploited by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class Standing:
 
     Attributes:
         member: The member.
-        win_rate: Estimated share of the games that the policy wins, draws counting half.
-        games: Decayed number of games that is estimated from.
+        win_rate: Estimated share of games that the policy wins; draws count half.
+        games: Decayed number of games behind the estimate.
     """
 
     member: Member
@@ -40,7 +40,7 @@ class Standing:
 
 
 Matchmaker = Callable[[Sequence[Standing], LeagueOptions], Sequence[float]]
-"""Weight of each member, oldest first, at least 0; where all are 0 every member is drawn alike."""
+"""Weight of each member, oldest first, at least 0. If all are 0, members are drawn evenly."""
 
 
 def uniform(standings: Sequence[Standing], options: LeagueOptions) -> list[float]:
@@ -64,9 +64,9 @@ def pfsp_var(standings: Sequence[Standing], options: LeagueOptions) -> list[floa
 
 
 def resolve_matchmaker(name: str) -> Matchmaker:
-    """The matchmaker registered under ``name``, or the one at ``package.module:function``.
+    """The matchmaker called ``name``, or at ``package.module:function``.
 
-    Raises: ConfigError: if there is none, or it does not take standings and options.
+    Raises: ConfigError: there is none, or it does not take standings and options.
     """
     found: Matchmaker = MATCHMAKERS.find(name)
     takes = "a matchmaker takes two arguments: the standings against all members, and the options"
@@ -77,9 +77,9 @@ def resolve_matchmaker(name: str) -> Matchmaker:
 def forgotten(standings: Sequence[Standing], below: float) -> list[Standing]:
     """Members that were beaten once and no longer are.
 
-    That the latest members are the harder the later is as it should be. So those are left out that follow the last one
-    which is beaten more often than the one before it, and all if there is none (``remove_monotonic_suffix`` in the
-    pseudocode of Vinyals et al.). Of the others one must be beaten less often than ``below``.
+    Later members should be harder. So the last ones are left out as long as each is harder than the one before it
+    (``remove_monotonic_suffix`` in the pseudocode of Vinyals et al.). Of the rest one must be beaten less often than
+    ``below``.
 
     Args:
         standings: Oldest first.
@@ -93,12 +93,7 @@ def forgotten(standings: Sequence[Standing], below: float) -> list[Standing]:
 
 
 def exploited_by(standings: Sequence[Standing], options: LeagueOptions) -> list[Standing]:
-    """All past exploiters, if a policy is exploited by one of them.
-
-    Args:
-        standings: Oldest first.
-        options: The section.
-    """
+    """All past exploiters, if one of them exploits the policy. ``standings``: oldest first."""
     past = [standing for standing in standings if standing.member.policy in options.exploiters]
     return past if any(standing.win_rate < EXPLOITED_BELOW for standing in past) else []
 
@@ -124,12 +119,8 @@ def draw_member(
 
 
 def draw_past(standings: Sequence[Standing], options: LeagueOptions, chance: Callable[[str], float]) -> Member:
-    """The past version of its policy that an exploiter meets: by ``pfsp_var``, whatever ``matchmaking`` says.
-
-    Args:
-        standings: Of the exploiter against these, oldest first; at least one.
-        options: The section.
-        chance: Purpose -> number drawn from [0, 1).
+    """The past version of its policy that an exploiter meets: by ``pfsp_var``, whatever ``matchmaking`` says. Arguments
+    as those of :func:`draw_member`.
     """
     return _pick(standings, pfsp_var(standings, options), chance("member"))
 

@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 Files = tuple[tuple[str, int, str], ...]
-"""Path below a directory, bytes and hash of its files."""
+"""Path in a directory, bytes and hash of each file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A snapshot of a policy, which never changes. Its files are in a directory of its name.
+    """A snapshot of a policy, which never changes. Its directory has its name.
 
     Attributes:
         name: Unique in the league.
-        policy: Whose snapshot it is: its chat format and its options are the member's.
+        policy: Whose snapshot it is; it shares the policy's chat format and options.
         iteration: PPO iterations the policy had been trained for.
-        version: Version of the weights.
+        version: Of the weights.
         checksum: Of the weights (:func:`~rllib_lmgame.inference.weights.state_checksum`).
-        files: What a checkpoint's manifest says of its files, which never change: they are hashed once.
+        files: What a checkpoint's manifest says of them; they are hashed once.
     """
 
     name: str
@@ -42,18 +42,17 @@ def member_of(values: Mapping[str, Any]) -> Member:
 
 
 def files_of(values: Iterable[Iterable[Any]]) -> Files:
-    """The same of files."""
     return tuple((str(name), int(size), str(digest)) for name, size, digest in values)
 
 
 def leaving(members: Sequence[Member], most: int, rule: str, beaten: Callable[[Member], float]) -> list[Member]:
-    """Members that leave, so that at most ``most`` stay.
+    """Members that leave, so that at most ``most`` (at least one) stay.
 
     Args:
-        members: In the order in which they came.
-        most: How many may stay, at least one.
+        members: Oldest first.
+        most: How many may stay.
         rule: ``oldest``, or ``most_beaten``; of equally beaten ones the oldest.
-        beaten: How often a member is beaten by those who learn.
+        beaten: How often those who learn beat a member.
     """
     if len(members) <= most:
         return []

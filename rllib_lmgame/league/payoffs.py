@@ -1,6 +1,4 @@
-"""Pay-offs: how those who learn did against the members, exploiters against those whom they are to beat, and how
-members did against earlier ones.
-"""
+"""Pay-offs: results of policies against members, of exploiters against policies, of members against earlier ones."""
 
 from __future__ import annotations
 
@@ -18,10 +16,10 @@ OUTCOMES = (Outcome.WIN, Outcome.DRAW, Outcome.LOSS)
 
 
 class Payoffs:
-    """Games won, drawn and lost by a player (row: a policy or a member) against a member (column), decayed. In an
-    exploiter's row there is also a policy's column: that of its present weights.
+    """Decayed games won, drawn and lost by a player (row: policy or member) against a member (column). An exploiter's
+    row also has a policy's column: its present weights.
 
-    A member's row is the policy's at the time of the snapshot, so the matrix also says how members compare.
+    A member's row is its policy's at the time of the snapshot, so the matrix also compares members.
     """
 
     def __init__(self) -> None:
@@ -33,7 +31,7 @@ class Payoffs:
             record[:] = [factor * count for count in record]
 
     def add(self, player: str, member: str, outcome: str, games: float = 1.0) -> None:
-        """Count a result of ``player`` against ``member``: ``win``, ``draw`` or ``loss``."""
+        """Count a result of ``player``: ``win``, ``draw`` or ``loss``."""
         record = self._results.setdefault(player, {}).setdefault(member, [0.0, 0.0, 0.0])
         record[OUTCOMES.index(outcome)] += games
 
@@ -47,7 +45,7 @@ class Payoffs:
         return sum(self.record(player, member))
 
     def win_rate(self, player: str, member: str) -> float:
-        """Estimated share of the games that ``player`` wins against ``member``, draws counting half."""
+        """Estimated share of games that ``player`` wins against ``member``; draws count half."""
         won, drawn, lost = self.record(player, member)
         return (won + (drawn + PRIOR_GAMES) / 2) / (won + drawn + lost + PRIOR_GAMES)
 
@@ -62,12 +60,12 @@ class Payoffs:
         return wins
 
     def copy_row(self, player: str, member: str) -> None:
-        """``member`` is a snapshot of ``player``: until now they did the same."""
+        """``member`` is a snapshot of ``player``: so far they did the same."""
         self._results[member] = {other: list(record) for other, record in self._results.get(player, {}).items()}
 
     def retire(self, exploiter: str, of: str, member: str) -> None:
-        """``member`` is what ``exploiter`` was, which begins again: what it did against the present weights of ``of``
-        is what ``of`` did against ``member``.
+        """``exploiter`` begins again and ``member`` is what it was: its results against ``of`` become those of ``of``
+        against ``member``.
         """
         row = self._results.pop(exploiter, {})
         won, drawn, lost = row.pop(of, [0.0, 0.0, 0.0])
@@ -81,7 +79,7 @@ class Payoffs:
             row.pop(member, None)
 
     def state(self) -> dict[str, dict[str, list[float]]]:
-        """All results, JSON-ready: player -> member -> games won, drawn, lost."""
+        """JSON-ready: player -> member -> games won, drawn, lost."""
         return {
             player: {member: list(record) for member, record in row.items()} for player, row in self._results.items()
         }

@@ -1,4 +1,4 @@
-"""What an exploiter can reach: whether one that its win rate alone ends is ever done."""
+"""Whether an exploiter that only its win rate ends can ever be done."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MostPlay:
         policies: How many learn; each has as many matches.
         groups: Groups of episodes in a round.
         group_size: Episodes of a group.
-        rounds: The first one, and those that are played in place of constant groups.
+        rounds: The first one, and those played in place of constant groups.
         games: How many games the groups are dealt to.
     """
 
@@ -30,18 +30,14 @@ class MostPlay:
     games: int = 1
 
     def against_present(self, options: ExploiterOptions) -> int:
-        """Games of an exploiter against present weights: a share is met within less than one group per game."""
+        """Games of an exploiter against present weights; a share is met within one group per game."""
         share = self.groups * (1 - options.past_share) / self.policies
         groups = math.ceil(share) if self.games == 1 else math.floor(share) + self.games
         return min(groups, self.groups) * self.group_size * self.rounds
 
 
 def check_reach(league: LeagueOptions, play: MostPlay) -> None:
-    """Check that exploiters that nothing but ``win_rate`` ends can be done.
-
-    Args:
-        league: The section.
-        play: What is played.
+    """Check that an exploiter that only ``win_rate`` ends can be done.
 
     Raises: ConfigError: for one that is never done, whatever it wins.
     """
@@ -65,9 +61,7 @@ def check_reach(league: LeagueOptions, play: MostPlay) -> None:
 
 
 def _most_decayed(games: int, decay: float) -> float:
-    """What ``games`` in every iteration come to, each worth ``decay`` of what it was before: a limit that is not
-    reached, except where nothing is left of earlier ones.
-    """
+    """What ``games`` each iteration come to with ``decay``: a limit that is not reached unless ``decay`` is 0."""
     if decay == 0:
         return float(games)
     return games / (1 - decay) * (1 - 1e-9) if decay < 1 else math.inf

@@ -1,7 +1,7 @@
 """How well players bargain over many games: how often they agree, and what they make of what there was.
 
-What one outcome is worth among the possible ones says :mod:`rllib_lmgame.envs.support.bargaining`. At the end of every
-episode (``info["measures"]``) Negotiation reports all of it, CarDealerDuet the joint share.
+:mod:`rllib_lmgame.envs.support.bargaining` rates one outcome. At an episode's end (``info["measures"]``) Negotiation
+reports all of it, CarDealerDuet the joint share.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Bargains:
         deal_rate: Share of the games that ended with a deal.
         deal_interval: Wilson's 95 % interval of it.
         pareto_rate: Share of the *deals* that are Pareto efficient; 0 without any.
-        joint_share: Mean over all games of the joint value relative to the best one; no deal counts with its own value.
-        nash_share: Mean over all games of Nash's product relative to the best one.
+        joint_share: Mean joint value relative to the best one; no deal counts with its own value.
+        nash_share: Mean Nash product relative to the best one.
     """
 
     games: int

@@ -22,7 +22,7 @@ def game_tree(game: str, env_config: Mapping[str, Any] | None = None, max_states
         env_config: As the game takes it; ``show_rules`` is off unless set, as in a session.
         max_states: Give up when there are more.
 
-    Raises: ValueError: if it is another kind of game, is cut short by ``max_turns``, or has too many states.
+    Raises: ValueError: another kind of game, cut short by ``max_turns``, or with too many states.
     """
     env = make_game(game, {"show_rules": False, **(env_config or {})})
     try:

@@ -1,5 +1,7 @@
-"""Measures of games in which all decide at once: how far mixed strategies are from best responses; and cooperation and
-welfare, as the games of :mod:`rllib_lmgame.envs.games.dilemmas` report them of every episode (``info["measures"]``).
+"""Measures of games in which all decide at once: distance of mixed strategies from best responses.
+
+Cooperation and welfare are also reported by the games of :mod:`rllib_lmgame.envs.games.dilemmas`
+(``info["measures"]``).
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ def payoff_arrays(matrix: Mapping[tuple[str, str], float], actions: Sequence[str
     """Pay-offs of both players ``[actions of the first, actions of the second]`` in a symmetric game.
 
     Args:
-        matrix: (own action, the other's) -> own pay-off, as a
-            :class:`~rllib_lmgame.envs.games.dilemmas.matrix_game.MatrixGame` has it.
+        matrix: (own action, the other's) -> own pay-off, as in
+            :class:`~rllib_lmgame.envs.games.dilemmas.matrix_game.MatrixGame`.
         actions: Their order.
     """
     own = np.array([[matrix[one, two] for two in actions] for one in actions], dtype=float)
@@ -26,11 +28,11 @@ def payoff_arrays(matrix: Mapping[tuple[str, str], float], actions: Sequence[str
 
 
 def best_response_gaps(payoffs: Sequence[np.ndarray], strategies: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """What each player gains by a best response while the others keep their mixed strategies; all 0 in an equilibrium,
-    and their sum is the game's NashConv.
+    """What each player gains by a best response to the others' mixed strategies. All are 0 in an equilibrium; the sum
+    is NashConv.
 
     Args:
-        payoffs: Per player its pay-offs, ``[actions of player 0, actions of player 1, ...]``.
+        payoffs: Per player ``[actions of player 0, actions of player 1, ...]``.
         strategies: Per player the probabilities of its actions.
 
     Raises: ValueError: if a strategy is no distribution over the player's actions.

@@ -1,9 +1,8 @@
 """Nash averaging: how good players are against the field that nobody can exploit (D. Balduzzi et al., "Re-evaluating
 evaluation", 2018).
 
-The pay-offs of players against each other are themselves a symmetric zero-sum game: "choose a player". Of its
-equilibria the one of maximum entropy is taken. It is unique and does not depend on the order of the players. A copy of
-a player shares that player's weight instead of counting twice.
+"Choose a player" is a symmetric zero-sum game. Of its equilibria the one of maximum entropy is taken: it is unique, and
+a copy of a player shares that player's weight.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 ZERO = 1e-7
-"""Weight that counts as none: the precision of the linear programs."""
+"""Weight that counts as none: the linear programs' precision."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +20,8 @@ class NashAverage:
     """Weights and scores, ``[players]`` each.
 
     Attributes:
-        weights: The equilibrium of maximum entropy: who is part of the field, and how much.
-        scores: Mean pay-off of every player against that field; 0 for those who are part of it, never above.
+        weights: The equilibrium of maximum entropy: who is in the field, and how much.
+        scores: Mean pay-off against that field: 0 for those in it, never above.
     """
 
     weights: np.ndarray
@@ -32,8 +31,7 @@ class NashAverage:
 def nash_average(payoffs: np.ndarray) -> NashAverage:
     """The Nash average of a tournament.
 
-    Args:
-        payoffs: ``[players, players]``, what the row's player gets against the column's; antisymmetric.
+    ``payoffs`` ``[players, players]`` is what the row's player gets against the column's; antisymmetric.
 
     Raises: ValueError: if it is not.
     """
@@ -50,7 +48,7 @@ def nash_average(payoffs: np.ndarray) -> NashAverage:
 
 
 def _corners(matrix: np.ndarray) -> np.ndarray:
-    """One equilibrium for each player in which it has as much weight as in any, ``[players, players]``."""
+    """Per player an equilibrium in which its weight is largest, ``[players, players]``."""
     from scipy.optimize import linprog
 
     players = len(matrix)
@@ -70,9 +68,9 @@ def _corners(matrix: np.ndarray) -> np.ndarray:
 def _most_entropic(columns: np.ndarray, support: np.ndarray) -> np.ndarray:
     """The weights of maximum entropy among the equilibria, all of whose players are the ``columns``.
 
-    Every equilibrium pays the players of the support exactly 0 and the others at most 0, which are linear constraints.
-    So the solution is ``exp(-columns^T multipliers)``, normalised, with the multipliers that minimise its logarithmic
-    sum (those of the others at least 0). All weights are positive there, so it is attained.
+    An equilibrium pays players of the support exactly 0 and others at most 0: linear constraints. So the solution is
+    ``exp(-columns^T multipliers)``, normalised, with the multipliers that minimise its logarithmic sum (of the others
+    at least 0).
 
     Args:
         columns: ``[players, support]``.

@@ -1,8 +1,7 @@
 """Strength from results of games: win matrices, and Bradley-Terry ratings on Elo's scale.
 
-The probability that i beats j is taken to be ``1 / (1 + 10 ** ((r_j - r_i) / 400))`` (R. A. Bradley and M. E. Terry,
-Biometrika 39, 1952; A. Elo's scale), and the ratings are those under which the results are most likely. They depend on
-the games alone, never on their order. A draw counts as half a win for each side.
+i beats j with probability ``1 / (1 + 10 ** ((r_j - r_i) / 400))`` (R. A. Bradley and M. E. Terry, Biometrika 39, 1952).
+Ratings make the results most likely, whatever their order. A draw is half a win for each side.
 """
 
 from __future__ import annotations
@@ -18,19 +17,18 @@ ELO_SCALE = 400.0 / math.log(10.0)
 """Points of rating per unit of log-odds."""
 
 SMOOTHING = 0.01
-"""Wins added for each side of every pair: who has won, or lost, every game has a finite rating too."""
+"""Wins added for each side of every pair, so that who won or lost every game has a finite rating."""
 
 Comparison = tuple[str, str, float]
-"""A player, another one, and the score of the first against the second: 1 won, 0.5 drawn, 0 lost."""
+"""A player, another one, and the first one's score: 1 won, 0.5 drawn, 0 lost."""
 
 Game = Sequence[Comparison]
-"""What one game says of its players; several pairs where more than two sit at a table, none where all are one player's.
-"""
+"""What one game says of its players: several pairs at larger tables, none where one player has all seats."""
 
 
 @dataclass(frozen=True)
 class Rating:
-    """A player's rating with the bounds of its confidence interval; the mean of all players is 0."""
+    """A rating with the bounds of its confidence interval; all players' mean is 0."""
 
     rating: float
     low: float
@@ -40,7 +38,7 @@ class Rating:
 def win_matrix(games: Iterable[Game], players: Sequence[str]) -> np.ndarray:
     """Wins of the row's player over the column's, ``[players, players]``; a draw is half a win for both.
 
-    Raises: ValueError: if a score is not between 0 and 1, or somebody is compared who is none of ``players``.
+    Raises: ValueError: a score is not between 0 and 1, or somebody is none of ``players``.
     """
     index = {player: i for i, player in enumerate(players)}
     wins = np.zeros((len(index), len(index)))
@@ -54,16 +52,14 @@ def win_matrix(games: Iterable[Game], players: Sequence[str]) -> np.ndarray:
 
 
 def bradley_terry(wins: np.ndarray, smoothing: float = SMOOTHING) -> np.ndarray:
-    """Maximum-likelihood ratings on Elo's scale, with mean 0.
+    """Maximum-likelihood ratings on Elo's scale, ``[..., players]``, with mean 0.
 
-    The likelihood is concave in the ratings; Newton's steps are damped by ``log(1 + d) / d``, with ``d`` the widest
-    difference a step makes, under which they never overshoot (T. Sun and Q. Tran-Dinh, Math. Programming 178, 2019).
+    The likelihood is concave. Newton's steps are damped by ``log(1 + d) / d``, with ``d`` the widest difference a step
+    makes, so they never overshoot (T. Sun and Q. Tran-Dinh, Math. Programming 178, 2019).
 
     Args:
-        wins: ``[..., players, players]`` as of :func:`win_matrix`; diagonals are not looked at.
+        wins: ``[..., players, players]`` as of :func:`win_matrix`; diagonals are ignored.
         smoothing: Wins added for each side of every pair; above 0.
-
-    Returns: ``[..., players]``.
     """
     players = wins.shape[-1]
     won = (wins + smoothing) * (1 - np.eye(players))

@@ -1,8 +1,8 @@
 """Confidence intervals of success rates and means.
 
-Results on one level hang together: 512 episodes of 16 levels say as much of other levels as some 16 results do. So
-intervals are over levels wherever results name theirs: how far results of one level go together is estimated from the
-results themselves, and Student's t counts the levels.
+Results on one level hang together: 512 episodes of 16 levels say as much of other levels as some 16 results. So
+intervals are over levels where results name theirs: the results themselves show how far those of a level go together,
+and Student's t counts the levels.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
 PRIOR_LEVELS = 0.25
-"""Levels of nothing but successes, and as many of nothing but failures, that are added to the spread between levels.
-Among few levels that are nearly all won, or lost, the rare other kind may have been missed.
+"""Levels of nothing but successes, and as many of nothing but failures, that are added to the spread between levels. If
+nearly all of a few levels are won, or lost, the other kind may have been missed.
 """
 
 
 def wilson_interval(successes: float, trials: float, confidence: float = 0.95) -> tuple[float, float]:
     """Wilson score interval of a proportion (E. B. Wilson, JASA 22, 1927).
 
-    ``successes`` may be a fraction where a trial can be won in part (several seats in one episode), and ``trials``
-    where they are not independent.
+    ``successes`` may be a fraction (several seats in one episode), ``trials`` too (they are not independent).
 
-    Raises: ValueError: if there are no trials, or more successes than trials.
+    Raises: ValueError: no trials, or more successes than trials.
     """
     if trials <= 0 or not 0 <= successes <= trials:
         raise ValueError(f"{successes} successes in {trials} trials")
@@ -44,10 +43,9 @@ class Rate:
     Attributes:
         mean: Over the results.
         levels: How many different ones were played.
-        interval: For levels of this kind; ``None`` of a single level, which says nothing of others.
-        settled: The rate over the levels that were played, each counted once, where every one of them came at least
-            twice and always ended alike; otherwise ``None``. Of greedy play it is exact, and where levels are drawn at
-            random there are hardly any that never came.
+        interval: For levels of this kind; ``None`` of a single level.
+        settled: Mean over levels, if each came at least twice and always ended alike, otherwise ``None``. For greedy
+            play it is exact.
     """
 
     mean: float
@@ -59,9 +57,9 @@ class Rate:
 def rate_over_levels(results: Sequence[float], levels: Sequence[Hashable], confidence: float = 0.95) -> Rate:
     """Success rate with Wilson's interval for as many results as those on different levels are worth.
 
-    Their number is divided by the design effect, the variance of the mean over that of as many results on as many
-    levels (L. Kish, Survey Sampling, 1965), and by the square of the ratio of Student's quantiles for levels and for
-    results (E. L. Korn and B. I. Graubard, Survey Methodology 24, 1998). Where no level comes twice it is Wilson's.
+    Their number is divided by the design effect: the variance of the mean over that of independent results (L. Kish,
+    Survey Sampling, 1965). And by the squared ratio of Student's quantiles for levels and for results (E. L. Korn and
+    B. I. Graubard, Survey Methodology 24, 1998). Where no level comes twice it is Wilson's.
 
     Args:
         results: 0 to 1 each.
@@ -83,12 +81,7 @@ def rate_over_levels(results: Sequence[float], levels: Sequence[Hashable], confi
 
 
 def notes_on_levels(levels: int | None, settled: float | None) -> list[str]:
-    """What a table says below a rate over levels.
-
-    Args:
-        levels: How many different ones were played, if it is known.
-        settled: :attr:`Rate.settled` of greedy play.
-    """
+    """What a table says below a rate over ``levels`` levels (``None``: unknown); ``settled`` as in :class:`Rate`."""
     notes = ["one level was played: there is no interval over levels"] if levels == 1 else []
     if settled is not None:
         notes.append(
@@ -99,9 +92,7 @@ def notes_on_levels(levels: int | None, settled: float | None) -> list[str]:
 
 
 def _design_effect(played: Mapping[Hashable, Sequence[float]], mean: float) -> float:
-    """Variance of the mean of all results, which go together by level, over that of independent ones; from 1 up to what
-    it is where all on a level end alike.
-    """
+    """Variance of the mean of all results over that of independent ones: from 1 to where a level always ends alike."""
     count = sum(map(len, played.values()))
     alike = sum(len(own) ** 2 for own in played.values()) / count
     spread = sum((result - mean) ** 2 for own in played.values() for result in own) / (count - 1)
@@ -112,8 +103,8 @@ def _design_effect(played: Mapping[Hashable, Sequence[float]], mean: float) -> f
 
 
 def _between(played: Mapping[Hashable, Sequence[float]], mean: float) -> float:
-    """Variance of the sum of all results, from what those of each level sum up to, by the jackknife (R. M. Bell and
-    D. F. McCaffrey, Survey Methodology 28, 2002): a level that came often pulls the mean to itself.
+    """Variance of the sum of all results from the sums per level, by the jackknife (R. M. Bell and D. F. McCaffrey,
+    Survey Methodology 28, 2002): a level that came often pulls the mean to itself.
     """
     count = sum(map(len, played.values()))
     squares = sum(((sum(own) - len(own) * mean) / (1 - len(own) / count)) ** 2 for own in played.values())
@@ -145,14 +136,12 @@ def _quantile(size: int, confidence: float) -> float:
 def mean_interval(
     values: Sequence[float], levels: Sequence[Hashable] | None = None, confidence: float = 0.95
 ) -> tuple[float, float, float]:
-    """Mean with its confidence interval by Student's t, which is infinitely wide for a single value or level.
+    """Mean, lower and upper bound by Student's t; the interval of a single value or level is infinitely wide.
 
     Args:
         values: The values.
         levels: Of each value; those on one level go together (K.-Y. Liang and S. L. Zeger, Biometrika 73, 1986).
         confidence: Of the interval.
-
-    Returns: Mean, lower and upper bound.
 
     Raises: ValueError: if there are no values.
     """
@@ -178,9 +167,10 @@ def paired_by_level(
     level_of: Callable[[str], Hashable] = str,
     confidence: float = 0.95,
 ) -> tuple[int, float, float, float]:
-    """Mean of ``after - before`` over the results that both have, whatever their order, with its interval by Student's
-    t over levels. Few levels that all changed alike prove little of others: for either of the two results
-    :data:`PRIOR_LEVELS` of a gain of 1 and of a loss of 1 are added to the spread between levels.
+    """Mean of ``after - before`` over the results both have, with its interval by Student's t over levels.
+
+    A few levels that all changed alike prove little. So for either result :data:`PRIOR_LEVELS` of a gain of 1 and of a
+    loss of 1 are added to the spread.
 
     Args:
         after: Results of 0 to 1 by name (game and seed).

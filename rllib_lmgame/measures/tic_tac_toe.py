@@ -1,7 +1,7 @@
 """Exactly how often a policy wins, draws and loses at TicTacToe, against perfect and against random play.
 
-The policy must be a function of the board, as that of a model is that sees the present observation alone. There are
-4,520 boards on which somebody is to move, and its probabilities on each of them say all.
+The policy must depend on the board alone, as a model's does that sees the present observation. Its probabilities on the
+4,520 boards with somebody to move say all.
 """
 
 from __future__ import annotations
@@ -49,11 +49,9 @@ def boards() -> tuple[str, ...]:
 
 
 def decisions(env_config: Mapping[str, Any] | None = None) -> list[InformationSet]:
-    """What a policy is to be asked: every board of :func:`boards`, as the player to move is shown it, without what came
-    before.
+    """What a policy is to be asked: every board of :func:`boards` as the player to move is shown it, without the past.
 
-    Args:
-        env_config: As the game takes it; ``show_rules`` is off unless set, as in a session.
+    ``env_config`` is the game's; ``show_rules`` is off unless set, as in a session.
     """
     game = TicTacToe(**{"show_rules": False, **(env_config or {})})
     return [

@@ -15,8 +15,8 @@ ROWS = (1, 10, 100, 1000)
 
 
 def advice(result: Mapping[str, Any]) -> dict[str, str]:
-    """Why there is little to learn in an iteration, by :data:`UNREAD` and :data:`EQUAL`, and how many episodes were
-    lost (:data:`DROPPED`); empty if nothing is wrong.
+    """Why there is little to learn in an iteration (:data:`UNREAD`, :data:`EQUAL`), and how many episodes were lost
+    (:data:`DROPPED`).
     """
     found = {}
     unread = number_at(result, "env_runners/format_error_rate")
@@ -49,9 +49,7 @@ def _has_equal_returns(numbers: Any) -> bool:
 
 
 class Adviser:
-    """Says what :func:`advice` finds where it has been so for 1, 10, 100 ... iterations of a trial in a row, each time
-    once.
-    """
+    """Says once each what :func:`advice` finds for 1, 10, 100 ... iterations of a trial in a row."""
 
     def __init__(self) -> None:
         self._rows: dict[tuple[str, str], int] = {}

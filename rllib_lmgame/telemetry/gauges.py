@@ -51,7 +51,6 @@ class LMGameGauges(RLlibCallback):
     def on_train_result(
         self, *, algorithm: Any, metrics_logger: Any = None, result: dict[str, Any], **kwargs: Any
     ) -> None:
-        """A training iteration is over."""
         trial = _trial_of(algorithm)
         for name, doc in PROGRESS_GAUGES.items():
             self._set(name, doc, result.get(name), trial, "")
@@ -76,5 +75,4 @@ class LMGameGauges(RLlibCallback):
 
 
 def _trial_of(algorithm: Any) -> str:
-    """Tune's name of the trial, empty without one."""
     return str(getattr(algorithm, "trial_name", "") or "")

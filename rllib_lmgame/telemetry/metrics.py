@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Phase(NamedTuple):
-    """A phase of an iteration: what is said while it goes on, and what its seconds are called in a line of progress."""
+    """A phase of an iteration: what is said while it goes on, and its name in a line of progress."""
 
     doing: str
     name: str
@@ -40,7 +40,7 @@ RATES = frozenset(
         *("invalid_action_rate", "illegal_action_rate", "format_error_rate"),
     )
 )
-"""Names of shares, which lie between 0 and 1; those of games, policies and roles stand behind or before them."""
+"""Names of shares, between 0 and 1; names of games, policies and roles stand around them."""
 
 MEASURES = "measures"
 """``measures/<name>``: what a game reports of itself at the end of an episode (``info["measures"]``)."""
@@ -82,25 +82,21 @@ class EpisodeNumbers(Protocol):
 
 
 def episode_metrics(episodes: Sequence[EpisodeNumbers], failures: Iterable[str] = ()) -> dict[str, Any]:
-    """Metrics of a set of finished episodes.
-
-    Args:
-        episodes: Finished episodes; returns are unscaled.
-        failures: Reasons of the episodes that were dropped.
+    """Metrics of finished episodes (returns unscaled); ``failures`` are the reasons of dropped ones.
 
     Returns:
-        Nested numbers, without those that nothing is known of:
+        Nested numbers, as far as something is known:
 
         * RLlib's ``episode_return_{mean,min,max}``, ``episode_len_mean`` (turns of all players), ``num_episodes``,
           ``agent_episode_returns_mean/<agent>`` and ``module_episode_returns_mean/<module>``;
         * ``success_rate`` of the trained policies, not where they play only against each other;
-        * ``{win,draw,loss}_rate/<policy>/<role>`` in games against others, of the policy as it is now;
+        * ``{win,draw,loss}_rate/<policy>/<role>`` in games against others, of the present policy;
         * ``invalid_action_rate`` per action, ``illegal_action_rate`` of those that were read, ``format_error_rate`` per
           reply of a language model;
         * ``turns_per_episode`` per player, ``tokens_per_turn``, ``truncated_rate``, ``role_returns_mean/<role>``;
         * ``stop_reason/<reason>`` and ``dropped/<reason>``;
-        * ``measures/<name>``, which games report themselves: the mean over the trained seats of an episode (of all
-          where none is trained), then over the episodes that have it;
+        * ``measures/<name>``, from games: the mean over an episode's trained seats (all if none is), then over
+          episodes;
         * ``games/<id>/...``, the same of each game, if there are several.
     """
     result = _core(episodes)
@@ -156,9 +152,7 @@ def _core(episodes: Sequence[EpisodeNumbers]) -> dict[str, Any]:
 
 
 def win_draw_loss(numbers: Mapping[str, Any]) -> list[tuple[str, str, list[float]]]:
-    """Policy, role and its shares of games won, drawn and lost, out of what :func:`episode_metrics` returns; those
-    without numbers are left out.
-    """
+    """Policy, role and shares of games won, drawn and lost, out of :func:`episode_metrics`, where there are numbers."""
     rates = [numbers[name] for name in OUTCOME_RATES if isinstance(numbers.get(name), Mapping)]
     if len(rates) < len(OUTCOME_RATES):
         return []
@@ -169,9 +163,7 @@ def win_draw_loss(numbers: Mapping[str, Any]) -> list[tuple[str, str, list[float
 
 
 def _outcome_rates(seats: Iterable[SeatNumbers]) -> dict[str, dict[str, dict[str, float]]]:
-    """``win_rate``, ``draw_rate`` and ``loss_rate``: policy -> role -> share; nothing where nobody
-    plays against another.
-    """
+    """``win_rate``, ``draw_rate``, ``loss_rate``: policy -> role -> share; empty where nobody plays against another."""
     ended: dict[tuple[str, str], list[str]] = {}
     for seat in seats:
         if seat.outcome is not None and seat.member is None:
@@ -184,7 +176,6 @@ def _outcome_rates(seats: Iterable[SeatNumbers]) -> dict[str, dict[str, dict[str
 
 
 def _measures(episodes: Iterable[EpisodeNumbers]) -> dict[str, float]:
-    """What the games report of themselves, by name."""
     found: dict[str, list[float]] = {}
     for episode in episodes:
         seats = [seat for seat in episode.seats if seat.trained] or episode.seats
@@ -196,18 +187,16 @@ def _measures(episodes: Iterable[EpisodeNumbers]) -> dict[str, float]:
 
 
 def unread_replies(episodes: Iterable[EpisodeNumbers], most: int = 3) -> list[str]:
-    """Replies without a readable answer, as many as there are up to ``most``, no two the same."""
+    """Up to ``most`` different replies without a readable answer."""
     found = (seat.unread for episode in episodes for seat in episode.seats if seat.unread is not None)
     return list(itertools.islice(dict.fromkeys(found), most))
 
 
 def returns_by_seat(episodes: Sequence[EpisodeNumbers]) -> dict[str, Any]:
-    """Returns by who earned them, where the sum over all seats says nothing of the policy (in a zero-sum game it is 0).
+    """Returns by who earned them; their sum over all seats says little of a policy (0 in a zero-sum game).
 
-    Returns:
-        ``own_return_mean``, where others than the trained policies have seats: the mean over the trained seats of an
-        episode, then over episodes, as of ``success_rate``. ``seat_returns_mean/<policy>/<role>``: of the policy as it
-        is, not of past versions.
+    Returns: ``seat_returns_mean/<policy>/<role>`` of the present policy. Where others sit too also ``own_return_mean``,
+    over an episode's trained seats, then over episodes.
     """
     own = [found for episode in episodes if (found := [seat for seat in episode.seats if seat.trained])]
     result: dict[str, Any] = {}
@@ -250,7 +239,7 @@ EPISODE_COLUMNS = (
     "engine_busy_fraction",
 )
 OVER_LEVELS = ("levels", "success_low", "success_high")
-"""Of evaluations: different levels that were played, and the 95 % interval of ``success_rate`` over them."""
+"""Of evaluations: different levels played, and the 95 % interval of ``success_rate`` over them."""
 EVALUATION_COLUMNS = (*EPISODE_COLUMNS[:9], *OVER_LEVELS)
 """Those of evaluations, in every result of a run that evaluates."""
 EPISODE_NAMES = (
@@ -296,13 +285,13 @@ LEARNER_NAMES = (
     *("curr_entropy_coeff", "default_optimizer_learning_rate"),
     *("num_trainable_parameters", "num_non_trainable_parameters"),
 )
-"""What this package reports of a policy below ``learners`` in PPO's phase, whatever its options are."""
+"""What this package reports of a policy below ``learners`` in PPO's phase, whatever its options."""
 
 CRITIC_NAMES = (
     *("vf_loss", "vf_explained_var", "value_clip_fraction"),
     *("critic_fit_explained_var", "critic_fit_explained_var_held_out"),
 )
-"""Those among them that are numbers only where the policy has a critic."""
+"""Those that are numbers only where the policy has a critic."""
 
 RESULT_HEADS = (
     "training_iteration",
@@ -339,7 +328,7 @@ RLLIB_EVALUATION = (
 )
 """What RLlib reports below ``evaluation`` beside what was evaluated."""
 LEAGUE_NAMES = ("size", "mean_win_rate", "win_rate", "rating", "exploiters", "swaps", "prepare_s")
-"""First parts of what is reported below ``league`` where there is one."""
+"""First parts of what is reported below ``league``."""
 
 TIMER_COLUMNS = (ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, EXPERT_TIMER)
 
@@ -354,8 +343,7 @@ def with_columns(
     measured: Iterable[tuple[str, ...]] = (),
     counts: Mapping[tuple[str, ...], tuple[str, ...]] | None = None,
 ) -> dict[str, Any]:
-    """Add what a result lacks as NaN: Tune's CSV file has the columns of the first result and no others, and whoever
-    reads a result need not ask what its iteration was spent on.
+    """Add what ``result`` lacks as NaN: Tune's CSV file has only the columns of the first result.
 
     Args:
         result: Of one iteration; changed.
@@ -363,7 +351,7 @@ def with_columns(
         modules: Trained policies.
         learner: The algorithm's numbers of each.
         evaluates: Whether some iterations evaluate.
-        measured: Paths below ``evaluation`` of what these measure beside episodes.
+        measured: Paths below ``evaluation`` of what is measured beside episodes.
         counts: Path -> names there of what is counted.
     """
     wanted: dict[tuple[str, ...], tuple[str, ...]] = {

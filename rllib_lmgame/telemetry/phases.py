@@ -1,4 +1,4 @@
-"""What a trial is doing just now: its process says it, the driver shows it while there is no result yet.
+"""What a trial is doing just now; the driver shows it while there is no result yet.
 
 It stands in the key-value store of Ray's control service, which every process of a cluster reaches.
 """
@@ -14,7 +14,7 @@ _NAMESPACE = b"rllib_lmgame_phase"
 
 
 def tell_phase(trial_id: str, phase: str) -> None:
-    """Say what the trial begins to do; nothing without a cluster, or where its control service does not answer."""
+    """Say what the trial begins to do; nothing happens where no cluster answers."""
     from ray.exceptions import RayError
     from ray.experimental import internal_kv
 
@@ -25,7 +25,7 @@ def tell_phase(trial_id: str, phase: str) -> None:
 
 
 def phase_of(trial_id: str) -> str | None:
-    """What the trial said last; ``None`` if it has said nothing, or nothing can be heard just now."""
+    """What the trial said last; ``None`` for nothing, or if nothing can be heard."""
     from ray.exceptions import RayError
     from ray.experimental import internal_kv
 

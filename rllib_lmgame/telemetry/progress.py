@@ -27,12 +27,11 @@ SAY_EVERY_S = 10.0
 
 
 class ProgressCallback(Callback):
-    """Prints a line for each result of each trial, one for each evaluation, and until the first one every ten seconds
-    what the trial is doing.
+    """Prints a line per result and per evaluation, and before the first one every ten seconds what a trial does.
 
     Args:
         stop: The experiment's stop criteria, for the ETA.
-        since: ``time.monotonic()`` when whoever waits for the first trial began to; by default now.
+        since: ``time.monotonic()`` from when the first trial is waited for; by default now.
         stream: Where to print; standard output by default.
     """
 
@@ -50,12 +49,10 @@ class ProgressCallback(Callback):
         self._adviser = Adviser()
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
-        """Tune begins to start processes."""
         print("starting processes ...", file=self._stream or sys.stdout, flush=True)
         self._next = time.monotonic() + SAY_EVERY_S
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Tune looks for something to do."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -70,7 +67,7 @@ class ProgressCallback(Callback):
             self._print(silent[name], f"{now - self._began:5.0f} s  {phase}")
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """A trial's processes are up: its first iteration begins."""
+        """Its processes are up, its first iteration begins."""
         self._several = len(trials) > 1
         took = "" if self._since is None else f" in {time.monotonic() - self._since:.0f} s"
         self._since = None  # Of a later trial nobody knows how long it waited for its turn.
@@ -79,7 +76,6 @@ class ProgressCallback(Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        """A trial has a result."""
         self._several = len(trials) > 1
         self._with_result.add(trial.trial_id)
         self._print(trial, progress_line(result, self._eta(trial.trial_id, result)))
@@ -90,7 +86,6 @@ class ProgressCallback(Callback):
             self._print(trial, f"note: {line}")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """A trial failed."""
         self._print(trial, "failed")
 
     def _print(self, trial: Any, text: str) -> None:
@@ -115,9 +110,7 @@ class ProgressCallback(Callback):
 
 
 def evaluation_line(result: Mapping[str, Any]) -> str:
-    """What an iteration's evaluation found: of its episodes and of its measures; empty if there was none, or in a warm
-    start, whose own line has its success.
-    """
+    """What an iteration's evaluation found; empty without one, and in a warm start, whose own line has its success."""
     numbers = result.get("evaluation")
     runners = numbers.get("env_runners") if isinstance(numbers, Mapping) else None
     count = number_at(runners, "num_episodes") if isinstance(runners, Mapping) else None
@@ -132,12 +125,7 @@ def evaluation_line(result: Mapping[str, Any]) -> str:
 
 
 def played(runners: Mapping[str, Any], policies: Sequence[str]) -> list[str]:
-    """Success, or who won in which role, the trained policies' own return, and replies that were not taken.
-
-    Args:
-        runners: Numbers of episodes.
-        policies: The trained ones.
-    """
+    """Success, or who won in which role, the trained ``policies``' own return, and replies not taken."""
     success = number_at(runners, "success_rate")
     unread, illegal = (number_at(runners, name) for name in ("format_error_rate", "illegal_action_rate"))
     return [
@@ -149,7 +137,6 @@ def played(runners: Mapping[str, Any], policies: Sequence[str]) -> list[str]:
 
 
 def _interval(runners: Mapping[str, Any]) -> str:
-    """Of an evaluation's success."""
     levels, low, high = (number_at(runners, name) for name in OVER_LEVELS)
     over = "" if levels is None else f" over {levels:.0f} level" + "s" * (levels != 1)
     return f" ({low:.3f} - {high:.3f}{over})" if low is not None and high is not None else over and f" ({over.strip()})"
@@ -202,9 +189,7 @@ def _numbers(result: Mapping[str, Any]) -> list[str]:
 
 
 def _returns(runners: Mapping[str, Any], policies: Sequence[str]) -> list[str]:
-    """What the trained policies got, by role where that differs. The sum over all seats, which is 0 in a zero-sum game,
-    only where it is not known who earned what.
-    """
+    """Returns of trained policies, by role where they differ. The sum over all seats only if nothing else is known."""
     earned = runners.get("seat_returns_mean")
     earned = earned if isinstance(earned, Mapping) else {}
     found = {
@@ -226,7 +211,7 @@ def _returns(runners: Mapping[str, Any], policies: Sequence[str]) -> list[str]:
 
 
 def _outcomes(runners: Mapping[str, Any]) -> list[str]:
-    """Win, draw and loss by role, of play without a success (trained policies against each other)."""
+    """Win, draw and loss by role where there is no success (trained policies against each other)."""
     found = win_draw_loss(runners)
     several = len({policy for policy, _, _ in found}) > 1
     shown = [
@@ -237,14 +222,12 @@ def _outcomes(runners: Mapping[str, Any]) -> list[str]:
 
 
 def _policies(result: Mapping[str, Any]) -> list[str]:
-    """The trained policies."""
     learners = result.get("learners")
     named = learners.items() if isinstance(learners, Mapping) else ()
     return [str(name) for name, numbers in named if name != "__all_modules__" and isinstance(numbers, Mapping)]
 
 
 def _learner(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Numbers of the first trained policy."""
     policies = _policies(result)
     numbers: Mapping[str, Any] = result["learners"][policies[0]] if policies else {}
     return numbers

@@ -1,6 +1,4 @@
-"""Messages of other packages that tell a user of this one nothing to act on. They are left out; all else these packages
-say stays.
-"""
+"""Messages of other packages that a user cannot act on are left out."""
 
 from __future__ import annotations
 
