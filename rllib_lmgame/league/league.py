@@ -59,8 +59,6 @@ class League:
         self._attempts: dict[str, Attempt] = {}
         self._matchmaker = resolve_matchmaker(options.matchmaking)
 
-    # -- snapshots ----------------------------------------------------------------------------------------------
-
     def due(self, iteration: int) -> list[Member]:
         """Snapshots to take before ``iteration``: name, policy and iteration are known. None is due twice."""
         if iteration <= self._decided:
@@ -125,8 +123,6 @@ class League:
         rates = [self.payoffs.win_rate(policy, member.name) for member in self.members]
         return sum(rates) / len(rates)
 
-    # -- matches ------------------------------------------------------------------------------------------------
-
     def tables(self, iteration: int) -> list[Table]:
         """Whom policies meet in ``iteration``: a table per opponent engine, in turn for policies that meet members."""
         standings = {policy: self.standings(policy) for policy in self.policies}
@@ -183,8 +179,6 @@ class League:
                 if seat.trained and seat.outcome is not None:
                     self.payoffs.add(match.policy, match.opponent, str(seat.outcome))
 
-    # -- state --------------------------------------------------------------------------------------------------
-
     def state(self) -> dict[str, Any]:
         """Everything a resumed run must know, JSON-ready."""
         return {
@@ -202,7 +196,7 @@ class League:
         self.members = [member_of(member) for member in state["members"]]
         self.payoffs.set_state(state["payoffs"])
         self._decided = int(state["decided"])
-        attempts = state.get("exploiters", {})
+        attempts = state["exploiters"]
         self._attempts = {policy: Attempt(**attempts[policy]) for policy in self.exploiters if policy in attempts}
 
     def numbers(self) -> dict[str, Any]:

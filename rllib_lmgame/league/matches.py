@@ -7,15 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from rllib_lmgame.league.members import Member
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, deal_games, stable_seed
 from rllib_lmgame.rollouts.sources import LineUps, Roles
 from rllib_lmgame.settings.sections.exploiters import ExploiterOptions, share_without_members
-
-NOBODY: Mapping[str, ExploiterOptions] = MappingProxyType({})
-"""No exploiters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ def deal_matches(
     tables: Sequence[Table],
     self_play_share: float,
     seed: int,
-    exploiters: Mapping[str, ExploiterOptions] = NOBODY,
+    exploiters: Mapping[str, ExploiterOptions],
 ) -> dict[int, Match]:
     """Deal episodes to policies and opponents. Shares are met within one group per game, seats are taken evenly.
 

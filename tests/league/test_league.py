@@ -167,8 +167,8 @@ def test_matches_are_dealt_evenly(
     names = [f"p{i}" for i in range(policies)]
     seated = [Table(names[i % policies], Member(f"m{i}", names[0], i)) for i in range(tables)]
     plans = plans_of(groups * group_size, seed, group_size)
-    matches = deal_matches(plans, names, seated, share, seed)
-    assert deal_matches(plans[::-1], names, seated, share, seed) == matches
+    matches = deal_matches(plans, names, seated, share, seed, {})
+    assert deal_matches(plans[::-1], names, seated, share, seed, {}) == matches
     of_group = {plan.group: matches[plan.index] for plan in plans}
     assert all(matches[plan.index] == of_group[plan.group] for plan in plans)
     dealt = Counter((match.policy, match.member and match.member.name) for match in of_group.values())
