@@ -81,9 +81,7 @@ def players_of(
     checkpoint: OpenCheckpoint | None,
     settings: PlayerSettings,
 ) -> dict[str, Player]:
-    """Who sits where. Raises: ConfigError: no such player or seat, or not one player a seat;
-    CheckpointError: damaged.
-    """
+    """Who sits where. Raises: ConfigError: no such player or seat, or not one a seat; CheckpointError: damaged."""
     if args.players is not None:
         return _named_players(args, session, settings)
     person: Player = Person()

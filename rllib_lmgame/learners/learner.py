@@ -1,8 +1,8 @@
 """The learner: an objective (token-level PPO, cross-entropy on replies, or another) minimised over packed rows of
 tokens.
 
-What an update does to one policy, from its rows to the metrics, stands in :meth:`LMGameLearner._update_module`; the
-passes and steps in between in :mod:`rllib_lmgame.learners.objectives.base`.
+What an update does to one policy stands in :meth:`LMGameLearner._update_module`; the passes and steps in between in
+:mod:`rllib_lmgame.learners.objectives.base`.
 """
 
 from __future__ import annotations
@@ -60,18 +60,16 @@ from rllib_lmgame.rollouts.records import Trajectory, trajectory_of
 from rllib_lmgame.settings.schedules import interpolate
 
 DevicePush = Callable[[Mapping[str, torch.Tensor], int], Any]
-"""Sends named tensors to the engines as a version of the weights."""
 
 
 class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     """RLlib's PPO learner over packed rows of tokens.
 
-    RLlib keeps the hooks before and after an update, the adaptive KL coefficient, the schedules of learning rate and
-    entropy coefficient, the optimizer registry and the metrics. All learners log the figures of the whole update.
+    RLlib keeps the hooks around an update, the adaptive KL coefficient, the schedules of learning rate and entropy
+    coefficient, the optimizer registry and the metrics. All learners log the figures of the whole update.
     """
 
     def build(self) -> None:
-        """Set up modules, optimizers and engines."""
         self._settings: dict[str, LearnerSettings] = {}
         self._scheduled: dict[str, float] = {}
         self.engines: dict[str, UpdateEngine] = {}
@@ -118,8 +116,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         )
 
     def _set_optimizer_lr(self, optimizer: Any, lr: float) -> None:  # type: ignore[override]
-        """RLlib's rate, which goes by the schedule, in the groups that have none of their own: a checkpoint says the
-        rates that steps apply, warm-ups aside.
+        """RLlib's scheduled rate, in the groups that have none of their own, so that a checkpoint holds the rates of
+        steps.
         """
         (name,) = (name for name, own in self._named_optimizers.items() if own is optimizer)
         policy = self._optimizer_name_to_module[name]
@@ -145,9 +143,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             self.updates[module_id], self._steps[module_id] = 0, StepCounts()
 
     def settings(self, module_id: str) -> LearnerSettings:
-        """Settings of one module, with its overrides and what the present objective changes; without a critic there is
-        none to warm up.
-        """
+        """Settings of one module, with its overrides and what the present objective changes."""
         settings = self.objective(module_id).adapted(self._configured(module_id))
         return settings if self.module[module_id].value_head is not None else settings.without_critic()
 
@@ -159,12 +155,12 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         return self._settings[module_id]
 
     def _scheduled_of(self, module_id: str) -> dict[str, float]:
-        """Present values of schedules that a module follows: what it has of its own stays."""
+        """Present values of schedules that a module follows; those of its own stay."""
         own = self.config.settings.own_keys(module_id)
         return {key: value for key, value in self._scheduled.items() if key not in own}
 
     def objective(self, module_id: str) -> Objective:
-        """What the present update of one module minimises: what it was given, or what is configured."""
+        """What the present update of one module minimises."""
         if self._given_objective is not None:
             return self._given_objective
         if module_id not in self._objectives:
@@ -183,20 +179,17 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         scheduled: Mapping[str, float] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Train every policy on its trajectories in ``training_data``.
+        """Train every policy on its trajectories in ``training_data`` (or ``episodes``, a list); returns metrics by
+        module.
 
         Args:
             training_data: :class:`~rllib_lmgame.learners.data.rows.WholeEpisodes`, or RLlib's ``TrainingData`` with
                 episodes.
-            episodes: Instead of ``training_data``: a list of ``MultiAgentEpisode``.
             timesteps: RLlib's counters, for schedules.
-            objective: What to minimise in this update, instead of the configured objective (``token_ppo.objective``).
+            objective: What to minimise in this update, instead of the configured objective.
             scheduled: Options that follow a schedule -> their values from this update on, for all policies that have
                 none of their own.
             kwargs: RLlib's; epochs and minibatches come from the configuration.
-
-        Returns:
-            RLlib's metrics, by module.
         """
         self._check_is_built()
         timesteps = dict(timesteps or {})
@@ -247,7 +240,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     @contextmanager
     def _in_place_of_configured(self, objective: Objective) -> Iterator[None]:
-        """Another objective, and its learning rate if it has one, meanwhile."""
+        """Meanwhile another objective, and its learning rate if it has one."""
         schedules: dict[Any, Scheduler] = self._optimizer_lr_schedules  # type: ignore[has-type]
         if objective.lr is not None:
             self._optimizer_lr_schedules = dict.fromkeys(schedules, self._fixed(objective.lr))
@@ -258,9 +251,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             self._given_objective, self._optimizer_lr_schedules = None, schedules
 
     def begin_ppo(self) -> None:
-        """Forget a supervised stage: optimizers and warm-ups begin anew, the reference is the present weights, the
-        average begins with those after the next update.
-        """
+        """Forget a supervised stage: optimizers, warm-ups, reference and average begin anew, from the weights."""
         for module_id in self.engines:
             forget_moments(self.get_optimizer(module_id))
             self._begin_module(module_id)
@@ -315,7 +306,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _module_update(
         self, module_id: str, settings: LearnerSettings, batch: TokenBatch | None, meter: UpdateMeter
     ) -> ModuleUpdate:
-        """What the objective sees of this update."""
         flags = {"temperature": settings.temperature, "with_entropy": False, "with_values": False}
         return ModuleUpdate(
             module_id=module_id,
@@ -347,9 +337,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _update_module_kl_coeff(self, *, module_id: str, config: Any, kl_loss: float) -> None:
         """RLlib's adaptive coefficient within its range, or the scheduled one.
 
-        A critic's warm-up, in which nothing can diverge, says nothing about it, and neither does an update without the
-        policy, whose divergence RLlib gives as NaN. Without a range quiet iterations would
-        halve it until the penalty is gone for good: it comes back by a factor of 1.5 each.
+        A critic's warm-up says nothing about it, and neither does an update without the policy, whose divergence RLlib
+        gives as NaN. Without a range quiet iterations would halve it until the penalty is gone for good: it comes back
+        by a factor of 1.5 each.
         """
         settings = self.settings(module_id)
         kl = settings.ppo.kl
@@ -383,12 +373,12 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         return float(self.entropy_coeff_schedulers_per_module[module_id].get_current_value())
 
     def _following_entropy(self, module_id: str) -> float | None:
-        """The coefficient where it has followed a target and still does: a restored run may have none any more."""
+        """The coefficient that follows a target; a restored run may have no target any more."""
         aimed = self.settings(module_id).ppo.entropy is not None
         return self._entropy_coefficients.get(module_id) if aimed else None
 
     def _follow_entropy(self, module_id: str, entropy: float) -> None:
-        """The coefficient after an update; the entropy is the mean over all learners, so that theirs stay equal."""
+        """The coefficient after an update with this mean entropy over all learners."""
         settings = self.settings(module_id)
         entropy_options = settings.ppo.entropy
         if entropy_options is not None and not settings.critic_warms_up(self.updates[module_id] - 1):
@@ -406,7 +396,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         return self.references[module_id].module
 
     def _update_copies(self, module_id: str) -> None:
-        """What follows the weights takes them in after an update: their average, and a reference that moves."""
+        """Update the average of the weights, and a reference that moves."""
         settings, reference = self.settings(module_id), self.references.get(module_id)
         decay = settings.ppo.ema_decay
         if settings.ppo.kl is None:
@@ -425,11 +415,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     ) -> None:
         """Gather the weights and let the first learner send its tensors to the engines. All learners must be asked.
 
-        Args:
-            module_id: Policy.
-            push: Sends named tensors as a version; kept, since it holds the connection to the engines.
-            version: Version of the weights.
-            use: What they are for.
+        ``push`` is kept from the first time, since it holds the connection to the engines.
         """
         sender = self._device_pushes.setdefault(module_id, push)
         with self.weights_for(use, module_id) as weights, self.ranks.all_or_none():
@@ -450,23 +436,16 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     @contextmanager
     def weights_for(self, use: WeightUse, module_id: str) -> Iterator[dict[str, torch.Tensor]]:
-        """The tensors that are sent or written for ``use``, valid inside the context; what counts is rank 0's. All
-        learners must be asked.
+        """The tensors to send or write for ``use``, valid inside the context, those of rank 0. All learners must be
+        asked.
         """
         with self.engines[module_id].full_state() as trained:
             yield chosen_weights(use, trained, self.averages.get(module_id))
 
     def pack_weights(self, module_id: str, version: int, use: WeightUse = WeightUse.TRAINING) -> WeightBundle | None:
-        """Complete tensors as the model's checkpoint has them, in one buffer, on rank 0, ``None`` elsewhere. All
-        learners must be asked.
+        """On rank 0 the complete tensors as the model's checkpoint has them, in one buffer. All learners must be asked.
 
-        They are copied into it one after the other; of an average that is sent in half precision there is for that time
-        a whole copy beside it.
-
-        Args:
-            module_id: Which policy.
-            version: Version of the weights.
-            use: What they are for.
+        They are copied one after the other. Only of an average that is sent in half precision there is a whole copy.
         """
         with self.weights_for(use, module_id) as weights:
             return pack_state(self.module[module_id].as_checkpoint(weights), version) if self.ranks.rank == 0 else None
@@ -478,7 +457,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
                 self.module[module_id].save_hf(directory, weights, self._played())
 
     def _played(self) -> Played | None:
-        """What the policies are trained on, for their model cards; ``None`` in a configuration that knows no games."""
+        """What the policies are trained on, for model cards; ``None`` in a configuration that knows no games."""
         config, sampling = self.config, self.config.inference_options
         if not hasattr(config, "training_games"):
             return None
@@ -494,13 +473,9 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 def chosen_weights(
     use: WeightUse, trained: Mapping[str, torch.Tensor], average: WeightAverage | None
 ) -> dict[str, torch.Tensor]:
-    """The complete tensors for ``use``, by their names in memory and in the numerics of those that are trained.
+    """The complete tensors for ``use``, by their names in memory and in the dtype of ``trained``.
 
-    Args:
-        use: What they are for.
-        trained: The weights in training.
-        average: Their running average, which lies in main memory; ``None`` before the first update, and where nothing
-            is averaged.
+    ``average`` lies in main memory; it is ``None`` before the first update and where nothing is averaged.
     """
     if average is None or not takes_average(use, averaging=True):
         return dict(trained)

@@ -1,7 +1,7 @@
-"""What a learner's checkpoint holds beside weights: everything a resumed run needs to go on as if never stopped.
+"""What a learner's checkpoint holds beside weights, so that a resumed run goes on as if never stopped.
 
-RLlib's ``get_state`` asks one learner. Whatever is spread over learners (DeepSpeed's shards) is therefore left out
-there and written by :meth:`LearnerStateMixin.save_shard`, which the algorithm calls on all learners at once.
+RLlib's ``get_state`` asks one learner. What is spread over learners (DeepSpeed's shards) is left out there and written
+by :meth:`LearnerStateMixin.save_shard`, which the algorithm calls on all learners at once.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ class LearnerStateMixin:
     # RLlib's own path: in memory, from one learner.
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
-        """RLlib's state, the KL coefficients, counters, reference and averaged weights. Under DeepSpeed no weights and
-        no optimizer.
-        """
+        """RLlib's state, and ours. Under DeepSpeed no weights and no optimizer."""
         state = super().get_state(components, not_components=not_components, **kwargs)  # type: ignore[misc]
         if components is None:
             state[STATE_KEY] = self.counters() | {
@@ -55,8 +53,7 @@ class LearnerStateMixin:
         """Undo :meth:`get_state`.
 
         Raises:
-            CheckpointError: if the state is damaged, or if a policy had a value function and now has none, or the other
-                way round.
+            CheckpointError: The state is damaged, or a policy has a value function only there, or only here.
         """
         if STATE_KEY in state:
             with _named("the learner's state"):
@@ -105,11 +102,7 @@ class LearnerStateMixin:
                 raise CheckpointError(critic_difference(origin, mid, there=theirs))
 
     def set_counters(self, ours: Mapping[str, Any]) -> None:
-        """Take over what :meth:`counters` gave.
-
-        Raises:
-            ValueError: naming a number that is none or cannot be.
-        """
+        """Undo :meth:`counters`. Raises: ValueError: names a number that is none or cannot be."""
         self._weights_seq_no = count_of(ours["version"], "version")
         self._lifetime_timesteps = count_of(ours["timesteps"], "timesteps")
         for mid in self.engines:
@@ -127,8 +120,8 @@ class LearnerStateMixin:
         self._set_coefficients(ours)
 
     def _set_coefficients(self, ours: Mapping[str, Any]) -> None:
-        """Those of the KL penalty and of the entropy bonus as the run has moved them; one that follows a schedule, or
-        begins with another number than it did there, is as the configuration says.
+        """As the run has moved them; one that follows a schedule, or is now configured otherwise, is as the
+        configuration says.
         """
         self._entropy_coefficients = {}
         for mid, value in mapping_of(ours.get("entropy_coefficients", {}), "entropy_coefficients").items():
@@ -148,9 +141,7 @@ class LearnerStateMixin:
         return {name: getattr(config, name) for name in ("kl_coeff", "entropy_coeff")}
 
     def _begins_anew(self, ours: Mapping[str, Any], module_id: str, name: str) -> bool:
-        """Whether a policy's coefficient is configured to begin with another number than in the checkpoint; one of old
-        does not say what it was.
-        """
+        """Whether a policy's coefficient is configured to begin with another number than in the checkpoint."""
         before = ours.get("configured_coefficients", {}).get(module_id, {})
         known = module_id in self.engines and name in before
         return known and before[name] != self._begin_coefficients(module_id)[name]
@@ -160,7 +151,6 @@ class LearnerStateMixin:
         return bool(self.ranks.rank == 0)
 
     def _make_reference(self, module_id: str, weights: Mapping[str, Any]) -> Reference:
-        """The reference model of a policy, made of complete tensors."""
         tensors = {name: torch.as_tensor(weight) for name, weight in weights.items()}
         model = frozen_copy(self.module[module_id], tensors, self._device)
         kl = self._configured(module_id).ppo.kl
@@ -180,9 +170,7 @@ class LearnerStateMixin:
     # The algorithm's path: files, from all learners.
 
     def save_shard(self, directory: str | Path) -> None:
-        """Write this learner's part of a checkpoint. All learners must be asked; the directory is on
-        storage they share.
-        """
+        """Write this learner's part of a checkpoint, to storage that all learners share. All must be asked."""
         directory = Path(directory)
         with self.ranks.all_or_none():
             if self.ranks.rank == 0:
@@ -210,8 +198,7 @@ class LearnerStateMixin:
         """Read a checkpoint of :meth:`save_shard`. All learners must be asked.
 
         Raises:
-            CheckpointError: naming a file that is missing, damaged, or of other policies, or of a policy that had a
-                value function and now has none, or the other way round.
+            CheckpointError: A file is missing, damaged, or of other policies, or :meth:`set_state` would raise it.
         """
         directory = Path(directory)
         path = directory / STATE_FILE
@@ -234,8 +221,8 @@ class LearnerStateMixin:
         self._set_copies(self._load_copies(directory, REFERENCE_FILE), averages)
 
     def save_policy(self, directory: str | Path, module_id: str) -> None:
-        """Write this learner's part of one policy's weights and optimizer, and the units of its values. All learners
-        must be asked; the directory is on storage they share.
+        """Write this learner's part of one policy and its optimizer, to storage that all learners share. All must be
+        asked.
         """
         self.engines[module_id].save(Path(directory))
         critic = self.critics.get(module_id)
@@ -244,8 +231,7 @@ class LearnerStateMixin:
                 write_json(Path(directory) / CRITIC_FILE, {} if critic is None else critic.get_state())
 
     def begin_again(self, directory: str | Path, module_id: str) -> None:
-        """Make a policy what it was when PPO began: what :meth:`save_policy` wrote, and nothing left of
-        what it has gone through since. All learners must be asked.
+        """Make a policy what it was when :meth:`save_policy` wrote it, as PPO began. All learners must be asked.
 
         Raises:
             CheckpointError: naming a file that is missing or damaged.
@@ -267,14 +253,13 @@ class LearnerStateMixin:
         self._begin_module(module_id)
 
     def _load_copies(self, directory: Path, name: str) -> dict[str, dict[str, torch.Tensor]]:
-        """The tensors of each policy that has a file of this name."""
         return {mid: load_tensors(directory / mid / name) for mid in self.engines if (directory / mid / name).exists()}
 
 
 @contextmanager
 def _named(origin: str | Path) -> Iterator[None]:
-    """What cannot be made sense of inside becomes a :class:`CheckpointError` that names where it stands. What a
-    :class:`~rllib_lmgame.learners.objectives.Objective` remembers may be anything.
+    """Errors inside become a :class:`CheckpointError` that names ``origin``; what an objective remembers may be
+    anything.
     """
     try:
         yield

@@ -20,8 +20,7 @@ SINGLE_PRECISION = float(np.finfo(np.float32).eps)
 class UpdateMeter:
     """Collects figures of one module's update without waiting for the device after each micro-batch.
 
-    Sums and maxima are over tokens of this learner until :meth:`means` combines those of all learners. Every learner
-    must have added the same names.
+    Sums and maxima are this learner's until :meth:`means` combines them; all must have added the same names.
     """
 
     def __init__(self) -> None:
@@ -31,7 +30,6 @@ class UpdateMeter:
         self.first_minibatch = True
 
     def add(self, sums: Mapping[str, torch.Tensor | float]) -> None:
-        """Add to the sums."""
         for name, value in sums.items():
             value = value.detach() if isinstance(value, torch.Tensor) else value
             self._sums[name] = self._sums[name] + value if name in self._sums else value
@@ -72,8 +70,9 @@ class RunningMoments:
 
 
 def explained_variance(values: np.ndarray, returns: np.ndarray, ranks: Ranks) -> float:
-    """``1 - Var[returns - values] / Var[returns]`` over all learners' tokens; NaN if the returns do not vary by more
-    than single precision tells apart in numbers of their size or that of the values, which they may be made of.
+    """``1 - Var[returns - values] / Var[returns]`` over all learners' tokens; NaN if the returns do not vary.
+
+    They vary if single precision tells them apart, in numbers of their size or that of the values they may be made of.
     """
     of_returns, of_values = RunningMoments.of(returns, ranks), RunningMoments.of(values, ranks)
     largest = max(abs(moments[bound]) for moments in (of_returns, of_values) for bound in ("min", "max"))
@@ -96,9 +95,7 @@ def update_metrics(
 
     Args:
         meter: With everything that the update has added.
-        rows: Of this learner.
-        batch: Made of them; ``None`` without any.
-        ranks: The learners.
+        rows, batch: Of this learner; ``batch`` is ``None`` without any.
         version: Of the weights before the update.
         tokens: Action tokens that all learners have learned from.
         seconds: What it took.

@@ -18,7 +18,7 @@ class Layer:
     Attributes:
         width: Of the hidden state, which is all that gradient checkpointing keeps.
         values: In full.
-        scores: In full, beside ``values``, for each token of the longest row: heads whose scores are written out.
+        scores: Beside ``values``, for each token of the longest row: heads whose scores are written out.
     """
 
     width: int = 0
@@ -60,7 +60,6 @@ _NORMS_OF_HEADS = {"q_norm", "k_norm", "q_layernorm", "k_layernorm"}
 
 
 def _fed_forward(text: Any, width: int, experts: bool) -> int:
-    """Numbers of the feed-forward part, with its experts if it has some."""
     inner = getattr(text, "intermediate_size", None) or 4 * width
     if not experts:
         return 4 * inner
@@ -79,27 +78,17 @@ def _last_layer(model: Any, count: int) -> dict[str, Any]:
 def kept_per_token(
     layers: int, layer: Layer, width: int, context: int = 0, gradient_checkpointing: bool = False
 ) -> int:
-    """Bytes that a forward pass keeps of each token for the backward pass; with gradient checkpointing each layer's
-    input, and one layer in full.
+    """Bytes that a forward pass keeps of each token for the backward pass.
 
-    Args:
-        layers: Number of layers.
-        layer: Each of them.
-        width: Bytes of a number.
-        context: Tokens of the longest row.
-        gradient_checkpointing: Activations are computed again in the backward pass.
+    With ``gradient_checkpointing``: each layer's input, and one layer in full. ``width`` is in bytes of a number,
+    ``context`` in tokens of the longest row.
     """
     full = (layer.values + layer.scores * context) * width
     return layers * layer.width * width + full if gradient_checkpointing else layers * full
 
 
 def default_tokens(kept: int, on_gpu: bool) -> int:
-    """Tokens of a micro-batch: a power of two.
-
-    Args:
-        kept: Bytes that a token keeps; 0 if it is not known.
-        on_gpu: The learner computes on a GPU.
-    """
+    """Tokens of a micro-batch, a power of two; ``kept`` is the bytes of a token, 0 if they are not known."""
     if on_gpu or not kept:
         return MOST_TOKENS
     fitting = max(LEAST_TOKENS, CPU_ACTIVATIONS // kept)

@@ -18,10 +18,7 @@ class OtherLearnerError(RuntimeError):
 class Ranks:
     """Sums and maxima over all learners. With one learner every call is the identity and no group is needed.
 
-    Args:
-        world: Number of learners.
-        rank: Index of this one.
-        device: Where tensors must lie to be reduced (NCCL reduces on GPUs only).
+    ``device`` is where tensors must lie to be reduced (NCCL reduces on GPUs only).
     """
 
     def __init__(self, world: int = 1, rank: int = 0, device: torch.device | str = "cpu") -> None:
@@ -76,7 +73,7 @@ class Ranks:
         """A part in which no learner waits for another: all are through it after it, or all raise.
 
         Raises:
-            OtherLearnerError: where it went well, if it failed elsewhere.
+            OtherLearnerError: It failed elsewhere.
         """
         failure: Exception | None = None
         try:

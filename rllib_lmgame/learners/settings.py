@@ -31,14 +31,9 @@ class LearnerSettings:
     Attributes:
         ppo: The ``token_ppo`` section.
         microbatch_tokens: Tokens in one forward and backward pass.
-        gamma, lam: Discount and lambda of the advantages.
-        vf_loss_coeff: Weight of the value loss.
         lr_warmup_steps: Optimizer steps of linear warm-up.
-        temperature: Sampling temperature, which log-probabilities are taken at
-            (:func:`learning_temperature`).
-        reward_scale: Factor on rewards.
+        temperature: That log-probabilities are taken at (:func:`learning_temperature`).
         grad_clip: Bound on the global gradient norm; ``None`` is off.
-        num_epochs: Passes over the rows.
         seed: Of the order of minibatches.
         deepspeed: DeepSpeed's configuration, or ``None`` without DeepSpeed.
     """
@@ -94,9 +89,7 @@ class LearnerSettings:
         return self.ppo.critic.warmup is not None and self.ppo.critic.warmup.type == FIT
 
     def of_model(self, module: Any, on_gpu: bool) -> LearnerSettings:
-        """Those for a policy's module (:class:`~rllib_lmgame.policies.model.rl_module.LanguageModelRLModule`): a
-        micro-batch that is not set depends on what its activations take.
-        """
+        """Those for a policy's module: a micro-batch that is not set depends on what its activations take."""
         if self.ppo.max_tokens_per_microbatch is not None:
             return self
         model, options = module.language_model, module.options
@@ -107,13 +100,11 @@ class LearnerSettings:
         return replace(self, microbatch_tokens=default_tokens(kept * backbones, on_gpu))
 
     def without_critic(self) -> LearnerSettings:
-        """Those of a policy without a value function: there is none to warm up."""
+        """Without a value function there is none to warm up."""
         return replace(self, ppo=with_changes(self.ppo, {"critic.warmup": None}))
 
     def minibatch_seed(self, version: int, epoch: int, rank: int) -> list[int]:
-        """Entropy of the generator that orders minibatches; depends on counters alone, so that a
-        resumed run repeats it.
-        """
+        """Entropy of the generator that orders minibatches; of counters alone, so that a resumed run repeats it."""
         return [self.seed % _SEED_STRIDE, version, epoch, rank]
 
 
@@ -125,8 +116,7 @@ def learning_temperature(temperature: float) -> float:
 def learner_threads(config: Any) -> int | None:
     """CPU threads of each learner; ``None`` leaves them as they are.
 
-    Args:
-        config: An algorithm's configuration; ``learner_threads`` is what ``auto`` comes to, once it has started.
+    ``config.learner_threads`` is what ``auto`` comes to, once an algorithm has started.
     """
     asked, reserved = config.token_ppo_options.num_threads, config.num_cpus_per_learner
     if isinstance(asked, int):

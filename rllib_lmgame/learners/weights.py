@@ -17,9 +17,7 @@ class WeightUse(Enum):
 
 
 def takes_average(use: WeightUse, averaging: bool) -> bool:
-    """Whether ``use`` takes the running average, where there is one (``averaging``), in place of the
-    weights that are trained.
-    """
+    """Whether ``use`` takes the running average, where there is one, in place of the trained weights."""
     return averaging and use is not WeightUse.TRAINING
 
 

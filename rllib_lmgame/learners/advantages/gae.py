@@ -36,7 +36,6 @@ class GAE(Estimator):
         self.reads = ("gamma", "lam") if self.length_adaptive is None else ("gamma",)
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
-        """Advantages, float32 ``[A]``."""
         if self.length_adaptive is None:
             return token_gae(inputs)
         lengths = np.diff(inputs.offsets)
@@ -54,7 +53,6 @@ class TurnGAE(Estimator):
     """
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
-        """Advantages, float32 ``[A]``."""
         return inputs.turn_per_token(_turn_advantages(inputs, inputs.lam)).astype(np.float32)
 
     def value_targets(self, inputs: AdvantageInputs, *, monte_carlo: bool) -> np.ndarray:
@@ -69,7 +67,6 @@ def _first_values(inputs: AdvantageInputs) -> np.ndarray:
 
 
 def _turn_advantages(inputs: AdvantageInputs, lam: float) -> np.ndarray:
-    """Advantages, float64 ``[U]``."""
     values, ranges = _first_values(inputs), inputs.turn_ranges
     deltas = inputs.turn_rewards + inputs.gamma * next_values(values, inputs.bootstrap, ranges) - values
     return discounted_sums(deltas, inputs.gamma * lam, ranges)
@@ -91,7 +88,6 @@ class BilevelGAE(Estimator):
     turn_lambda: float | None = option(None, "Lambda per turn; null takes `lambda`.", low=0, high=1)
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
-        """Advantages, float32 ``[A]``."""
         turn_lambda = inputs.lam if self.turn_lambda is None else self.turn_lambda
         return self._advantages(inputs, inputs.lam, turn_lambda).astype(np.float32)
 
@@ -102,7 +98,6 @@ class BilevelGAE(Estimator):
         return self(inputs) + inputs.values
 
     def _advantages(self, inputs: AdvantageInputs, lam: float, turn_lambda: float) -> np.ndarray:
-        """float64 ``[A]``."""
         turn_gamma = inputs.gamma if self.turn_gamma is None else self.turn_gamma
         values, ends, ranges = inputs.values.astype(np.float64), inputs.turn_offsets[1:] - 1, inputs.turn_ranges
         last = inputs.rewards[ends]

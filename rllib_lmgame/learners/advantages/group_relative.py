@@ -26,7 +26,6 @@ class GroupRelative(Estimator):
     own_scale = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
-        """Advantages, float32 ``[A]``."""
         played = np.diff(inputs.offsets) > 0
         advantages = np.zeros(len(played))
         advantages[played] = self.of_trajectories(
@@ -35,18 +34,14 @@ class GroupRelative(Estimator):
         return inputs.per_token(advantages).astype(np.float32)
 
     def of_trajectories(self, returns: np.ndarray, groups: np.ndarray, episodes: np.ndarray) -> np.ndarray:
-        """Advantages, float64 ``[N]``.
-
-        Args:
-            episodes: Ids ``[N]``; with several seats of one role a group has several trajectories of an episode.
-        """
+        """Advantages, float64 ``[N]``; with several seats of one role a group has several of an episode."""
         raise NotImplementedError
 
 
 @dataclass(eq=False)
 class GRPO(GroupRelative):
-    """``(R - mean) / (std + epsilon)`` of the group; ``std`` over its number less one, as TRL and verl have it
-    (DeepSeekMath, arXiv 2402.03300, sec. 4.1.2).
+    """``(R - mean) / (std + epsilon)`` of the group; ``std`` over its number less one (DeepSeekMath, 2402.03300,
+    4.1.2).
     """
 
     std_epsilon: float = option(1e-6, "Added to the deviation.", above=0)
@@ -57,9 +52,7 @@ class GRPO(GroupRelative):
 
 
 class DrGRPO(GroupRelative):
-    """``R - mean`` of the group (Dr. GRPO, arXiv 2503.20783): a level that is won by half is not worth more than
-    another.
-    """
+    """``R - mean`` of the group (Dr. GRPO, arXiv 2503.20783): a level won by half counts no more than another."""
 
     def of_trajectories(self, returns: np.ndarray, groups: np.ndarray, episodes: np.ndarray) -> np.ndarray:
         return returns - group_means(returns, groups)
@@ -81,10 +74,9 @@ class RLOO(GroupRelative):
 
 
 class MaxRL(GroupRelative):
-    """``(R - mean) / mean`` of the group, 0 where the mean is not positive (MaxRL, arXiv 2602.02710): for returns of 0
-    and 1, of which rare ones count more.
+    """``(R - mean) / mean`` of the group, 0 where the mean is not positive (MaxRL, arXiv 2602.02710).
 
-    A mean below :data:`ROUNDING` of the returns' size is a rounding error and counts as 0.
+    It is for returns of 0 and 1, of which rare ones count more. A mean below :data:`ROUNDING` counts as 0.
     """
 
     def of_trajectories(self, returns: np.ndarray, groups: np.ndarray, episodes: np.ndarray) -> np.ndarray:
@@ -122,7 +114,6 @@ class GiGPO(Estimator):
     own_scale = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
-        """Advantages, float32 ``[A]``."""
         of_turns = self._of_episodes(inputs) + self.step_weight * self._of_steps(inputs)
         return inputs.turn_per_token(of_turns).astype(np.float32)
 
@@ -167,7 +158,7 @@ def _member(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
 
 
 def group_deviations(values: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Standard deviation of each one's group, over its number less one, float64 ``[N]``; 0 for one that is alone."""
+    """Standard deviation of each one's group, over its number less one, float64 ``[N]``; 0 where alone."""
     squares = _sums((values - group_means(values, groups)) ** 2, groups)
     return np.sqrt(squares / np.maximum(_counts(groups) - 1, 1))
 

@@ -21,25 +21,22 @@ if TYPE_CHECKING:
 
 
 AllReduce = Callable[[np.ndarray], np.ndarray]
-"""Element-wise sum of an array over all learners."""
 
 
 def alone(array: np.ndarray) -> np.ndarray:
-    """The sum over one learner."""
     return array
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AdvantageInputs:
-    """One update of one policy on one learner: ``A`` action tokens in ``U`` turns of ``N`` trajectories.
+    """One update of one policy on one learner: ``A`` action tokens in ``U`` turns of ``N`` trajectories, all 0 without
+    rows.
 
-    A trajectory is one player's view of one episode. Time runs over its sampled tokens only. A learner without rows of
-    the policy calls with ``A = U = N = 0``.
+    A trajectory is one player's view of one episode. Time runs over its sampled tokens only.
 
-    A group is the trajectories of one game, one seed and one role. An estimator that ``needs_groups`` gets whole groups
-    (:mod:`rllib_lmgame.learners.data.rows`). Their size may differ from ``group_size``: failed episodes are
-    missing, or replaced in a group of their own, and an episode may have several seats of one role. The estimator
-    decides what a group of one gets.
+    A group is the trajectories of one game, one seed and one role. An estimator that ``needs_groups`` gets whole
+    groups. Their size may differ from ``group_size``: failed episodes are missing, or replaced in a group of their own,
+    and an episode may have several seats of one role. The estimator decides what a group of one gets.
 
     More fields may be added; none is taken away.
 
@@ -57,8 +54,7 @@ class AdvantageInputs:
         roles, games: int64 ``[N]``; index into ``role_names`` and ``game_names``.
         role_names, game_names: Of all learners, so that indices mean the same everywhere.
         episodes: Id of the episode of each trajectory.
-        old_logprobs: float32 ``[A]``; of the learner before the update.
-        rollout_logprobs: float32 ``[A]``; of the sampler.
+        old_logprobs, rollout_logprobs: float32 ``[A]``; of the learner before the update, and of the sampler.
         ref_logprobs: float32 ``[A]``; of the reference model. ``None`` without ``token_ppo.kl``, unless the estimator
             asks for it.
         gamma, lam: Discount and lambda of GAE, per action token or per turn, as the estimator takes them.
@@ -126,9 +122,8 @@ def advantage_inputs(
 ) -> AdvantageInputs:
     """Inputs of a batch whose ``values``, ``old_logprobs`` and ``bootstrap_values`` are filled. All learners must call.
 
-    Args:
-        batch: Rows of one policy, or :data:`~rllib_lmgame.learners.data.batching.NO_ROWS`.
-        with_reference: ``ref_logprobs`` is filled too.
+    ``batch`` has the rows of one policy, or is :data:`~rllib_lmgame.learners.data.batching.NO_ROWS`;
+    ``with_reference``: its ``ref_logprobs`` is filled too.
     """
     role_names, roles = _over_all(batch.roles, batch.role, ranks)
     game_names, games = _over_all(batch.games, batch.game, ranks)
@@ -183,9 +178,7 @@ ROUNDING = 1e-9
 
 
 def normalize_compared(advantages: np.ndarray, mode: str, inputs: AdvantageInputs, *, floor: float) -> np.ndarray:
-    """:func:`normalize` by the groups, games or roles of ``inputs``; all learners must call. A group is whole on one
-    learner.
-    """
+    """:func:`normalize` by the groups (whole on one learner), games or roles of ``inputs``; all learners must call."""
     if mode == GROUP:
         groups = inputs.per_token(inputs.groups)
         return normalize(advantages, mode, groups, floor=floor)
@@ -209,16 +202,16 @@ def normalize(
     num_classes: int | None = None,
     all_reduce: AllReduce = alone,
 ) -> np.ndarray:
-    """Centred and scaled advantages, float32 ``[A]``.
+    """Centred and scaled advantages, float32 ``[A]``; every learner must call.
 
     Args:
         mode: ``batch`` (zero mean and unit deviation over all tokens), ``group``, ``game`` or ``role`` (the same within
             each of them), ``center_role`` (zero mean within each role, not scaled), ``none``.
         classes: int ``[A]``; index of each token's group, game or role.
-        floor: Least divisor: a smaller deviation is the value function's, not the game's. At least :data:`ROUNDING`
-            times the mean is taken.
-        num_classes: Number of classes, the same on learners that reduce together. By default those seen here.
-        all_reduce: Sum over all learners; every learner must call, also one without tokens.
+        floor: Least divisor, below which a deviation is the value function's and not the game's; at least
+            :data:`ROUNDING` times the mean.
+        num_classes: The same on learners that reduce together; by default those seen here.
+        all_reduce: Sum over all learners.
 
     Raises:
         ValueError: Unknown mode.
@@ -245,10 +238,10 @@ def normalize(
 
 
 def token_gae(inputs: AdvantageInputs) -> np.ndarray:
-    """Generalised advantage estimates, float32 ``[A]`` (Schulman et al. 2016, eq. 16).
+    """Generalised advantage estimates, float32 ``[A]``, with ``bootstrap`` after the last token (Schulman et al. 2016,
+    eq. 16).
 
-    ``A_t = r_t + gamma V_{t+1} - V_t + gamma lam A_{t+1}``; ``V`` after the last token of a trajectory is
-    ``bootstrap``.
+    ``A_t = r_t + gamma V_{t+1} - V_t + gamma lam A_{t+1}``.
     """
     return gae_with(inputs, inputs.lam).astype(np.float32)
 
@@ -282,11 +275,10 @@ def next_values(values: np.ndarray, bootstrap: np.ndarray, offsets: np.ndarray) 
 
 
 def discounted_sums(terms: np.ndarray, factor: float | np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """``S_t = terms_t + factor S_{t+1}`` within each trajectory (or part), float64 ``[A]``; ``factor`` may differ by
-    ``t``.
+    """``S_t = terms_t + factor S_{t+1}`` in each trajectory (or part), float64 ``[A]``; ``factor`` may differ by ``t``.
 
-    A scan by doubling: after the pass with step ``k`` each entry holds the sum over the next ``2k`` terms. It costs
-    ``A log2(longest trajectory)``, and no division can overflow.
+    A scan by doubling: after the pass with step ``k`` each entry holds the sum over the next ``2k`` terms. It costs ``A
+    log2(longest trajectory)``, and no division can overflow.
     """
     sums = np.array(terms, np.float64)
     weights = np.full(len(sums), factor, np.float64)
@@ -310,9 +302,8 @@ _TAKES = (
 class Estimator:
     """From what is known of an update to the advantage of each of its action tokens.
 
-    A user's own may be a function, or an object or class with the attributes below that it needs (:class:`Foreign` has
-    the others). Of a class every policy gets an object of its own. The class's arguments or dataclass fields are its
-    options, checked by their annotations.
+    A user's own may be a function, or an object or class with those attributes below that it needs. Of a class every
+    policy gets an object of its own; its arguments or dataclass fields are its options, checked by their annotations.
     """
 
     needs_critic: bool = True
@@ -341,15 +332,13 @@ class Estimator:
         raise NotImplementedError
 
     def value_targets(self, inputs: AdvantageInputs, *, monte_carlo: bool) -> np.ndarray:
-        """Target of the value function, float32 ``[A]``, discounted per token.
-
-        Args:
-            monte_carlo: Discounted rewards (and ``bootstrap`` after a cut); else a lambda return.
+        """Target of the value function, float32 ``[A]``, discounted per token: a lambda return, or with ``monte_carlo``
+        the discounted rewards (and ``bootstrap`` after a cut).
         """
         return monte_carlo_returns(inputs) if monte_carlo else token_gae(inputs) + inputs.values
 
     def get_state(self) -> Any:
-        """What it remembers between updates, for the checkpoint: JSON, equal on all learners; ``None`` for nothing."""
+        """What the checkpoint keeps of it: JSON, equal on all learners; ``None`` for nothing."""
         return None
 
     def set_state(self, state: Any) -> None:
@@ -375,10 +364,7 @@ class Foreign(Estimator):
 
 
 def resolve_estimator(choice: str | Mapping[str, Any]) -> Estimator:
-    """The estimator registered under a name, or the one at ``package.module:name``.
-
-    Args:
-        choice: The name, or a mapping with it as ``type`` and options of the estimator beside it.
+    """The estimator of a name or ``package.module:name``, or of a mapping with it as ``type`` and its options.
 
     Raises:
         ConfigError: No such estimator, unknown options, or it does not take :class:`AdvantageInputs`.

@@ -18,7 +18,6 @@ class Reinforce(Estimator):
     own_scale = True
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
-        """Advantages, float32 ``[A]``."""
         return rewards_to_go(inputs).astype(np.float32)
 
 

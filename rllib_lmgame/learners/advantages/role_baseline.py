@@ -12,14 +12,12 @@ from rllib_lmgame.learners.advantages.inputs import AdvantageInputs, Estimator, 
 
 
 class RoleBaseline(Estimator):
-    """``G_t`` less a running mean of the returns of game and role: the role-conditioned advantage estimation (RAE) of
-    SPIRAL (arXiv 2506.24119), in which a batch counts once.
+    """``G_t`` less a running mean of the returns of game and role: RAE of SPIRAL (arXiv 2506.24119), by batches.
 
-    A baseline is an exponential average, over batches, of the mean scaled return of its game and role. It takes in a
-    batch before it is used on it, and begins as the mean of the first one. So it is the same on all learners, whatever
-    the order of episodes. A role that is good for the player (moving first, say) makes no reply in it look good. SPIRAL
-    takes in one episode after the other, and its ``G`` is the return of the whole episode: the same with a reward at
-    the end alone and ``gamma: 1``.
+    The mean is exponential, over batches, of scaled returns. It takes in a batch before it is used on it, and begins as
+    the mean of the first one. So it is the same on all learners, and a role that is good for the player (moving first,
+    say) makes no reply look good. SPIRAL takes in one episode after the other, and its ``G`` is the return of the whole
+    episode: the same with a reward at the end alone and ``gamma: 1``.
     """
 
     needs_critic = False
@@ -33,7 +31,6 @@ class RoleBaseline(Estimator):
         """Of the last batch; ``None`` before any, or restored from a checkpoint that does not say."""
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
-        """Advantages, float32 ``[A]``."""
         self._follow_scale(inputs.reward_scale)
         returns = rewards_to_go(inputs)
         names = [(game, role) for game in inputs.game_names for role in inputs.role_names]
@@ -56,18 +53,16 @@ class RoleBaseline(Estimator):
             self.baselines[name] = inputs.baseline_decay * before + (1.0 - inputs.baseline_decay) * mean
 
     def _follow_scale(self, scale: float) -> None:
-        """Baselines of a run that was resumed with another ``reward_scale`` are those of the same rewards."""
+        """With another ``reward_scale`` after a resume, baselines are those of the same rewards."""
         if self.reward_scale is not None and scale != self.reward_scale:
             self.baselines = {name: value * scale / self.reward_scale for name, value in self.baselines.items()}
         self.reward_scale = scale
 
     def get_state(self) -> dict[str, Any]:
-        """For the checkpoint."""
         baselines = [[*name, value] for name, value in sorted(self.baselines.items())]
         return {"baselines": baselines} | ({} if self.reward_scale is None else {"reward_scale": self.reward_scale})
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Undo :meth:`get_state`."""
         self.baselines = {
             (str(game), str(role)): number_of(value, f"the baseline of {role} in {game}")
             for game, role, value in state["baselines"]

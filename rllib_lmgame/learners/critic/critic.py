@@ -19,15 +19,16 @@ from rllib_lmgame.learners.engines.torch_engine import UpdateEngine, load_tensor
 from rllib_lmgame.learners.ranks import Ranks
 
 DECAY = 0.9
-"""With every batch ``statistic = DECAY * statistic + (1 - DECAY) * the batch's``."""
+"""Weight of the old statistics with every batch."""
 SMALLEST_DEVIATION = 1e-4
 """As in the paper."""
 
 
 @dataclass
 class GameUnits:
-    """Of one game: running means of the targets (in scaled rewards) and of their squares. The head's output ``n`` means
-    ``shift + scale * n``.
+    """Running means of the targets of one game (in scaled rewards) and of their squares.
+
+    The head's output ``n`` means ``shift + scale * n``.
     """
 
     mean: float
@@ -79,14 +80,10 @@ class ValueUnits:
         return not self.games
 
     def observe(self, inputs: AdvantageInputs, returns: np.ndarray, *, head_is_new: bool) -> None:
-        """Take in the returns of a batch. All learners must call.
+        """Take in the returns of a batch, ``[A]`` in rewards. All learners must call.
 
-        A game met for the first time begins at its own mean and deviation. Where the head has learned in rewards
-        before, its output keeps its meaning.
-
-        Args:
-            returns: ``[A]``; its targets, in rewards.
-            head_is_new: The last layer is zero.
+        A game met for the first time begins at its own mean and deviation. Where the head has learned in rewards before
+        (its last layer is not zero: ``head_is_new`` is false), its output keeps its meaning.
         """
         returns = returns.astype(np.float64)
         game, count = inputs.per_token(inputs.games), len(inputs.game_names)
@@ -109,8 +106,9 @@ class ValueUnits:
         units.square += (1.0 - DECAY) * (square - units.square)
 
     def rescaling(self) -> tuple[float, float]:
-        """``(offset, factor)``: the last layer must now give ``(n - offset) / factor`` in place of ``n``. The maps are
-        changed with it, as near to the statistics as one layer for all games allows.
+        """``(offset, factor)``: the last layer must now give ``(n - offset) / factor`` in place of ``n``.
+
+        The maps are changed with it, as near to the statistics as one layer for all games allows.
         """
         if self.trivial:
             return 0.0, 1.0
@@ -129,7 +127,6 @@ class ValueUnits:
         return (shift[index] + scale[index] * outputs).astype(np.float32)
 
     def at(self, games: Sequence[str], index: np.ndarray, device: torch.device) -> TokenUnits:
-        """The units at tokens, whose games are ``index`` into ``games``."""
         columns = self._columns(games, "mean", "deviation", "shift", "scale")
         return TokenUnits(*(torch.from_numpy(column[index].astype(np.float32)).to(device) for column in columns))
 
@@ -144,7 +141,6 @@ class ValueUnits:
         return [np.array([getattr(units, name) for units in known], np.float64) for name in names]
 
     def get_state(self) -> dict[str, Any]:
-        """For the checkpoint; JSON can hold it."""
         return {game: asdict(units) for game, units in sorted(self.games.items())}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -187,9 +183,8 @@ class Critic:
     ) -> None:
         """Turn the recorded outputs of the head into rewards, in place. All learners must call.
 
-        Args:
-            inputs: Views of the same arrays as ``batch``.
-            normalize: The batch's returns are taken into the running statistics first.
+        ``inputs`` are views of the arrays of ``batch``. With ``normalize`` its returns are first taken into the
+        statistics.
         """
         raw = None if batch is None else (batch.values, batch.bootstrap_values)
         if raw is not None and normalize and not self.units.trivial:
@@ -207,9 +202,7 @@ class Critic:
         return self.units.at(batch.games, batch.game[batch.trajectory[pack.token_slot]], device)
 
     def rescale(self) -> None:
-        """Change the last layer with the units, so that no prediction changes. All must call, after the steps of an
-        update.
-        """
+        """Change the last layer with the units, after an update, so that no prediction changes. All must call."""
         offset, factor = self.units.rescaling()
         if (offset, factor) != (0.0, 1.0):
             weight, bias = (tensor.double() for tensor in self._engine.value_output())
@@ -235,8 +228,7 @@ class Critic:
     def finish_fit(self, batch: BatchSums, *, last: bool) -> dict[str, float]:
         """Set the last layer to the best fit of all batches so far; ``last``: no batch follows. All learners must call.
 
-        Returns:
-            Explained variance of the fitted tokens, and of those held out by a fit without them.
+        Returns the explained variance of the fitted tokens, and of those held out by a fit without them.
         """
         for part in _PARTS:
             gram, vectors = (self._ranks.sum(tensor.cpu().numpy()) for tensor in batch.sums[part])
@@ -262,11 +254,9 @@ class Critic:
     # The checkpoint.
 
     def get_state(self) -> dict[str, Any]:
-        """The units; JSON can hold them."""
         return self.units.get_state()
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Undo :meth:`get_state`; without units values are plain rewards."""
         self.units.set_state(state)
 
     def sums(self) -> dict[str, torch.Tensor]:

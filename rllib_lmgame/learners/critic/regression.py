@@ -32,7 +32,6 @@ class RegressionSums:
 
     @classmethod
     def empty(cls, features: int) -> RegressionSums:
-        """Of no tokens."""
         return cls(np.zeros((features, features)))
 
     def add(self, gram: np.ndarray, games: Sequence[str], vectors: np.ndarray) -> None:
@@ -73,12 +72,9 @@ class RegressionSums:
 def token_sums(
     features: torch.Tensor, targets: torch.Tensor, game: torch.Tensor, chosen: torch.Tensor, games: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What :meth:`RegressionSums.add` takes, on the device of the tokens.
+    """What :meth:`RegressionSums.add` takes, of the ``chosen`` tokens (bool ``[A]``) and on their device.
 
-    Args:
-        features: ``[A, h]``.
-        game: int64 ``[A]``; index of each token's game.
-        chosen: bool ``[A]``; the tokens that count.
+    ``features`` are ``[A, h]``; ``game`` is int64 ``[A]``, the index of each token's game.
     """
     features = features[chosen].double()
     targets, game = targets[chosen].double(), game[chosen]
@@ -109,8 +105,9 @@ class _Moments:
 
 @dataclass(frozen=True, eq=False)
 class LinearFit:
-    """The layer ``weight f + bias``, ``weight`` float64 ``[h]``. Variances are in each game's own units of the targets;
-    the one held out is of a fit without these tokens, NaN where there are none.
+    """The layer ``weight f + bias``, ``weight`` float64 ``[h]``; variances are in each game's own units.
+
+    The one held out is of a fit without these tokens, NaN where there are none.
     """
 
     weight: np.ndarray
@@ -122,11 +119,7 @@ class LinearFit:
 def fit(fitted: RegressionSums, held_out: RegressionSums, units: Mapping[str, tuple[float, float]]) -> LinearFit:
     """The layer with the penalty that does best on what is held out, then fitted to everything.
 
-    An infinite penalty, which leaves the mean of the targets, is tried too.
-
-    Args:
-        fitted: Nine tenths of the trajectories; ``held_out`` has the others.
-        units: ``(shift, scale)`` of each game's targets.
+    An infinite penalty, which leaves the mean of the targets, is tried too. ``units`` are ``(shift, scale)`` by game.
     """
     train, test = fitted.in_units(units), held_out.in_units(units)
     penalties, weights = _ridge(train)

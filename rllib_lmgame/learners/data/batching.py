@@ -84,9 +84,7 @@ def dummy_batch() -> PackedBatch:
 
 
 class MinibatchSize(NamedTuple):
-    """Number of learned action tokens, and of turns and trajectories with any; floats, as they are summed over
-    learners.
-    """
+    """Number of learned action tokens, and of turns and trajectories with any; floats, to be summed over learners."""
 
     tokens: float
     turns: float
@@ -170,8 +168,7 @@ class TokenBatch:
 
     @classmethod
     def from_rows(cls, rows: Sequence[Row]) -> TokenBatch:
-        """The batch of these rows of one module, as ``build_rows`` orders them; a trajectory has all of its rows or
-        none.
+        """The batch of these rows of one module, as ``build_rows`` orders them, each trajectory with all of its rows.
 
         Raises:
             ValueError: No rows, rows of a trajectory that are not adjacent, or a row that begins with a sampled token.
@@ -278,13 +275,13 @@ class TokenBatch:
     ) -> list[list[PackedBatch]]:
         """Exactly ``num_minibatches`` lists of micro-batches; every row is in one of them, once.
 
-        Trajectories stay whole. The tokens of two minibatches differ by at most those of the longest trajectory. With
-        fewer trajectories the last minibatches are empty, since learners must agree on the number.
+        Trajectories (with ``whole_groups``: groups) stay whole, and the tokens of two minibatches differ by at most
+        those of the longest one. With fewer of them the last minibatches are empty, since learners must agree on the
+        number.
 
         Args:
             rng: The same state gives the same minibatches.
             max_tokens: Budget of a micro-batch.
-            whole_groups: Groups stay whole; the above then holds with groups in place of trajectories.
         """
         if num_minibatches < 1:
             raise ValueError(f"num_minibatches must be at least 1, not {num_minibatches}")
@@ -294,7 +291,6 @@ class TokenBatch:
         return [self._pack(np.flatnonzero(chosen == i), max_tokens) for i in range(num_minibatches)]
 
     def _pack(self, rows: np.ndarray, max_tokens: int) -> list[PackedBatch]:
-        """Sort ``rows`` by length and cut where the budget is spent."""
         rows = rows[np.argsort(self.row_lengths[rows], kind="stable")]
         packs, start, used = [], 0, 0
         for i, length in enumerate(self.row_lengths[rows].tolist()):
@@ -333,8 +329,6 @@ class TokenBatch:
 
 
 class _NoRows:
-    """Stands for the batch of a learner that has no rows of a policy."""
-
     num_tokens = 0
     roles: tuple[str, ...] = ()
     games: tuple[str, ...] = ()
@@ -348,7 +342,7 @@ class _NoRows:
 
 
 NO_ROWS: Any = _NoRows()
-"""A batch without tokens."""
+"""The batch of a learner without rows of a policy."""
 
 
 def _allowed(rows: Sequence[Row], actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

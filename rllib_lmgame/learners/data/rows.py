@@ -35,14 +35,11 @@ class WholeEpisodes(TrainingData):
 
     RLlib's own sharding cuts episodes at time steps, which would lose context and the tail of advantages. Guarantees:
 
-    1. Every episode is in exactly one shard, in its original order; nothing is cut, dropped or repeated.
-    2. The episodes of a group are in one shard, unless there are fewer groups than shards and ``needs_groups`` is
-       false.
+    1. Every episode is in exactly one shard, whole and in its original order. Every shard has an episode.
+    2. A group is in one shard, unless there are fewer groups than shards and ``needs_groups`` is false.
     3. The tokens of two shards differ by at most those of the largest group.
-    4. Every shard has an episode.
 
-    With ``num_learners: 0`` the learner gets this object itself. ``modules`` are those that are trained (``None``:
-    all); tokens of others do not count.
+    ``modules`` are those that are trained (``None``: all); tokens of others do not count.
     """
 
     modules: Collection[str] | None = None
@@ -51,7 +48,7 @@ class WholeEpisodes(TrainingData):
     def shard(
         self, num_shards: int, len_lookback_buffer: int | None = None, **kwargs: Any
     ) -> list[tuple[TrainingData, dict[str, Any]]]:
-        """One part per learner, with further keyword arguments of its ``update`` (none). An episode is never cut.
+        """One part per learner, and further arguments of its ``update`` (none).
 
         Raises:
             ValueError: Fewer episodes than learners, or fewer groups where these must stay whole.
@@ -98,9 +95,7 @@ class WholeEpisodes(TrainingData):
 
 
 def played_parts(episode: MultiAgentEpisode, modules: Collection[str] | None = None) -> Iterator[SingleAgentEpisode]:
-    """Parts of the agents that acted and are trained (without a line-up: every seat), in order, of ``modules`` or of
-    all.
-    """
+    """In order, the parts of agents that acted and are trained (without a line-up: all), of ``modules`` or of all."""
     line_up = line_up_of(episode)
     for agent, part in episode.agent_episodes.items():
         trained = agent not in line_up or line_up[agent].trained
@@ -135,7 +130,8 @@ def _count(part: SingleAgentEpisode, column: str) -> int:
 
 
 def assign_balanced(sizes: np.ndarray, bins: int, order: np.ndarray) -> np.ndarray:
-    """Bin of each item, int64 ``[N]``, filling the lightest bin in ``order``; bins differ by at most the largest item.
+    """Bin of each item, int64 ``[N]``: the lightest bin takes the next in ``order``, so bins differ by at most one
+    item.
 
     With at least as many items of size > 0 as bins, no bin stays empty.
     """
@@ -159,8 +155,8 @@ def take_out_forced(
 ) -> AllowedTokens:
     """Unmark forced tokens, in place, and move their rewards to the last choice before, or else to the first after.
 
-    Where a single id was left, nothing was decided. Such tokens stay in the rows as context, out of the loss and of the
-    time advantages run over. A trajectory without a single choice loses its rewards.
+    Where a single id was left, nothing was decided: such tokens stay as context, out of the loss and of the time
+    advantages run over. A trajectory without a choice loses its rewards.
 
     Args:
         loss_mask: bool ``[T]``.
@@ -193,12 +189,10 @@ class Row:
         loss_mask: bool ``[L]``; the token was sampled by the policy, not forced.
         rollout_logprobs: float32 ``[L]``; 0 where not sampled.
         rewards: float64 ``[L]``; scaled. In single precision equal returns could differ by how replies were cut.
-        policy_version: int32 ``[L]``; -1 where not sampled.
-        turn: int32 ``[L]``; number of the reply in its trajectory, -1 where not sampled.
+        policy_version, turn: int32 ``[L]``; ``turn`` is the number of the reply. -1 where not sampled.
         trajectory: Index into the trajectories the rows were built from.
-        needs_bootstrap: The value at the row's last token is the bootstrap value of its trajectory. The loss mask is
-            empty where the last state began a row of its own.
-        module_id: Weights that played.
+        needs_bootstrap: The value at the last token is the bootstrap value of the trajectory. Without anything in the
+            loss mask the last state began a row of its own.
         group: Episodes of one game and seed; empty where the episode stands alone.
         observations: int64, one per turn of the trajectory; key of what the player saw. Rows share it.
         state_values: float32, one per turn of the trajectory; scaled value of the state before it, NaN if unknown.
@@ -232,16 +226,15 @@ def build_rows(trajectories: Sequence[Trajectory], *, max_row_tokens: int, rewar
     """The rows of all trajectories; the rows of one are adjacent and in the order they were played.
 
     A reply that does not fit begins a new row with the tail of the context: half a row, or more if the last observation
-    is longer. A reply longer than a row is cut. ``context_cuts`` counts both. Trajectories without a trained token have
-    no rows.
+    is longer. A reply longer than a row is cut. Trajectories without a trained token have no rows.
 
     Args:
-        max_row_tokens: Longest row, in tokens; at least 2.
+        max_row_tokens: At least 2.
         reward_scale: Factor on rewards.
 
     Raises:
-        ValueError: A reply with nothing before it, with too many or few log-probabilities, or a reward that is not
-            finite.
+        ValueError: A reply with nothing before it, with too many or few log-probabilities, or an infinite or NaN
+            reward.
     """
     if max_row_tokens < 2:
         raise ValueError(f"max_row_tokens must be at least 2 (a sampled token and one before it), not {max_row_tokens}")

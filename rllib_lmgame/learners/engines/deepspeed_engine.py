@@ -1,9 +1,8 @@
 """DeepSpeed inside an RLlib learner: ZeRO 0-3, offload, mixed precision.
 
-RLlib starts the learners and, with more than one, their process group; DeepSpeed takes both over. The learner's
-loop owns gradient accumulation (``managed_gradient_accumulation: false``), so the number of micro-batches may
-change from step to step. Nothing is compiled: the optimizer is PyTorch's AdamW, and DeepSpeed's own CPU
-communication kernel is not built.
+RLlib starts the learners and their process group; DeepSpeed takes both over. The learner's loop owns gradient
+accumulation, so the number of micro-batches may change from step to step. Nothing is compiled: the optimizer is
+PyTorch's AdamW, and DeepSpeed's own CPU communication kernel is not built.
 """
 
 from __future__ import annotations
@@ -75,11 +74,7 @@ _KNOWN_KEYS = frozenset(
 
 
 def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) -> dict[str, Any]:
-    """DeepSpeed's configuration: the user's, and what the learner must set.
-
-    Args:
-        user: The ``deepspeed`` section, in DeepSpeed's own format. ``auto`` leaves a value to us.
-        grad_clip: The algorithm's bound on the gradient norm.
+    """DeepSpeed's configuration: the user's section (``auto`` leaves a value to us), and what the learner must set.
 
     Raises:
         ConfigError: for an unknown key, or one that another setting of the algorithm decides.
@@ -120,14 +115,10 @@ def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) ->
 
 
 def with_bucket_sizes(config: Mapping[str, Any], parameters: int) -> dict[str, Any]:
-    """``config`` with gradient buckets no larger than the model; what the user set stays.
+    """``config`` with gradient buckets no larger than the trained ``parameters``; what the user set stays.
 
     ZeRO's learners each set aside ``reduce_bucket_size`` entries, 2 GB by default, and where RLlib's ``seed`` is set
     PyTorch writes to all of them. A bucket that holds every gradient works like any larger one.
-
-    Args:
-        config: See :func:`deepspeed_config`.
-        parameters: Entries of all trained tensors.
     """
     zero = dict(config["zero_optimization"])
     if zero.get("stage", 0) > 0 and zero.get("reduce_bucket_size", "auto") == "auto":
@@ -136,9 +127,7 @@ def with_bucket_sizes(config: Mapping[str, Any], parameters: int) -> dict[str, A
 
 
 def optimizer_is_guarded(user: Mapping[str, Any] | None) -> bool:
-    """Whether our optimizer clips and checks gradients itself; ZeRO and DeepSpeed's half-precision
-    wrappers do it otherwise.
-    """
+    """Whether our optimizer clips and checks gradients itself; else ZeRO or DeepSpeed's half precision does."""
     return user is None or ((user.get("zero_optimization") or {}).get("stage", 0) == 0 and not _half_precision(user))
 
 
@@ -164,11 +153,7 @@ def _half_precision(user: Mapping[str, Any]) -> bool:
 class DeepSpeedEngine:
     """A ``deepspeed`` engine behind the learner's interface (see :class:`~.torch_engine.UpdateEngine`).
 
-    Args:
-        module: The module to train. It is changed in place: cast, and with ZeRO 3 partitioned.
-        optimizer: Over its parameters.
-        ranks: The learners.
-        config: See :func:`deepspeed_config`.
+    The module is changed in place: cast, and with ZeRO 3 partitioned. ``config`` is that of :func:`deepspeed_config`.
 
     Raises:
         MissingDependencyError: if DeepSpeed is not installed.
@@ -195,34 +180,28 @@ class DeepSpeedEngine:
         self.holds_all_weights = self.stage < 3
 
     def forward(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """Outputs of the module's training forward pass."""
         return self.engine(batch)
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradient of one micro-batch."""
         self.engine.backward(loss)
 
     def step(self) -> StepResult:
-        """Combine, clip, update. A step with gradients that are not finite changes nothing, on any learner."""
         self.engine.step()
         norm = self.engine.get_global_grad_norm()
         skipped = bool(getattr(self._optimizer, "overflow", False))
         return StepResult(float("nan") if skipped or norm is None else float(norm), skipped)
 
     def value_output(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Weight ``[1, h]`` and bias ``[1]`` of the value head's last layer: complete float32 copies."""
         outer = self.module.value_output()
         return read_whole(outer.weight), read_whole(outer.bias)
 
     def set_value_output(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        """Replace them; what counts is the first learner's."""
         outer = self.module.value_output()
         self.ranks.copy_from_first((weight, bias))
         write_whole({outer.weight: weight, outer.bias: bias}, self.ranks)
 
     @contextmanager
     def full_state(self) -> Iterator[dict[str, torch.Tensor]]:
-        """The language model's complete tensors on every rank, gathered if they are partitioned."""
         if self.holds_all_weights:
             yield self.module.hf_state()
             return
@@ -235,8 +214,8 @@ class DeepSpeedEngine:
         DeepSpeed's learners wait for each other when they have written: an error of one is kept until all are through.
 
         Raises:
-            OSError: if the files cannot be written.
-            OtherLearnerError: if those of another learner cannot.
+            OSError: The files cannot be written.
+            OtherLearnerError: Those of another learner cannot.
         """
         failures: list[Exception] = []
         with self.ranks.all_or_none():
@@ -253,11 +232,7 @@ class DeepSpeedEngine:
                 (directory / "latest").write_text(_TAG)  # Read by DeepSpeed's own scripts.
 
     def load(self, directory: Path) -> None:
-        """Read the shards.
-
-        Raises:
-            CheckpointError: if they are missing, damaged, or of another number of learners.
-        """
+        """Read the shards. Raises: CheckpointError: missing, damaged, or of another number of learners."""
         try:
             path, _ = self.engine.load_checkpoint(str(directory), tag=_TAG, load_lr_scheduler_states=False)
         except Exception as error:
@@ -288,9 +263,7 @@ def _errors_kept(owner: Any, method: str, failures: list[Exception]) -> Iterator
 
 
 def import_deepspeed(ranks: Ranks) -> Any:
-    """Import DeepSpeed and make it use the learners' process group.
-
-    RLlib exports neither rank nor world size, and starts no group for a single learner.
+    """Import DeepSpeed and make it use the learners' process group; RLlib starts none for a single learner.
 
     Raises:
         MissingDependencyError: if it is not installed.

@@ -19,11 +19,8 @@ class Reference:
     An average moves by less than half precision can hold. There the first learner keeps it in float32 in its main
     memory and gives the others what it rounds to; a float32 model is its own average.
 
-    Args:
-        module: The model (:func:`frozen_copy`).
-        options: How it follows.
-        ranks: The learners.
-        weights: Complete tensors by their names in memory that the model was made of; may be more exact than it.
+    ``weights`` are the complete tensors the model was made of, by their names in memory; they may be more exact than
+    it.
     """
 
     def __init__(
@@ -69,14 +66,9 @@ class Reference:
 def frozen_copy(
     module: LanguageModelRLModule, weights: Mapping[str, Any], device: torch.device | str
 ) -> LanguageModelRLModule:
-    """A copy of the policy that is never trained, without a value function.
+    """A copy of the policy that is never trained, without a value function, made of complete tensors by their names.
 
     It is complete on every learner, whatever partitioning the policy has.
-
-    Args:
-        module: The policy, for its configuration and numerics.
-        weights: Complete tensors by their names in memory.
-        device: Where it is to live.
     """
     config: dict[str, Any] = dict(module.model_config)  # type: ignore[arg-type]
     config["options"] = dataclasses.replace(module.options, gradient_checkpointing=False)
@@ -93,12 +85,7 @@ def frozen_copy(
 
 
 class WeightAverage:
-    """``average = decay * average + (1 - decay) * weights`` after every update, in float32; begins as a copy of the
-    first weights.
-
-    Args:
-        decay: Between 0 and 1.
-    """
+    """``average = decay * average + (1 - decay) * weights`` after every update, in float32, from the first on."""
 
     def __init__(self, decay: float) -> None:
         self.decay = decay

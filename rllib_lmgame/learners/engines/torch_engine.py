@@ -31,12 +31,9 @@ class GuardedAdamW(torch.optim.AdamW):
     """AdamW that clips by global norm and skips a step with a NaN or infinite gradient.
 
     Args:
-        params: Parameter groups.
         max_grad_norm: Bound on the norm over all groups; ``None`` is off.
-        max_value_grad_norm: Bound on the norm over the value function's groups; the other one is then on the norm over
-            the rest. ``None``: they have one norm.
-        guarded: Switched off where somebody else (DeepSpeed's ZeRO) clips and checks.
-        kwargs: Those of ``torch.optim.AdamW``.
+        max_value_grad_norm: Bound for the value function's groups; the other is then for the rest. ``None``: one norm.
+        guarded: Switched off where DeepSpeed's ZeRO clips and checks.
 
     Attributes:
         _global_grad_norm: Norm before clipping at the last step.
@@ -60,7 +57,6 @@ class GuardedAdamW(torch.optim.AdamW):
         self.overflow = False
 
     def step(self, closure: Any = None) -> Any:  # type: ignore[override]
-        """One update, or none if a gradient is not finite."""
         if not self.guarded:
             return super().step(closure)
         parameters = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
@@ -83,7 +79,7 @@ class GuardedAdamW(torch.optim.AdamW):
                 clip_grads_with_norm_(parameters, bound, get_total_norm([p.grad for p in parameters]))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's; what a parameter group belongs to is this optimizer's, not the file's."""
+        """As torch's; a parameter group stays what it is here."""
         parts = [group.get(PART) for group in self.param_groups]
         super().load_state_dict(state_dict)
         for group, part in zip(self.param_groups, parts, strict=True):
@@ -91,9 +87,7 @@ class GuardedAdamW(torch.optim.AdamW):
 
 
 def parameter_groups(module: nn.Module, options: TokenPPOOptions) -> list[dict[str, Any]]:
-    """Groups of the trainable parameters: the value function may have rates of its own or rest, vectors (norms, biases)
-    have no decay.
-    """
+    """Groups of the trainable parameters, by part; vectors (norms, biases) have no decay."""
     chosen: dict[tuple[str, bool], list[nn.Parameter]] = {}
     for name, parameter in module.named_parameters():
         if parameter.requires_grad:
@@ -114,7 +108,6 @@ def _part(name: str) -> str:
 def make_optimizer(
     module: nn.Module, options: TokenPPOOptions, *, max_grad_norm: float | None, lr: float, guarded: bool = True
 ) -> GuardedAdamW:
-    """The optimizer of one module."""
     return GuardedAdamW(
         parameter_groups(module, options),
         lr=lr,
@@ -129,14 +122,10 @@ def make_optimizer(
 def learning_rates(
     options: TokenPPOOptions, lr: float, factor: float = 1.0, critic_alone: bool = False
 ) -> dict[str, float]:
-    """Rate of each part.
+    """Rate of each part, ``factor`` (the warm-up's) times its own or else ``lr``; the head's is ``LEAST_VALUE_LR`` or
+    more.
 
-    Args:
-        options: Rates of the value function's parts; those that are not set follow ``lr``, the head's from
-            ``LEAST_VALUE_LR`` upwards.
-        lr: Rate of the schedule.
-        factor: Of the warm-up.
-        critic_alone: The iteration belongs to the critic's warm-up.
+    With ``critic_alone`` the iteration belongs to the critic's warm-up.
     """
     critic, warmup = options.critic, options.critic.warmup
     head = warmup.lr if critic_alone and warmup is not None and warmup.lr is not None else critic.lr
@@ -157,8 +146,9 @@ def set_learning_rates(optimizer: torch.optim.Optimizer, rates: Mapping[str, flo
 
 @torch.no_grad()
 def forget_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Make the optimizer one that has not stepped yet. In place, since ZeRO keeps its own references (states it has put
-    on NVMe are not reached).
+    """Make the optimizer one that has not stepped yet.
+
+    In place, since ZeRO keeps its own references (states on NVMe are not reached).
     """
     for state in optimizer.state.values():
         for tensor in state.values():
@@ -166,9 +156,7 @@ def forget_moments(optimizer: torch.optim.Optimizer) -> None:
 
 
 def warmup_factor(steps_done: int, warmup_steps: int) -> float:
-    """Linear warm-up: the first of ``warmup_steps`` steps has ``1 / warmup_steps`` of the rate, the
-    last one all of it.
-    """
+    """Linear warm-up: of ``warmup_steps`` steps the first has ``1 / warmup_steps`` of the rate, the last all of it."""
     return 1.0 if warmup_steps == 0 else min(1.0, (steps_done + 1) / warmup_steps)
 
 
@@ -186,9 +174,7 @@ OPTIMIZER_FILE = "optimizer.pt"
 
 @dataclass(frozen=True)
 class StepResult:
-    """Outcome of an optimizer step: gradient norm before clipping, and whether it was skipped for gradients that are
-    not finite.
-    """
+    """Gradient norm before clipping, and whether the step was skipped for gradients that are not finite."""
 
     grad_norm: float
     skipped: bool
@@ -198,10 +184,9 @@ class UpdateEngine(Protocol):
     """What the learner's loop needs. Every learner calls every method, in the same order.
 
     Attributes:
-        module: What it trains.
         lockstep: Forward and backward passes are collective: all learners must run the same number of them.
-        loss_factor: Factor on a loss that is normalised over all learners' tokens (an engine that averages gradients
-            over learners needs their number).
+        loss_factor: On a loss normalised over all learners' tokens: an engine that averages gradients needs their
+            number.
         holds_all_weights: The module's parameters are complete on every learner.
         keeps_graphs: Several forward passes may run before the first backward pass.
     """
@@ -228,9 +213,7 @@ class UpdateEngine(Protocol):
         """Replace them; what counts is the first learner's."""
 
     def full_state(self) -> AbstractContextManager[dict[str, torch.Tensor]]:
-        """The language model's complete tensors by their names in memory, on every rank, valid (not copies)
-        inside the context.
-        """
+        """On every rank the language model's complete tensors by their names, valid (no copies) inside the context."""
 
     def save(self, directory: Path) -> None:
         """Write this learner's part of weights and optimizer."""
@@ -240,13 +223,7 @@ class UpdateEngine(Protocol):
 
 
 class TorchEngine:
-    """Every learner holds all weights; gradients are summed over learners once per optimizer step.
-
-    Args:
-        module: The module to train.
-        optimizer: Over its parameters.
-        ranks: The learners.
-    """
+    """Every learner holds all weights; gradients are summed over learners once per optimizer step."""
 
     keeps_graphs = True
     lockstep = False
@@ -259,35 +236,29 @@ class TorchEngine:
         self.ranks = ranks
 
     def forward(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """See :class:`UpdateEngine`."""
         return self.module.forward_train(batch)
 
     def backward(self, loss: torch.Tensor) -> None:
-        """See :class:`UpdateEngine`."""
         loss.backward()
 
     def step(self) -> StepResult:
-        """See :class:`UpdateEngine`."""
         self.ranks.sum_gradients([p for group in self.optimizer.param_groups for p in group["params"]])
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return StepResult(self.optimizer._global_grad_norm, self.optimizer.overflow)
 
     def value_output(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """See :class:`UpdateEngine`."""
         outer = self.module.value_output()
         return outer.weight.detach().float().clone(), outer.bias.detach().float().clone()
 
     @torch.no_grad()
     def set_value_output(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
-        """See :class:`UpdateEngine`."""
         outer = self.module.value_output()
         outer.weight.copy_(weight)
         outer.bias.copy_(bias)
         self.ranks.copy_from_first(outer.parameters())
 
     def full_state(self) -> AbstractContextManager[dict[str, torch.Tensor]]:
-        """See :class:`UpdateEngine`."""
         return nullcontext(self.module.hf_state())
 
     def save(self, directory: Path) -> None:
@@ -302,11 +273,7 @@ class TorchEngine:
                 torch.save(self.optimizer.state_dict(), directory / OPTIMIZER_FILE)
 
     def load(self, directory: Path) -> None:
-        """Every learner reads the same files.
-
-        Raises:
-            CheckpointError: naming a file that is missing or damaged.
-        """
+        """Every learner reads the same files. Raises: CheckpointError: names one that is missing or damaged."""
         state: dict[str, Any] = dict(load_tensors(directory / WEIGHTS_FILE))
         state["version"] = int(state["version"])
         self.module.set_state(state)
@@ -320,17 +287,13 @@ class TorchEngine:
 
 
 def save_tensors(tensors: Mapping[str, torch.Tensor], path: Path) -> None:
-    """Write tensors as one safetensors file."""
+    """Write one safetensors file."""
     save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     follow_umask(path)
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Read a file of :func:`save_tensors`.
-
-    Raises:
-        CheckpointError: if it is missing or damaged.
-    """
+    """Read a file of :func:`save_tensors`. Raises: CheckpointError: It is missing or damaged."""
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:

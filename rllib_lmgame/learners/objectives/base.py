@@ -1,20 +1,19 @@
 """What an objective is, and the loop of one update of one policy, which asks it.
 
-A learner asks an objective, in this order: what of the settings it changes, and what it has to know of the policy
-before the first step. Then how to run the forward pass, for the loss of each micro-batch, and which parameters a step
-changes. It sees a :class:`ModuleUpdate`, never the learner.
+An objective may change settings and learn about the policy before the first step. Then it is asked how to run the
+forward pass, for the loss of each micro-batch, and which parameters a step changes. It sees a :class:`ModuleUpdate`,
+never the learner.
 
-The loop makes a pass without gradient where the objective asks for it: what the policy was before the update. Then come
-epochs of minibatches, each one optimizer step over micro-batches, or the fit of the critic. Guarantees:
+The loop makes a pass without gradient where the objective needs it. Then come epochs of minibatches, each one optimizer
+step over micro-batches, or the fit of the critic. Guarantees:
 
-1. Each policy is trained on its own rows in its own minibatches, each row once per epoch; a policy is trained no more
-   often because another has more rows.
-2. The loss of a minibatch is the mean over the action tokens of that minibatch on all learners, however they are
-   spread and packed; an objective may weigh them (``aggregation``).
+1. Each policy is trained on its own rows in its own minibatches, each row once per epoch.
+2. The loss of a minibatch is the mean over its action tokens on all learners, however they are spread and packed; an
+   objective may weigh them (``aggregation``).
 3. A step with NaN or infinite gradients changes no weight on any learner and is counted; ``max_nan_steps`` in a row
    raise.
-4. An update in which nothing has a gradient takes no step on any learner and is counted: weights, the optimizer's
-   moments, its weight decay and its warm-up stay as they are. All else goes on as behind any update.
+4. An update in which nothing has a gradient takes no step on any learner and is counted: weights and optimizer stay as
+   they are. All else goes on as behind any update.
 """
 
 from __future__ import annotations
@@ -46,9 +45,7 @@ from rllib_lmgame.policies.model.lm_head import num_chunks
 from rllib_lmgame.settings.plugins import OBJECTIVES, check_methods
 
 Loss = tuple[torch.Tensor, dict[str, Any]]
-"""Sum of the loss over the action tokens of a micro-batch, which is divided by the action tokens of the minibatch on
-all learners, and sums for the metrics.
-"""
+"""Summed over the action tokens of a micro-batch, to be divided by those of the minibatch; and sums for the metrics."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +53,13 @@ class ModuleUpdate:
     """One update of one module, as its objective sees it.
 
     Attributes:
-        module_id: Which module.
-        settings: Those of this update.
         batch: The rows; ``None`` on a learner that has none and takes part for the others' sake.
         meter: Collects the figures.
         ranks: All learners of the update.
         reference_logprobs: Log-probabilities of a micro-batch's action tokens under the frozen reference model, float32
             ``[A]``, given its inputs. All learners must ask the first time.
-        entropy_coefficient: The scheduled one at this iteration.
-        kl_coefficient: The adaptive or scheduled one at this iteration; 0 without ``token_ppo.kl``.
+        entropy_coefficient: At this iteration.
+        kl_coefficient: At this iteration; 0 without ``token_ppo.kl``.
         num_updates: Updates of the module before this one, those of a supervised stage left out.
         minibatch: What the present minibatch has on all learners; ``None`` before the first.
         critic: Units and fit of the value function; ``None`` without one.
@@ -104,18 +99,17 @@ class ModuleUpdate:
 
 
 class Objective:
-    """What one update minimises. Of the configured class every policy has an object of its own; one given to an update
-    serves all its policies. What is not overridden is as an objective without anything special has it: only
-    :meth:`loss` must be.
+    """What one update minimises; only :meth:`loss` must be overridden.
+
+    Of the configured class every policy has an object of its own; one given to an update serves all its policies.
     """
 
     needs_old_policy: bool = True
-    """It needs figures of the policy as it was before the update: :meth:`record` sees every micro-batch and then
-    :meth:`prepare` is called, before the first step; otherwise neither is.
+    """:meth:`record` sees every micro-batch, then :meth:`prepare` is called, before the first step; otherwise neither.
     """
 
     lr: float | None = None
-    """Learning rate of all parameters where the objective is given to one update; ``None`` keeps the configured one."""
+    """Learning rate of all parameters in an update that the objective is given to; ``None``: the configured one."""
 
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
         """The settings of an update with this objective, from the configured ones."""
@@ -138,14 +132,14 @@ class Objective:
         """Every micro-batch is recorded. All learners take part."""
 
     def has_gradient(self, update: ModuleUpdate) -> bool:
-        """Whether the update has one at all, asked behind :meth:`prepare`; it is left out otherwise. The same on all
-        learners, which all ask.
+        """Whether the update has one, asked behind :meth:`prepare`; else it is left out. The same on all learners, all
+        asked.
         """
         return True
 
     def critic_targets(self, update: ModuleUpdate) -> np.ndarray:
-        """What a critic's warm-up fits, float32 ``[A]``, behind :meth:`prepare`: here returns discounted per token. All
-        learners take part.
+        """What a critic's warm-up fits, float32 ``[A]``, behind :meth:`prepare`: returns discounted per token. All take
+        part.
         """
         settings = update.settings
         rows = NO_ROWS if update.batch is None else update.batch
@@ -164,9 +158,7 @@ class Objective:
         return PARTS
 
     def get_state(self) -> Any:
-        """What it remembers from update to update, as JSON can hold it and the same on all learners, for the
-        checkpoint; ``None`` for nothing.
-        """
+        """What the checkpoint keeps of it: JSON, equal on all learners; ``None`` for nothing."""
         return None
 
     def set_state(self, state: Any) -> None:
@@ -177,8 +169,7 @@ def resolve_objective(name: str) -> Objective:
     """A new object of the class registered under ``name``, or of that at ``package.module:Class``.
 
     Raises:
-        ConfigError: No such objective (the message names the nearest one), or one that is none, or whose methods take
-            something else.
+        ConfigError: No such objective, one that is none, or whose methods take something else.
     """
     found = OBJECTIVES.make(name)
     hint = f"derive from {Objective.__name__} ({__name__}), or from PPOObjective (rllib_lmgame.learners.objectives.ppo)"
@@ -191,18 +182,13 @@ def resolve_objective(name: str) -> Objective:
 
 
 _CACHE_TOKENS = 4096
-"""Tokens of one pass through the layers on a CPU where the whole minibatch fits into memory; more tokens at once run
-out of the caches.
-"""
+"""Tokens of one pass on a CPU where the whole minibatch fits into memory: more at once run out of the caches."""
 
 
 @dataclass
 class StepCounts:
-    """Optimizer steps of one policy; part of the checkpoint.
-
-    Attributes:
-        applied: Those that changed the policy: the rest are the critic's, or were skipped.
-        nan_in_a_row: Skipped ones since the last that was not.
+    """Optimizer steps of one policy, for the checkpoint; ``applied`` are those that changed the policy, not the critic
+    alone.
     """
 
     applied: int = 0
@@ -212,14 +198,7 @@ class StepCounts:
 class UpdateLoop:
     """One update of one policy. All learners run it, those without rows too.
 
-    Args:
-        update: What is known of it.
-        objective: What it minimises.
-        engine: Does it to the weights.
-        optimizer: Of the engine.
-        lr: Learning rate of the schedule.
-        steps: The policy's, counted on.
-        device: Where the weights are.
+    ``lr`` is the schedule's rate; ``steps`` are the policy's, counted on.
     """
 
     def __init__(
@@ -267,18 +246,14 @@ class UpdateLoop:
                 self._step(minibatch, one_pass)
 
     def _has_gradient(self) -> bool:
-        """Whether there is anything to learn, once what the policy was before the update is recorded; it is noted where
-        there is not.
-        """
+        """Whether there is anything to learn; it is noted where there is not."""
         if self._objective.has_gradient(self._update):
             return True
         self._meter.before |= {WITHOUT_GRADIENT: 1.0, "policy_loss": 0.0, "total_loss": 0.0}
         return False
 
     def _fits_one_pass(self) -> bool:
-        """One epoch of one minibatch that fits into memory as a whole: the pass with gradient also says what the policy
-        was before the update.
-        """
+        """One epoch of one minibatch that fits into memory: the pass with gradient also records the old policy."""
         if not self._objective.needs_old_policy or self._update.fits_critic:
             return False
         batch, settings = self._update.batch, self._settings
@@ -296,7 +271,6 @@ class UpdateLoop:
         return batch.minibatches(ppo.num_minibatches, rng, limit, whole_groups=whole_groups)
 
     def _all_rows(self) -> list[PackedBatch]:
-        """In micro-batches."""
         batch = self._update.batch
         return batch.microbatches(self._pack_tokens) if batch else []
 
@@ -384,8 +358,8 @@ class UpdateLoop:
             )
 
     def _passes(self, packs: Sequence[PackedBatch]) -> list[tuple[PackedBatch, dict[str, Any]]]:
-        """The micro-batches with their inputs, the same number of passes (and of calls of the head) on every learner
-        where that is needed.
+        """The micro-batches with their inputs; under ``lockstep`` as many passes and calls of the head on every
+        learner.
         """
         engine, packs = self._engine, list(packs)
         row_tokens = sum(pack.num_tokens for pack in packs)

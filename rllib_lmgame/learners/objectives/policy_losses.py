@@ -1,11 +1,8 @@
 """Losses of tokens: of the value function, of the divergence from a reference, and of the policy.
 
 Pure functions over action tokens, ``[A]`` in, ``[A]`` out. Statistics are detached 0-dimensional tensors that hold
-*sums over tokens*, so that they can be added up over micro-batches and learners.
-
-A policy loss makes it of the ratio of the policy in training to the one that played, from :class:`PolicyTerms`;
-``token_ppo.policy_loss`` names one. The objective (:mod:`~rllib_lmgame.learners.objectives.ppo`) multiplies it by
-importance weights and averages it over tokens.
+*sums over tokens*, so that they can be added up over micro-batches and learners. ``token_ppo.policy_loss`` names a
+policy loss; the objective multiplies it by importance weights and averages it over tokens.
 """
 
 from __future__ import annotations
@@ -23,15 +20,12 @@ from rllib_lmgame.learners.advantages import AdvantageInputs
 from rllib_lmgame.settings.plugins import POLICY_LOSSES, check_call
 
 MAX_LOG_RATIO = 20.0
-"""Bound on a log ratio before ``exp``; a ratio beyond e^20 carries no information and would overflow in
-half precision sums.
+"""Bound on a log ratio before ``exp``: beyond it a ratio carries no information and would overflow in half precision.
 """
 MAX_LOG_RATIO_KL = 10.0
 """The same for the ratio in ``k3`` as a loss."""
 MAX_K3 = 10.0
-"""Bound on a token's ``k3`` as an estimate, as in verl: without it the one token of hundreds that an update made far
-less likely would be the whole mean.
-"""
+"""Bound on a token's ``k3`` as an estimate, as in verl: one token of hundreds could else be the whole mean."""
 
 Stats = dict[str, Tensor]
 
@@ -47,9 +41,7 @@ def clipped_loss(
 
     Args:
         ratio: Of the policy in training to the one before the update; carries the gradient.
-        advantages: Of each token.
-        clip_low: The ratio is clipped at ``1 - clip_low``.
-        clip_high: And at ``1 + clip_high``.
+        clip_low, clip_high: The ratio is clipped at ``1 - clip_low`` and ``1 + clip_high``.
         dual_clip: Bound on the loss of a token with negative advantage, as a multiple of ``-advantage`` (Ye et al.
             2020); above 1. ``None`` is off.
 
@@ -77,16 +69,10 @@ def clipped_loss(
 def value_loss(
     values: Tensor, old_values: Tensor, returns: Tensor, value_clip: float | None = None
 ) -> tuple[Tensor, Stats]:
-    """Squared error of the value function (without a factor 1/2, as RLlib's PPO has it).
+    """Squared error of the value function (without a factor 1/2, as RLlib's PPO has it); ``values`` carry the gradient.
 
-    Args:
-        values: Predictions; carry the gradient.
-        old_values: Predictions before the update.
-        returns: Targets.
-        value_clip: Values may not gain from moving further than this from ``old_values``; ``None`` is off.
-
-    Returns:
-        Loss per token and the sum ``value_clip_fraction``.
+    Values may not gain from moving further than ``value_clip`` (``None`` is off) from ``old_values``, those before the
+    update. Gives the loss per token and the sum ``value_clip_fraction``.
     """
     error = (values - returns) ** 2
     if value_clip is None:
@@ -98,15 +84,10 @@ def value_loss(
 
 
 def kl_estimate(logprobs: Tensor, ref_logprobs: Tensor, estimator: str) -> Tensor:
-    """Estimate of KL(policy || reference) per token.
+    """Estimate of KL(policy || reference) per token; ``estimator`` is ``k1``, ``k2`` or ``k3``.
 
     With ``d = log p - log p_ref`` the estimates are ``k1 = d``, ``k2 = d^2 / 2`` and ``k3 = exp(-d) - 1 + d``
     (http://joschu.net/blog/kl-approx.html), at most :data:`MAX_K3`.
-
-    Args:
-        logprobs: Of the policy.
-        ref_logprobs: Of the reference.
-        estimator: ``k1``, ``k2`` or ``k3``.
     """
     difference = logprobs - ref_logprobs
     if estimator == "k3":
@@ -117,22 +98,17 @@ def kl_estimate(logprobs: Tensor, ref_logprobs: Tensor, estimator: str) -> Tenso
 def kl_penalty(
     logprobs: Tensor, ref_logprobs: Tensor, estimator: str = "k3", gradient: str = "k2"
 ) -> tuple[Tensor, Stats]:
-    """The penalty that is minimised, and the estimate that is reported.
+    """The penalty per token that is minimised, and the sum ``kl`` of the estimate that is reported.
 
     As losses, over tokens drawn from the policy, the estimates have other gradients than as estimates. That of ``k2``,
     ``d grad log p``, is the gradient of KL(policy || reference). That of ``k3``, ``(1 - exp(-d)) grad log p``, is the
     one of KL(reference || policy), and that of ``k1`` is zero. As a loss none ends at a bound, where a token would not
-    be
-    pulled back any more: ``k3`` goes on in a straight line from ``d = -MAX_LOG_RATIO_KL`` on.
+    be pulled back any more: ``k3`` goes on in a straight line from ``d = -MAX_LOG_RATIO_KL`` on.
 
     Args:
         logprobs: Of the policy in training; carries the gradient.
-        ref_logprobs: Of the reference.
         estimator: Of the value that is reported: ``k1``, ``k2`` or ``k3``.
         gradient: What is minimised: ``k2`` or ``k3``.
-
-    Returns:
-        The penalty per token and the sum ``kl`` of the estimate.
     """
     with torch.no_grad():
         difference = logprobs - ref_logprobs
@@ -148,12 +124,7 @@ def penalised(inputs: AdvantageInputs, coefficient: float, estimator: str) -> Ad
 
     The policy is the one before the update, and no gradient goes through the penalty: what pulls the policy is the
     return of penalties to come (Ziegler et al. 2019, eq. 2, with ``k1``). Of the estimates only ``k1`` has there the
-    gradient of the divergence; ``k2`` and ``k3`` have less variance.
-
-    Args:
-        inputs: With ``ref_logprobs``.
-        coefficient: In the unit of scaled rewards.
-        estimator: ``k1``, ``k2`` or ``k3``, as in :func:`~rllib_lmgame.learners.objectives.policy_losses.kl_estimate`.
+    gradient of the divergence; ``k2`` and ``k3`` have less variance. ``coefficient`` is in scaled rewards.
     """
     if inputs.ref_logprobs is None:
         raise ValueError("a KL penalty needs the log-probabilities of a reference model")
@@ -165,17 +136,10 @@ def penalised(inputs: AdvantageInputs, coefficient: float, estimator: str) -> Ad
 
 
 def next_coefficient(coefficient: float, entropy: float, target: float, rate: float) -> float:
-    """The coefficient after an update in which the policy had this entropy; never below 0.
+    """The coefficient after an update in which the policy had this mean entropy, in nats as ``target``; never below 0.
 
     ``max(0, c + rate (target - entropy))``: gradient ascent on the multiplier of the constraint that the entropy is at
-    least the target (Haarnoja et al. 2018, 1812.05905, eq. 17 and 18). It rises while the policy is surer than it
-    should be, and falls to 0 where it is not.
-
-    Args:
-        coefficient: The one that was in use.
-        entropy: Mean over tokens, in nats; one that is not finite changes nothing.
-        target: As ``entropy``.
-        rate: Step.
+    least the target (Haarnoja et al. 2018, 1812.05905, eq. 17 and 18). An entropy that is not finite changes nothing.
     """
     return max(0.0, coefficient + rate * (target - entropy)) if math.isfinite(entropy) else coefficient
 
@@ -190,11 +154,10 @@ class PolicyTerms:
 
     Attributes:
         logprobs: float ``[A]``; of the policy in training, with gradient.
-        old_logprobs: float ``[A]``; of the policy before the update.
-        rollout_logprobs: float ``[A]``; of the sampler.
+        old_logprobs, rollout_logprobs: float ``[A]``; of the policy before the update, and of the sampler.
         advantages: float ``[A]``.
-        sequence: int64 ``[A]``; equal for the tokens of one sequence, for a loss that asks for sequences. Sequences
-            lie whole in a micro-batch; what fills several rows is a sequence in each of them.
+        sequence: int64 ``[A]``; equal for the tokens of one sequence, for a loss that asks for sequences. Sequences lie
+            whole in a micro-batch; what fills several rows is a sequence in each of them.
         clip_low, clip_high: Bounds, infinite where there is none.
         dual_clip: Bound on the loss of bad tokens, or ``None``.
     """
@@ -218,8 +181,8 @@ def clip(terms: PolicyTerms) -> tuple[Tensor, Stats]:
 
 
 def cispo(terms: PolicyTerms) -> tuple[Tensor, Stats]:
-    """``-sg[min(r, 1 + high)] A log p``: the weight is bounded, no token loses its gradient (MiniMax-M1, 2506.13585,
-    eq. 4, with the lower bound left out as there).
+    """``-sg[min(r, 1 + high)] A log p``: no token loses its gradient (MiniMax-M1, 2506.13585, eq. 4 without lower
+    bound).
     """
     return _weighted_likelihood(terms, -math.inf)
 
@@ -230,9 +193,10 @@ def cispo_two_sided(terms: PolicyTerms) -> tuple[Tensor, Stats]:
 
 
 def gspo(terms: PolicyTerms) -> tuple[Tensor, Stats]:
-    """PPO's clip of the ratio of a sequence, ``s = exp(mean_t log r_t)``, in the form that lets tokens have advantages
-    of their own: ``sg[s] p_t / sg[p_t]`` (GSPO, 2507.18071, eq. 7, 13 and 14). Where they are equal in a sequence, the
-    gradient is the one of ``|sequence| min(s A, clip(s) A)``.
+    """PPO's clip of the ratio of a sequence, ``s = exp(mean_t log r_t)`` (GSPO, 2507.18071, eq. 7, 13 and 14).
+
+    It has the form that lets tokens have advantages of their own: ``sg[s] p_t / sg[p_t]``. Where they are equal in a
+    sequence, the gradient is the one of ``|sequence| min(s A, clip(s) A)``.
     """
     log_ratio = _bounded(terms.logprobs - terms.old_logprobs)
     mean = _mean_of_sequence(log_ratio.detach(), terms.sequence)
@@ -240,9 +204,10 @@ def gspo(terms: PolicyTerms) -> tuple[Tensor, Stats]:
 
 
 def dppo(terms: PolicyTerms) -> tuple[Tensor, Stats]:
-    """``-r A`` with the ratio to the sampler, ``r = p / p_rollout``, and no gradient where a step would lead further
-    out of ``-low <= p - p_rollout <= high`` (DPPO with binary total variation, 2602.04879). So a rare token may change
-    by a large factor, a frequent one only by a small difference.
+    """``-r A`` with ``r = p / p_rollout`` (DPPO with binary total variation, 2602.04879).
+
+    There is no gradient where a step would lead further out of ``-low <= p - p_rollout <= high``. So a rare token may
+    change by a large factor, a frequent one only by a small difference.
     """
     log_ratio = _bounded(terms.logprobs - terms.rollout_logprobs)
     with torch.no_grad():
@@ -297,9 +262,8 @@ class PolicyLoss:
     """A policy loss as a configuration names it.
 
     Attributes:
-        function: The loss.
-        clip_low, clip_high: What ``token_ppo.policy_loss.low`` and ``high`` are if they are not said; ``None`` where it
-            has no use for one.
+        clip_low, clip_high: Of ``token_ppo.policy_loss.low`` and ``high`` if not said; ``None`` where it has no use for
+            one.
         dual_clip: Whether it has a use for ``token_ppo.policy_loss.dual``.
         to_sampler: Its ratio is that to the sampler: its importance weights are 1, or 0 where a token is masked.
         sequence: What its sequences are, one of :data:`SEQUENCES`, or ``None``.
@@ -355,7 +319,7 @@ def resolve_policy_loss(name: str) -> PolicyLoss:
     """The policy loss registered under ``name``, or the one at ``package.module:name``.
 
     Raises:
-        ConfigError: No such loss (the message names the nearest one), or one that does not take :class:`PolicyTerms`.
+        ConfigError: No such loss, or one that does not take :class:`PolicyTerms`.
     """
     found: Any = POLICY_LOSSES.find(name)
     if isinstance(found, PolicyLoss):

@@ -1,9 +1,9 @@
 """Token-level PPO, and which action tokens of an update count how much.
 
-Aggregation makes one number of the losses of tokens. Its weights are made of the whole batch and divided by what a
-minibatch has on all learners, so the loss does not depend on how rows are packed or dealt to learners.
-Importance weights correct for the sampler's numerics and for its age. Both log-probabilities are known before the first
-step, so these weights are made once for the batch; a turn or a trajectory counts as a whole, however it is packed.
+Aggregation makes one number of the losses of tokens. Its weights are divided by what a minibatch has on all learners,
+so the loss does not depend on how rows are packed or dealt to learners. Importance weights correct for the sampler's
+numerics and its age. Both log-probabilities are known before the first step, so these weights are made once for the
+batch; a turn or a trajectory counts as a whole, however it is packed.
 """
 
 from __future__ import annotations
@@ -50,11 +50,8 @@ from rllib_lmgame.settings.sections.token_ppo import (
 def token_weights(batch: TokenBatch, how: str, length: int | None = None) -> np.ndarray:
     """Weight of each action token within what it is averaged with, float32 ``[A]``.
 
-    Args:
-        batch: All rows of the update on this learner.
-        how: ``token_mean``: 1. ``sequence_mean``: 1 over the tokens of its trajectory (GRPO, 2402.03300, eq. 3).
-            ``turn_mean``: 1 over those of its turn. ``constant_length``: 1 over ``length`` (Dr. GRPO, 2503.20783).
-        length: Of ``constant_length``.
+    ``token_mean``: 1. ``sequence_mean``: 1 over the tokens of its trajectory (GRPO, 2402.03300, eq. 3). ``turn_mean``:
+    1 over those of its turn. ``constant_length``: 1 over ``length`` (Dr. GRPO, 2503.20783).
     """
     if how == TOKEN_MEAN:
         return np.ones(batch.num_actions, np.float32)
@@ -68,13 +65,9 @@ def token_weights(batch: TokenBatch, how: str, length: int | None = None) -> np.
 
 
 def per_token(how: str, minibatch: MinibatchSize | None) -> float:
-    """Factor on the weights in a sum that is divided by the number of tokens of the minibatch.
+    """Factor on the weights in a sum that is divided by the number of tokens of the minibatch on all learners.
 
     The mean over trajectories (or turns) of sums of weighted tokens is that factor times such a sum.
-
-    Args:
-        how: As in :func:`token_weights`.
-        minibatch: What the minibatch has on all learners.
     """
     if how == TOKEN_MEAN:
         return 1.0
@@ -88,13 +81,7 @@ NAMES = ("importance_weight", "importance_capped_fraction", "importance_masked_f
 
 @dataclass(frozen=True, eq=False)
 class ImportanceWeights:
-    """The weights of ``A`` action tokens.
-
-    Attributes:
-        weights: float64 ``[A]``; truncated ratios, 1 without a cap, 0 where masked.
-        capped: bool ``[A]``; the ratio was truncated.
-        masked: bool ``[A]``; the weight is 0.
-    """
+    """Of ``A`` action tokens: ``weights`` (float64; 1 without a cap, 0 where masked), ``capped``, ``masked`` (bool)."""
 
     weights: np.ndarray
     capped: np.ndarray
@@ -104,15 +91,11 @@ class ImportanceWeights:
 def importance_weights(
     batch: TokenBatch, options: ImportanceOptions | None, *, to_sampler: bool = False
 ) -> ImportanceWeights:
-    """``min(p_old / p_rollout, cap)``, and 0 where that ratio lies outside a band.
+    """``min(p_old / p_rollout, cap)``, and 0 where that ratio lies outside a band; without ``options`` all are 1.
 
     Truncated importance sampling (Ionides 2008) of tokens or sequences; the masks are those of IcePop (2510.18855),
-    where tokens outside ``[low, high]`` leave the loss and keep their place in its denominator.
-
-    Args:
-        batch: With ``old_logprobs``; an unknown ratio (NaN) stays unknown.
-        options: Of the weights and their band; ``None``: all are 1.
-        to_sampler: The policy loss has the ratio itself; only the mask is left of the weights.
+    where tokens outside ``[low, high]`` leave the loss and keep their place in its denominator. An unknown ratio (NaN)
+    stays unknown. ``to_sampler``: the policy loss has the ratio itself, and only the mask is left.
     """
     gap = batch.old_logprobs.astype(np.float64) - batch.rollout_logprobs
     options = options or ImportanceOptions(cap=None)
@@ -129,13 +112,10 @@ def importance_weights(
 
 
 def ratio_of(gap: np.ndarray, batch: TokenBatch, level: str) -> np.ndarray:
-    """``exp`` of the log ratios, of each token or of what it belongs to, float64 ``[A]``.
+    """``exp`` of the log ratios ``gap`` (float64 ``[A]``), of each token or of what it belongs to, float64 ``[A]``.
 
-    Args:
-        gap: float64 ``[A]``; log ratio of each token.
-        batch: What the tokens belong to.
-        level: ``token``; ``turn`` or ``trajectory``: the product over its tokens; ``turn_geometric`` or
-            ``trajectory_geometric``: their geometric mean.
+    ``level`` is ``token``; ``turn`` or ``trajectory``: the product over its tokens; ``turn_geometric`` or
+    ``trajectory_geometric``: their geometric mean.
     """
     unit_name, _, mean = level.partition("_")
     if unit_name != "token":
@@ -148,9 +128,7 @@ def ratio_of(gap: np.ndarray, batch: TokenBatch, level: str) -> np.ndarray:
 
 
 def importance_metrics(found: ImportanceWeights | None, batch: TokenBatch | None, ranks: Ranks) -> dict[str, float]:
-    """Means over the tokens that are learned from, of all learners: the weight, what was truncated and masked, and the
-    absolute difference of log-probabilities. All learners take part.
-    """
+    """Means over the learned tokens of all learners, who take part: weight, truncated, masked, and absolute ``gap``."""
     sums = np.zeros(1 + len(NAMES))
     if found is not None and batch is not None:
         gap = np.abs(batch.old_logprobs.astype(np.float64) - batch.rollout_logprobs)
@@ -161,9 +139,7 @@ def importance_metrics(found: ImportanceWeights | None, batch: TokenBatch | None
 
 
 def weigh_tokens(update: ModuleUpdate) -> None:
-    """Fill ``sequence``, ``loss_weights`` and ``importance_weights`` of a batch with ``old_logprobs``, and the metrics
-    of the last. All learners take part.
-    """
+    """Fill ``sequence``, ``loss_weights`` and ``importance_weights`` of a batch with ``old_logprobs``. All call."""
     ppo, batch, found = update.settings.ppo, update.batch, None
     if batch is not None:
         chosen = resolve_policy_loss(ppo.policy_loss.type)
@@ -177,7 +153,7 @@ def weigh_tokens(update: ModuleUpdate) -> None:
 def learned_from(
     update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]
 ) -> tuple[PackedBatch, Mapping[str, torch.Tensor]]:
-    """The action tokens of a micro-batch that are learned from, with what the forward pass says of them."""
+    """The action tokens of a micro-batch that are learned from, with their outputs of the forward pass."""
     if update.batch is None:
         return pack, out
     keep = update.batch.kept[pack.token_slot]
@@ -195,11 +171,9 @@ class PPOObjective(Objective):
         self._restored: dict[str, Any] = {}
 
     def needs_groups(self, settings: LearnerSettings) -> bool:
-        """What the advantage estimator says; also where advantages are normalised within groups."""
         return settings.ppo.normalize_advantages == GROUP or self._estimator(settings).needs_groups
 
     def needs_critic(self, settings: LearnerSettings) -> bool:
-        """What the advantage estimator says."""
         return self._estimator(settings).needs_critic
 
     @torch.no_grad()
@@ -238,8 +212,9 @@ class PPOObjective(Objective):
             meter.before["vf_explained_var"] = explained_variance(inputs.values, returns, ranks)
 
     def has_gradient(self, update: ModuleUpdate) -> bool:
-        """Not where every advantage is exactly 0 and nothing but the policy loss learns. A class derived from this one
-        may add to the loss, and so may a policy loss of somebody's own.
+        """Not where every advantage is exactly 0 and nothing but the policy loss learns.
+
+        A class derived from this one may add to the loss, and so may a policy loss of somebody's own.
         """
         settings = update.settings
         follows_entropy = update.entropy_coefficient != 0.0 or settings.ppo.entropy is not None
@@ -251,9 +226,7 @@ class PPOObjective(Objective):
         return bool(update.ranks.max(np.abs(advantages).max(initial=0.0)) > 0.0)
 
     def critic_targets(self, update: ModuleUpdate) -> np.ndarray:
-        """Of the fit in a critic's warm-up, float32 ``[A]``: the returns that the estimator and the value loss are
-        about, behind :meth:`prepare`.
-        """
+        """The returns that the estimator and the value loss are about, float32 ``[A]``, behind :meth:`prepare`."""
         return self._estimator(update.settings).value_targets(self._inputs(update), monte_carlo=True)
 
     def forward_flags(self, update: ModuleUpdate) -> dict[str, Any]:
@@ -266,8 +239,8 @@ class PPOObjective(Objective):
         }
 
     def loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
-        """The sum over tokens of all parts of the loss, those of the policy weighted as they are averaged, and left out
-        while only the critic learns.
+        """Summed over tokens, those of the policy weighted as they are averaged, and left out while only the critic
+        learns.
         """
         settings, meter = update.settings, update.meter
         pack, out = learned_from(update, pack, out)
@@ -300,7 +273,7 @@ class PPOObjective(Objective):
     def _policy_loss(
         self, update: ModuleUpdate, pack: PackedBatch, logprobs: torch.Tensor, old_logprobs: torch.Tensor
     ) -> tuple[Any, Any]:
-        """The configured one of each token, times its importance weight, and its sums."""
+        """Of each token, times its importance weight, and its sums."""
         options = update.settings.ppo.policy_loss
         chosen = resolve_policy_loss(options.type)
         low, high = chosen.bounds(options.low, options.high)
@@ -318,7 +291,6 @@ class PPOObjective(Objective):
         return loss * update.column(pack, "importance_weights", logprobs), sums
 
     def _value_loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
-        """The critic's, summed over tokens."""
         values = out["values"]
         returns, before = (update.column(pack, name, values) for name in ("returns", "values"))
         units = update.value_units(pack, values)
@@ -328,21 +300,18 @@ class PPOObjective(Objective):
         return loss.sum(), {**sums, "vf_loss": loss.sum()}
 
     def trained_parts(self, update: ModuleUpdate) -> Collection[str]:
-        """All of them; without the policy while the critic warms up."""
         return [part for part in PARTS if part != POLICY or not update.critic_warms_up]
 
     def get_state(self) -> dict[str, Any]:
-        """What the advantage estimators remember, by name."""
         states = {name: adv.estimator_state(name, estimator) for name, estimator in self._estimators.items()}
         return {"estimators": self._restored | {name: state for name, state in states.items() if state is not None}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Undo :meth:`get_state`."""
         self._estimators.clear()
         self._restored = {ESTIMATORS.label(ESTIMATORS.choice(name)): kept for name, kept in state["estimators"].items()}
 
     def _estimator(self, settings: LearnerSettings) -> adv.Estimator:
-        """The configured estimator; always the same object, so that it may remember something.
+        """The configured estimator, always the same object, so that it may remember something.
 
         One for each name: an objective given to an update serves policies that may be configured differently.
         """
@@ -371,15 +340,10 @@ class PPOObjective(Objective):
         return inputs
 
     def _wants_reference(self, settings: LearnerSettings) -> bool:
-        """Whether the penalty or the estimator needs the reference model's log-probabilities."""
         return settings.ppo.kl is not None or self._estimator(settings).needs_reference
 
     def _advantages(self, inputs: adv.AdvantageInputs, settings: LearnerSettings) -> np.ndarray:
-        """What the estimator gives, float32 ``[A]``.
-
-        Raises:
-            ValueError: It has another shape, or numbers that are not finite.
-        """
+        """Float32 ``[A]``. Raises: ValueError: another shape, or numbers that are not finite."""
         advantages = np.asarray(self._estimator(settings)(inputs), np.float32)
         name, count = ESTIMATORS.label(settings.ppo.advantage_estimator.choice), len(inputs.rewards)
         if advantages.shape != inputs.rewards.shape:

@@ -17,12 +17,9 @@ from rllib_lmgame.learners.settings import LearnerSettings
 
 @dataclass(frozen=True)
 class SupervisedObjective(Objective):
-    """Cross-entropy on reply tokens: no value function, nothing to know from before the update, one pass over the rows.
+    """Cross-entropy on reply tokens: no value function, nothing of before the update, one pass over the rows.
 
-    Attributes:
-        num_minibatches: Optimizer steps.
-        lr: Learning rate of all parameters.
-        lr_warmup_steps: Steps of linear warm-up.
+    It takes ``num_minibatches`` steps, ``lr`` is the rate of all parameters, warmed up in ``lr_warmup_steps`` steps.
     """
 
     num_minibatches: int
@@ -44,7 +41,6 @@ class SupervisedObjective(Objective):
         return replace(settings, ppo=ppo, lr_warmup_steps=self.lr_warmup_steps, num_epochs=1)
 
     def forward_flags(self, update: ModuleUpdate) -> dict[str, Any]:
-        """Log-probabilities as they are, and no values."""
         return {"temperature": 1.0, "with_values": False}
 
     def loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
@@ -60,5 +56,4 @@ class SupervisedObjective(Objective):
         return loss, sums
 
     def trained_parts(self, update: ModuleUpdate) -> Collection[str]:
-        """The policy."""
         return (POLICY,)
