@@ -38,7 +38,7 @@ EXIT_FAILED, EXIT_USAGE = 1, 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns 0 (done), 1 (a trial failed), 2 (wrong usage or configuration) or 128 + a signal's."""
+    """Run the command line; gives 0 (done), 1 (a trial failed), 2 (wrong usage or configuration), 128 + a signal's."""
     started = time.monotonic()
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
