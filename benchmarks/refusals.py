@@ -24,6 +24,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
+from rllib_lmgame.experiments.search.spaces import SEARCH_KEYS
 from rllib_lmgame.experiments.spec import Source, make_spec
 from rllib_lmgame.settings.algorithms import COMMON_SECTIONS, OWN
 from rllib_lmgame.settings.old_names import OLD_NAMES
@@ -31,6 +32,14 @@ from rllib_lmgame.settings.old_names import OLD_NAMES
 CORPUS = Path(__file__).with_name("refusals.jsonl.xz")
 OF_TESTS = 1418
 """So many come from tests, at the beginning; the others were drawn at random."""
+TAGGED = (
+    *("token_ppo.policy_loss", "token_ppo.advantage_estimator", "kl.reference", ".aggregation"),
+    *(".constant_groups", ".normalize_rewards"),
+)
+"""Ends of keys of groups that have a type."""
+FORMS = {"data_selection.drop_constant_groups": {True: "drop", False: "keep"}}
+"""Old key -> its values as they are written now."""
+SPACES = set(SEARCH_KEYS)
 WORDS = 60
 """Characters of a message that are kept, to be read."""
 
@@ -85,7 +94,7 @@ def _translate(entry: Any) -> bool:
             if isinstance(place.get(name), list):
                 return False  # It was a schedule of RLlib's, too.
             place[name] = schedule
-    return _group(entry) if isinstance(entry, dict) else True
+    return _move(entry) and _group(entry) if isinstance(entry, dict) else True
 
 
 def _renamed(key: str) -> str:
@@ -95,8 +104,40 @@ def _renamed(key: str) -> str:
         if found:
             key = f"{found[1]}{OLD_NAMES[old].key}{found[2]}"
             break
-    tagged = key.endswith(("token_ppo.policy_loss", "token_ppo.advantage_estimator", "kl.reference", ".aggregation"))
-    return f"{key}.type" if tagged else key
+    return f"{key}.type" if key.endswith(TAGGED) else key
+
+
+def _move(config: dict[str, Any]) -> bool:
+    """Put options of other sections than ``token_ppo`` into their groups, as :func:`_translate` does."""
+    for old, new in OLD_NAMES.items():
+        section, _, name = old.partition(".")
+        options = config.get(section)
+        if section == "token_ppo" or not isinstance(options, dict) or name not in options:
+            continue
+        value = options.pop(name)
+        if old in FORMS:
+            if not isinstance(value, bool):
+                return False
+            value = FORMS[old][value]
+        _put(options, [*new.key.split(".")[1:], *(["type"] if new.key.endswith(TAGGED) else [])], value)
+    selection = config.get("data_selection")
+    overlong = selection.get("overlong") if isinstance(selection, dict) else None
+    if isinstance(overlong, dict) and overlong.get("tokens") is None:
+        if overlong.get("buffer", 0) == 0 and overlong.get("penalty", 1) == 1:
+            del selection["overlong"]  # type: ignore[index]
+        else:
+            overlong.pop("tokens", None)
+    return True
+
+
+def _put(options: Any, where: list[str], value: Any) -> None:
+    """Set an option in groups in groups; one that was its type alone is written out."""
+    *above, last = where
+    for part in above:
+        inner = options.get(part)
+        plain = isinstance(inner, dict) and not set(inner) & SPACES
+        options[part] = options = inner if plain else {} if inner is None else {"type": inner}
+    options[last] = value
 
 
 def _group(config: dict[str, Any]) -> bool:
@@ -134,13 +175,7 @@ def _group(config: dict[str, Any]) -> bool:
         if had[name][0] == "kl" and not penalised:
             continue
         *above, last = had[name]
-        place: Any = options
-        if name == "loss_aggregation":
-            above, last = ["aggregation"], "type"
-        for part in above:
-            inner = place.get(part)
-            place[part] = place = inner if isinstance(inner, dict) else {} if inner is None else {"type": inner}
-        place[last] = value
+        _put(options, [*above, "aggregation", "type"] if name == "loss_aggregation" else [*above, last], value)
     if options:
         config["token_ppo"] = options
     return True

@@ -181,7 +181,7 @@ def _most_play(s: Settings) -> MostPlay:
         policies=len(s.trained_policies()),
         groups=highest("text_rollouts.episodes_per_iteration") // s.play.group_size,
         group_size=s.play.group_size,
-        rounds=1 + (highest("data_selection.max_refill") if s.data.drop_constant_groups else 0),
+        rounds=1 + highest("data_selection.constant_groups.max_refill"),
         games=len(s.training_games()),
     )
 
@@ -426,7 +426,7 @@ def _check_lengths(config: Any, s: Settings) -> None:
 
 def _check_overlong(config: Any, s: Settings, run: RunFacts) -> None:
     """Some reply can at some time be so long that the penalty of ``data_selection`` is taken off."""
-    keys = ("data_selection.overlong_tokens", "data_selection.overlong_buffer", "language_model.max_tokens_per_turn")
+    keys = ("data_selection.overlong.tokens", "data_selection.overlong.buffer", "language_model.max_tokens_per_turn")
     followed = {key: s.schedules[key] for key in keys if key in s.schedules}
     found = [next(broken(OVERLONG, s.at(values), run), None) for values in occurring(followed, whole_keys(config))]
     if found and all(found):

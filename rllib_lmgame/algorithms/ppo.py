@@ -177,7 +177,7 @@ class LMGamePPO(LMGameAlgorithm):
             gamma = self.config.get_config_for_module(policy).gamma
             own = "gamma" in self.config.settings.own_keys(policy)
             wanted[policy] = Wanted(rollouts, gamma if own else present.present.get("gamma", gamma))
-        counts = play_for_values(selected.episodes, selected.result.summaries, play, wanted, present.data)
+        counts = play_for_values(selected.episodes, selected.result.summaries, play, wanted, present.data.overlong)
         self.log_numbers(ENV_RUNNER_RESULTS, counts)
 
     def _play_and_select(self, present: Settings) -> Selected:

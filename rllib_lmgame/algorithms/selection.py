@@ -16,7 +16,7 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 from rllib_lmgame.learners.data.rows import group_of, played_parts
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, RESPONSE_IDS, PlayResult
-from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, share_of_groups
+from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, OverlongOptions, share_of_groups
 
 EQUAL = 1e-6
 """Returns whose deviation is no larger than this are equal."""
@@ -65,7 +65,7 @@ def play_and_select(
     """
     result, rounds, planned = play(plans), 0, len(plans)
     wanted = sum(not plan.spare for plan in plans) // group_size
-    while options.drop_constant_groups and rounds < options.max_refill:
+    while rounds < options.constant_groups.max_refill:
         missing = wanted - sum(spread > EQUAL for spread in group_spreads(result.episodes).values())
         if missing <= 0:
             break
@@ -77,7 +77,7 @@ def play_and_select(
         result.extend(played)
         result.wall_s = wall_s
     spreads = group_spreads(result.episodes)
-    kept = kept_groups(spreads, options.keep_groups, options.drop_constant_groups, least)
+    kept = kept_groups(spreads, options.keep_groups, options.constant_groups.type == "drop", least)
     episodes = [episode for episode in result.episodes if (group := group_of(episode)) in kept or not group]
     counts = {
         "groups": float(len(spreads)),
@@ -86,9 +86,9 @@ def play_and_select(
         "kept_episodes": float(len(episodes)),
         "refill_rounds": float(rounds),
         "aborted_episodes": float(len(result.aborted)),
-        "overlong_rate": punish_overlong(episodes, options),
+        "overlong_rate": punish_overlong(episodes, options.overlong),
     }
-    normalize_rewards(episodes, options.normalize_rewards, options.normalize_deviation)
+    normalize_rewards(episodes, options.normalize_rewards.type, options.normalize_rewards.deviation)
     return Selected(result, episodes, counts)
 
 
@@ -125,16 +125,14 @@ def overlong_punishment(tokens: int, limit: int, buffer: int) -> float:
     return -1.0 if tokens > limit else (limit - buffer - tokens) / buffer
 
 
-def overlong_loss(tokens: int, options: DataSelectionOptions) -> float:
+def overlong_loss(tokens: int, options: OverlongOptions | None) -> float:
     """What a reply of ``tokens`` loses of its reward: a negative number, or 0."""
-    if options.overlong_tokens is None:
-        return 0.0
-    return options.overlong_penalty * overlong_punishment(tokens, options.overlong_tokens, options.overlong_buffer)
+    return options.penalty * overlong_punishment(tokens, options.tokens, options.buffer) if options else 0.0
 
 
-def punish_overlong(episodes: Iterable[MultiAgentEpisode], options: DataSelectionOptions) -> float:
+def punish_overlong(episodes: Iterable[MultiAgentEpisode], options: OverlongOptions | None) -> float:
     """Take the punishment of every overlong reply off its reward; returns the share of such replies."""
-    if options.overlong_tokens is None:
+    if options is None:
         return 0.0
     replies = long = 0
     for part in (part for episode in episodes for part in played_parts(episode)):

@@ -34,7 +34,7 @@ from rllib_lmgame.rollouts.records import (
     trajectory_of,
 )
 from rllib_lmgame.rollouts.sources import RolloutError
-from rllib_lmgame.settings.sections.supervised import DataSelectionOptions
+from rllib_lmgame.settings.sections.supervised import OverlongOptions
 from rllib_lmgame.telemetry.metrics import VINE_NAMES
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def play_for_values(
     summaries: Iterable[EpisodeSummary],
     play: Play,
     wanted: Mapping[str, Wanted],
-    selection: DataSelectionOptions,
+    overlong: OverlongOptions | None,
 ) -> dict[str, float]:
     """Give the turns of ``episodes`` the values of their states; returns what it took (``VINE_NAMES``).
 
@@ -82,7 +82,7 @@ def play_for_values(
     Args:
         episodes: Those that are trained on, already punished for length.
         wanted: By policy.
-        selection: How overlong replies are punished.
+        overlong: How long replies are punished.
 
     Raises: RolloutError: if a game cannot be replayed to any state after its first.
     """
@@ -99,7 +99,7 @@ def play_for_values(
         for agent, turn in state.turns.items():
             part = state.episode.agent_episodes[agent]
             gamma = wanted[str(part.module_id)].gamma
-            returns = [_return(_punished(rollout.continued[agent], selection), gamma) for rollout in rollouts]
+            returns = [_return(_punished(rollout.continued[agent], overlong), gamma) for rollout in rollouts]
             fallbacks += not returns
             value = float(np.mean(returns)) if returns else _return(_own_turns(part)[turn:], gamma)
             known = values.setdefault((state.episode.id_, agent), {})
@@ -195,9 +195,9 @@ def _own_turns(part: SingleAgentEpisode) -> list[TurnNumbers]:
     return [TurnNumbers.of(turn) for turn in trajectory_of(part).turns]
 
 
-def _punished(turns: Sequence[TurnNumbers], selection: DataSelectionOptions) -> list[TurnNumbers]:
+def _punished(turns: Sequence[TurnNumbers], overlong: OverlongOptions | None) -> list[TurnNumbers]:
     """The turns with what overlong replies lose."""
-    return [dataclasses.replace(turn, reward=turn.reward + overlong_loss(turn.tokens, selection)) for turn in turns]
+    return [dataclasses.replace(turn, reward=turn.reward + overlong_loss(turn.tokens, overlong)) for turn in turns]
 
 
 def _return(turns: Sequence[TurnNumbers], gamma: float) -> float:

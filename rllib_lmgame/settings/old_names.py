@@ -46,6 +46,12 @@ OLD_NAMES: Mapping[str, New] = {
     "token_ppo.kl_gradient": New("token_ppo.kl.gradient"),
     "token_ppo.kl_coeff_range": New("token_ppo.kl.coeff_range"),
     "token_ppo.kl_schedule": New("token_ppo.kl.schedule"),
+    "data_selection.drop_constant_groups": New("data_selection.constant_groups", "drop for true, keep for false"),
+    "data_selection.max_refill": New("data_selection.constant_groups.max_refill"),
+    "data_selection.overlong_tokens": New("data_selection.overlong.tokens", "overlong: null for null"),
+    "data_selection.overlong_buffer": New("data_selection.overlong.buffer"),
+    "data_selection.overlong_penalty": New("data_selection.overlong.penalty"),
+    "data_selection.normalize_deviation": New("data_selection.normalize_rewards.deviation"),
 }
 """Old key below ``config`` -> the new one."""
 

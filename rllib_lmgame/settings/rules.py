@@ -293,7 +293,7 @@ UPDATE = (
     _known("token_ppo.advantage_estimator", lambda s, f: f.estimator, "token_ppo: {advantage_estimator: gaee}"),
     Rule(
         "data_selection.normalize_rewards",
-        lambda s, f: s.data.normalize_rewards == "group" and f.is_max_rl,
+        lambda s, f: s.data.normalize_rewards.type == "group" and f.is_max_rl,
         "group makes the mean of every group 0, for which token_ppo.advantage_estimator `max_rl` learns nothing",
         "{token_ppo: {advantage_estimator: max_rl}, text_rollouts: {group_size: 2}, "
         "data_selection: {normalize_rewards: group}}",
@@ -364,7 +364,7 @@ STATES = (
     ),
     Rule(
         "data_selection.normalize_rewards",
-        lambda s, f: s.data.normalize_rewards != "none" and f.estimator.state_rollouts,
+        lambda s, f: s.data.normalize_rewards.type != "none" and f.estimator.state_rollouts,
         "does not go with advantage_estimator `{f.estimator_name}`, whose values are in the game's own rewards; leave "
         "it out",
         "{token_ppo: {advantage_estimator: vine}, data_selection: {normalize_rewards: batch}}",
@@ -471,8 +471,8 @@ SELECTION = (
         )
         for name, value, asks in (
             ("keep_groups", "0.5", lambda data: data.keep_groups < 1),
-            ("drop_constant_groups", "true", lambda data: data.drop_constant_groups),
-            ("normalize_rewards", "group", lambda data: data.normalize_rewards == "group"),
+            ("constant_groups", "drop", lambda data: data.constant_groups.type == "drop"),
+            ("normalize_rewards", "group", lambda data: data.normalize_rewards.type == "group"),
         )
     ),
     Rule(
@@ -486,35 +486,11 @@ SELECTION = (
         "too few groups stay; set a larger share",
         "{text_rollouts: {episodes_per_iteration: 8, group_size: 4}, data_selection: {keep_groups: 0.2}}",
     ),
-    no_effect(
-        "data_selection.max_refill",
-        lambda s, f: s.data.drop_constant_groups,
-        "without drop_constant_groups: true",
-        "data_selection: {max_refill: 1}",
-    ),
-    no_effect(
-        "data_selection.overlong_penalty",
-        lambda s, f: s.data.overlong_tokens is not None,
-        "without overlong_tokens",
-        "data_selection: {overlong_penalty: 2}",
-    ),
-    no_effect(
-        "data_selection.overlong_buffer",
-        lambda s, f: s.data.overlong_tokens is not None,
-        "without overlong_tokens",
-        "data_selection: {overlong_buffer: 8}",
-    ),
-    no_effect(
-        "data_selection.normalize_deviation",
-        lambda s, f: s.data.normalize_rewards != "none",
-        "without normalize_rewards",
-        "data_selection: {normalize_deviation: false}",
-    ),
     Rule(
-        "data_selection.overlong_buffer",
-        lambda s, f: s.data.overlong_tokens is not None and s.data.overlong_buffer >= s.data.overlong_tokens,
-        "must be less than overlong_tokens={s.data.overlong_tokens}, got {s.data.overlong_buffer}",
-        "data_selection: {overlong_tokens: 64, overlong_buffer: 64}",
+        "data_selection.overlong.buffer",
+        lambda s, f: s.data.overlong is not None and s.data.overlong.buffer >= s.data.overlong.tokens,
+        "must be less than tokens={s.data.overlong.tokens}, got {s.data.overlong.buffer}",
+        "data_selection: {overlong: {tokens: 64, buffer: 64}}",
     ),
     *(
         Rule("data_selection.oversample", lambda s, f, bad=bad: s.data.oversample > 1 and bad(s), say, example)
@@ -560,15 +536,15 @@ SELECTION = (
 )
 OVERLONG = (
     Rule(
-        "data_selection.overlong_tokens",
+        "data_selection.overlong.tokens",
         lambda s, f: (
-            s.data.overlong_tokens is not None
-            and s.data.overlong_tokens - s.data.overlong_buffer >= f.longest_reply(s)
+            s.data.overlong is not None
+            and s.data.overlong.tokens - s.data.overlong.buffer >= f.longest_reply(s)
             and f"has no effect: no reply is longer than language_model.max_tokens_per_turn={f.longest_reply(s)}; set "
-            "less, or an overlong_buffer"
+            "less, or a buffer"
         ),
-        "has no effect: no reply is so long; set less, or an overlong_buffer",
-        "data_selection: {overlong_tokens: 128}",
+        "has no effect: no reply is so long; set less, or a buffer",
+        "data_selection: {overlong: {tokens: 128}}",
     ),
 )
 
@@ -888,10 +864,10 @@ TOLD = (
         "{env: lmgame/TicTacToe-v0, evaluation_config: {measures: [tic_tac_toe]}}",
     ),
     Told(
-        ("data_selection.drop_constant_groups",),
+        ("data_selection.constant_groups.type",),
         lambda s, f: s.inf.temperature == 0 and not s.follows("inference.temperature"),
         "with inference.temperature: 0 all episodes of a group are alike unless the other players draw",
-        "{text_rollouts: {group_size: 2}, data_selection: {drop_constant_groups: true}, inference: {temperature: 0}}",
+        "{text_rollouts: {group_size: 2}, data_selection: {constant_groups: drop}, inference: {temperature: 0}}",
     ),
     Told(
         tuple(

@@ -267,14 +267,14 @@ def test_names_of_policies(policies: Any, message: str) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"data_selection": {"overlong_tokens": 16, "overlong_buffer": 4}},
-        {"data_selection": {"overlong_tokens": 15}},
+        {"data_selection": {"overlong": {"tokens": 16, "buffer": 4}}},
+        {"data_selection": {"overlong": {"tokens": 15}}},
         {
-            "data_selection": {"overlong_tokens": 16},
+            "data_selection": {"overlong": {"tokens": 16}},
             "language_model": {"model": "tiny", "max_tokens_per_turn": {"points": [[0, 16], [9, 24]]}},
         },
         {
-            "data_selection": {"overlong_tokens": 16},
+            "data_selection": {"overlong": {"tokens": 16}},
             "policies": {"a": {}, "b": {"language_model": {"max_tokens_per_turn": 24}}},
             "policy_mapping_fn": "random_seat",
         },
@@ -315,7 +315,7 @@ def test_a_league_by_its_section_or_by_its_mapping() -> None:
         {
             **WIN_RATE_ALONE,
             "text_rollouts": {"episodes_per_iteration": 8, "group_size": 4},
-            "data_selection": {"drop_constant_groups": True, "max_refill": 1},
+            "data_selection": {"constant_groups": {"type": "drop", "max_refill": 1}},
         },
         {
             "league": {"opponent_engines": 2},

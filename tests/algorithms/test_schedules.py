@@ -39,6 +39,7 @@ from rllib_lmgame.settings.schedules import (
     read_schedule,
 )
 from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.sections.supervised import OverlongOptions
 from tests.in_place import in_place
 
 SOKOBAN = {"env": "lmgame/Sokoban-v0", "language_model": {"model": "tiny"}}
@@ -483,21 +484,21 @@ def ramp(*values: float, **options: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("schedules", "selection"),
+    ("schedules", "overlong"),
     [
-        ({"overlong_tokens": ramp(64, 32)}, {"overlong_tokens": 100_000}),
-        ({"overlong_tokens": ramp(200, 100)}, {}),
-        ({"overlong_tokens": ramp(64, 32)}, {"overlong_penalty": 0.5, "overlong_buffer": 8}),
-        ({"overlong_tokens": ramp(64)}, {"overlong_tokens": 8, "overlong_buffer": 8}),
-        ({"overlong_buffer": ramp(12, 64)}, {"overlong_tokens": 140}),
-        ({"overlong_buffer": ramp(0)}, {"overlong_tokens": 64, "overlong_buffer": 64}),
+        ({"tokens": ramp(64, 32)}, {"tokens": 100_000}),
+        ({"tokens": ramp(200, 100)}, {}),
+        ({"tokens": ramp(64, 32)}, {"penalty": 0.5, "buffer": 8}),
+        ({"tokens": ramp(64)}, {"tokens": 8, "buffer": 8}),
+        ({"buffer": ramp(12, 64)}, {"tokens": 140}),
+        ({"buffer": ramp(0)}, {"tokens": 64, "buffer": 64}),
     ],
 )
 def test_a_scheduled_value_stands_in_the_place_of_the_configured_one(
-    schedules: dict[str, Any], selection: dict[str, Any]
+    schedules: dict[str, Any], overlong: dict[str, Any]
 ) -> None:
-    named = {f"data_selection.{name}": schedule for name, schedule in schedules.items()}
-    config_of(named, data_selection=selection).validate()
+    named = {f"data_selection.overlong.{name}": schedule for name, schedule in schedules.items()}
+    config_of(named, data_selection={"overlong": overlong}).validate()
 
 
 @pytest.mark.parametrize(
@@ -641,8 +642,8 @@ def test_values_stand_where_they_act() -> None:
         "inference.temperature": ramp(1, 0.6),
         "language_model.max_tokens_per_turn": ramp(16, 36),
         "language_model.min_tokens_per_turn": ramp(8, 4),
-        "data_selection.overlong_tokens": ramp(20, 30),
-        "data_selection.overlong_buffer": ramp(2),
+        "data_selection.overlong.tokens": ramp(20, 30),
+        "data_selection.overlong.buffer": ramp(2),
         "data_selection.oversample": ramp(1.5, 2),
         "data_selection.keep_groups": ramp(1, 0.5),
         "lambda": ramp(0.9, 1),
@@ -662,7 +663,7 @@ def test_values_stand_where_they_act() -> None:
     assert (now.play.reward_scale, now.inf.temperature) == (0.75, pytest.approx(0.8))
     assert (start.data.keep_groups, now.data.keep_groups) == (1.0, 0.75)
     assert (now.lm.max_tokens_per_turn, now.lm.min_tokens_per_turn) == (26, 6)
-    assert (now.data.overlong_tokens, now.data.overlong_buffer, now.data.oversample) == (25, 2, 1.75)
+    assert (now.data.overlong, now.data.oversample) == (OverlongOptions(tokens=25, buffer=2), 1.75)
     assert now.rllib.lambda_ == pytest.approx(0.95)
     assert config.training_games()[0].env_config == {"num_boxes": 2, "max_turns": 15}, "what evaluations play"
     again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.as_yaml())))

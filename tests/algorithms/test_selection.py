@@ -27,7 +27,12 @@ from rllib_lmgame.algorithms.selection import (
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, Trajectory, Turn
-from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, spare_groups
+from rllib_lmgame.settings.sections.supervised import (
+    ConstantGroupsOptions,
+    DataSelectionOptions,
+    OverlongOptions,
+    spare_groups,
+)
 
 few = settings(max_examples=50)
 rewards = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=3)
@@ -106,11 +111,10 @@ def test_the_soft_overlong_punishment(tokens: int, limit: int, buffer: int) -> N
 
 def test_every_overlong_reply_pays() -> None:
     episodes = [episode([1.0, 2.0], "", tokens=8), episode([3.0], "", tokens=11), episode([4.0], "", tokens=5)]
-    options = DataSelectionOptions(overlong_tokens=10, overlong_buffer=4, overlong_penalty=2.0)
-    assert punish_overlong(episodes, options) == 0.75
+    assert punish_overlong(episodes, OverlongOptions(tokens=10, buffer=4, penalty=2.0)) == 0.75
     rewards = [part.get_rewards() for each in episodes for part in each.agent_episodes.values()]
     assert [list(found) for found in rewards] == [[0.0, 1.0], [1.0], [4.0]]
-    assert punish_overlong(episodes, DataSelectionOptions()) == 0.0
+    assert punish_overlong(episodes, None) == 0.0
 
 
 @few
@@ -161,7 +165,7 @@ def test_constant_groups_are_played_again_elsewhere(groups: int, rounds: int, lu
         return (luck >> (plan.index // 2 % 20)) % 2 == 1
 
     calls: list[list[EpisodePlan]] = []
-    options = DataSelectionOptions(drop_constant_groups=True, max_refill=rounds)
+    options = DataSelectionOptions(constant_groups=ConstantGroupsOptions("drop", rounds))
     chosen = play_and_select(
         planned(0, groups), player(constant, calls), planned, options, group_size=2, least=min(least, groups)
     )
@@ -200,7 +204,7 @@ def test_the_filter_sees_what_finished_and_a_refill_is_oversampled_too(
         return PlayResult(episodes=finished, aborted=[plan.episode_id for plan in plans[: len(plans) - needed]])
 
     calls: list[list[EpisodePlan]] = []
-    options = DataSelectionOptions(drop_constant_groups=True, max_refill=rounds, oversample=factor)
+    options = DataSelectionOptions(constant_groups=ConstantGroupsOptions("drop", rounds), oversample=factor)
     chosen = play_and_select(planned(0, groups), play, planned, options, group_size=2)
     kept = [plan for plans in calls for plan in plans[sum(each.spare for each in plans) :]]
     varied, missing = 0, groups
@@ -229,12 +233,14 @@ class Loop(LMGamePPO):
 
 @pytest.mark.parametrize("divide", [True, False])
 def test_an_iteration_plays_other_levels_again_and_keeps_a_group_for_each_learner(divide: bool) -> None:
-    selection = {"drop_constant_groups": True, "max_refill": 1, "normalize_rewards": "batch"}
     options = {
         "env": "lmgame/Sokoban-v0",
         "num_learners": 3,
         "text_rollouts": {"episodes_per_iteration": 8, "group_size": 2},
-        "data_selection": selection | {"normalize_deviation": divide},
+        "data_selection": {
+            "constant_groups": {"type": "drop", "max_refill": 1},
+            "normalize_rewards": {"type": "batch", "deviation": divide},
+        },
     }
     config, calls = LMGamePPOConfig().update_from_dict(options), []
     selected = Loop(config, calls)._play_and_select(config.settings)
@@ -249,7 +255,7 @@ def test_an_iteration_plays_other_levels_again_and_keeps_a_group_for_each_learne
 def test_an_episode_of_no_group_stays() -> None:
     """There is nothing it could be compared with."""
     episodes = [episode([1.0], ""), episode([2.0], "a"), episode([2.0], "a"), episode([2.0], "b"), episode([3.0], "b")]
-    options = DataSelectionOptions(drop_constant_groups=True)
+    options = DataSelectionOptions(constant_groups=ConstantGroupsOptions("drop"))
     selected = play_and_select([], lambda _: PlayResult(episodes=episodes), lambda *_: [], options, group_size=2)
     assert selected.episodes == [episodes[0], *episodes[3:]]
     assert (selected.counts["groups"], selected.counts["kept_groups"], selected.counts["kept_episodes"]) == (2, 1, 3)
@@ -259,7 +265,7 @@ def test_every_round_of_a_refill_plays_levels_of_its_own() -> None:
     options = {
         "env": "lmgame/Sokoban-v0",
         "text_rollouts": {"episodes_per_iteration": 8, "group_size": 2},
-        "data_selection": {"drop_constant_groups": True, "max_refill": 3},
+        "data_selection": {"constant_groups": {"type": "drop", "max_refill": 3}},
     }
     calls: list[list[EpisodePlan]] = []
 
@@ -285,7 +291,7 @@ OVERSAMPLED = {"data_selection": {"oversample": 1.25}, "text_rollouts": GROUPS}
     [
         {},
         {"data_selection": {"oversample": 1.75}, "num_env_runners": 3},
-        {"data_selection": {"oversample": 2.0, "drop_constant_groups": True, "max_refill": 2, "keep_groups": 0.5}},
+        {"data_selection": {"oversample": 2, "constant_groups": {"type": "drop", "max_refill": 2}, "keep_groups": 0.5}},
         {"token_ppo": {"advantage_estimator": "vine"}},
         {"data_selection": {}, "text_rollouts": {"deterministic": True}, "num_envs_per_env_runner": 1},
     ],

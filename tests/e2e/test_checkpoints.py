@@ -129,10 +129,14 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(
     start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
 ) -> None:
     boxes = {"env_config.num_boxes": {"by": "env_steps", "points": [[0, 1], [1, 2]], "type": "step"}}
-    selection = {"keep_groups": 0.75, "drop_constant_groups": True, "max_refill": 1, "normalize_rewards": "group"}
+    selection = {
+        "keep_groups": 0.75,
+        "constant_groups": {"type": "drop", "max_refill": 1},
+        "normalize_rewards": "group",
+    }
     chosen = {
         "text_rollouts": {"deterministic": True, "group_size": 2},
-        "data_selection": selection | {"overlong_tokens": 12, "overlong_buffer": 8},
+        "data_selection": selection | {"overlong": {"tokens": 12, "buffer": 8}},
     }
     config = make_scheduled(make_config, DETERMINISTIC | chosen, SCHEDULES | boxes)
     run = check_resumes_exactly(config, tmp_path, start, least=10)

@@ -197,7 +197,7 @@ def test_what_is_played_in_place_of_constant_groups_counts_with_the_rest(tmp_pat
         {
             "env": "lmgame/TicTacToe-v0",
             "text_rollouts": {"episodes_per_iteration": 40, "group_size": 4},
-            "data_selection": {"drop_constant_groups": True, "max_refill": 3},
+            "data_selection": {"constant_groups": {"type": "drop", "max_refill": 3}},
         }
     )
     for iteration in range(8):

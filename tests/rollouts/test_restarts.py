@@ -28,11 +28,10 @@ from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings, trajectory_of
 from rllib_lmgame.rollouts.sources import RolloutError, Rounds, play_all
-from rllib_lmgame.settings.sections.supervised import DataSelectionOptions
+from rllib_lmgame.settings.sections.supervised import OverlongOptions
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 WORDS = ("yes", "I ask: is it big?", "[propose] 1 1 1", "A vote for you.", "cooperate", "zzz", "")
-AS_PLAYED = DataSelectionOptions()
 
 
 class Chance:
@@ -142,7 +141,7 @@ def test_values_are_those_of_the_game(mark: str, make_runner: MakeRunner) -> Non
     )
     played = play_games(runner, 1)
     counts = play_for_values(
-        played.episodes, played.summaries, play_on(runner), {"player": Wanted(rollouts, 1.0)}, AS_PLAYED
+        played.episodes, played.summaries, play_on(runner), {"player": Wanted(rollouts, 1.0)}, None
     )
     states = list(state_values._states(played.episodes, {"player": Wanted(1, 1.0)}))
     assert counts["vine_states"] == len(states) and counts["vine_rollouts"] == rollouts * len(states)
@@ -165,9 +164,9 @@ def test_values_are_of_the_rewards_that_training_sees(make_runner: MakeRunner) -
     runner = make_runner(env_config={"max_turns": 4}, answer=lambda request: "zzz", rollouts={"format_penalty": -1.0})
     played = play_games(runner, 1)
     (part,) = played.episodes[0].agent_episodes.values()
-    selection = DataSelectionOptions(overlong_tokens=1, overlong_penalty=0.25)
-    assert punish_overlong(played.episodes, selection) == 1.0
-    play_for_values(played.episodes, played.summaries, play_on(runner), {"player": Wanted(2, 0.5)}, selection)
+    overlong = OverlongOptions(tokens=1, penalty=0.25)
+    assert punish_overlong(played.episodes, overlong) == 1.0
+    play_for_values(played.episodes, played.summaries, play_on(runner), {"player": Wanted(2, 0.5)}, overlong)
     rewards = [float(reward) for reward in part.rewards[:]]
     turns = trajectory_of(part).turns
     expected = [sum(0.5**n * reward for n, reward in enumerate(rewards[start:])) for start in range(len(rewards))]
@@ -190,7 +189,7 @@ def test_what_was_earned_before_the_first_choice_is_part_of_its_value(finished: 
     def play(plans: Sequence[EpisodePlan]) -> PlayResult:
         return play_on(runner)(plans) if finished else PlayResult()
 
-    play_for_values(played.episodes, played.summaries, play, {"player": Wanted(1, 1.0)}, AS_PLAYED)
+    play_for_values(played.episodes, played.summaries, play, {"player": Wanted(1, 1.0)}, None)
     trajectories = [trajectory_of(part) for episode in played.episodes for part in episode.agent_episodes.values()]
     forced_first = 0
     for trajectory in trajectories:
@@ -234,7 +233,7 @@ def test_a_game_that_goes_another_way_ends_the_run_and_is_named(make_runner: Mak
     runner = make_runner(f"{__name__}:Moody")
     played = play_games(runner, 1)
     with pytest.raises(RolloutError, match=r"test_restarts:Moody shows player another text before turn 2 when"):
-        play_for_values(played.episodes, played.summaries, play_on(runner), {"player": Wanted(2, 1.0)}, AS_PLAYED)
+        play_for_values(played.episodes, played.summaries, play_on(runner), {"player": Wanted(2, 1.0)}, None)
 
 
 def test_a_state_without_a_finished_rollout_has_what_the_episode_got(make_runner: MakeRunner) -> None:
@@ -245,7 +244,7 @@ def test_a_state_without_a_finished_rollout_has_what_the_episode_got(make_runner
         return play_on(runner)(plans[:2])
 
     wanted = {"player": Wanted(2, 1.0)}
-    counts = play_for_values(played.episodes, played.summaries, of_the_first_state_alone, wanted, AS_PLAYED)
+    counts = play_for_values(played.episodes, played.summaries, of_the_first_state_alone, wanted, None)
     assert (counts["vine_states"], counts["vine_fallbacks"], counts["vine_rollouts"]) == (3, 2, 2)
     turns = trajectory_of(played.episodes[0].agent_episodes["player"]).turns
     assert [turn.value for turn in turns] == [3.0, 2.0, 1.0]
@@ -255,7 +254,7 @@ def test_what_an_episode_got_is_discounted_as_rollouts_are(make_runner: MakeRunn
     runner = make_runner(f"{__name__}:Steady")
     played = play_games(runner, 1)
     wanted = {"player": Wanted(2, 0.5)}
-    counts = play_for_values(played.episodes, played.summaries, lambda _: PlayResult(), wanted, AS_PLAYED)
+    counts = play_for_values(played.episodes, played.summaries, lambda _: PlayResult(), wanted, None)
     assert counts["vine_fallbacks"] == 3
     turns = trajectory_of(played.episodes[0].agent_episodes["player"]).turns
     assert [turn.value for turn in turns] == [1.75, 1.5, 1.0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.schema import REQUIRED, option, tag
 from rllib_lmgame.settings.trust import is_name
 
 
@@ -67,6 +67,54 @@ def spare_groups(groups: int, oversample: float) -> int:
 
 
 @dataclass(frozen=True)
+class ConstantGroupsOptions:
+    """``data_selection.constant_groups``."""
+
+    type: str = tag(
+        "keep",
+        "`drop`: they are left out, as there is nothing to compare in them. As many as the learners need stay in any "
+        "case.",
+        choices=("keep", "drop"),
+    )
+    max_refill: int = option(
+        0,
+        "Rounds, at most, in which further levels are played in their place, until there are as many others as an "
+        "iteration has groups.",
+        low=0,
+        high=1_000,
+        schedulable=True,
+        of=("drop",),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OverlongOptions:
+    """``data_selection.overlong``: what long replies lose (DAPO's soft punishment)."""
+
+    tokens: int = option(
+        REQUIRED, "A reply of more tokens than this loses `penalty` of its reward.", low=1, schedulable=True
+    )
+    buffer: int = option(0, "The penalty grows from 0 over as many tokens before that.", low=0, schedulable=True)
+    penalty: float = option(1.0, "The penalty, in points of the game before `reward_scale`.", above=0, schedulable=True)
+
+
+COMPARED = ("group", "batch", "game", "role")
+
+
+@dataclass(frozen=True)
+class NormalizeRewardsOptions:
+    """``data_selection.normalize_rewards``."""
+
+    type: str = tag(
+        "none",
+        "What is compared: the returns of a `group` (one level and role), of the `batch`, a `game`, or a `role` of a "
+        "game.",
+        choices=("none", *COMPARED),
+    )
+    deviation: bool = option(True, "Divide by the deviation; else only centre.", of=COMPARED)
+
+
+@dataclass(frozen=True)
 class DataSelectionOptions:
     """The ``data_selection`` section: what becomes of the episodes between play and update."""
 
@@ -77,41 +125,14 @@ class DataSelectionOptions:
         high=1,
         schedulable=True,
     )
-    drop_constant_groups: bool = option(
-        False,
-        "Leave out groups whose episodes all have the same return: there is nothing to compare in them. As many as "
-        "the learners need stay in any case.",
+    constant_groups: ConstantGroupsOptions = option(
+        ConstantGroupsOptions(), "What becomes of groups whose episodes all have the same return."
     )
-    max_refill: int = option(
-        0,
-        "Rounds, at most, in which further levels are played in place of constant groups, until there are as many "
-        "others as an iteration has groups.",
-        low=0,
-        high=1_000,
-        schedulable=True,
+    overlong: OverlongOptions | None = option(None, "Long replies lose some of their reward; null: none does.")
+    normalize_rewards: NormalizeRewardsOptions = option(
+        NormalizeRewardsOptions(),
+        "Give returns mean 0 and deviation 1 before advantages are estimated, of each policy for itself.",
     )
-    overlong_tokens: int | None = option(
-        None,
-        "A reply of more tokens than this loses `overlong_penalty` of its reward; null: none does.",
-        low=1,
-        schedulable=True,
-    )
-    overlong_buffer: int = option(
-        0,
-        "The penalty grows from 0 over as many tokens before that (DAPO's soft punishment).",
-        low=0,
-        schedulable=True,
-    )
-    overlong_penalty: float = option(
-        1.0, "The penalty, in points of the game before `reward_scale`.", above=0, schedulable=True
-    )
-    normalize_rewards: str = option(
-        "none",
-        "Give returns mean 0 and deviation 1 before advantages are estimated, within a `group` (one level and role), "
-        "the `batch`, a `game`, or a `role` of a game; of each policy for itself.",
-        choices=("none", "group", "batch", "game", "role"),
-    )
-    normalize_deviation: bool = option(True, "With `normalize_rewards`: divide by the deviation; else only centre.")
     oversample: float = option(
         1.0,
         "Start so many times the groups (episodes, where `group_size` is 1) that an iteration needs, of every game. "
