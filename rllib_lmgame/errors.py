@@ -12,10 +12,8 @@ from rllib_lmgame.text import printable
 class ConfigError(ValueError):
     """A configuration value that cannot work.
 
-    Args:
-        path: Dotted key the error is about, e.g. ``config.inference.temperature``.
-        message: What is wrong and what would be right.
-        source: ``file:line`` of the value when it is known.
+    ``path`` is its dotted key (``config.inference.temperature``), ``message`` says what is wrong and what would be
+    right, ``source`` is its ``file:line`` where that is known.
     """
 
     def __init__(self, path: str, message: str, source: str | None = None) -> None:
@@ -38,9 +36,7 @@ class CheckpointError(RuntimeError):
 
 
 def nearest(key: Any, valid: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The valid key closest to ``key`` (which in YAML may be a number), or ``None`` if none is close: as like as
-    ``cutoff``, 1 being the same. Never ``key`` itself: nobody is helped by what they wrote.
-    """
+    """The valid key closest to ``key`` and not the same; ``None`` if none is as like as ``cutoff`` (1: the same)."""
     word = str(key)
     matches = difflib.get_close_matches(word, [other for other in valid if other != word], n=1, cutoff=cutoff)
     return matches[0] if matches else None

@@ -10,24 +10,18 @@ import torch
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGEST_KEPT = 1 << 25
-"""Bytes of the largest tensor whose memory is kept when it is freed; also the most that every version of the
-C library accepts.
-"""
+"""Bytes of the largest tensor whose freed memory is kept; the most that every version of the C library accepts."""
 _NEVER_TRIM = (1 << 31) - 1
 _MOST_KEPT = 256 << 20
 """Bytes of freed memory that a process keeps between two updates."""
 
 
 def keep_freed_memory() -> bool:
-    """Let the C library keep the memory of freed small tensors for the next pass instead of giving it back to the
-    system.
+    """Let the C library keep the memory of freed small tensors for the next pass; whether it is one that can (glibc).
 
-    An update allocates and frees the same activations over and over; getting each page anew from the kernel costs up to
-    a sixth of an update of a tiny model. Large tensors, beside whose arithmetic that is little, are given back when
-    they are freed, and what is kept at the end of an update is bounded by :func:`give_back_memory`.
-
-    Returns:
-        Whether the C library is one that can be told so (glibc).
+    An update frees the same activations over and over; getting each page anew from the kernel costs up to a sixth of an
+    update of a tiny model. Large tensors are given back when they are freed, and what is kept at the end of an update
+    is bounded by :func:`give_back_memory`.
     """
     mallopt = _c_function("mallopt")
     return (
@@ -38,12 +32,7 @@ def keep_freed_memory() -> bool:
 
 
 def give_back_memory(keep: int = _MOST_KEPT) -> None:
-    """Give freed memory back to the system if the process keeps much of it; to be called where nothing large will soon
-    be needed again.
-
-    Args:
-        keep: Bytes it may keep.
-    """
+    """Give freed memory back to the system if the process keeps more than ``keep`` bytes of it."""
     trim = _c_function("malloc_trim")
     if trim is not None and _kept_bytes() > keep:
         trim(0)

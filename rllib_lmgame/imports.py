@@ -18,14 +18,10 @@ from rllib_lmgame.text import in_words
 
 
 def import_path(path: str, key: str) -> Any:
-    """The object at ``package.module:Name``.
-
-    Args:
-        path: Import path.
-        key: Configuration key to name in errors.
+    """The object at ``package.module:Name``; ``key`` is the one to name in errors.
 
     Raises:
-        ConfigError: if the module cannot be imported, whatever it raises, or the name does not exist.
+        ConfigError: The module cannot be imported, whatever it raises, or the name does not exist.
     """
     module_name, _, name = path.partition(":")
     if not module_name or not name:
@@ -42,11 +38,7 @@ def import_path(path: str, key: str) -> Any:
 
 
 def attribute_of(module: ModuleType, path: str, key: str) -> Any:
-    """What stands at ``Name`` or ``Name.inner`` in a module.
-
-    Raises:
-        ConfigError: if it does not exist, with the nearest name.
-    """
+    """What stands at ``Name`` or ``Name.inner`` in a module. Raises: ConfigError: nothing; names the nearest."""
     found: Any = module
     for name in path.split("."):
         try:
@@ -61,7 +53,7 @@ def attribute_of(module: ModuleType, path: str, key: str) -> Any:
 
 
 def where_it_was_sought(module_name: str, error: ImportError) -> str:
-    """What helps whoever named a module that is not there: the nearest file of the current directory."""
+    """For a message about a module that is not there: the nearest file of the current directory."""
     top = module_name.partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or error.name != top:
         return ""
@@ -74,8 +66,7 @@ def where_it_was_sought(module_name: str, error: ImportError) -> str:
 
 
 def missing_import(module_name: str, error: ModuleNotFoundError) -> str:
-    """What to say of a module that imports another one that is not there: the line, and the nearest name that is
-    installed.
+    """What to say of a module whose import of another one fails: the line, and the nearest name that is installed.
 
     No advice to install what is missing: a name that was misspelt may be somebody else's package.
     """
@@ -119,9 +110,7 @@ IMPORTING_KEYS = frozenset(
         "grid_search",
     }
 )
-"""Keys of experiments, configurations and games whose text may be an import path; of search spaces, those
-that may list some.
-"""
+"""Keys whose text may be an import path; of search spaces, those that may list some."""
 
 
 def named_in(value: Any) -> Iterator[str]:
@@ -144,9 +133,6 @@ def find_in_current_directory(value: Any) -> None:
     A console script does not look there, ``python -m`` does. Only for what the user wrote or trusts: never for a
     stranger's checkpoint or a fetched file. What is installed goes first, so that a file here cannot stand for a
     package. Ray gives its workers the current directory by itself.
-
-    Args:
-        value: An import path, or plain data that may hold some.
     """
     here = Path.cwd()
     for path in named_in(value):

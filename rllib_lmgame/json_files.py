@@ -11,11 +11,7 @@ from typing import Any
 
 
 def parse(text: str | bytes) -> Any:
-    """What a text of JSON says, whoever wrote it.
-
-    Raises:
-        ValueError: if it is none, or nested deeper than Python reads.
-    """
+    """What a text of JSON says. Raises: ValueError: it is none, or nested deeper than Python reads."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -26,8 +22,8 @@ def read_mapping(path: Path, max_bytes: int) -> dict[str, Any]:
     """The mapping in a JSON file.
 
     Raises:
-        OSError: if it cannot be read.
-        ValueError: naming the file, if it is larger than ``max_bytes`` or holds no mapping.
+        OSError: It cannot be read.
+        ValueError: naming the file: it is larger than ``max_bytes`` or holds no mapping.
     """
     if path.exists() and not path.is_file():  # One would wait for ever for what comes through a pipe.
         raise ValueError(f"{path} is damaged: it is no file")
@@ -45,11 +41,10 @@ def read_mapping(path: Path, max_bytes: int) -> dict[str, Any]:
 
 
 def write_json(path: Path, content: Any, indent: int | None = None) -> None:
-    """Write a JSON file in one step: whoever reads it, also after a crash or a full disk, finds the old content or the
-    new one.
+    """Write a JSON file in one step: also after a crash or a full disk there is the old content or the new one.
 
     Raises:
-        OSError: if it cannot be written; what was there stays.
+        OSError: It cannot be written; what was there stays.
     """
     scratch = path.with_name(path.name + ".tmp")
     try:
@@ -63,15 +58,10 @@ def write_json(path: Path, content: Any, indent: int | None = None) -> None:
 
 
 def number_of(content: Any, name: str, *, low: float | None = None, above: float | None = None) -> float:
-    """A finite number.
-
-    Args:
-        content: The number.
-        name: What it is, for errors.
-        low, above: It is at least, or more than, this.
+    """A finite number, at least ``low`` and more than ``above``.
 
     Raises:
-        ValueError: naming it, if it is none or out of range.
+        ValueError: It is none or out of range; ``name`` says what it is.
     """
     number = isinstance(content, int | float) and not isinstance(content, bool) and abs(content) <= sys.float_info.max
     if number and (low is None or content >= low) and (above is None or content > above):

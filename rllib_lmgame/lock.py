@@ -1,8 +1,7 @@
 """One process at a time in a directory that it writes to.
 
-The lock is the kernel's (``flock``): it goes with the process that holds it, however that ends, so nothing has to be
-cleared away after a crash. The content of the file only says who holds it. Remote storage (``s3://...``) has no such
-locks; there nothing is checked.
+The lock is the kernel's (``flock``): it goes with the process that holds it, however that ends. The content of the file
+only says who holds it. Remote storage (``s3://...``) has no such locks; there nothing is checked.
 """
 
 from __future__ import annotations
@@ -32,15 +31,14 @@ def locked(directory: str | Path, key: str, taken: str, hint: str, for_it_alone:
     """Hold the lock of a directory while inside; a directory that was made for it and got nothing else goes with it.
 
     Args:
-        directory: Made if missing.
-        key: Option that named it, for the error.
+        key: Option that named the directory, for the error.
         taken: What the error says if another process holds it; that process follows in brackets.
-        hint: What the error says is to be done.
+        hint: What is to be done.
         for_it_alone: The directory goes if there is nothing else in it, whoever made it.
 
     Raises:
-        ConfigError: if another process holds it, naming that process, its machine and start.
-        OSError: if it cannot be made.
+        ConfigError: Another process holds it: names that process, its machine and start.
+        OSError: It cannot be made.
     """
     if is_uri(directory):
         yield
@@ -63,11 +61,7 @@ def locked(directory: str | Path, key: str, taken: str, hint: str, for_it_alone:
 
 
 def _taken(path: Path) -> RawIOBase:
-    """The lock's file, locked where the file system has locks.
-
-    Raises:
-        BlockingIOError: if another process holds it.
-    """
+    """The lock's file, locked where the file system can. Raises: BlockingIOError: another process holds it."""
     for attempt in range(ATTEMPTS):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +85,7 @@ def _taken(path: Path) -> RawIOBase:
 
 
 def _remove_if_alone(lock: Path) -> None:
-    """Remove a lock's file and directory if there is nothing else in it: a run that never was."""
+    """Remove the directory of a run that never was."""
     with contextlib.suppress(OSError):  # Another run has just come, or somebody removed it.
         if [path.name for path in lock.parent.iterdir()] == [lock.name]:
             lock.unlink()
@@ -111,7 +105,6 @@ def is_running(directory: Path) -> bool:
 
 
 def _sign(file: RawIOBase) -> None:
-    """Say who holds the lock."""
     file.truncate(0)
     holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now().isoformat(" ", "seconds")}
     file.write(json.dumps(holder).encode())

@@ -1,8 +1,7 @@
 """Files that a command writes under a name the user gave (``--out``).
 
 1. The file is there whole, or not at all.
-2. Nothing of anybody else's is overwritten or removed: neither a file that is there at the start nor one that comes
-   while the command is at work.
+2. Nothing of anybody else's is overwritten or removed, also if it comes while the command is at work.
 3. A second command that writes the same file is refused, and the first one named.
 4. What was written is not lost: where it cannot get its name, the command says where it lies.
 """
@@ -32,13 +31,10 @@ _NO_LINKS = (errno.EPERM, errno.EACCES, errno.EXDEV, errno.EOPNOTSUPP, errno.ENO
 
 @dataclass
 class NewFile:
-    """A file in the making.
+    """A file in the making, written at ``scratch``, for the name ``wanted``.
 
-    Attributes:
-        scratch: Where it is written to.
-        wanted: The name that was asked for.
-        path: The name it got at the end: another one if somebody else took that meanwhile, ``None`` if nothing was
-            written.
+    ``path`` is the name it got at the end: another one if somebody else took that meanwhile, ``None`` if nothing was
+    written.
     """
 
     scratch: Path
@@ -57,7 +53,7 @@ def out_path(path: str | Path) -> Path:
     """What ``--out`` names, wherever a game goes meanwhile.
 
     Raises:
-        ConfigError: if it is in the home directory of a user whom nobody knows, or the working directory is gone.
+        ConfigError: It names a user whom nobody knows, or the working directory is gone.
     """
     out = expanded(path)
     if out.parts and out.parts[0].startswith("~"):
@@ -72,11 +68,10 @@ def out_path(path: str | Path) -> Path:
 def new_file(path: str | Path) -> Iterator[NewFile]:
     """A file to write, which gets its name when the context ends without an error; its directory is made.
 
-    Somebody else may have taken the name by then: that is printed, and the file gets the next free one beside it
-    (``NAME-2``).
+    If somebody else takes the name meanwhile, that is printed, and the file gets the next free one (``NAME-2``).
 
     Raises:
-        ConfigError: if there is such a file, another process is writing it, or it cannot be written.
+        ConfigError: There is such a file, another process is writing it, or it cannot be written.
     """
     out = out_path(path)
     with contextlib.ExitStack() as held:
@@ -102,11 +97,7 @@ def new_file(path: str | Path) -> Iterator[NewFile]:
 
 @contextmanager
 def writing(out: Path) -> Iterator[None]:
-    """An error of the system while something is written for ``out`` becomes a line about it.
-
-    Raises:
-        ConfigError: if it cannot be written (a full disk).
-    """
+    """Errors of the system while something is written for ``out``. Raises: ConfigError: one (a full disk)."""
     try:
         yield
     except OSError as error:
@@ -133,11 +124,7 @@ def _work_directory(out: Path) -> Iterator[Path]:
 
 
 def _name(file: NewFile) -> None:
-    """Give the file its name, or the next free one.
-
-    Raises:
-        ConfigError: if it cannot have one; it stays where it was written, which is said.
-    """
+    """Give the file its name, or the next free one. Raises: ConfigError: it has to stay where it was written."""
     out = file.wanted
     try:
         with file.scratch.open("rb") as written:
@@ -156,11 +143,7 @@ def _name(file: NewFile) -> None:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Give ``source`` the name ``target`` too.
-
-    Raises:
-        FileExistsError: if there is one of that name.
-    """
+    """Give ``source`` the name ``target`` too. Raises: FileExistsError: there is one of that name."""
     try:
         os.link(source, target)
     except OSError as error:

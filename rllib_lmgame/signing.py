@@ -3,7 +3,7 @@
 Owning a file proves nothing, since what is unpacked or copied belongs to whoever did it. So every checkpoint's
 manifest, and the directory of every experiment, carries a signature (HMAC-SHA256) by a key that only this user can
 read, in ``$XDG_STATE_HOME/rllib_lmgame`` (by default ``~/.local/state/rllib_lmgame``). It is made at first use.
-Machines with a home directory in common have one key; on others the signatures of one machine say nothing.
+Machines with a home directory in common have one key.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ KEY_BYTES = 32
 
 
 def key_file() -> Path:
-    """Where the key is kept; a relative ``XDG_STATE_HOME`` is none, as its specification says, or the key would come
-    from wherever one works.
-    """
+    """Where the key is kept. A relative ``XDG_STATE_HOME`` is none, as its specification says."""
     state = os.environ.get("XDG_STATE_HOME", "")
     return (Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state") / "rllib_lmgame" / "signing.key"
 
@@ -58,11 +56,7 @@ def _signature(key: bytes, purpose: str, text: str) -> str:
 
 
 def _read_key() -> bytes | None:
-    """The key, or ``None`` if there is none yet.
-
-    Raises:
-        PermissionError: if somebody else can have read or written it.
-    """
+    """The key, if there is one. Raises: PermissionError: somebody else can have read or written it."""
     path = key_file()
     if path.exists() and not path.is_file():
         raise PermissionError(f"{path} is no file; remove it, and a new one is made")

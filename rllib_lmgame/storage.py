@@ -1,6 +1,4 @@
-"""Where results are kept: in a directory, or at the URI of remote storage (``s3://bucket/runs``), which Ray reads and
-writes itself.
-"""
+"""Where results are kept: in a directory, or at a URI (``s3://bucket/runs``), which Ray reads and writes itself."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ def absolute(path: str) -> str:
 
 
 def expanded(path: str | Path) -> Path:
-    """``path`` with the home directory for ``~``; as it is where it names a user whom nobody knows, as shells do."""
+    """``path`` with the home directory for ``~``; as it is where it names an unknown user, as shells do."""
     return Path(os.path.expanduser(path))
 
 
@@ -36,14 +34,11 @@ def follow_umask(file: Path) -> None:
 
 
 def with_whole_paths(group: type, values: Any) -> Any:
-    """Options with the absolute paths of files and directories that they name and that are there; a hub's id stays as
-    it is, and so does what is no mapping.
+    """Options with the absolute paths of files and directories that they name and that are there; all else stays as it
+    is.
 
-    A trial has a working directory of its own, in which a relative path leads nowhere.
-
-    Args:
-        group: Their group; its fields say which of them may be paths (:func:`~rllib_lmgame.settings.schema.option`).
-        values: Options by name.
+    A trial has a working directory of its own, in which a relative path leads nowhere. The fields of ``group`` say
+    which options may be paths (:func:`~rllib_lmgame.settings.schema.option`).
     """
     if not isinstance(values, Mapping):
         return values
@@ -52,7 +47,7 @@ def with_whole_paths(group: type, values: Any) -> Any:
 
 
 def _whole(value: Any, word: Any) -> Any:
-    """A text as an absolute path if it is one, and so the texts of a search space; ``word`` is none."""
+    """A text other than ``word`` as an absolute path if it is one, and so the texts of a search space."""
     if isinstance(value, Mapping):
         return {key: _whole(item, word) for key, item in value.items()}
     if isinstance(value, list | tuple):

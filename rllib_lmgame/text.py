@@ -22,9 +22,7 @@ def in_words(error: BaseException) -> str:
 
 
 def one_line(text: str) -> str:
-    """``text`` of a page, a file or a player on one line, whatever ends lines in it: no part of it can
-    pass for another line.
-    """
+    """``text`` on one line, whatever ends lines in it: no part of it can pass for another line."""
     return " ".join(text.splitlines())
 
 
@@ -43,9 +41,7 @@ def is_writable(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """``text`` with what cannot be shown spelt out, line ends and tabs excepted: files and servers do not write to a
-    user's terminal.
-    """
+    """``text`` with what cannot be shown spelt out, line ends and tabs excepted: none of it can steer a terminal."""
     return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -1,7 +1,7 @@
 """How many threads a process computes with on CPUs: what ``num_threads: auto`` means.
 
-Playing and updating take turns, so each phase may have all the cores of its trial. The processes of one phase work at
-the same time and share them: the engines while games are played, the learners during an update.
+Playing and updating take turns, so each phase may have all cores of its trial. The processes of one phase share them:
+the engines while games are played, the learners during an update.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Final
 
 AUTO: Final = "auto"
-"""Value of ``num_threads`` that leaves the number to :func:`threads_each`."""
 
 MOST_THREADS = 1024
-"""More than machines have cores, and fewer than a process may start: torch crashes where it is given too many."""
+"""More than machines have cores; torch crashes where it is given too many."""
 
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _ENVIRONMENT = Path("/proc/self/environ")
@@ -28,13 +27,12 @@ def threads_each(
     others: Sequence[str] = (),
     most: int | None = None,
 ) -> int:
-    """Threads of each of the processes that compute at the same time: the same number for all, at least one.
+    """Threads of each of the processes that compute at the same time: the same number for all, from one to ``most``.
 
     Args:
         cores: Cores on each node.
         processes: The node of each process.
         others: The node of each process that works beside them and takes one core.
-        most: No more than this.
     """
     crowds, beside = Counter(processes), Counter(others)
     shares = [int((cores[node] - beside[node]) / count + 1e-9) for node, count in crowds.items()]
@@ -42,18 +40,12 @@ def threads_each(
 
 
 def cores_of_trial(usable: float, declared: float, reserved: float) -> float:
-    """Cores of a node that one trial may use.
-
-    Args:
-        usable: Cores that are there.
-        declared: CPUs that Ray gives out there, which may be more.
-        reserved: CPUs that the trial has reserved there.
-    """
+    """Of the ``usable`` cores of a node those of a trial with ``reserved`` of the ``declared`` CPUs (maybe more)."""
     return reserved * min(1.0, usable / declared) if declared > 0 else 0.0
 
 
 def usable_cores() -> int:
-    """Cores of this machine that this process may use: those it is bound to, as far as its container's quota goes."""
+    """Cores of this machine that this process may use, within its affinity and its container's quota."""
     bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = _QUOTA.read_text(encoding="utf-8").split()
@@ -69,9 +61,7 @@ def openmp_threads(environment: Mapping[str, str]) -> int | None:
 
 
 def first_environment() -> dict[str, str]:
-    """Environment that this process was started with, whatever has been set in it since; that of now where it cannot
-    be read.
-    """
+    """Environment that this process was started with; that of now where it cannot be read."""
     try:
         entries = os.fsdecode(_ENVIRONMENT.read_bytes()).split("\0")
     except OSError:

@@ -1,5 +1,4 @@
-"""Waiting is not working: a call into a game that waits for its turn at something shared stops the clock that limits
-it.
+"""A call into a game that waits for its turn at something shared stops the clock that limits it.
 
 A game says ``with waiting(): ...`` around a wait that has a limit of its own. Whoever limits the call hands its thread
 a :class:`StepClock`; without one nothing happens.

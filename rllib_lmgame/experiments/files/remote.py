@@ -46,7 +46,6 @@ def fetch(url: str, max_bytes: int, timeout_s: float = TIMEOUT_S) -> bytes:
 
 
 def _named(error: Exception, url: str, timeout_s: float) -> Exception:
-    """The error for the user."""
     if isinstance(error, urllib.error.HTTPError):
         return ConfigError("", f"{url}: the server answers {error.code} {error.reason}")
     if isinstance(error, ConfigError) or not isinstance(error, OSError | ValueError | http.client.HTTPException):
@@ -77,7 +76,6 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     """Follows redirections, but not from https to http."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
-        """See the base class."""
         if not is_remote(newurl) or (req.full_url.startswith("https://") and newurl.startswith("http://")):
             raise ConfigError("", f"{req.full_url} leads to {newurl}, which is not followed")
         return super().redirect_request(req, fp, code, msg, headers, newurl)

@@ -1,8 +1,7 @@
 """``result.json`` and ``progress.csv``: one line per iteration, also when iterations are played again.
 
 1. A trial that starts again goes on from its newest checkpoint: lines of later iterations are cut off first.
-2. In a local directory lines go straight into the results, so that a sudden end of the driver loses none. Tune keeps
-   them elsewhere first.
+2. In a local directory lines go straight into the results, so that a sudden end of the driver loses none.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ class ResultFile(JsonLoggerCallback):
     """Tune's logger of ``result.json`` with the guarantees above."""
 
     def log_trial_start(self, trial: Any) -> None:
-        """A trial's processes are up."""
         self.log_trial_end(trial)
         trial.init_local_path()
         self.update_config(trial, trial.config)
@@ -37,7 +35,6 @@ class ResultFile(JsonLoggerCallback):
         self._trial_files[trial] = path.open("at", encoding="utf-8")
 
     def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
-        """One line, written at once or not at all as far as a process that ends can help it."""
         if trial not in self._trial_files:
             self.log_trial_start(trial)
         self._trial_files[trial].write(json.dumps(result, cls=SafeFallbackEncoder) + "\n")
@@ -48,7 +45,6 @@ class ProgressFile(CSVLoggerCallback):
     """Tune's logger of ``progress.csv`` with the guarantees above; a file that is continued keeps its columns."""
 
     def log_trial_start(self, trial: Any) -> None:
-        """A trial's processes are up."""
         self.log_trial_end(trial)
         trial.init_local_path()
         path = _prepared(self, trial, PROGRESS_FILE)

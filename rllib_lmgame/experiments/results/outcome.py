@@ -28,7 +28,7 @@ RANKED_BY = (
     "evaluation/env_runners/episode_return_mean",
     "env_runners/episode_return_mean",
 )
-"""Metrics the trials of a sweep are ranked by where nothing names one: the first that was measured."""
+"""What trials of a sweep are ranked by where nothing names a metric: the first that was measured."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,9 @@ class TrialSummary:
 
     Attributes:
         path: Directory (or URI) of its results.
-        checkpoint: Directory of its newest checkpoint, if any.
-        config: Its configuration, search spaces resolved.
+        checkpoint: Its newest, if any.
+        config: Search spaces resolved.
         parameters: The values drawn from the search space.
-        finished: Whether it came to its end.
         error: Why it failed, in a few lines.
     """
 
@@ -61,7 +60,6 @@ def experiment_directory(spec: ExperimentSpec) -> str:
 
 
 def storage_root(spec: ExperimentSpec) -> str:
-    """Storage path of an experiment, made absolute."""
     path = spec.options.storage_path
     if path is None:
         from ray.train.constants import DEFAULT_STORAGE_PATH
@@ -206,9 +204,7 @@ def _history(summary: TrialSummary) -> list[Mapping[str, Any]]:
 
 
 def load_report(setting: str | Mapping[str, Any]) -> Callable[[Sequence[TrialSummary]], None]:
-    """The report function a setting names, with its arguments. Raises: ConfigError: no such function or wrong
-    arguments.
-    """
+    """The report function a setting names, with its arguments. Raises: ConfigError: no such function or argument."""
     name, arguments = REPORTS.split(setting)
     function = REPORTS.find(name)
     if not callable(function):

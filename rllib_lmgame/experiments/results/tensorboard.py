@@ -39,5 +39,4 @@ class TensorBoardFile(TBXLoggerCallback):  # type: ignore[misc]
         self._summary_writer_cls = Grouped
 
     def _try_log_hparams(self, trial: Any, result: dict[str, Any]) -> None:
-        """The table of hyperparameters names its metrics by their tags."""
         super()._try_log_hparams(trial, {tags_of(name)[0]: value for name, value in result.items()})

@@ -1,8 +1,7 @@
 """Ends a run whose cluster has lost its head, or this machine.
 
 Without the head nothing can be started, saved or stopped. Ray's own processes notice only after minutes, and never if
-the head is stopped but not dead, since the system still accepts connections. So the driver asks the head now and then
-whether this machine's node is alive. It ends if not, or after some time without an answer.
+the head is stopped but not dead. So the driver asks the head now and then whether this machine's node is alive.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ KNOCK_S = 5.0
 """Between two knocks at the head."""
 
 PATIENCE_S = 30.0
-"""Without an answer for that long the head counts as dead; a head that restarts in time continues the run. One question
-waits as long and is then asked once more, since the head may be busy.
-"""
+"""Without an answer for that long the head counts as dead; one that restarts in time continues the run."""
 
 EXIT_LOST = 1
 

@@ -20,7 +20,7 @@ def wants_dashboard(asked: bool | None) -> bool:
 
 
 def include_dashboard(asked: bool | None) -> bool:
-    """Whether a cluster started here gets a dashboard. Raises: MissingDependencyError: if asked for, not installed."""
+    """Whether a cluster started here gets a dashboard. Raises: MissingDependencyError: asked for, not installed."""
     installed = importlib.util.find_spec("aiohttp_cors") is not None
     if asked and not installed:
         raise MissingDependencyError(

@@ -32,11 +32,9 @@ class Interruption:
 
     @property
     def requested(self) -> bool:
-        """Whether the run was asked to stop."""
         return self.signal is not None
 
     def handle(self, number: int, frame: FrameType | None = None) -> None:
-        """Signal handler."""
         if self.requested:
             self.stop_now()
             return
@@ -61,7 +59,6 @@ class Interruption:
             interruption.request()
 
     def exit_code(self) -> int:
-        """Exit status of a process that ended because of the signal."""
         return 128 + (self.signal or 0)
 
 
@@ -70,7 +67,6 @@ INTERRUPTION = Interruption()
 
 @contextmanager
 def handled_signals() -> Iterator[Interruption]:
-    """Handle SIGINT and SIGTERM as described above while inside."""
     INTERRUPTION.signal, INTERRUPTION.stopped, INTERRUPTION.told = None, False, False
     previous = {number: signal.signal(number, INTERRUPTION.handle) for number in _SIGNALS}
     previous[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -103,5 +99,4 @@ class _Interruptible:
 
 @functools.cache
 def interruptible(scheduler: type) -> type:
-    """``scheduler`` with the behaviour described above."""
     return type(f"Interruptible{scheduler.__name__}", (_Interruptible, scheduler), {"__module__": __name__})

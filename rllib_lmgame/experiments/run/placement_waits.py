@@ -19,7 +19,7 @@ SAY_EVERY_S = 30.0
 class WaitingCallback(Callback):
     """Prints a line every half minute while trials wait for resources; a joined cluster may still grow.
 
-    ``request`` is that of one trial, ``keys`` the settings that ask for it; prints to standard error by default.
+    ``request`` is that of one trial, ``keys`` the settings that ask for it.
     """
 
     def __init__(self, request: ResourceRequest, keys: str, stream: TextIO | None = None) -> None:
@@ -29,7 +29,6 @@ class WaitingCallback(Callback):
         self._next = time.monotonic() + SAY_EVERY_S
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """A trial failed and starts again."""
         text = cause(trial).splitlines()[-1]
         start = (
             f"goes on from {trial.checkpoint.path}"
@@ -43,7 +42,6 @@ class WaitingCallback(Callback):
         )
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Tune looks for something to do."""
         now = time.monotonic()
         if any(trial.status == "RUNNING" for trial in trials):
             self._next = now + SAY_EVERY_S
@@ -71,12 +69,7 @@ def waiting_line(
 ) -> str | None:
     """What to say of a wait; ``None`` if a trial has its resources and its processes are starting.
 
-    Args:
-        request: Of one trial.
-        keys: The settings that ask for it, as text.
-        nodes: All resources of each node.
-        free: Free resources, summed over nodes.
-        states: Of the cluster's placement groups.
+    ``nodes`` are all resources of each node, ``free`` is summed over nodes, ``states`` are the placement groups'.
     """
     asked = f" ({keys})" if keys else ""
     missing = shortfall(request, nodes)

@@ -1,8 +1,7 @@
 """A second run of an experiment: its results stand beside the first ones, never among them.
 
-1. Without ``--resume`` a run never writes among another run's trials: it goes to ``NAME-2``, ``NAME-3``, ...
-2. ``--resume`` goes on with the last of these runs.
-3. The lock of a directory refuses a second run while the first still goes.
+1. Without ``--resume`` a run goes to ``NAME-2``, ``NAME-3``, ...; with it the last of these goes on.
+2. The lock of a directory refuses a second run while the first still goes.
 """
 
 from __future__ import annotations

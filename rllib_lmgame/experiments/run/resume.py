@@ -82,12 +82,10 @@ def _started_with(spec: ExperimentSpec) -> dict[str, Any]:
 
 
 class Resumption(Callback):
-    """Watches over Tune while it takes over saved trials.
+    """Watches over Tune while it takes over saved trials, whose ``stop`` and ``max_failures`` are now those of
+    ``options``.
 
-    Args:
-        options: Their ``stop`` and ``max_failures`` hold from now on.
-        adopt: Called with every saved trial before it starts.
-        ways_on: Says what can be done if the trials cannot be loaded.
+    ``adopt`` is called with every saved trial before it starts; ``ways_on`` says what to do if none can be loaded.
     """
 
     def __init__(
@@ -103,7 +101,6 @@ class Resumption(Callback):
         self._error: Exception | None = None
 
     def take(self, trial: Any) -> None:
-        """A saved trial goes on."""
         self._trials += 1
         _update(trial, self._options)
         if trial.status == "TERMINATED":
@@ -114,7 +111,6 @@ class Resumption(Callback):
             self._error = self._error or error
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
-        """Tune has taken over what there was; nothing runs yet."""
         if self._error is not None:
             raise self._error
         if not self._trials:
@@ -157,7 +153,6 @@ def _reached(stop: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
 
 
 def _settings(options: ExperimentOptions) -> dict[str, Any]:
-    """The settings that stay as they are, as plain data."""
     kept = {key: value for key, value in values_of(options).items() if key not in _MAY_CHANGE}
     return json.loads(json.dumps(kept, default=_name, skipkeys=True))
 

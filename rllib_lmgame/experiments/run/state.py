@@ -1,7 +1,6 @@
 """An experiment's saved state, and what to do when it is damaged.
 
-Tune overwrites its state in place: a full disk or a crash can leave half a file. Tune would then start over without a
-word. Therefore:
+Tune overwrites its state in place: a full disk or a crash can leave half a file, and Tune would start over. Therefore:
 
 1. Beside Tune's files stands a copy of the last whole ones, replaced in one step.
 2. ``--resume`` takes the newest whole files with trials, Tune's or the copy; others are renamed, never deleted.
@@ -30,7 +29,7 @@ from rllib_lmgame.experiments.run.state_files import MAIN, STATE, has_trials, st
 from rllib_lmgame.json_files import write_json
 
 COPY_FILE = "experiment_state.whole"
-"""Begins like Tune's own: whoever asks whether a directory holds a state that will be unpickled sees it too."""
+"""Begins like Tune's own, for whoever asks whether a directory holds a state that will be unpickled."""
 
 
 class StateCopy(Callback):
@@ -40,13 +39,11 @@ class StateCopy(Callback):
         self._copied: tuple[str, int] | None = None
 
     def on_step_end(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Tune may have saved its state."""
         if trials and trials[0].storage.storage_filesystem.type_name == "local":
             storage = trials[0].storage
             self._copy(Path(storage.experiment_driver_staging_path), Path(storage.experiment_fs_path))
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
-        """The last state is the one that counts."""
         self.on_step_end(0, trials)
 
     def _copy(self, source: Path, target: Path) -> None:
@@ -74,7 +71,6 @@ def _is_good_copy(files: Mapping[str, bytes]) -> bool:
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a state file can be read to its end; nothing is unpickled."""
     try:
         return state_is_whole(path.name, path.read_bytes())
     except OSError:
@@ -91,8 +87,7 @@ def is_started(directory: Path) -> bool:
 def mend(directory: Path, command: str) -> list[str]:
     """Make the newest state in an experiment's directory a whole one with trials; returns notices of what was done.
 
-    ``command`` is the start of a command that trains from a checkpoint, for the message.
-    Raises: CheckpointError: if no state is whole; the message names what is left.
+    Raises: CheckpointError: no state is whole; names what is left, after ``command``, which trains from a checkpoint.
     """
     damaged = _damaged(directory)
     usable = [path for path in directory.glob(MAIN) if path not in damaged]
@@ -166,7 +161,7 @@ def newest_whole(trial: Path) -> Path | None:
 def adopt_newest(trial: Any) -> None:
     """Let a restored Tune trial go on from its newest whole checkpoint, even one its saved state does not know.
 
-    After it took over another trial's checkpoint (population-based training) it stays with that.
+    One with another trial's checkpoint (population-based training) stays with that.
     Raises: CheckpointError: if it had checkpoints and none of them is whole.
     """
     directory = Path(trial.storage.trial_fs_path)

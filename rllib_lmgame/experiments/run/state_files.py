@@ -16,7 +16,7 @@ STATE = re.compile(
 )
 """Names of Tune's state files; the first group is the kind."""
 MAIN = "experiment_state-*.json"
-"""Names of those that hold the trials: JSON with pickles in hexadecimal. All others are pickles."""
+"""Those that hold the trials: JSON with pickles in hexadecimal. All others are pickles."""
 _PICKLED = "CLOUDPICKLE_FALLBACK"
 
 
@@ -35,7 +35,7 @@ def state_is_whole(name: str, data: bytes) -> bool:
 
 
 def has_trials(main: bytes) -> bool:
-    """Whether there are trials in the content of a whole main file."""
+    """Of the content of a whole main file."""
     return bool(json.loads(main)["trial_data"])
 
 
@@ -51,7 +51,6 @@ def _checked(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_trial(fields: dict[str, Any]) -> None:
-    """A trial keeps some fields as bare hexadecimal text."""
     for name in Trial._nonjson_fields:
         if name in fields:
             _check_pickle(fields[name])

@@ -1,7 +1,6 @@
 """``hyperparam_mutations``: what population-based training writes into the configurations of its trials.
 
-Nested like the configuration, with lists or search spaces as values. Tune checks them only in mid-run, so all that
-could fail is checked here.
+Nested like the configuration, with lists or search spaces as values. Tune checks them in mid-run; this does before.
 """
 
 from __future__ import annotations
@@ -30,10 +29,7 @@ WHERE = f"scheduler.{MUTATIONS}"
 
 
 def tune_mutations(mutations: Any) -> dict[str, Any]:
-    """The mutations with Tune's own search spaces; a ``choice`` becomes the list of its values.
-
-    Raises: ConfigError: naming the key whose values could not be drawn or perturbed.
-    """
+    """The mutations with Tune's own search spaces; a ``choice`` becomes a list. Raises: ConfigError: not drawable."""
     choices = {path: value for path, value in _ends(mutations) if isinstance(value, list)}
     return to_tune(substitute(mutations, choices))
 
@@ -111,7 +107,6 @@ def _check_start(config: Mapping[str, Any], path: Path) -> None:
 
 
 def _put(config: Any, path: Path, value: Any) -> Any:
-    """``config`` with ``value`` at ``path``."""
     if not path:
         return value
     section = config if isinstance(config, Mapping) else {}

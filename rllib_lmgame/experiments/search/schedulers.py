@@ -68,10 +68,7 @@ def check_scheduler(setting: str | Mapping[str, Any] | None, num_trials: int) ->
 
 
 def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) -> Any:
-    """The scheduler of a setting: a name, or a mapping with ``type`` and arguments.
-
-    ``wrap`` maps the scheduler's class to the class to make, e.g. to add a behaviour.
-    """
+    """The scheduler of a setting: a name, or a mapping with ``type`` and arguments; ``wrap`` may derive its class."""
     name, arguments = split_scheduler(setting)
     cls = scheduler_class(name)
     accepted = {

@@ -21,18 +21,11 @@ from rllib_lmgame.settings.schema import describe
 Path = tuple[str | int, ...]
 GRID = "grid_search"
 MAX_GRID_POINTS = 256
-"""So many points of a grid are checked."""
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """One kind of search space, with numbers as arguments.
-
-    Attributes:
-        positive: Bounds must be above zero.
-        whole: Bounds must be whole numbers.
-        ordered: The first argument must be less than the second.
-    """
+    """One kind of search space, with numbers as arguments: bounds above zero, whole, the first less than the second."""
 
     arguments: tuple[str, ...]
     positive: bool = False
@@ -56,8 +49,6 @@ SEARCH_KEYS = (*DISTRIBUTIONS, *_VALUES, "sample_from")
 
 @dataclass(frozen=True)
 class SearchNode:
-    """One search space found in a configuration."""
-
     path: Path
     kind: str
     argument: Any

@@ -23,12 +23,8 @@ def evaluate_stock_checkpoint(
 ) -> dict[str, float]:
     """Play episodes with a checkpoint's policy; returns RLlib's numbers below ``evaluation/env_runners``.
 
-    Loading a stock checkpoint runs code that is pickled in it: only load what you trust.
-
-    Args:
-        env: Another environment than the one trained on.
-        explore: Sample actions instead of taking the most likely ones.
-        overrides: Further settings of the algorithm's configuration.
+    Loading a stock checkpoint runs code that is pickled in it: only load what you trust. ``env`` replaces the
+    environment trained on, ``explore`` samples actions, ``overrides`` are further settings of the configuration.
 
     Raises: CheckpointError: if the checkpoint cannot be loaded.
     """
@@ -80,7 +76,6 @@ def _load(
 
 
 def _numbers(results: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Numbers of a nested mapping, keys joined by ``/``."""
     flat: dict[str, float] = {}
     for key, value in results.items():
         if isinstance(value, Mapping):

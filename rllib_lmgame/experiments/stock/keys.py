@@ -24,7 +24,7 @@ _TRUTH_WORDS = {"yes", "no", "on", "off", "y", "n", "true", "false"}
 
 
 def check_stock_config(defaults: Any, values: Mapping[str, Any]) -> None:
-    """Check keys of a stock algorithm's configuration, and types where possible; ``values`` by RLlib's flat keys.
+    """Check keys (RLlib's flat ones) of a stock algorithm's configuration, and types where possible.
 
     Raises: ConfigError: keys relative to the configuration.
     """
@@ -66,7 +66,7 @@ def _is_number(text: str) -> bool:
 
 
 def check_environment(env: Any) -> None:
-    """Raise :class:`ConfigError` if a stock algorithm's environment is not registered anywhere."""
+    """Raise :class:`ConfigError` if a stock algorithm's environment is registered nowhere."""
     if env is None:
         raise ConfigError("env", "missing; name the environment, e.g. `env: CartPole-v1`")
     if not isinstance(env, str):
