@@ -23,7 +23,6 @@ EPISODES_PER_WRITE = 64
 
 
 def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
-    """Add ``collect`` to the command line; ``summary`` is its line in the list of commands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "collect",
         help=summary,
@@ -49,7 +48,6 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run ``rllib collect``; returns the exit status."""
     from rllib_lmgame.envs import GameError
     from rllib_lmgame.rollouts.collect import collect_episodes
     from rllib_lmgame.rollouts.seats import EpisodeFailed
@@ -75,7 +73,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write(out: str, episodes: Iterable[PlayedEpisode], successes_only: bool) -> int:
-    """Write the file and print what is in it; returns the exit status."""
     from rllib_lmgame.rollouts.episodes import summarize
     from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 
@@ -111,7 +108,6 @@ def _write(out: str, episodes: Iterable[PlayedEpisode], successes_only: bool) ->
 
 
 def _told(summaries: Sequence[EpisodeSummary]) -> str:
-    """Numbers of the episodes played."""
     from rllib_lmgame.telemetry.metrics import MEASURES, episode_metrics, win_draw_loss
 
     numbers, played = episode_metrics(summaries), len(summaries)

@@ -31,7 +31,6 @@ _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "ep
 
 
 def add_parser(subparsers: Any, summary: str) -> None:
-    """Add ``evaluate`` to the command line; ``summary`` is its line in the list of commands."""
     parser = subparsers.add_parser(
         "evaluate",
         help=summary,
@@ -65,7 +64,6 @@ def add_parser(subparsers: Any, summary: str) -> None:
 
 
 def _add_games(parser: argparse.ArgumentParser) -> None:
-    """Options that say what is played, and how often."""
     parser.add_argument(
         "--episodes",
         type=int,
@@ -85,7 +83,6 @@ def _add_games(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_opponents(parser: argparse.ArgumentParser) -> None:
-    """Options that say who plays the other seats."""
     parser.add_argument(
         "--against",
         metavar="PLAYER",
@@ -98,7 +95,6 @@ def _add_opponents(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_sampling(parser: argparse.ArgumentParser) -> None:
-    """Options that say how replies and actions are drawn."""
     sampling = parser.add_mutually_exclusive_group()
     sampling.add_argument(
         "--temperature",
@@ -111,7 +107,6 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_loading(parser: argparse.ArgumentParser) -> None:
-    """Options that say how the policy is loaded and run."""
     parser.add_argument(
         "--config",
         "-c",
@@ -147,7 +142,6 @@ def _add_obsolete(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Evaluate; returns the exit code."""
     _explain_obsolete(args)
     from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
     from rllib_lmgame.evaluation.players.naming import without_names

@@ -18,7 +18,6 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "tuned_examples"
 
 
 def add_parser(subparsers: Any, summary: str) -> None:
-    """Add ``example`` to the command line; ``summary`` is its line in the list of commands."""
     parser = subparsers.add_parser(
         "example",
         help=summary,
@@ -63,7 +62,6 @@ def describe_example(path: Path) -> str:
 
 
 def list_examples(args: argparse.Namespace) -> int:
-    """Print ids and descriptions."""
     rows = [(name, describe_example(path)) for name, path in examples().items()]
     rows = [row for row in rows if args.filter.lower() in " ".join(row).lower()]
     if not rows:
@@ -87,7 +85,6 @@ def kind_of(example: str) -> str:
 
 
 def get_example(args: argparse.Namespace) -> int:
-    """Print one file."""
     print(find_example(args.example).read_text(encoding="utf-8"), end="")
     return 0
 

@@ -35,14 +35,11 @@ class Person(Player):
         super().__init__("you")
 
     def seat(self, session: GameSession, plan: EpisodePlan, agent: str, seed: int) -> Seat:
-        """See :class:`Player`."""
         return PersonSeat(agent, session.roles[agent], self.name)
 
 
 @dataclass
 class PersonSeat(Seat):
-    """The seat of whoever sits at the terminal."""
-
     played_for = True
 
     async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
@@ -73,10 +70,8 @@ async def play_at_table(
 ) -> int:
     """Play a game to its end and show it; returns the exit status.
 
-    Args:
-        seed: Of what a player draws.
-        pause: Wait for Enter after each turn, where nobody plays by hand.
-        limit_s: Of one call into a foreign game.
+    ``seed`` is of what a player draws, ``pause`` waits for Enter after each turn where nobody plays by hand,
+    ``limit_s`` is for one call into a foreign game.
 
     Raises: ConfigError: a player cannot begin, or the first prompt is too long; Left: the person leaves.
     """
@@ -96,8 +91,6 @@ async def play_at_table(
 
 
 class _Table:
-    """A game as the terminal shows it."""
-
     def __init__(self, game: GameInPlay) -> None:
         self.game = game
         self.people = [agent for agent, seat in game.seats.items() if isinstance(seat, PersonSeat)]
@@ -152,7 +145,6 @@ class _Table:
             print("reward: " + ", ".join(f"{agent} {reward:g}" for agent, reward in rewards.items()))
 
     async def _verdict(self) -> None:
-        """How the game ended, for all."""
         game, agents = self.game, list(self.game.seats)
         viewer = (self.people or agents)[0]
         seen = await game.call("observe", game.session.observe, viewer)

@@ -26,11 +26,9 @@ COLUMNS = {
     "extra": "what installs the packages the game needs: pip install 'rllib-lmgame[EXTRA]'",
     "what it is": "",
 }
-"""Columns of ``rllib games list`` -> what they mean, told below the table."""
 
 
 def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
-    """Add ``games`` to the command line; ``summary`` is its line in the list of commands."""
     parser: argparse.ArgumentParser = subparsers.add_parser("games", help=summary, description=__doc__)
     commands = parser.add_subparsers(dest="games_command", required=True, metavar="COMMAND")
     listing = commands.add_parser("list", help="list all games")
@@ -64,7 +62,6 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run ``rllib games``; returns the exit status."""
     try:
         if args.games_command == "list":
             return _list(args.filter, args.json)
@@ -79,7 +76,6 @@ TRUST_HELP = "run code that it names or holds, even if none of your runs wrote i
 
 
 def add_env_config(parser: argparse.ArgumentParser, whose: str) -> None:
-    """Add ``--env-config``, the same flag everywhere."""
     parser.add_argument(
         "--env-config", metavar="YAML", help=f"options of {whose}, as YAML or JSON text: '{{num_boxes: 2}}'"
     )

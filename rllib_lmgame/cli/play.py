@@ -18,7 +18,6 @@ from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 
 def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
-    """Add ``play`` to the command line; ``summary`` is its line in the list of commands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "play",
         help=summary,
@@ -63,7 +62,6 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Play one game; returns the exit status."""
     from rllib_lmgame.cli.game_table import Left
     from rllib_lmgame.envs import GameError
 
@@ -80,7 +78,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _play(args: argparse.Namespace) -> int:
-    """Open the game, seat everybody and play; returns the exit status."""
     from rllib_lmgame.cli.game_table import Person, play_at_table
     from rllib_lmgame.cli.seating import OpenCheckpoint, players_of
     from rllib_lmgame.envs import make_session

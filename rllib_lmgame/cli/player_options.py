@@ -17,7 +17,6 @@ SECTIONS = ("language_model", "inference", "text_rollouts", "endpoint")
 
 
 def add_player_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--temperature``, ``--config`` and ``--time-limit``."""
     add_time_limit(parser)
     parser.add_argument(
         "--temperature",
@@ -35,7 +34,7 @@ def add_player_options(parser: argparse.ArgumentParser) -> None:
 
 
 def seed(text: str) -> int:
-    """The number in ``--seed``. Raises: argparse.ArgumentTypeError: for none, or below 0, which no generator takes."""
+    """The number in ``--seed``. Raises: argparse.ArgumentTypeError: none, or below 0, which no generator takes."""
     try:
         value = int(text)
     except ValueError:
@@ -46,7 +45,6 @@ def seed(text: str) -> int:
 
 
 def add_time_limit(parser: argparse.ArgumentParser) -> None:
-    """Add ``--time-limit``."""
     parser.add_argument(
         "--time-limit",
         type=float,

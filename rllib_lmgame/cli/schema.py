@@ -8,7 +8,6 @@ from typing import Any
 
 
 def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
-    """Add ``schema`` to the command line; ``summary`` is its line in the list of commands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "schema",
         help=summary,
@@ -20,7 +19,6 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the schema."""
     from rllib_lmgame.experiments.files.schema import file_schema
 
     print(json.dumps(file_schema(), indent=1))

@@ -23,7 +23,6 @@ class Ending:
 
     @property
     def exit_status(self) -> int:
-        """Exit status of the command."""
         return 128 + self.signal
 
 

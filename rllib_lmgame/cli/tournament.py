@@ -26,7 +26,6 @@ PLOTS = "pip install 'rllib-lmgame[plots]'"
 
 
 def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
-    """Add ``tournament`` to the command line; ``summary`` is its line in the list of commands."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "tournament",
         help=summary,
@@ -76,7 +75,6 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Play, or go on; returns the exit status (1 if a game failed)."""
     for flag, value in (("--games", args.games_each), ("--parallel", args.parallel)):
         if value < 1:
             raise ConfigError(flag, f"must be at least 1, got {value}")

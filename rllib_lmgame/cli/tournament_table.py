@@ -108,7 +108,6 @@ def failures_text(outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> 
 
 
 def numbers_json(tables: Sequence[Standings], outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> str:
-    """Everything as JSON."""
     content = {
         "standings": [table.as_json() for table in tables],
         "counts": {name: dict(spent) for name, spent in counts.items()},

@@ -25,7 +25,6 @@ _EPILOG = """examples:
 
 
 def add_parser(subparsers: Any, summary: str) -> None:
-    """Add ``train`` to the command line; ``summary`` is its line in the list of commands."""
     parser = subparsers.add_parser(
         "train",
         allow_abbrev=False,
@@ -187,7 +186,6 @@ def _written_by_the_user(spec: ExperimentSpec, args: argparse.Namespace) -> Any:
 
 
 def run_options(args: argparse.Namespace) -> Any:
-    """The run's options from the flags."""
     from rllib_lmgame.experiments.run.options import RunOptions
 
     return RunOptions(
@@ -320,7 +318,6 @@ def _scheduler_type(spec: ExperimentSpec) -> str:
 
 
 def _mapping(text: str | None, flag: str) -> dict[str, Any]:
-    """A mapping given as YAML or JSON text."""
     if text is None:
         return {}
     value = json.loads(text) if _is_json(text) else parse_value(text, flag)

@@ -36,12 +36,7 @@ _LOG = "episodes"
 
 @dataclass
 class LoadedPolicies:
-    """Policies of a checkpoint or model, ready to play.
-
-    Attributes:
-        config: Of the run that wrote the checkpoint.
-        runner: Plays; its engines live as long as the context they came from.
-    """
+    """Policies of a checkpoint or model, ready to play as long as the context of their engines lives."""
 
     config: LMGameConfig
     runner: TextGameEnvRunner
@@ -122,7 +117,6 @@ def engines_for(
 
 @contextmanager
 def ray_cluster() -> Iterator[None]:
-    """Connected to a Ray cluster of four CPUs' worth, started here unless there is one."""
     import ray
 
     started = be_connected(num_cpus=4)
@@ -191,13 +185,12 @@ def evaluate_checkpoint(
         connected: Connects to a Ray cluster, by default :func:`~.ray_cluster.be_connected`.
 
     Returns:
-        Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, ``temperature``, ``successes`` (by seed) and
-            ``evaluated``. That holds per game its name, configuration, split, number of episodes, numbers, different
-            ``levels``, and returns (:func:`~rllib_lmgame.telemetry.metrics.returns_by_seat`). ``success_interval`` is
-            over levels of the kind played, missing for one level. ``success_each_level_once`` counts each level once,
-            where greedy play repeats levels with the same end. ``unreadable`` shows some replies, if most could not be
-            read. ``counts`` is what was spent on each opponent (requests, tokens, failures). ``out`` is the log's name;
-            ``None`` if it could not be written.
+        Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, ``temperature``, ``successes`` (by seed),
+        and ``counts`` (requests, tokens, failures of each opponent). ``out`` is the log's name, ``None`` if it could
+        not be written. ``evaluated`` has per game its name, configuration, split, numbers, different ``levels``, and
+        returns. ``success_interval`` is over levels of the kind played, missing for one level.
+        ``success_each_level_once`` counts each level once, where greedy play repeats levels with the same end.
+        ``unreadable`` shows some replies, if most could not be read.
     """
     named = () if env is None else (env,)
     config = saved_policies(path, trust=trust, games=named, last=last_iterate)
@@ -213,10 +206,7 @@ def evaluate_checkpoint(
 
 
 def evaluate_as_in_training(checkpoint: str | Path) -> dict[str, Any]:
-    """The evaluation of a run's configuration with one's own checkpoint: same games, episodes, levels and sampling.
-
-    Returns as :func:`evaluate_checkpoint`.
-    """
+    """As :func:`evaluate_checkpoint`, with the games, episodes, levels and sampling of the run's own evaluation."""
     with loaded_policies(checkpoint, trust=True) as policies:
         config = policies.config
         games, temperature = config.games_for_evaluation(), config.evaluation_sampling()

@@ -29,8 +29,7 @@ def learning_report(
 ) -> None:
     """Print the learning report of every finished trial.
 
-    Args:
-        episodes: Held-out episodes played with the final weights, on the levels of the milestones.
+    ``episodes`` held-out episodes are played with the final weights, on the levels of the milestones.
     """
     for summary in summaries:
         if not summary.checkpoint:
@@ -76,8 +75,7 @@ def _outcomes(summaries: Sequence[Any]) -> dict[str, Any]:
 def success_table(milestones: Mapping[str, Mapping[str, float]], split: str) -> str:
     """Success with 95 % intervals over levels, and the difference to the milestone before on shared seeds.
 
-    ``milestones``: name -> success by seed (:func:`~rllib_lmgame.rollouts.episodes.success_by_seed`). Empty without
-    success.
+    ``milestones``: name -> success by seed (:func:`~rllib_lmgame.rollouts.episodes.success_by_seed`).
     """
     lines = [
         f"{'Success on ' + split + ' levels':<28}{'episodes':>9}{'levels':>8}{'success':>9}   95 % interval    change, "
@@ -125,6 +123,5 @@ def episode_text(record: Mapping[str, Any]) -> str:
 
 
 def _result_of(seat: Mapping[str, Any]) -> str:
-    """How a seat did, in words: its outcome against others, or whether it reached the goal, and its return."""
     verdict = seat["outcome"] or {True: "success", False: "no success", None: ""}[seat["success"]]
     return f"{verdict}, return {seat['return']:+.2f}".removeprefix(", ")

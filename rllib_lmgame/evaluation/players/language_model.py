@@ -55,12 +55,10 @@ class ModelOptions:
 
 
 class LocalModel(LanguageModel):
-    """A language model in this process; entering it loads the weights.
+    """A language model in this process; entering it loads the weights of ``directory`` (or hub id).
 
-    Args:
-        directory: Hugging Face directory or hub id.
-        options: Of ``inference`` only GPU, numerics and threads count (``auto``: one, since models play side by side).
-        digests: Tells its files from others in the same place.
+    Of ``inference`` only GPU, numerics and threads count (``auto``: one, since models play side by side). ``digests``
+    tell its files from others in the same place.
 
     Raises: ConfigError: no tokenizer, or an unusable chat template.
     """
@@ -126,7 +124,6 @@ class LocalModel(LanguageModel):
         )
 
     def identity(self) -> dict[str, Any]:
-        """See :class:`Player`: the text, its files, and how it is talked to and sampled from."""
         inference = self.options.inference
         return {
             **super().identity(),

@@ -59,9 +59,8 @@ def make_players(texts: Sequence[str], settings: PlayerSettings) -> dict[str, Pl
 
 
 def make_player(name: str, source: str, settings: PlayerSettings) -> Player:
-    """The player that ``source`` names, in one of the forms above without a name.
-
-    Raises: ConfigError: no such player; CheckpointError: missing or damaged.
+    """The player of ``source``, a form above without a name. Raises: ConfigError: none; CheckpointError: missing,
+    damaged.
     """
     if source in SCRIPTED_PLAYERS:
         return _scripted(name, source, settings)

@@ -1,8 +1,8 @@
 """The directory of a tournament: its settings and the records of its games.
 
 1. A game stands in ``games.jsonl`` whole or not at all; half a line, left by a full disk or a kill, is cut off later.
-2. A directory belongs to one tournament from its beginning: other players, games, options or orders are refused, and so
-   is a second process while the first one lives.
+2. A directory belongs to one tournament: other players, games, options or orders are refused, and so is a second
+   process.
 3. Nothing outside it is written: a directory that holds a link is refused.
 """
 
@@ -103,7 +103,6 @@ class TournamentDirectory:
         self._games.write([dict(record)])
 
     def add_failure(self, failure: Mapping[str, Any]) -> None:
-        """Write down a game that could not be played to its end."""
         self._failures.write([dict(failure)])
 
 
@@ -153,7 +152,6 @@ def _listed(keys: Sequence[str]) -> str:
 
 
 def write_standings(path: Path, content: Sequence[Mapping[str, Any]], counts: Mapping[str, Mapping[str, int]]) -> None:
-    """Write all numbers as JSON."""
     write_json(path / STANDINGS_FILE, {"standings": list(content), "counts": dict(counts)}, indent=1)
 
 

@@ -17,13 +17,7 @@ LARGEST_PAYOFF = 1e100
 
 @dataclass(frozen=True)
 class SeatResult:
-    """One seat's result.
-
-    Attributes:
-        payoff: What the game calls the player's result, else its return.
-        outcome: ``win``, ``draw`` or ``loss`` in a game against others.
-        success: The game's own verdict, if it gives one.
-    """
+    """One seat's result; ``payoff`` is what the game calls the player's result, else its return."""
 
     agent_id: str
     player: str
@@ -49,7 +43,7 @@ class GameResult:
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
-        """Pairs of players: a winner has beaten who lost or drew, a draw has beaten who lost. Equal results say
+        """Pairs of players: a winner has beaten who lost or drew, a draw has beaten who lost; equal results say
         nothing.
         """
         found = []
@@ -70,9 +64,7 @@ def _score(first: str | None, second: str | None) -> float | None:
 
 
 def result_of(record: Mapping[str, Any]) -> GameResult:
-    """The result in a record of the episode log. Raises: KeyError, TypeError, ValueError, AttributeError: for other
-    records.
-    """
+    """The result in a record of the episode log. Raises: KeyError, TypeError, ValueError, AttributeError: none."""
     infos, line_up, trajectories = record["infos"], record["line_up"], record["trajectories"]
     named = {agent: info["result"] for agent, info in infos.items() if isinstance(info.get("result"), int | float)}
     all_named = named.keys() >= {seat["agent_id"] for seat in trajectories}
@@ -95,7 +87,7 @@ def result_of(record: Mapping[str, Any]) -> GameResult:
 
 
 def _payoff(value: Any) -> float:
-    """``value``, which may be an integer that no float can hold, if it is a number of at most ``LARGEST_PAYOFF``."""
+    """``value``, perhaps an integer that no float can hold, if it is a number of at most ``LARGEST_PAYOFF``."""
     if not abs(value) <= LARGEST_PAYOFF:
         raise ValueError(f"{value!r:.40} is no result of a seat: not a finite number of at most {LARGEST_PAYOFF:g}")
     return float(value)

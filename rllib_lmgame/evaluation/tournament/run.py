@@ -64,13 +64,8 @@ class Tournament:
 
 @dataclass
 class Outcome:
-    """What was played.
-
-    Attributes:
-        results: Per game, those played to their end, also earlier.
-        failures: Games that failed in this call.
-        failed: Player -> games that failed for lack of its reply.
-        planned: Games of the whole tournament.
+    """What was played: ``results`` per game, also of earlier calls; ``failures`` and ``failed`` (player -> games) in
+    this one.
     """
 
     results: tuple[list[GameResult], ...]

@@ -62,10 +62,7 @@ def schedule(
 ) -> list[EpisodePlan]:
     """The plans of a tournament, round by round, so that a part of it is a fair tournament too.
 
-    Args:
-        tables: Per game its seats.
-        players: Who plays, and how they are seated.
-        games: Games of every match-up; see :func:`rounds_for`.
+    ``tables`` are the seats of each game; ``games`` those of every match-up, see :func:`rounds_for`.
     """
     plans: list[EpisodePlan] = []
     most = max(rounds_for(games, len(seats)) for seats in tables)

@@ -20,15 +20,15 @@ from rllib_lmgame.measures.statistics import Rate, mean_interval, rate_over_leve
 
 @dataclass(frozen=True)
 class Standing:
-    """One player's numbers in one game (or in all zero-sum games together).
+    """One player's numbers in one game (or in all zero-sum games together); intervals are 95 % over levels.
 
     Attributes:
         seats: Seats it took to the end of a game.
         wins, draws, losses: Of those seats; zero-sum games only.
         win_rate: Mean over games of the share of wins. A game counts once, however many seats the player took.
-        win_interval: 95 % over levels (:func:`~rllib_lmgame.measures.statistics.rate_over_levels`); ``None`` for one.
-        success: Share that reached the goal in other games, with a 95 % interval; NaN of one level.
-        payoff: Mean per game of what its seats got, with a 95 % interval over levels.
+        win_interval: :func:`~rllib_lmgame.measures.statistics.rate_over_levels`; ``None`` for one level.
+        success: Share that reached the goal in other games, with its interval; NaN of one level.
+        payoff: Mean per game of what its seats got, with its interval.
         rating: Bradley-Terry rating of zero-sum games.
         nash_weight, nash_score: Its part in the Nash average, and its mean score against that field.
     """
@@ -54,9 +54,9 @@ class Standings:
     Attributes:
         zero_sum: Players are told by wins and ratings; otherwise by what they get.
         players: In order of rating, or of what they got.
-        matrix: ``[players, players]``: the row's share of points against the column (a draw is half a point) in a
-            zero-sum game, otherwise :attr:`returns`. NaN where they never met.
         returns: ``[players, players]``: what the row's player gets on average at a table with the column's.
+        matrix: In a zero-sum game the row's share of points against the column (a draw is half a point), otherwise
+            :attr:`returns`. NaN where they never met.
     """
 
     game: str
@@ -203,14 +203,12 @@ def _strength(standing: Standing) -> float:
 
 
 def _scores(results: Sequence[GameResult], players: Sequence[str]) -> np.ndarray:
-    """Share of the points of the row's player against the column's."""
     wins = win_matrix([result.comparisons for result in results], players)
     met = wins + wins.T
     return np.divide(wins, met, out=np.full_like(wins, np.nan), where=met > 0)
 
 
 def _mean_payoffs(results: Sequence[GameResult], players: Sequence[str]) -> np.ndarray:
-    """What the row's player gets on average at a table with the column's."""
     index = {player: i for i, player in enumerate(players)}
     total, count = (np.zeros((len(players), len(players))) for _ in range(2))
     for result in results:

@@ -20,10 +20,8 @@ _FORM = re.compile(rf"{ENDPOINT}(?P<model>\S+?)@(?P<url>https?://[^#\s]+)(?:#(?P
 class Address:
     """A model behind an endpoint.
 
-    Attributes:
-        url: Up to the version (``https://host/v1``), without a slash at its end.
-        variable: Environment variable of the key; ``None``: no key is sent.
-        flag: Where it is named, for messages.
+    ``url`` goes up to the version (``https://host/v1``), ``variable`` is the environment variable of the key (``None``:
+    no key is sent), ``flag`` is where the endpoint is named, for messages.
     """
 
     model: str

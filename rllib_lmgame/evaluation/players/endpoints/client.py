@@ -63,8 +63,6 @@ class Answer:
 
 @dataclass
 class Counts:
-    """What was sent and spent."""
-
     requests: int = 0
     attempts_again: int = 0
     failed_requests: int = 0
@@ -82,13 +80,7 @@ class _Passing(Exception):
 
 
 class EndpointClient:
-    """A client of one model; an asynchronous context.
-
-    Args:
-        options: Attempts, waits and sizes.
-        time_limit_s: Of one attempt.
-        at_once: Requests under way at the same time.
-    """
+    """A client of one model, an asynchronous context; ``time_limit_s`` is for one attempt."""
 
     def __init__(self, address: Address, options: EndpointOptions, time_limit_s: float, at_once: int) -> None:
         self.address = address
@@ -236,7 +228,6 @@ class EndpointClient:
         return completion
 
     def _told(self, status: int, content: bytes) -> str:
-        """What a server said of a request it did not take."""
         return f"{self.address.url} answered HTTP {status}: {self._clean(_error_of(content))}"
 
     def _clean(self, text: str) -> str:

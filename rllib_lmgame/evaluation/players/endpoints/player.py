@@ -60,7 +60,6 @@ class EndpointPlayer(Player):
         await self.client.__aexit__()
 
     def seat(self, session: GameSession, plan: EpisodePlan, agent: str, seed: int) -> Seat:
-        """See :class:`Player`."""
         return EndpointSeat(
             agent,
             session.roles[agent],
@@ -73,12 +72,10 @@ class EndpointPlayer(Player):
         )
 
     def identity(self) -> dict[str, Any]:
-        """See :class:`Player`: the text, and how it is talked to and sampled from."""
         model = dataclasses.asdict(self.model)
         return {**super().identity(), "language_model": model, "request": {**self.sampling, **self.endpoint.request}}
 
     def counts(self) -> dict[str, int]:
-        """See :class:`Player`."""
         return self.client.spent()
 
 
@@ -95,13 +92,7 @@ def _sampling(model: LanguageModelOptions, inference: InferenceOptions, temperat
 
 @dataclasses.dataclass
 class EndpointSeat(Seat):
-    """The seat of a model behind an endpoint.
-
-    Attributes:
-        sampling: Fields of every request.
-        max_tokens: Tokens for the episode; ``None``: as many as its turns allow.
-        seed: For the model's sampling, where the server takes one.
-    """
+    """The seat of a model behind an endpoint; ``max_tokens`` are for the episode, ``None``: no limit."""
 
     client: EndpointClient = None  # type: ignore[assignment]
     conversation: MessageConversation = None  # type: ignore[assignment]
