@@ -1,7 +1,7 @@
 """What the rest of the system knows of an inference engine.
 
-Token ids in, token ids and log-probabilities out. An engine never sees text, games or RLlib. In the order of the file:
-what is asked and answered, what an engine can do, what a constrained token was chosen among, how messages are packed.
+Token ids in, token ids and log-probabilities out; an engine never sees text, games or RLlib. In order: what is asked
+and answered, what an engine can do, what a constrained token was chosen among, how messages are packed.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ class GenerationRequest:
         request_id: Unique over the whole run.
         prompt_ids: Token ids of the full prompt.
         sampling: How to sample.
-        choices: If given, the reply must be one of these token sequences (legal-move-constrained decoding),
-            each including its stop token. Log-probabilities are then those under the constraint.
-        scored: If given, nothing is sampled: the reply is these tokens, and their log-probabilities are those of the
-            model at temperature 1 with the whole vocabulary. ``sampling`` says nothing then.
+        choices: If given, the reply is one of these token sequences (legal moves), each with its stop token, and
+            log-probabilities are those under the constraint.
+        scored: If given, nothing is sampled: the reply is these tokens, with the model's log-probabilities at
+            temperature 1 over the whole vocabulary. ``sampling`` does not matter then.
     """
 
     request_id: str
@@ -72,11 +72,11 @@ class Generation:
     Attributes:
         request_id: That of the request.
         response_ids: int32 ``[tokens]``, the stop token included if there was one.
-        logprobs: float32 ``[tokens]``, log-probability of each token under the distribution it was sampled from.
+        logprobs: float32 ``[tokens]``, of each token under the distribution it was sampled from.
         stop_reason: ``EOS`` (a stop token), ``MAX_TOKENS``, or ``ENGINE_ERROR``.
-        policy_version: Version of the weights that sampled every token of the reply.
+        policy_version: Version of the weights that sampled every token.
         error: Message if ``stop_reason`` is ``ENGINE_ERROR``.
-        allowed: What each token was chosen among, if the request had choices. Engines leave it to those who asked.
+        allowed: What each token was chosen among, if there were choices. Who asked fills it in, not the engine.
     """
 
     request_id: str
@@ -139,16 +139,14 @@ class InferenceEngine(Protocol):
 
 
 class DeviceEngine(InferenceEngine, Protocol):
-    """What an engine must also have where weights go over devices (``weight_transport``), or where it gives its GPU
-    memory back meanwhile (``sleep_during_update``).
-    """
+    """What an engine also needs for weights over devices (``weight_transport``) or ``sleep_during_update``."""
 
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         """Run an operation of the backend.
 
         They are ``sleep`` and ``wake_up``; ``worker_call``, whose first argument names a weight-transfer operation of
-        vLLM's workers; ``reset_prefix_cache``; and ``weight_digests``, which returns a digest of each loaded parameter
-        by name, for every worker.
+        vLLM's workers; ``reset_prefix_cache``; and ``weight_digests``: per worker a digest of each loaded parameter by
+        name.
         """
 
     def accept_version(self, version: int) -> None:
@@ -190,11 +188,10 @@ class AllowedTokens:
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[AllowedTokens | None, int]]) -> AllowedTokens | None:
-        """Those of several stretches of tokens, end to end; ``None`` if none was constrained.
+        """Those of several stretches end to end; ``None`` if none was constrained.
 
-        Args:
-            parts: Per stretch what its tokens were chosen among (``None``: the whole vocabulary), and how many tokens
-                it has.
+        ``parts``: per stretch what its tokens were chosen among (``None``: the whole vocabulary), and how many they
+        are.
         """
         constrained = [allowed.ids for allowed, _ in parts if allowed is not None]
         if not constrained:
@@ -204,9 +201,10 @@ class AllowedTokens:
 
 
 class ChoiceCursor:
-    """Position of one reply in the trie of its choices; all engines walk the same one.
+    """Position of one reply in the trie of its choices.
 
-    So a constrained log-probability means the same in each: that of the token among those that still lead to a choice.
+    All engines walk the same one, so a constrained log-probability always is that among tokens that still lead to a
+    choice.
     """
 
     def __init__(self, choices: Sequence[Sequence[int]]) -> None:
@@ -219,10 +217,9 @@ class ChoiceCursor:
         self._read = 0
 
     def allowed(self, reply: Sequence[int]) -> list[int]:
-        """Tokens that may follow ``reply``; empty once a choice is complete.
+        """Tokens that may follow ``reply``, the tokens so far; empty once a choice is complete.
 
-        Args:
-            reply: Tokens sampled so far. Calls with a growing reply cost one look-up per new token.
+        Calls with a growing reply cost one look-up per new token.
         """
         if len(reply) < self._read:
             self._node, self._read = self._root, 0
@@ -233,9 +230,7 @@ class ChoiceCursor:
 
 
 def allowed_tokens(choices: Choices, reply: tuple[int, ...]) -> AllowedTokens:
-    """What each token of ``reply``, one of ``choices``, was chosen among.
-
-    Equal lists are the same object, which a message of many turns then holds once.
+    """What each token of ``reply``, one of ``choices``, was chosen among; equal lists are the same object.
 
     Raises: ValueError: ``reply`` is none of the choices.
     """
@@ -261,10 +256,9 @@ _REASON_INDEX = {reason: i for i, reason in enumerate(_REASONS)}
 
 
 def encode_requests(requests: Sequence[GenerationRequest]) -> Packed:
-    """Pack requests; prompts as one int64 array, equal sampling specs once.
+    """Pack requests: prompts as one int64 array, equal sampling specs once.
 
-    Pickling hundreds of small arrays and dataclasses costs more than sampling a token of a small model; bytes cost
-    nothing.
+    Pickling hundreds of small objects costs more than sampling a token of a small model; bytes cost nothing.
     """
     specs: dict[SamplingSpec, int] = {}
     index = [specs.setdefault(r.sampling, len(specs)) for r in requests]

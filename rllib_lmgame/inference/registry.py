@@ -1,11 +1,8 @@
 """Engines by name: one entry each says all that others know of one. Importing this loads no engine.
 
-An engine can be named by
-
-* the name of an entry of this package, ``vllm``;
-* an import path, ``package.module:Name``: of an :class:`EngineEntry`, or of an engine's class.
-
-A class is known by its attribute ``entry``, which it may have inherited; one without is known by the defaults.
+An engine is named by an entry of this package (``vllm``), or by the import path ``package.module:Name`` of an
+:class:`EngineEntry` or an engine's class. A class is known by its attribute ``entry``, perhaps inherited; one without
+by the defaults.
 """
 
 from __future__ import annotations
@@ -22,21 +19,20 @@ from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 @dataclass(frozen=True)
 class EngineEntry:
-    """An engine, as far as others than itself have to know it.
+    """What others than the engine itself know of it.
 
     Attributes:
         name: What ``inference.engine`` calls it.
         engine: Import path of the class, which is made as ``(model_dir, options, *, context_length, seed, version,
-            trust_remote_code)`` and gives what :class:`~rllib_lmgame.inference.protocol.InferenceEngine` asks for.
-        over_devices: Whether it can take weights from GPU to GPU (``weight_transport: nccl`` and ``ipc``), with the
-            methods of :class:`~rllib_lmgame.inference.protocol.DeviceEngine`.
-        environment: Import path of a function from the options to the variables that have to be there before the
-            engine's process imports anything; ``None`` for no others than its number of threads.
-        reserves_cache: Whether it sets a key-value cache aside when it starts (on a GPU all that is left of its share);
-            otherwise keys and values of the replies being written are taken as they come.
-        copies_tied_head: Whether it keeps a second copy of a head that is the input embedding, on a CPU.
-        process_mib: MiB of its process with nothing in it, measured on CPU; CUDA contexts take about
-            as much of the GPU.
+            trust_remote_code)`` and is an :class:`~rllib_lmgame.inference.protocol.InferenceEngine`.
+        over_devices: It can take weights from GPU to GPU (``weight_transport: nccl`` and ``ipc``): it is a
+            :class:`~rllib_lmgame.inference.protocol.DeviceEngine`.
+        environment: Import path of a function from the options to the variables that its process needs before it
+            imports anything; ``None``: only its number of threads.
+        reserves_cache: It sets a key-value cache aside when it starts (on a GPU what is left of its share); otherwise
+            replies take memory as they are written.
+        copies_tied_head: It keeps a second copy of a head that is the input embedding, on a CPU.
+        process_mib: MiB of its empty process, measured on CPU; CUDA contexts take about as much of the GPU.
     """
 
     name: str
@@ -48,10 +44,7 @@ class EngineEntry:
     process_mib: float = 600.0
 
     def engine_class(self, key: str = ENGINES.key) -> Any:
-        """The class.
-
-        Args:
-            key: Configuration key to name in errors.
+        """The class; ``key`` is named in errors.
 
         Raises: ConfigError: if it cannot be imported, is made of something else, or lacks a method.
         """
@@ -64,10 +57,7 @@ class EngineEntry:
         return cls
 
     def check_on_devices(self, key: str) -> None:
-        """Raise unless the class has what weights over devices, and giving GPU memory back, ask for.
-
-        Args:
-            key: Configuration key that asks for it.
+        """Check that the class has what ``key`` asks for: weights over devices, or giving GPU memory back.
 
         Raises: ConfigError: naming the methods that are missing.
         """
@@ -96,14 +86,7 @@ TRANSFORMERS = EngineEntry(
 
 
 def find_engine(name: str, key: str = ENGINES.key) -> EngineEntry:
-    """The entry of a name, or at an import path.
-
-    Args:
-        name: What ``inference.engine`` says.
-        key: Configuration key to name in errors.
-
-    Raises: ConfigError: if there is none.
-    """
+    """The entry of a name or import path, as ``inference.engine`` has it. Raises: ConfigError: if there is none."""
     found = ENGINES.find(name, key)
     entry = found if isinstance(found, EngineEntry) else getattr(found, "entry", None)
     if not isinstance(entry, EngineEntry):

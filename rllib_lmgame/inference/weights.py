@@ -1,8 +1,7 @@
 """Weights on their way from a learner to the engines: one buffer with its layout and checksum, and how it gets there.
 
-``object_store`` shares the buffer through Ray with every engine on a node and copies it once to every other node; it
-works everywhere. ``nccl`` and ``ipc`` go from GPU to GPU through vLLM's own weight-transfer engines, pushed by the
-learner that holds the tensors.
+``object_store`` shares the buffer through Ray and copies it once to every other node; it works everywhere. ``nccl`` and
+``ipc`` go from GPU to GPU through vLLM's weight-transfer engines, pushed by the learner that holds the tensors.
 
 A *state* is a mapping from the names in a model's Hugging Face checkpoint to numpy arrays or torch tensors. bfloat16,
 which numpy does not know, travels as its bytes with the dtype's name beside it.
@@ -88,10 +87,7 @@ def pack_state(state: Mapping[str, Any], version: int) -> WeightBundle:
 class SharedBundle:
     """A bundle in the object store: whoever holds this holds no copy.
 
-    Attributes:
-        reference: Ray's reference to the :class:`WeightBundle`. The process that made this owns it: with that process
-            it goes.
-        checksum, num_bytes: Of the bundle.
+    ``reference`` is Ray's reference to the :class:`WeightBundle`; it goes with the process that made it.
     """
 
     reference: Any
@@ -100,7 +96,6 @@ class SharedBundle:
 
     @classmethod
     def put(cls, bundle: WeightBundle) -> SharedBundle:
-        """Copy a bundle into the object store."""
         import ray
 
         return cls(ray.put(bundle), bundle.checksum, bundle.num_bytes)
@@ -123,9 +118,8 @@ def unpack_state(bundle: WeightBundle) -> dict[str, torch.Tensor]:
 
 
 def state_checksum(state: Mapping[str, Any]) -> str:
-    """Digest over names, dtypes, shapes and bytes, whatever the order of the names.
-
-    CRC-32 of each tensor's bytes (several GB/s), BLAKE2b over the sorted list of them.
+    """Digest over names, dtypes, shapes and bytes, whatever the order: BLAKE2b over the tensors' sorted CRC-32 (several
+    GB/s).
     """
     return _checksum({name: _as_bytes(value) for name, value in state.items()})
 
@@ -141,12 +135,9 @@ def tensors_of(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def misfit(state: Mapping[str, Any], expected: Mapping[str, tuple[int, ...]], tied_head: bool) -> str | None:
-    """Why ``state`` cannot be loaded into a model with the ``expected`` parameters, or ``None``.
+    """Why ``state`` cannot be loaded into a model with the ``expected`` parameters (name to shape), or ``None``.
 
-    Args:
-        state: Named tensors.
-        expected: Name to shape, as in the model's own checkpoint.
-        tied_head: ``lm_head.weight`` is the input embedding: it may be missing from, or stand in, either.
+    With ``tied_head``, ``lm_head.weight`` is the input embedding: either may have it or lack it.
     """
     optional = {name for name in {*state, *expected} if tied_head and name.endswith("lm_head.weight")}
     missing = sorted(set(expected) - set(state) - optional)
@@ -163,8 +154,8 @@ def misfit(state: Mapping[str, Any], expected: Mapping[str, tuple[int, ...]], ti
 
 
 def not_finite(state: Mapping[str, torch.Tensor]) -> str | None:
-    """Name of the first tensor that holds NaN or infinity, or ``None``. Extremes show both, without the copies that
-    ``isfinite`` makes.
+    """Name of the first tensor that holds NaN or infinity, or ``None``. Extremes show both, without ``isfinite``'s
+    copies.
     """
     import torch
 
@@ -209,8 +200,7 @@ class PushResult:
     Attributes:
         seconds: Wall time.
         num_bytes: Size of the weights.
-        checksum: Of the weights, equal on the sender and every engine that took them; empty where they went over
-            devices.
+        checksum: Equal on the sender and every engine that took them; empty over devices.
         lost: Names of the engines that died meanwhile.
     """
 
@@ -229,8 +219,8 @@ class WeightTransport(ABC):
     def push(self, engines: Mapping[str, Any], state: State, version: int, timeout_s: float) -> PushResult:
         """Send ``state`` as ``version`` to all engines at once.
 
-        Raises: WeightUpdateError: An engine did not take the weights; the message names it; TimeoutError: The message
-        names the engines that did not answer.
+        Raises: WeightUpdateError: naming an engine that did not take it; TimeoutError: naming those that did not
+        answer.
         """
 
 
@@ -254,9 +244,7 @@ class ObjectStoreTransport(WeightTransport):
 
 
 def share(state: State, version: int) -> SharedBundle:
-    """``state`` in the object store, packed as ``version`` if it is not packed yet; what lies there already stays where
-    it is.
-    """
+    """``state`` in the object store, packed as ``version`` if it is not packed yet."""
     if isinstance(state, SharedBundle):
         return state
     return SharedBundle.put(state if isinstance(state, WeightBundle) else pack_state(state, version))
@@ -268,8 +256,8 @@ class DeviceTransport(WeightTransport):
     Push from the process that holds the tensors (the learner; with several, from rank 0 after gathering).
 
     1. The group of processes is formed at the first push, and again after an engine was started again or a push failed.
-    2. A push ends: with an error if an engine fails, or if the time is over. What waits for a process that died cannot
-       be called back; it stays behind in a thread of this process.
+    2. A push ends: with an error if an engine fails or the time is over. What waits for a process that died cannot be
+       called back; it stays behind in a thread.
     3. Engines that took part in a push that failed start again, and refuse to serve until the next one.
     4. Several engines serve the weights only if all hold the same. They are not compared with the sender's.
 
@@ -436,7 +424,7 @@ class _SyncClient:
         )
 
     def _run(self, calls: Mapping[str, Any]) -> dict[str, Any]:
-        """Results of all calls; the first that fails ends the push, since the others may wait for that engine."""
+        """Results of all calls; the first that fails ends the push, since others may wait for that engine."""
         import ray
 
         deadline = time.monotonic() + self._timeout

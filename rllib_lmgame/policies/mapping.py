@@ -12,12 +12,12 @@ random: 1}}``), a mapping from agent id or role to policy, or an import path to 
 ``random_seat``
     The policies change seats from episode to episode.
 ``league``
-    A trained policy against itself and its past versions, which the algorithm deals (:mod:`rllib_lmgame.league`); what
-    is played outside its training is self-play.
+    A trained policy against itself and its past versions, which the algorithm deals (:mod:`rllib_lmgame.league`);
+    outside its training it is self-play.
 
-Besides RLlib's arguments a mapping is given the seat's ``role``, the ``agent_ids`` of all seats, their ``roles`` (agent
-id -> role), and a ``seed`` of the episode's own. The ``number`` of the episode among those of its game lets seats and
-opponents be dealt evenly (``None`` where nobody counts).
+Besides RLlib's arguments a mapping gets the seat's ``role``, all ``agent_ids``, their ``roles`` (agent id -> role), and
+the episode's ``seed``. The ``number`` of the episode among those of its game lets it deal evenly (``None`` where nobody
+counts).
 """
 
 from __future__ import annotations
@@ -73,9 +73,7 @@ class SeatMapping:
 
 
 class RoleMapping:
-    """The policy that is called like a seat's role. Where no role is called like a policy, the first role takes the
-    first policy and so on, in the order of the game's seats.
-    """
+    """The policy that is called like a seat's role. If none is, roles and policies are matched in their orders."""
 
     def __init__(self, policies: Sequence[str]) -> None:
         self.policies = list(policies)
@@ -104,8 +102,8 @@ class RoleMapping:
 class VersusMapping:
     """A trained policy in one seat, in the others policies that are not trained.
 
-    Over as many episodes as there are seats, one after the other by their ``number``, the trained policy takes every
-    seat once, against the same opponents. Over many, every opponent's share is met as evenly as can be.
+    In as many episodes in a row as there are seats, the trained policy takes every seat once, against the same
+    opponents. Over many, opponents' shares are met as evenly as can be.
 
     Args:
         trained: The trained policies, which take turns.
@@ -148,13 +146,8 @@ class VersusMapping:
 class RandomSeatMapping:
     """Policies take seats drawn per episode.
 
-    With as many seats as policies or more, every policy sits, and the last one fills what seats remain. With fewer
-    seats, one of the trained policies, drawn evenly, is dealt a seat first; the other seats go to different policies
-    drawn evenly from all that are left.
-
-    Args:
-        policies: Names, the trained ones first.
-        trained: How many of them are trained.
+    With enough seats every policy sits, and the last one fills what remains. With fewer, one of the ``trained`` first
+    policies, drawn evenly, sits first; the other seats go to different policies drawn evenly from the rest.
     """
 
     def __init__(self, policies: Sequence[str], trained: int = 1) -> None:
@@ -183,8 +176,7 @@ def make_mapping(spec: Any, policies: Sequence[str], trained: int = 1) -> Mappin
         policies: Names of the policies, the trained ones first.
         trained: How many of them are trained.
 
-    Raises: ConfigError: for an unknown name or option, a policy that does not exist, or a function that takes something
-    else.
+    Raises: ConfigError: an unknown name, option or policy, or a function that takes something else.
     """
     if isinstance(spec, Mapping) and "type" in spec and spec["type"] not in list(policies):
         name, options = str(spec["type"]), {key: value for key, value in spec.items() if key != "type"}

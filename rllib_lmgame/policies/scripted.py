@@ -15,8 +15,8 @@ from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 class ScriptedPlayer(Protocol):
     """A player that types its action; made once per player and episode.
 
-    It may also have a method ``think(session, agent_id) -> str | None``, asked before ``act``: the reasoning that leads
-    to the action. Supervised learning writes it into the reply where ``language_model.think`` is on.
+    It may also have ``think(session, agent_id) -> str | None``, asked before ``act``: the reasoning that leads to the
+    action. Supervised learning writes it into the reply where ``language_model.think`` is on.
     """
 
     def act(self, session: GameSession, agent_id: str, observation: Observation, rng: random.Random) -> str:
@@ -30,7 +30,7 @@ class _Named:
 
 
 class RandomPlayer(_Named):
-    """Uniform over the legal actions; in a game of others that lists none, texts of its action space."""
+    """Uniform over the legal actions; in others' games that list none, texts of the action space."""
 
     names = ("random",)
 
@@ -68,7 +68,6 @@ SCRIPTED_PLAYERS: dict[str, type[ScriptedPlayer]] = {
     for player in _Named.__subclasses__()
     for name in player.names
 }
-"""Scripted players by name."""
 
 HUGGING_FACE, ENDPOINT = MODEL_PREFIXES = ("hf:", "openai:")
 """Before the name of a model that is a player of a command, and none of a run."""
@@ -81,11 +80,7 @@ FORMS = (
 
 
 def make_scripted_player(name: str, key: str = "config.policies") -> ScriptedPlayer:
-    """The scripted player of this name or import path.
-
-    Args:
-        name: Name or ``package.module:Class``.
-        key: What the user set, for messages.
+    """The scripted player ``name`` or ``package.module:Class``; ``key`` is what the user set.
 
     Raises: ConfigError: if there is none, or it is none.
     """

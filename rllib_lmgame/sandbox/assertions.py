@@ -1,14 +1,13 @@
 """Rewrites test code so that every assertion is counted, and none is lost to what fails between them.
 
-As it stands, test code ends at the first exception. A program that raises in a statement between two assertions would
-then be measured by the few assertions before it. Here an assertion that fails, or raises, is counted and the next one
-is tried. Any other statement that raises is noted, the names it should have set hold a value that nothing can be done
-with, and the test goes on. Whole statements stay whole where an exception may be what is tested: nothing is caught
-inside ``try`` and ``with``.
+Plain test code ends at the first exception, so a program that raises early would be measured by few assertions. Here an
+assertion that fails or raises is counted, and the next one is tried. After any other statement that raises, the names
+it should have set hold a value that nothing can be done with. Inside ``try`` and ``with`` nothing is caught: an
+exception may be what is tested.
 
-The text that comes out calls three functions (see ``harness.py``): ``__assertion__(value)`` and
-``__assertion_failed__(error)`` count one assertion; ``__broken__(error, assertions)`` counts those that a broken
-statement took with it and returns the value for its names.
+The new text calls three functions of ``harness.py``. ``__assertion__(value)`` and ``__assertion_failed__(error)`` count
+one assertion. ``__broken__(error, assertions)`` counts those a broken statement took with it, and returns the value for
+its names.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import ast
 from functools import lru_cache
 
 _WALKED_INTO = (ast.For, ast.While, ast.If)
-"""Statements whose bodies are guarded statement by statement."""
+"""Their bodies are guarded statement by statement."""
 _UNGUARDED = (ast.Return, ast.Break, ast.Continue, ast.Pass, ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 

@@ -1,22 +1,18 @@
-"""What a sandboxed process may see and do, and how that is brought about: the command and the launcher's job, made from
-plain values.
+"""What a sandboxed process may see and do: the command and the launcher's job, made from plain values.
 
 The modes, the strongest first:
 
 ``bubblewrap``
     ``bwrap`` makes the namespaces; a seccomp filter and resource limits go on top.
 ``namespaces``
-    The same, made by our own launcher: an empty root with the interpreter's libraries read-only and a temporary
-    directory in memory, no network, own process and IPC namespaces, no capabilities.
+    The same, made by our launcher: an empty root with the interpreter's libraries read-only and a temporary directory
+    in memory, no network, own process and IPC namespaces, no capabilities.
 ``seccomp``
-    Where namespaces are forbidden (many containers): the filter allows no files at all, no sockets and no processes.
-    The modules of ``PRELOADED`` are imported beforehand, and no other can be that is a file (the launcher's ``ctypes``
-    and ``resource`` are there too).
+    Where namespaces are forbidden (many containers): the filter allows no files, sockets or processes. Modules of
+    ``PRELOADED`` are imported beforehand; no other that is a file can be (the launcher's ``ctypes`` and ``resource``
+    are there too).
 ``limits``
-    Resource limits alone. A program could read the user's files and use the network, so it is refused unless it is
-    asked for.
-
-Nothing here starts a process (:mod:`.process` does) or looks for what works (:mod:`.modes` does).
+    Resource limits alone: a program could read the user's files and use the network, so it is refused unless asked for.
 """
 
 from __future__ import annotations
@@ -47,14 +43,7 @@ BOUND_LAUNCHER = "/launcher.py"
 
 
 def command_of(mode: str, limits: Limits, info_fd: int, read_paths: Sequence[str]) -> list[str]:
-    """The command of a process.
-
-    Args:
-        mode: One of :data:`MODES`.
-        limits: Its bounds.
-        info_fd: Descriptor on which bubblewrap tells of its child.
-        read_paths: Files or directories it may read, beside the interpreter's.
-    """
+    """The command of a process; bubblewrap tells of its child on ``info_fd``. Arguments else as of :func:`job_of`."""
     python = [interpreter(), "-I", "-S", "-B", "-X", "utf8"]
     if mode == BUBBLEWRAP:
         return [*bubblewrap_command(limits.disk_bytes, info_fd, read_paths), *python, BOUND_LAUNCHER]
@@ -72,7 +61,7 @@ def job_of(
         program: Source text.
         status_fd: Descriptor on which the launcher says that it is ready, or what failed.
         read_paths: Files or directories the program may read, beside the interpreter's.
-        server: It is a worker of ours that may read files, keeps this user and outlives the thread that started it.
+        server: A worker of ours that may read files, keeps this user and outlives the thread that started it.
     """
     binds, links, masks = library_paths()
     return {
@@ -96,9 +85,7 @@ def job_of(
 
 
 def resource_limits(mode: str, limits: Limits) -> dict[str, int]:
-    """Resource limits by their names in the module ``resource``; threads are counted per user, so only where the
-    process has a user of its own.
-    """
+    """By name in the module ``resource``; threads, counted per user, only where the process has a user of its own."""
     bounds = {
         "RLIMIT_NOFILE": limits.open_files,
         "RLIMIT_FSIZE": limits.file_bytes,
@@ -125,9 +112,7 @@ def interpreter() -> str:
 
 @cache
 def library_paths() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """What a program needs to see: directories, symbolic links among them, and directories to hide
-    within (installed packages).
-    """
+    """What a program needs to see: directories, symbolic links among them, installed packages to hide in them."""
     wanted = [*SYSTEM_LIBRARIES, os.path.join(sys.base_prefix, "lib"), os.path.join(sys.base_exec_prefix, "lib")]
     links = tuple(path for path in SYSTEM_LIBRARIES if os.path.islink(path))
     real = sorted({os.path.realpath(path) for path in wanted if os.path.isdir(path) and path not in links})

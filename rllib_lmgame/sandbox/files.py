@@ -1,7 +1,7 @@
 """A directory that a player may use, and nothing outside it.
 
-A path is walked one component at a time from the directory's descriptor (as ``openat`` with ``O_NOFOLLOW`` does). So no
-``..`` leads out of it, and no symbolic link, put there before or in between.
+A path is walked one part at a time from the directory's descriptor (``openat`` with ``O_NOFOLLOW``). So neither ``..``
+nor a symbolic link leads out of it, whenever it was made.
 """
 
 from __future__ import annotations
@@ -56,10 +56,7 @@ class ScopedDirectory:
         return data.decode("utf-8", "replace")
 
     def write(self, path: str, content: str) -> None:
-        """Write a file, with the directories on the way to it.
-
-        Raises: FileProblem: if the path leads elsewhere, or the file is too long.
-        """
+        """Write a file and its directories. Raises: FileProblem: the path leads elsewhere, or the file is too long."""
         data = content.encode("utf-8", "replace")
         if len(data) > self._max_file_bytes:
             raise FileProblem(f"a file may hold {self._max_file_bytes} bytes at most.")
@@ -73,7 +70,7 @@ class ScopedDirectory:
                 file.write(data)
 
     def paths(self) -> list[str]:
-        """All files by path, directories with a closing slash, in order; links are shown as names only."""
+        """Sorted paths of all files, directories with a closing slash; links are shown as names only."""
         found: list[str] = []
         self._walk(self._root, "", found, 0)
         return sorted(found)
@@ -118,7 +115,7 @@ class ScopedDirectory:
 
 
 def _components(path: str) -> list[str]:
-    """Names on a relative path. Raises: FileProblem: for an absolute path, ``..``, and names no file should have."""
+    """Names on a path. Raises: FileProblem: for an absolute path, ``..``, and names no file should have."""
     if path.startswith("/"):
         raise FileProblem(f"{path[:MAX_NAME]!r} is absolute; give a path inside the working directory.")
     names = path.split("/")

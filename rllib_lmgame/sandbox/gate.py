@@ -1,18 +1,16 @@
 """How many sandboxed programs run at once: one gate for all processes of a user on a machine.
 
-An env runner plays many games at once and there are many env runners, so a bound within a process would bound nothing.
-Programs that share a core with twenty others run out of time through no fault of their own, and the memory limits of
-all games may add up to more than the machine has. So a run is let in first, and its clock begins when it is.
+Many env runners play many games each. Programs that share a core with twenty others run out of time through no fault of
+their own, and together they may take more memory than there is. So a run is let in first, and its clock begins then.
 
 Guarantees, each with a test:
 
 1. At most as many runs as there are slots, in all processes together; one that may use more memory than a slot's share
    takes several.
-2. Nobody is passed over. Within a process whoever came first is let in first. Who is next (in all processes) waits
-   alone for slots, so a run that needs several gets them in the end.
+2. Nobody is passed over: a process lets its runs in by age, and the next one of all processes waits alone for its
+   slots.
 3. A process that dies gives back what it held: a slot is a locked file, and the kernel frees the lock.
-4. A wait ends, in :class:`SandboxBusyError`; it does not count as the game's own
-   time (see :mod:`rllib_lmgame.waiting`).
+4. A wait ends, in :class:`SandboxBusyError`. It is not the game's own time (:mod:`rllib_lmgame.waiting`).
 """
 
 from __future__ import annotations
@@ -43,18 +41,18 @@ DEFAULT_WAIT_S = 600.0
 MEMORY_SHARE = 0.5
 """Part of the machine's memory that sandboxed programs may use together."""
 POLL_S = 0.005
-"""Locks of other processes are looked at this often; one released in this process is seen at once."""
+"""Locks of other processes are looked at this often; those of this process are seen at once."""
 
 
 @dataclass(frozen=True)
 class GateSize:
-    """Slots, and the bytes of memory that belong to each of them (``None``: memory is not counted)."""
+    """Slots, and the memory of each in bytes (``None``: not counted)."""
 
     slots: int
     memory_bytes: int | None = None
 
     def slots_of(self, memory_bytes: int) -> int:
-        """Slots a run with this memory limit takes; all of them if it may use more than there is."""
+        """Slots a run with this memory limit takes; at most all."""
         if self.memory_bytes is None:
             return 1
         return min(self.slots, max(1, math.ceil(memory_bytes / self.memory_bytes)))
@@ -64,7 +62,7 @@ class Gate:
     """Lets runs in, at most ``size.slots`` at once.
 
     Args:
-        folder: Where the slots' files are; all processes that use the same one share the gate.
+        folder: Where the slots' files are; processes that use the same one share the gate.
         size: Slots and memory of each.
         wait_s: Seconds until a wait is given up.
     """
@@ -78,13 +76,9 @@ class Gate:
 
     @contextlib.contextmanager
     def admitted(self, memory_bytes: int) -> Iterator[None]:
-        """Wait to be let in, and hold what that takes until the end of the ``with``.
+        """Wait to be let in with ``memory_bytes``, and hold what that takes until the end of the ``with``.
 
-        Args:
-            memory_bytes: What the run may use.
-
-        Raises: SandboxBusyError: if that took longer than ``wait_s``; SandboxError: if the gate's folder cannot be
-        used.
+        Raises: SandboxBusyError: it took longer than ``wait_s``; SandboxError: the gate's folder cannot be used.
         """
         wanted = self.size.slots_of(memory_bytes)
         held = self._at_once(wanted)
@@ -169,7 +163,7 @@ class Gate:
         return held
 
     def _lock(self, name: str) -> int | None:
-        """A descriptor that holds the lock of a file, or ``None`` if another one does."""
+        """A descriptor that holds a file's lock, or ``None`` if another one does."""
         try:
             descriptor = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
@@ -210,15 +204,12 @@ def machine_size() -> GateSize:
 
 
 def memory_of(limits: Limits, processes: int = 1) -> int:
-    """Bytes that ``processes`` under these limits may use, the files they write in memory included."""
+    """Bytes that ``processes`` under these limits may use, with the files they write in memory."""
     return processes * (limits.memory_bytes + limits.disk_bytes)
 
 
 def gate_folder(parent: Path | None = None) -> Path:
-    """This user's folder for the slots' files, made if it is not there.
-
-    Raises: SandboxError: if it belongs to somebody else, or others may write to it.
-    """
+    """This user's folder for the slots' files, made if missing. Raises: SandboxError: others own or may write to it."""
     folder = (parent or Path(tempfile.gettempdir())) / f"rllib-lmgame-sandbox-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)

@@ -1,10 +1,9 @@
 """Calls a player's function inside the sandbox and sends back what it returned.
 
-The file is both: a module of ours (:func:`encode`, :func:`decode`) and the text of the sandboxed program
-(:func:`main`), so it imports nothing of this package. Expected results never enter the process that runs the player's
-code: what a call returned is compared outside, or by the tests in a sandbox of their own. So a program that prints "all
-tests passed", leaves early or alters the harness can only lose. Nor do the calls to come: each is sent once the one
-before it is answered, so that nothing a program says of a call can tell of a later one.
+The file is a module of ours (:func:`encode`, :func:`decode`) and the text of the sandboxed program (:func:`main`), so
+it imports nothing of this package. Expected results never enter the process that runs the player's code. So a program
+that prints "all tests passed", leaves early or alters the harness can only lose. Each call is sent once the one before
+it is answered: nothing a program says can tell of a later one.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ def sendable(value: Any) -> bool:
 
 
 def explain(error: BaseException) -> str:
-    """An exception in one line, with the line of the player's code it came from."""
+    """An exception in one line, with its line in the player's code."""
     where, trace = 0, error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == SOLUTION:
@@ -182,7 +181,7 @@ def run_calls(job: dict[str, Any], lines: Lines) -> None:
 
 
 class Broken:
-    """The value of a name whose assignment raised: whatever is done with it raises that again."""
+    """Stands for a name whose assignment raised: whatever is done with it raises that again."""
 
     def __init__(self, problem: str) -> None:
         self.__dict__["problem"] = problem
@@ -202,7 +201,7 @@ class Broken:
 
 
 class Tallied:
-    """Counts assertions; the functions that rewritten tests call (see ``assertions.py``)."""
+    """Counts assertions; rewritten tests call it (``assertions.py``)."""
 
     def __init__(self) -> None:
         self.passed = self.total = 0
@@ -210,7 +209,7 @@ class Tallied:
         self.problem = ""
 
     def assertion(self, value: Any) -> None:
-        """An assertion was evaluated. (Its truth may raise: then it is counted as failed.)"""
+        """An assertion was evaluated. If its truth raises, it counts as failed."""
         held = bool(value)
         self.total += 1
         self.passed += held
@@ -221,7 +220,7 @@ class Tallied:
         self.problem = self.problem or explain(error)
 
     def broke(self, error: BaseException, assertions: int) -> Broken:
-        """Another statement raised, and its assertions were not made."""
+        """Another statement raised, so its assertions were not made."""
         self.broken = True
         self.total += assertions
         self.problem = self.problem or explain(error)
@@ -233,7 +232,7 @@ class Tallied:
 
 
 def run_tests(job: dict[str, Any], lines: Lines) -> None:
-    """Run rewritten test code in which the player's function is a stand-in that asks the other sandbox."""
+    """Run rewritten tests; the player's function is a stand-in that asks the other sandbox."""
     peer = Lines(*job["ask"])
     tally = Tallied()
 
@@ -262,7 +261,7 @@ def run_tests(job: dict[str, Any], lines: Lines) -> None:
 
 
 def main() -> None:
-    """Read the job; what the player's program prints goes to standard error, and what it reads has ended."""
+    """Read the job. What the player's program prints goes to standard error; its input has ended."""
     lines = Lines(os.dup(0), os.dup(1))
     job = lines.receive()
     nothing, end = os.pipe()

@@ -22,9 +22,7 @@ from rllib_lmgame.sandbox.process import Process, supervise
 JUDGE_LIMITS = Limits(wall_s=5.0, cpu_s=5, output_bytes=MEBIBYTE)
 TOLERANCE = 1e-9
 MAX_ANSWER = 50_000
-"""Longest answer that is decoded, in characters: a set of 20,000 numbers that share one hash would keep this process
-busy for many seconds.
-"""
+"""Longest answer that is decoded, in characters: 20,000 numbers that share one hash would take many seconds."""
 UNREADABLE, TOO_LONG = "the answer could not be read", "the value is too large"
 
 
@@ -42,7 +40,7 @@ class Answers:
 
     Attributes:
         compiles: It is Python.
-        problem: Why the function could not be called (all the way), in one line; empty if it could.
+        problem: Why the function could not be called (all the way), in one line, or empty.
         answers: One per call, in order.
     """
 
@@ -62,8 +60,8 @@ class Tally:
 
 
 def call_function(source: str, entry: str, calls: Sequence[Sequence[Any]], limits: Limits = JUDGE_LIMITS) -> Answers:
-    """Call ``entry`` of the program ``source`` with each list of arguments, in one sandboxed process, which is told of
-    a call when it has answered the one before.
+    """Call ``entry`` of the program ``source`` with each list of arguments, in one sandboxed process. It learns of a
+    call when it has answered the one before.
 
     Raises: SandboxError: if the sandbox cannot be set up here.
     """
@@ -75,10 +73,10 @@ def call_function(source: str, entry: str, calls: Sequence[Sequence[Any]], limit
 
 
 def _answers(text: str, calls: int, ending: str) -> Answers:
-    """What a program wrote, whatever that is, as the answers to ``calls`` calls.
+    """What a program wrote, as the answers to ``calls`` calls.
 
-    ``ending`` may quote the program. One that wrote a line which is no message was told of calls whose answers are
-    missing, so it is not quoted.
+    ``ending`` may quote the program. It is left out after a line that is no message: such a program could tell of
+    calls.
     """
     lines = text.split("\n")
     messages = _messages(lines)
@@ -94,12 +92,9 @@ def _answers(text: str, calls: int, ending: str) -> Answers:
 def run_tests(source: str, entry: str, tests: str, prelude: str = "", limits: Limits = JUDGE_LIMITS) -> Tally:
     """Run test code (``assert`` statements about ``entry`` or ``candidate``) against the program ``source``.
 
-    The two run in sandboxes of their own: calls and results pass between them as data, so that the program can neither
-    see nor alter the tests. An assertion that fails or raises is counted and the next one is tried; so is what raises
-    between them (``assertions.py``).
-
-    Args:
-        prelude: Code the tests need beforehand.
+    Each runs in a sandbox of its own, and only calls and results pass between them, so the program can neither see nor
+    alter the tests. An assertion that fails or raises is counted, and the next one is tried (``assertions.py``).
+    ``prelude`` is code the tests need beforehand.
 
     Raises: SandboxError: if the sandbox cannot be set up here.
     """
@@ -132,7 +127,7 @@ def _run_tests(source: str, entry: str, tests: str, prelude: str, limits: Limits
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal as Python says, numbers up to a rounding error, inside lists, tuples and dictionaries too."""
+    """Equal as Python says, numbers up to a rounding error, also inside lists, tuples and dictionaries."""
     if isinstance(one, Unknown) or isinstance(other, Unknown):
         return False
     if isinstance(one, float) or isinstance(other, float):
@@ -158,7 +153,7 @@ def _line(message: Any) -> bytes:
 
 
 def _messages(lines: Sequence[str]) -> list[dict[str, Any]]:
-    """The mappings that JSON lines are, up to the first that is none: whatever a program wrote."""
+    """The mappings of JSON lines, up to the first line that is none."""
     found = []
     for line in lines:
         try:

@@ -1,11 +1,11 @@
 """Confines itself, then runs a program: the script at the start of every sandboxed process.
 
-It is run as ``python -I -S launcher.py`` and reads its job from standard input: eight bytes of length, then a
-marshalled mapping (see :mod:`rllib_lmgame.sandbox.process`); what follows is the program's own standard input. It
-imports as little as possible, because every run pays for it.
+It is run as ``python -I -S launcher.py``. Standard input holds its job (eight bytes of length, then a marshalled
+mapping, see :mod:`rllib_lmgame.sandbox.process`), then the program's own input. It imports little, because every run
+pays for it.
 
-With namespaces it forks: the first process stays outside the new process namespace, hands on the exit status, and kills
-the whole namespace when it is asked to end. The second one is the program.
+With namespaces it forks. The first process stays outside the new process namespace, hands on the exit status, and kills
+the namespace when asked to end. The second one is the program.
 """
 
 import _signal
@@ -32,7 +32,7 @@ NOBODY = 65534
 OWN_USERS = 0x70000000
 """Root gives every run a user id of its own from here on, so that runs cannot touch one another."""
 SCRATCH_ROOT = "/proc"
-"""A directory that exists everywhere and that nothing needs any more once the new root is built over it."""
+"""A directory that exists everywhere and is not needed once the new root is built over it."""
 PROGRAM = "program.py"
 MAX_FRAMES = 8
 
@@ -68,9 +68,7 @@ def mount(source, target: str, kind, flags: int, data: str = "") -> None:  # typ
 
 
 def enter_namespaces() -> None:
-    """New mounts, processes, network, host name and IPC; as an ordinary user (or root without the right) with a user
-    namespace too.
-    """
+    """New mounts, processes, network, host name and IPC; without root's rights with a user namespace too."""
     flags = NEW_MOUNTS | NEW_CGROUP | NEW_NAMES | NEW_IPC | NEW_PIDS | NEW_NET
     user, group = os.getuid(), os.getgid()
     if user == 0 and libc.unshare(flags) == 0:
@@ -91,9 +89,7 @@ def bind_read_only(path: str, target: str) -> None:
 
 
 def build_root(job) -> None:  # type: ignore[no-untyped-def]
-    """A root directory with the interpreter's libraries, three devices and a temporary directory in memory; then live
-    in it.
-    """
+    """Make a root with the interpreter's libraries, three devices and a temporary directory in memory; live in it."""
     os.umask(0o022)
     mount(None, "/", None, RECURSIVE | PRIVATE)
     root = SCRATCH_ROOT
@@ -143,9 +139,7 @@ def fork_inside() -> None:
 
 
 def drop_rights(number: int, keeps_user: bool) -> None:
-    """No user of weight (but for a worker of ours, which must read the user's files), no capabilities, and no way to
-    gain any.
-    """
+    """No capabilities and no way to gain any; no user of weight, unless a worker of ours must read the user's files."""
     if os.geteuid() == 0 and not keeps_user:
         for user in (OWN_USERS + number % 2**20, NOBODY):
             try:
@@ -209,7 +203,7 @@ def confine(job) -> None:  # type: ignore[no-untyped-def]
 
 
 def report(error: BaseException, source: str) -> None:
-    """The traceback as far as it concerns the program, the same in every mode of the sandbox."""
+    """The traceback as far as it concerns the program, the same in every mode."""
     lines = source.split("\n")
     frames = []
     trace = error.__traceback__

@@ -17,7 +17,7 @@ class SandboxError(RuntimeError):
 
 
 class SandboxBusyError(SandboxError, WaitedTooLong):
-    """No program more was let in for a long time; nothing is said about the program that was to be run."""
+    """No program was let in for a long time; this says nothing about the program."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,10 @@ class Limits:
         cpu_s: Seconds of processor time.
         memory_bytes: Address space.
         file_bytes: Largest file that may be written.
-        disk_bytes: Sum of all files in the temporary directory (which lives in memory).
+        disk_bytes: All files in the temporary directory, which lives in memory.
         open_files: File descriptors.
-        threads: Threads of the program, the first included; further processes are refused altogether.
-        output_bytes: Bytes kept of each of standard output and standard error; a program that writes more is killed.
+        threads: Threads of the program; further processes are refused.
+        output_bytes: Bytes kept of each output; a program that writes more is killed.
     """
 
     wall_s: float = 5.0
@@ -50,9 +50,8 @@ class ProgramEnd:
     """How a run ended.
 
     Attributes:
-        stdout: Standard output, at most :attr:`Limits.output_bytes` of it.
-        stderr: Standard error, likewise.
-        exit_code: Exit status; negative for a signal, ``None`` if the program was killed for :attr:`stop`.
+        stdout, stderr: Each output, at most :attr:`Limits.output_bytes`.
+        exit_code: Negative for a signal, ``None`` if the program was killed for :attr:`stop`.
         stop: ``finished``, ``timeout`` or ``too much output``.
         seconds: Wall-clock time, start-up included.
     """
@@ -65,11 +64,11 @@ class ProgramEnd:
 
     @property
     def ok(self) -> bool:
-        """The program ended by itself with status 0."""
+        """It ended by itself with status 0."""
         return self.stop == FINISHED and self.exit_code == 0
 
     def problem(self) -> str:
-        """In one line, what went wrong; empty if nothing did."""
+        """What went wrong, in one line; empty if nothing did."""
         if self.stop == TIMEOUT:
             return "it ran too long and was stopped"
         if self.stop == TOO_MUCH_OUTPUT:

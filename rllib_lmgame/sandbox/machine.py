@@ -1,6 +1,4 @@
-"""What this process may use of the machine: cores and memory, limits of control groups (containers,
-job schedulers) included.
-"""
+"""Cores and memory this process may use, within its control groups (containers, job schedulers)."""
 
 from __future__ import annotations
 
@@ -14,18 +12,13 @@ NO_LIMIT = 2**60
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Cores this process may run on, at most what the processor quotas of its control groups allow
-    (rounded up); 1 at least.
-    """
+    """Cores this process may run on, within the processor quotas of its control groups (rounded up); at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([cores, *_quotas(root)]))
 
 
 def usable_memory(root: Path = Path("/")) -> int:
-    """Bytes of memory, at most what the control groups of this process allow.
-
-    Raises: OSError: where the system does not tell.
-    """
+    """Bytes of memory, within the limits of control groups. Raises: OSError: where the system does not tell."""
     total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([total, *_memory_limits(root)])
 
@@ -50,11 +43,9 @@ def _memory_limits(root: Path) -> Iterator[int]:
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Folders of this process's control group and of those above it; of version 2 if ``controller`` is empty, else of
-    version 1.
+    """Folders of this process's control group and those above it; version 2 if ``controller`` is empty, else 1.
 
-    In a container whose own groups look like the root, the path that the kernel tells does not exist below the mount;
-    the mount's root does.
+    In a container the path the kernel tells may not exist below the mount; the mount's root does.
     """
     for line in _words(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")

@@ -1,6 +1,4 @@
-"""Which means of confinement this machine offers: the first of :data:`~rllib_lmgame.sandbox.confinement.MODES` in which
-a program runs.
-"""
+"""Which confinement works here: the first of :data:`~rllib_lmgame.sandbox.confinement.MODES` that runs a program."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from rllib_lmgame.sandbox.seccomp import FULL, NO_FILES, seccomp_filter
 logger = logging.getLogger(__name__)
 
 ALLOW_WEAK = "RLLIB_LMGAME_ALLOW_WEAK_SANDBOX"
-"""Environment variable that allows the mode ``limits`` for programs where nothing better works."""
+"""Environment variable that allows the mode ``limits`` where nothing better works."""
 
 PROBE_LIMITS = Limits(wall_s=60.0)
 """A busy machine must not be taken for one that lacks a mode."""
@@ -37,7 +35,7 @@ _failed: dict[str, str] = {}
 
 
 def sandbox_mode() -> str:
-    """The strongest mode that works here, said once in the log: a warning where it is weaker than namespaces."""
+    """The strongest mode that works here, said once in the log: as a warning if weaker than namespaces."""
     mode = find_mode()
     with _lock:
         said = mode in _said
@@ -59,7 +57,7 @@ def find_mode() -> str:
 
 
 def weakness(mode: str) -> str:
-    """What is to be said of a mode that is only a fall-back, and why it is taken; empty for the others."""
+    """Why a mode is only a fall-back; empty for the others."""
     if mode not in (SECCOMP, LIMITS):
         return ""
     reason = f" ({_failed[NAMESPACES]})" if NAMESPACES in _failed else ""
@@ -71,14 +69,13 @@ def weakness(mode: str) -> str:
 
 
 def describe_mode(mode: str) -> str:
-    """The mode in words."""
     return _DESCRIPTIONS[mode].format(filter="seccomp filter " if seccomp_filter(FULL) else "")
 
 
 def mode_for_programs() -> str:
-    """The mode in which programs of a player may be run.
+    """The mode for a player's programs.
 
-    Raises: SandboxError: if there are only resource limits and ``RLLIB_LMGAME_ALLOW_WEAK_SANDBOX=1`` is not set.
+    Raises: SandboxError: only resource limits work and ``RLLIB_LMGAME_ALLOW_WEAK_SANDBOX=1`` is not set.
     """
     mode = sandbox_mode()
     if mode == LIMITS and os.environ.get(ALLOW_WEAK) != "1":

@@ -2,8 +2,7 @@
 
 Guarantees, each tested with programs that try to break it:
 
-1. A run ends at most a second after its wall-clock limit, whatever the program does, and so does every process it
-   started.
+1. A run and every process it started end at most a second after its wall-clock limit.
 2. At most ``output_bytes`` of each output are kept; a program that writes more is killed.
 3. A run leaves no process (zombies included) and no file behind.
 4. It can be used from several threads at once, and runs no code of ours between fork and exec.
@@ -34,7 +33,7 @@ SETUP_MESSAGE_BYTES = 4_096
 READY = b"ready"
 PIDFD = hasattr(os, "pidfd_open")
 POLL_S = 0.02
-"""Where the system cannot tell of an ended process by a descriptor (anything but Linux), it is asked this often."""
+"""Where no descriptor tells of an ended process (anything but Linux), it is asked this often."""
 
 
 class Process:
@@ -43,12 +42,12 @@ class Process:
     Args:
         program: Source text, run as ``__main__``.
         stdin: What the program reads from standard input.
-        more: What it reads after that, each piece only once it has written another line to standard output.
         limits: Its bounds; the wall clock is kept by :func:`supervise`.
         mode: One of :data:`~rllib_lmgame.sandbox.confinement.MODES`.
+        more: What it reads next, each piece after another line of output.
         pass_fds: Open descriptors the program gets under the same numbers.
         read_paths: Files or directories it may read.
-        server: It is a worker of ours that outlives the thread that started it, and keeps its standard input open.
+        server: A worker of ours: it outlives the thread that started it and keeps its standard input open.
 
     Raises: SandboxError: if it cannot be started.
     """
@@ -110,9 +109,7 @@ class Process:
                 self.popen.wait()
 
     def _end(self) -> None:
-        """Ask whoever holds the process namespace to end it; it then waits for it, so that no zombie
-        is left to others.
-        """
+        """Ask whoever holds the process namespace to end it and wait for it, so that no zombie is left."""
         with contextlib.suppress(ProcessLookupError):
             if self.mode == NAMESPACES:
                 os.kill(self.popen.pid, signal.SIGTERM)
@@ -148,17 +145,12 @@ class Process:
             self._folder.cleanup()
 
     def exit_code(self) -> int:
-        """Exit status after the end, negative for a signal (which bubblewrap, like a shell, reports as 128 and the
-        signal's number).
-        """
+        """Exit status, negative for a signal, which bubblewrap reports as 128 plus its number."""
         code = self.popen.returncode
         return 128 - code if self.mode == BUBBLEWRAP and 128 < code < 128 + signal.NSIG else code
 
     def check_started(self) -> None:
-        """After the end: whether the program was reached at all.
-
-        Raises: SandboxError: says which step of the confinement failed.
-        """
+        """Raises: SandboxError: the program was not reached; says which step of the confinement failed."""
         self._read_status()
         if self._said != READY:
             said = (
@@ -192,7 +184,7 @@ def supervise(processes: Sequence[Process], wall_s: float, close_stdin: bool = T
         wall_s: Seconds for all of them together.
         close_stdin: Whether their standard input ends after what was given.
 
-    Raises: SandboxError: if one of them never got as far as its program.
+    Raises: SandboxError: one of them never reached its program.
     """
     begun = time.monotonic()
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Runs a program of a player to its end: in the strongest mode of this machine, once it is let in."""
+"""Runs a player's program in the strongest mode of this machine, once it is let in."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from rllib_lmgame.sandbox.process import run_now
 def run_program(
     program: str, stdin: str | bytes = b"", limits: Limits | None = None, mode: str | None = None
 ) -> ProgramEnd:
-    """Run one program to its end, once it is let in (see :mod:`rllib_lmgame.sandbox.gate`).
+    """Run a program to its end, once it is let in (:mod:`rllib_lmgame.sandbox.gate`).
 
-    Raises: SandboxError: if the sandbox cannot be set up here; a ``SandboxBusyError`` if too many programs are running.
+    Raises: SandboxError: it cannot be set up here; ``SandboxBusyError`` if too many programs run.
     """
     limits, mode = limits or Limits(), mode or mode_for_programs()  # looking for a mode runs programs too
     with machine_gate().admitted(memory_of(limits)):

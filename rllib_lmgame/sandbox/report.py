@@ -1,4 +1,4 @@
-"""What confines programs on this machine, for people."""
+"""What confines programs on this machine, in words."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class SandboxReport:
     """The sandbox of one machine.
 
     Attributes:
-        host: Its name.
+        host: The machine's name.
         text: Mode, and how many programs run at once.
-        warning: Why it is weaker than it should be; empty if it is not.
+        warning: Why it is weaker than it should be, or empty.
         refused: Programs are not run here at all.
     """
 

@@ -1,9 +1,8 @@
 """The system calls a sandboxed program may make, as a seccomp filter.
 
-The filter is a list of what is allowed; everything else fails with ``EPERM``, as if the user had no right to it. Not
-on the list: sockets, new processes, signals to others, tracing, mounts, namespaces, keys, shared memory, io_uring,
-changes of user, group, limits and process flags. Numbers are those of Linux' ``unistd_64.h`` (x86_64) and
-``asm-generic/unistd.h`` (aarch64).
+What is not listed fails with ``EPERM``: sockets, new processes, signals to others, tracing, mounts, namespaces, keys,
+shared memory, io_uring, changes of user, group, limits and process flags. Numbers are those of Linux' ``unistd_64.h``
+(x86_64) and ``asm-generic/unistd.h`` (aarch64).
 """
 
 from __future__ import annotations
@@ -70,9 +69,7 @@ def machine() -> str | None:
 
 @cache
 def seccomp_filter(profile: str) -> bytes:
-    """The program of a profile, as an array of the kernel's ``struct sock_filter``; empty on a machine it is not
-    written for.
-    """
+    """A profile as an array of the kernel's ``struct sock_filter``; empty on a machine it is not written for."""
     name = machine()
     if name is None:
         return b""
@@ -123,7 +120,7 @@ def _numbers(table: str, name: str) -> dict[str, int]:
 
 
 def _case(number: int, steps: list[Instruction]) -> list[Instruction]:
-    """``steps`` (which end in a return) if the call is ``number``."""
+    """``steps``, which end in a return, if the call is ``number``."""
     return [(_EQUAL, 0, len(steps), number), *steps]
 
 

@@ -1,6 +1,4 @@
-"""What an engine backend has to do; everything else (threads, pausing, versions,
-errors) is :mod:`.engines.threaded`'s.
-"""
+"""What an engine backend has to do; threads, pausing, versions and errors are :mod:`.engines.threaded`'s."""
 
 from __future__ import annotations
 
@@ -110,8 +108,7 @@ def tied_embeddings(config: Mapping[str, Any]) -> bool:
 def choices_error(request: GenerationRequest, vocab_size: int, context_length: int) -> str | None:
     """What is wrong with the choices of ``request``, or ``None``.
 
-    Every choice must end with a stop token and hold none before: only then does the reply end where the choice ends,
-    and the reply is that choice.
+    Every choice must end with a stop token and hold none before, so that the reply ends where the choice ends.
     """
     choices = request.choices
     if choices is None:
@@ -138,9 +135,7 @@ def choices_error(request: GenerationRequest, vocab_size: int, context_length: i
 
 
 def scored_error(request: GenerationRequest, vocab_size: int, context_length: int) -> str | None:
-    """What is wrong with the reply that ``request`` wants scored, or ``None``. Behind it there must be room for one
-    more token, which vLLM computes and nobody reads.
-    """
+    """What is wrong with the reply to be scored, or ``None``. vLLM needs room for one more token behind it."""
     scored = request.scored
     if scored is None:
         return None

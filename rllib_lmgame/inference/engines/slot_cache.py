@@ -10,8 +10,8 @@ import torch
 class SlotCache:
     """Rows of a batch read and write their own slots at their own positions; nothing is padded on the left.
 
-    Passed to a Hugging Face model as ``past_key_values``: the model calls :meth:`update` in every layer. Before each
-    forward pass :meth:`aim` says which slots the rows are and where their tokens go. Buffers grow as needed.
+    It is a Hugging Face model's ``past_key_values``, whose layers call :meth:`update`. Before each forward pass
+    :meth:`aim` says which slots the rows are and where their tokens go. Buffers grow as needed.
     """
 
     is_compileable = False
@@ -34,7 +34,7 @@ class SlotCache:
         return self._put(self._keys, layer_idx, key), self._put(self._values, layer_idx, value)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """Positions read; the models ask for it only where they are given no positions."""
+        """Positions read; models ask for it only where they are given no positions."""
         return self._length
 
     def clear(self) -> None:

@@ -84,7 +84,6 @@ class ThreadedEngine:
     # --- protocol
 
     async def start(self) -> None:
-        """Load the model; returns when the first request can be served."""
         if self._thread is None:
             self._started_at = time.monotonic()
             self._thread = threading.Thread(target=self._run, name="lmgame-engine", daemon=True)
@@ -92,7 +91,6 @@ class ThreadedEngine:
         await asyncio.shield(asyncio.wrap_future(self._ready))
 
     async def generate(self, request: GenerationRequest) -> Generation:
-        """Sample one reply. Concurrent calls are batched by the engine. Never raises for one bad request."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[Generation] = loop.create_future()
 
@@ -107,10 +105,10 @@ class ThreadedEngine:
             raise
 
     async def update_weights(self, state: Mapping[str, Any], version: int) -> str:
-        """Drain, load Hugging Face named tensors, reset the prefix cache; returns the checksum of what is loaded.
+        """See :meth:`~rllib_lmgame.inference.protocol.InferenceEngine.update_weights`.
 
-        Raises: WeightUpdateError: The weights do not fit the model or hold NaN, or loading failed. The engine then
-        answers every request with an error until an update succeeds.
+        Raises: WeightUpdateError: The weights do not fit the model or hold NaN, or loading failed. Every request is
+        then answered with an error until an update succeeds.
         """
         was_paused = self._paused
         await self.pause()
@@ -121,7 +119,6 @@ class ThreadedEngine:
                 await self.resume()
 
     async def pause(self) -> None:
-        """Stop taking new requests into steps and wait for running ones."""
         self._check_alive()
         drained: Future[None] = Future()
 
@@ -136,8 +133,6 @@ class ThreadedEngine:
         await asyncio.wrap_future(drained)
 
     async def resume(self) -> None:
-        """Undo :meth:`pause`."""
-
         def resume(core: Core) -> None:
             self._paused = False
             held, self._held = self._held, []
@@ -157,7 +152,6 @@ class ThreadedEngine:
                 await self.resume()
 
     async def version(self) -> int:
-        """Version of the loaded weights."""
         return self._version
 
     async def health(self) -> None:
@@ -167,7 +161,6 @@ class ThreadedEngine:
             raise WeightUpdateError(self._refusal)
 
     async def stats(self) -> EngineStats:
-        """Counters."""
         return await self._call(self._snapshot)
 
     async def shutdown(self) -> None:
@@ -206,7 +199,7 @@ class ThreadedEngine:
         self._refusal = reason
 
     def accept_version(self, version: int) -> None:
-        """Say which version the backend holds after weights arrived by another way than :meth:`update_weights`."""
+        """The backend holds ``version``, whose weights came by another way than :meth:`update_weights`."""
         self._version, self._refusal = version, None
 
     # --- the engine's thread

@@ -1,7 +1,7 @@
 """Plain Transformers as an engine: for machines without vLLM, for debugging and for parity tests.
 
 Continuous batching without padding on the left: waiting prompts are prefilled together, then all running replies
-advance one token per step. There is no prefix cache; :meth:`reset_prefix_cache` has nothing to forget.
+advance one token per step. There is no prefix cache.
 """
 
 from __future__ import annotations
@@ -92,11 +92,9 @@ class TransformersCore(Core):
         self._computed = 0
 
     def add(self, request: GenerationRequest) -> None:
-        """Queue a valid request."""
         (self._waiting if request.scored is None else self._to_score).append(request)
 
     def abort(self, request_ids: Iterable[str]) -> None:
-        """Forget requests; unknown ones are ignored."""
         ids = set(request_ids)
         self._waiting = deque(r for r in self._waiting if r.request_id not in ids)
         self._to_score = deque(r for r in self._to_score if r.request_id not in ids)
@@ -104,7 +102,6 @@ class TransformersCore(Core):
             self._release(self._running[request_id])
 
     def has_work(self) -> bool:
-        """Whether a request is queued or running."""
         return bool(self._waiting or self._running or self._to_score)
 
     def step(self) -> Sequence[Finished]:
@@ -118,7 +115,6 @@ class TransformersCore(Core):
         return self._forward(rows, [[r.ids[-1]] for r in rows], [r.last_position for r in rows])
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Replace all weights with these, named as in a Hugging Face checkpoint. Called while nothing runs."""
         tensors = tensors_of(state)
         own = self._model.state_dict()  # Parameters, and buffers that are part of the model.
         tied = bool(self._model.config.tie_word_embeddings)
@@ -131,10 +127,9 @@ class TransformersCore(Core):
         load_checkpoint_tensors(self._model, parts, own, tensors)
 
     def reset_prefix_cache(self) -> None:
-        """Forget every cached prefix: there is none."""
+        """There is none."""
 
     def fill_stats(self, stats: EngineStats) -> None:
-        """Add what only the backend knows."""
         stats.prompt_tokens_computed = self._computed
         stats.running, stats.waiting = len(self._running), len(self._waiting) + len(self._to_score)
         import torch
@@ -291,7 +286,6 @@ class TransformersCore(Core):
 
 
 def _require_transformers() -> None:
-    """Refuse to go on where torch or Transformers cannot be imported."""
     try:
         import torch  # noqa: F401
         from transformers import AutoConfig, AutoModelForCausalLM  # noqa: F401
@@ -302,11 +296,7 @@ def _require_transformers() -> None:
 
 
 def _load_model(model_dir: str, arguments: Mapping[str, Any]) -> Any:
-    """The model with all its weights.
-
-    Args:
-        model_dir: Its directory.
-        arguments: Of ``AutoModelForCausalLM.from_pretrained``, ``trust_remote_code`` among them.
+    """The model with all its weights; ``arguments`` are those of ``from_pretrained``.
 
     Raises: ConfigError: It asks for code that is not trusted, or lacks weights.
     """

@@ -1,12 +1,12 @@
 """vLLM as an engine: its core runs in this process, stepped by the thread of :class:`ThreadedEngine`.
 
-A separate core process costs a second core and a message per step; for the small models that CPUs are used for it is
-slower (``benchmarks/engine.py``). With ``tensor_parallel_size`` above 1 vLLM starts its own workers, which end when
-this process ends.
+A separate core process costs a second core and a message per step; for small models it is slower
+(``benchmarks/engine.py``). With ``tensor_parallel_size`` above 1 vLLM starts its own workers, which end with this
+process.
 
 Sampling with a seed gives the same tokens whatever else is in the batch and in the prefix cache. On CPU in float32 with
-one thread the log-probabilities are the same bit for bit (tested). On a GPU kernels may round differently for another
-batch shape, which changes a token only where two candidates tie that closely.
+one thread log-probabilities are the same bit for bit (tested). GPU kernels may round differently for another batch
+shape, which changes a token only where two candidates tie that closely.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rllib_lmgame.inference.weights import misfit, not_finite, tensors_of
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 CPU_BLOCK_SIZE = 32
-"""Tokens per cache block on CPU: the smallest vLLM's CPU attention takes, since only whole blocks are shared."""
+"""Tokens per cache block on CPU: the least vLLM's CPU attention takes, since only whole blocks are shared."""
 
 
 CPU_STEP_TOKENS = 4096
@@ -42,7 +42,7 @@ NOT_WEIGHTS = (".inv_freq", ".masked_bias")
 
 
 def environment(options: InferenceOptions) -> dict[str, str]:
-    """Environment of the engine's process; has to be set before torch and vLLM are imported."""
+    """Environment of the engine's process, set before torch and vLLM are imported."""
     values = {
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_USE_V2_MODEL_RUNNER": "0",  # the second runner has another interface for logits processors
@@ -85,7 +85,6 @@ class VLLMCore(Core):
         self._params = lru_cache(maxsize=4096)(_sampling_params)
 
     def add(self, request: GenerationRequest) -> None:
-        """Queue a valid request."""
         from vllm.v1.engine import EngineCoreRequest
 
         if request.scored is not None:
@@ -100,18 +99,15 @@ class VLLMCore(Core):
         self._running[request.request_id] = ([], [])
 
     def abort(self, request_ids: Iterable[str]) -> None:
-        """Forget requests; unknown ones are ignored."""
         known = [i for i in request_ids if self._running.pop(i, None) is not None]
         for request_id in known:
             self._scored.pop(request_id, None)
         self._client.abort_requests(known)
 
     def has_work(self) -> bool:
-        """Whether a request is queued or running."""
         return bool(self._running) or self._client.engine_core.scheduler.has_requests()
 
     def step(self) -> Sequence[Finished]:
-        """Advance every running request by one token; the replies that ended."""
         finished = []
         for output in self._client.get_output().outputs:
             reply = self._running.get(output.request_id)
@@ -136,7 +132,6 @@ class VLLMCore(Core):
         return finished
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Replace all weights with these, named as in a Hugging Face checkpoint. Called while nothing runs."""
         tensors = tensors_of(state)
         expected = {n: s for n, s in self._expected.items() if n in tensors or not self._unused(n)}
         problem = misfit(tensors, expected, self._tied) if expected else None
@@ -161,12 +156,10 @@ class VLLMCore(Core):
             self._client.collective_rpc(load_into_worker, args=(file.name,))
 
     def reset_prefix_cache(self) -> None:
-        """Forget every cached prefix."""
         if not self._client.reset_prefix_cache():
             raise EngineDeadError("vLLM did not reset its prefix cache")
 
     def fill_stats(self, stats: EngineStats) -> None:
-        """Add what only the backend knows."""
         stats.prompt_tokens_computed = self._computed
         stats.running, stats.waiting = self._client.engine_core.scheduler.get_request_counts()
         import torch
@@ -174,7 +167,6 @@ class VLLMCore(Core):
         stats.extra |= {"engine": "vllm", "threads": torch.get_num_threads()}
 
     def close(self) -> None:
-        """Stop vLLM's workers, if it has any."""
         self._client.shutdown()
 
     # --- operations reached through ``ThreadedEngine.call``
@@ -220,11 +212,7 @@ def load_into_worker(worker: Any, source: Mapping[str, Any] | str) -> None:
 
 
 def _forget_expert_kernels(model: Any) -> None:
-    """Make vLLM 0.32's reload pack the experts.
-
-    Its CPU kernel packs them when it is made, and not when it is there already: it would read plain weights as packed
-    ones.
-    """
+    """vLLM 0.32's CPU kernel packs experts when it is made, so a reload must make it anew to read them as packed."""
     for module in model.modules():
         if getattr(module, "quant_method", None) is not None and hasattr(module.quant_method, "moe_kernel"):
             module.quant_method.moe_kernel = None
@@ -233,8 +221,7 @@ def _forget_expert_kernels(model: Any) -> None:
 def _repack_for_cpu(model: Any) -> None:
     """Refresh packed copies that vLLM 0.32's reload leaves behind.
 
-    A head that shares the embedding's weight keeps a packed copy of its own, which a reload does not touch: replies
-    would be sampled with new layers and the old head.
+    A head that shares the embedding's weight keeps a packed copy: replies would have new layers and the old head.
     """
     from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
 
@@ -345,8 +332,8 @@ def _checkpoint_shapes(model_dir: str) -> tuple[dict[str, tuple[int, ...]], bool
 
 
 def _unused_by_transformers(model_type: str) -> Callable[[str], bool]:
-    """Whether a checkpoint's weight is one that Transformers' models of a type leave there, and learners do not have:
-    of layers that predict further tokens (DeepSeek-V3's 61st), say.
+    """Whether a weight is one that Transformers' models of a type, and so learners, lack: of layers that predict
+    further tokens (DeepSeek-V3's 61st), say.
     """
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES

@@ -1,8 +1,7 @@
 """vLLM's C++ kernels where its CPU build would take operations of torch instead.
 
-vLLM 0.32 ships RMS norm in C++ for CPUs but does not pick it there; one kernel in place of six operations matters to
-the small models that CPUs run. Importing this module makes the kernels known to vLLM in this process. Its C++
-``silu_and_mul`` is left alone: it gained nothing.
+vLLM 0.32 ships RMS norm in C++ for CPUs but does not pick it; one kernel in place of six operations matters to small
+models. Importing this module makes the kernels known to vLLM in this process. Its C++ ``silu_and_mul`` gained nothing.
 """
 
 from __future__ import annotations

@@ -4,11 +4,10 @@ Guarantees, beside those of :mod:`rllib_lmgame.inference.engines.threaded`:
 
 1. Replies leave as they finish: a poll brings everything that finished since the last one, and waits for nothing else.
 2. What a client sent is answered, or the client can learn that it is lost (:meth:`EngineActor.missing`).
-3. An actor that Ray started again after a crash holds the weights it was created with. It keeps requests waiting until
-   the right weights are pushed, or until it is told that the first weights are the right ones.
-4. Weights that came through the object store with another checksum than the sender's are never sampled from, nor are
-   those that came over devices where several engines hold different ones. An update over devices that fails ends the
-   engine's process.
+3. An actor that Ray started again holds the weights it was created with. Requests wait until the right weights are
+   pushed, or until it is told that the first ones are right.
+4. Weights that came with another checksum than the sender's are never sampled from, nor are those over devices where
+   engines hold different ones. A failed update over devices ends the engine's process.
 5. When the engine breaks, or cannot load in a process that Ray started again, its process ends soon after the last
    replies, and Ray starts it anew.
 """
@@ -144,8 +143,8 @@ class EngineActor:
         return await self.status()
 
     async def status(self) -> dict[str, Any]:
-        """``name``, ``pid``, ``incarnation``, ``ready`` (model loaded), ``needs_weights``,
-        ``version``, ``refusal``, ``error``.
+        """``name``, ``pid``, ``incarnation``, ``ready`` (model loaded), ``needs_weights``, ``version``, ``refusal``,
+        ``error``.
         """
         ready = self._is_ready()
         error = None
@@ -186,7 +185,7 @@ class EngineActor:
     # --- requests
 
     async def submit(self, client_id: str, packed: Packed) -> None:
-        """Queue one tick's requests of a client (:func:`~.wire.encode_requests`)."""
+        """Queue one tick's requests of a client."""
         requests = decode_requests(packed)
         box = self._mailbox(client_id)
         box.waiting.update(r.request_id for r in requests)
@@ -204,9 +203,7 @@ class EngineActor:
                 task.add_done_callback(_raise_in_log)
 
     async def poll(self, client_id: str, max_wait_s: float) -> tuple[str, str | None, Packed]:
-        """Incarnation, refusal if there is one, and replies that finished (:func:`~.wire.encode_generations`), or none
-        after ``max_wait_s``.
-        """
+        """Incarnation, refusal if there is one, and replies that finished, or none after ``max_wait_s``."""
         box = self._mailbox(client_id)
         if not box.finished:
             with contextlib.suppress(TimeoutError):
@@ -238,8 +235,8 @@ class EngineActor:
     async def update_weights(self, bundle: WeightBundle, version: int) -> str:
         """Load a bundle and serve as ``version``; returns the checksum of what was loaded.
 
-        Raises: WeightUpdateError: The weights did not arrive whole, do not fit, or did not load. The engine refuses to
-        serve until an update succeeds; EngineDeadError: The engine is broken; it has to be started again.
+        Raises: WeightUpdateError: They did not arrive whole, fit, or load; requests are refused until an update
+        succeeds; EngineDeadError: The engine is broken; it has to be started again.
         """
         await self.start()
         async with self._updates:
@@ -272,9 +269,7 @@ class EngineActor:
         self._accept()
 
     async def refuse(self, reason: str) -> None:
-        """After a restart: answer every request with an error until new weights arrive, unless they
-        have arrived meanwhile.
-        """
+        """After a restart: answer requests with an error until new weights arrive, unless they are there."""
         async with self._updates:
             if self._needs_weights:
                 self._refusal, self._needs_weights = reason, False
@@ -294,9 +289,7 @@ class EngineActor:
         await self._engine.call("worker_call", method, **kwargs)
 
     async def finish_device_update(self, digests: bool) -> list[dict[str, str]]:
-        """All weights have arrived; returns the digests of what each worker has loaded, if they are wanted: they take a
-        copy to the host.
-        """
+        """All weights have arrived; returns each worker's digests if wanted: they take a copy to the host."""
         await self._engine.call("worker_call", "finish_weight_update")
         await self._engine.call("reset_prefix_cache")
         return await self._engine.call("weight_digests") if digests else []
@@ -309,30 +302,24 @@ class EngineActor:
         self._updates.release()
 
     async def abandon_device_update(self) -> None:
-        """The update failed: a part of the weights may be new, and a worker may wait for the rest for ever, so this
-        process ends.
-        """
+        """The update failed: weights may be mixed and a worker may wait for ever, so this process ends."""
         self._leave("a weight update over devices failed")
 
     # --- engine operations, passed through
 
     async def pause(self) -> None:
-        """Stop taking new requests into steps and wait for running ones."""
         await self.start()
         await self._engine.pause()
 
     async def resume(self) -> None:
-        """Undo :meth:`pause`."""
         await self.start()
         await self._engine.resume()
 
     async def reset_prefix_cache(self) -> None:
-        """Forget every cached prefix."""
         await self.start()
         await self._engine.reset_prefix_cache()
 
     async def version(self) -> int:
-        """Version of the loaded weights."""
         await self.start()
         return await self._engine.version()
 

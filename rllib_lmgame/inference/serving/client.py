@@ -4,12 +4,12 @@ Guarantees:
 
 1. All requests made in one tick of the event loop travel in one message per engine.
 2. ``generate`` never raises for one request: an engine that died, refused or gave no reply in time is a
-   :class:`~rllib_lmgame.inference.protocol.Generation` with ``ENGINE_ERROR`` and a message that names the engine.
-3. A game stays on the engine that holds its prefix, as long as that engine is up; without one that is up, requests wait
-   for the first to come back.
-4. An engine that refuses to serve (weights that did not arrive) gets no requests while another serves. If all refuse,
+   :class:`~rllib_lmgame.inference.protocol.Generation` with ``ENGINE_ERROR`` and a message that names it.
+3. A game stays on the engine that holds its prefix while that is up; if none is up, requests wait for the first to
+   return.
+4. An engine that refuses to serve (weights did not arrive) gets no requests while another serves. If all refuse,
    requests fail at once.
-5. What was given up when an event loop ended takes nothing away from the next one: a poll of then gets no reply of now.
+5. What was given up when an event loop ended takes nothing from the next one: an old poll gets no new reply.
 6. Engines are found by name, so a runner or an engine that was started again finds the other.
 """
 
@@ -146,11 +146,8 @@ class EngineClient:
         self._stop_request = StopRequest()
 
     async def generate(self, request: GenerationRequest, key: str | None = None) -> Generation:
-        """Sample one reply.
-
-        Args:
-            request: What to sample.
-            key: Game (and player) whose prefix the prompt continues; by default the request id up to its last ``/``.
+        """Sample one reply. ``key`` is the game (and player) whose prefix the prompt continues; by default the request
+        id up to its last ``/``.
         """
         self._attach()
         link = await self._pick(key or request.request_id.rpartition("/")[0] or None)
@@ -276,7 +273,7 @@ class EngineClient:
         link.task = self._loop.create_task(self._reconnect(link))
 
     def _avoid(self, link: Link) -> None:
-        """Take no new request to an engine that refuses, if there is another to take it to."""
+        """Take no new request to an engine that refuses, if there is another."""
         self._mark(link, False)
         if self._router.route(None) is None:
             self._mark(link, True)
@@ -363,11 +360,7 @@ class EngineClient:
 
 
 class LocalEngineClient:
-    """The same interface over an engine in this process: tests, ``rllib play``, evaluation scripts.
-
-    Args:
-        engine: A started :class:`~rllib_lmgame.inference.protocol.InferenceEngine`.
-    """
+    """The same interface over a started engine in this process: tests, ``rllib play``, evaluation scripts."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine

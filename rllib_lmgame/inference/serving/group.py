@@ -38,21 +38,17 @@ logger = logging.getLogger(__name__)
 class SharedModel:
     """A model that is carried along, in the object store: an engine that Ray starts again still finds it there.
 
-    Attributes:
-        reference: Pickled reference to an object whose ``directory()`` makes a directory. Ray keeps what a pickled
-            reference points to until the job ends; a plain reference among an actor's arguments is not safe once the
-            actor is up.
+    ``reference`` is pickled: Ray then keeps what it points to until the job ends. A plain reference among an actor's
+    arguments is not safe once the actor is up.
     """
 
     reference: bytes
 
     @classmethod
     def share(cls, model: Any) -> SharedModel:
-        """Put ``model`` into the object store."""
         return cls(ray.cloudpickle.dumps(ray.put(model)))
 
     def directory(self) -> str:
-        """Directory on this machine, or a hub id."""
         return str(ray.get(ray.cloudpickle.loads(self.reference)).directory())
 
 
@@ -66,9 +62,7 @@ RETRY_S = 1.0
 """Between two attempts to start an engine again."""
 
 MEMORY_DEATHS = 2
-"""An engine that Ray has killed so often for want of memory is not started again: the others still hold what it
-lacks.
-"""
+"""An engine killed so often for want of memory is not started again: the others still hold what it lacks."""
 
 
 class EngineMemoryError(RuntimeError):
@@ -76,13 +70,10 @@ class EngineMemoryError(RuntimeError):
 
 
 class EngineGroup:
-    """The engine actors of one language model. Make one with :meth:`create`.
+    """The engine actors of one language model, by ``names``. Make one with :meth:`create`.
 
-    A thread watches the actors: one that Ray started again after a crash gets the last weights at once. So the games
-    that wait for it go on while the driver itself is waiting for them.
-
-    Attributes:
-        names: Names of the actors.
+    A thread watches the actors: one that Ray started again gets the last weights at once, so games that wait for it go
+    on while the driver waits for them.
     """
 
     def __init__(
@@ -134,8 +125,8 @@ class EngineGroup:
             wait: Return when all are ready; otherwise call :meth:`wait_until_ready`.
             watch_interval_s: Between two looks at the actors; 0 leaves restarts to :meth:`restart_dead`.
 
-        Raises: MissingDependencyError: The engine's package is missing; the message says what to install; TimeoutError:
-        An engine did not come up; the message names it and what it waits for.
+        Raises: MissingDependencyError: naming the package to install; TimeoutError: naming an engine that did not come
+        up.
         """
         if not isinstance(model, str):
             model = SharedModel.share(model)
@@ -175,14 +166,10 @@ class EngineGroup:
         self._watch()
 
     def push(self, state: State, version: int, transport: WeightTransport | None = None) -> PushResult:
-        """Give every engine the weights ``state`` as ``version``.
+        """Give every engine the weights ``state`` as ``version``, by default through the object store.
 
-        An engine that dies meanwhile is started again and given the same weights before this returns.
-
-        Args:
-            state: The weights; what is not in the object store yet is put there, and kept for engines that start again.
-            version: Version they are served as.
-            transport: By default through the object store, which works from any process.
+        There it stays for engines that start again. One that dies meanwhile is started again and has the weights before
+        this returns.
 
         Raises: WeightUpdateError: An engine refused the weights; TimeoutError: naming the engines that did not answer.
         """
@@ -210,8 +197,7 @@ class EngineGroup:
             self._last, self._device_version = None, version
 
     def make_room(self) -> None:
-        """New weights are about to be pushed: forget the last ones, so that both need not lie in the object store at
-        once.
+        """Forget the last weights before a push, so that both need not lie in the object store at once.
 
         Engines go on serving what they have loaded. One that starts again before the push refuses to serve until then.
         """
@@ -228,7 +214,7 @@ class EngineGroup:
             raise RuntimeError(f"{', '.join(lost)} died")
 
     def stats(self) -> list[EngineStats]:
-        """Counters of every engine that serves; the others are left out."""
+        """Counters of every engine that serves."""
         calls = [handle.stats.remote() for handle in self._handles.values()]
         answered, _ = ray.wait(calls, num_returns=len(calls), timeout=ANSWER_S)
         counters = []
@@ -238,10 +224,8 @@ class EngineGroup:
         return [stats for stats in counters if stats is not None]
 
     def call(self, method: str, *args: Any) -> None:
-        """Call a method of every engine at once (``sleep``, ``wake_up``, ``pause``, ``resume``,
-        ``reset_prefix_cache``).
-
-        An engine that dies meanwhile is started again and called once more.
+        """Call a method of every engine (``sleep``, ``wake_up``, ``pause``, ``resume``, ``reset_prefix_cache``); one
+        that dies meanwhile is started again and called once more.
         """
         names = self.names
         for _ in range(2):
@@ -302,10 +286,7 @@ class EngineGroup:
                 self._give_last_weights(name)
 
     def _note_death(self, name: str) -> None:
-        """Look how an engine died, if it did; what was under way in it then knows.
-
-        Raises: EngineMemoryError: if it died of want of memory, and not for the first time.
-        """
+        """Look whether an engine died, and how. Raises: EngineMemoryError: not the first time for want of memory."""
         died, _ = ray.wait([self._vigils[name]], timeout=0)
         if died:
             self._vigils[name] = self._handles[name].vigil.remote()
@@ -408,9 +389,7 @@ class EngineGroup:
 
 @dataclasses.dataclass
 class LearnerPush:
-    """Sends tensors from a learner to the engines over ``inference.weight_transport``. Travels to the
-    learner by pickle.
-    """
+    """Sends tensors from a learner to the engines over ``inference.weight_transport``; it can be pickled."""
 
     names: list[str]
     options: InferenceOptions

@@ -1,7 +1,7 @@
 """The user's wish to stop, seen by every process of a run: waits that may last for ever end on it.
 
-The driver that gets the signal (``experiments/run/interrupt.py``) writes a mark into the key-value store of Ray's head;
-a process that waits looks for it. What can end well in a moment is given that moment.
+The driver that gets the signal (``experiments/run/interrupt.py``) puts a mark into the key-value store of Ray's head; a
+process that waits looks for it. What can end well in a moment gets that moment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class StopRequest:
         self._seen: float | None = None
 
     def overdue(self) -> bool:
-        """Whether the wish is older than :data:`GRACE_S`, as far as this process knows of it."""
+        """Whether the wish is older than :data:`GRACE_S`, as far as this process knows."""
         now = time.monotonic()
         if self._seen is None and now - self._looked >= LOOK_EVERY_S:
             self._looked = now
@@ -35,11 +35,7 @@ class StopRequest:
         return self._seen is not None and now - self._seen >= GRACE_S
 
     def check(self, waiting_for: str) -> None:
-        """Raise :class:`InterruptedWaitError` if the wait has to end.
-
-        Args:
-            waiting_for: What, for the message.
-        """
+        """Raise :class:`InterruptedWaitError` if the wait for ``waiting_for`` has to end."""
         if self.overdue():
             raise InterruptedWaitError(f"stopped while it waited for {waiting_for}")
 

@@ -1,4 +1,4 @@
-"""One line in place of Ray's report of a process that was killed since the node's memory ran out."""
+"""One line in place of Ray's report of a process that was killed because the node's memory ran out."""
 
 from __future__ import annotations
 
@@ -25,16 +25,13 @@ _LOWER = {
     "_WrappedExecutable": ("a learner", LEARNER_KEYS),
     "LMGame": ("the trial's own process", LEARNER_KEYS),
 }
-"""What a task's name holds: what the process is, and the keys that lower its memory."""
+"""What a task's name holds -> what the process is, and the keys that lower its memory."""
 
 
 def memory_line(text: str) -> str | None:
-    """Which process Ray killed for want of memory, what it held, and what to lower.
+    """Which process Ray killed for want of memory, what it held, and what to lower, in one line.
 
-    Args:
-        text: Of an error; Ray's report may stand anywhere in it.
-
-    Returns: One line; ``None`` if the error is about something else.
+    ``text`` is an error's; ``None`` if it holds no such report.
     """
     if not _REPORT.search(text):
         return None

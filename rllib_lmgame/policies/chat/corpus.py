@@ -25,10 +25,10 @@ def game_corpus(
 
     Args:
         session: The game.
-        episodes: Episodes played.
-        seed: Seed of levels and random moves; the same seed gives the same texts.
+        episodes: How many are played.
+        seed: Of levels and random moves; the same seed gives the same texts.
         call: Makes each call into the game.
-        tolerated: What an episode may fail with, which is left out then; raised if all of them do.
+        tolerated: What an episode may fail with and is left out for; raised if all fail.
     """
     rng = random.Random(seed)
     texts = [session.instructions]
@@ -44,7 +44,6 @@ def game_corpus(
 
 
 def _episode_texts(session: GameSession, rng: random.Random, call: Call, solved: bool) -> list[str]:
-    """Texts of one episode, played by the expert where there is one and it is to be ``solved``."""
     texts: list[str] = []
     call("reset", session.reset, rng.getrandbits(31))
     for _ in range(MAX_TURNS):

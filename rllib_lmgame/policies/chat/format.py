@@ -1,8 +1,7 @@
-"""Chat format: from observations to token ids, and back from sampled ids to text, without ever re-tokenising a reply.
+"""Chat format: from observations to token ids, and back from sampled ids to text, without re-tokenising a reply.
 
 The chat template of the model's own tokenizer is rendered once with placeholders where texts go. Template text is
-encoded with special tokens, message text without structure of any kind (see :mod:`.guard`), and replies are the sampled
-ids themselves.
+encoded with special tokens, message text without any structure (:mod:`.guard`), and replies are the sampled ids.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ class Prompt:
         ids: The whole prompt.
         delta: int32; what was added since the last reply of the same row, or all of ``ids`` if ``new_row``.
         new_row: The prompt does not continue the previous prompt and reply.
-        max_tokens: Reply tokens that context and budgets leave; 0 means that no reply is to be sampled.
-        out_of_context: It is the context length, not a token budget, that leaves no more.
+        max_tokens: Reply tokens that context and budgets leave; 0: no reply is to be sampled.
+        out_of_context: The context length, not a token budget, leaves no more.
     """
 
     ids: list[int]
@@ -64,17 +63,13 @@ class Prompt:
     out_of_context: bool = False
 
     def fitted(self, tokens: int) -> Prompt:
-        """The prompt as far as ``tokens`` hold it: its end is left out, never its beginning."""
+        """The prompt's first ``tokens`` tokens."""
         beyond = max(0, len(self.ids) - tokens)
         return replace(self, ids=self.ids[: len(self.ids) - beyond], delta=self.delta[: len(self.delta) - beyond])
 
 
 class ChatFormat:
     """Token-exact chat for one tokenizer and one set of options. Immutable, shared by all conversations.
-
-    Args:
-        tokenizer: A Hugging Face tokenizer.
-        options: The ``language_model`` section.
 
     Raises: ConfigError: if the chat template cannot be used.
     """
@@ -107,13 +102,11 @@ class ChatFormat:
     # -- encoding -----------------------------------------------------------------------------------------------
 
     def encode(self, text: str) -> list[int]:
-        """Ids of text of our own within a larger one: no control token, whatever is written in it."""
+        """Ids of text of our own within a larger one: never a control token."""
         return self.guard.encode_own(text)
 
     def decode(self, ids: Any) -> str:
-        """Text of sampled ids, without closing special tokens. Bytes that are no UTF-8 become replacement
-        characters.
-        """
+        """Text of sampled ids without closing special tokens; bytes that are no UTF-8 become replacement characters."""
         ids = ids.tolist() if isinstance(ids, np.ndarray) else [int(i) for i in ids]
         while ids and ids[-1] in self.special_ids:
             ids.pop()
@@ -125,9 +118,7 @@ class ChatFormat:
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """Ids of control tokens that end a reply. Tags and marks within replies do not, also where the tokenizer
-        marks them as special.
-        """
+        """Ids of control tokens that end a reply; tags and marks within replies do not, even as special tokens."""
         return self.guard.vocabulary.ending
 
     @cached_property
@@ -147,7 +138,7 @@ class ChatFormat:
         return ids[0] if len(ids) == 1 else None
 
     def reply_ids(self, action: str, think: str | None = None) -> list[int]:
-        """Ids of a well-formed reply (after the prefill): what a model that plays ``action`` would sample.
+        """Ids of a well-formed reply that plays ``action``, after the prefill.
 
         Raises: ConfigError: if no well-formed reply begins with the prefill.
         """
@@ -159,8 +150,9 @@ class ChatFormat:
         return list(known)
 
     def choice_ids(self, action: str) -> tuple[int, ...] | None:
-        """Ids of the reply that plays ``action``, or ``None`` if no reply of this tokenizer does: what it cannot spell
-        would be read as another action, or end the reply."""
+        """Ids of the reply that plays ``action``; ``None`` if this tokenizer cannot spell it: it would be read as
+        another action, or end the reply.
+        """
         if action not in self._choice_cache:
             if len(self._choice_cache) >= MAX_REPLIES_CACHED:
                 self._choice_cache.clear()
@@ -199,7 +191,7 @@ class ChatFormat:
         return self._closed(text)
 
     def _reply_text(self, action: str, think: str | None) -> str | None:
-        """The text after the prefix of a reply that is read as ``action``, if there is one."""
+        """Text, after the prefix, of a reply that is read as ``action``, if there is one."""
         text = self._rest_of_reply(action, think)
         return text if self.parser.parse(self.reply_prefix + text).action == action.strip() else None
 
@@ -236,7 +228,7 @@ class ChatFormat:
         return answer
 
     def _find_end(self) -> int:
-        """Token that ends an assistant message: the first control token the template puts after a reply, else EOS."""
+        """What ends an assistant message: the first control token the template puts after a reply, else EOS."""
         for token in self.guard.encode([Part(Source.TEMPLATE, self.pieces.turn_end)], after=""):
             if token in self.special_ids:
                 return token
@@ -247,15 +239,13 @@ class ChatFormat:
     # -- prompts ------------------------------------------------------------------------------------------------
 
     def message(self, observation: Observation, note: str | None = None) -> Message:
-        """The user message that shows ``observation``; ``note`` says why the last reply could not be read. Nothing
-        that the game says is structure in it.
-        """
+        """The user message that shows ``observation``; ``note`` says why the last reply could not be read."""
         before, text, after = message_parts(self.options, observation, note)
         return (Part(Source.OWN, before), Part(Source.GAME, text), Part(Source.OWN, after))
 
     def opening_ids(self, system: str, user: Message, *, reasoning: bool = True) -> list[int]:
-        """A conversation up to its first reply; without ``reasoning`` up to an earlier reply whose reasoning is not
-        shown.
+        """A conversation up to its first reply; without ``reasoning`` up to an earlier reply shown without its
+        reasoning.
         """
         pieces, parts = self.pieces, user
         if not system:
@@ -274,9 +264,7 @@ class ChatFormat:
     def continuation_ids(
         self, last_reply: Any, user: Message, *, reasoning: bool = True, system: str = ""
     ) -> list[int]:
-        """From the end of a reply to the start of the next one: closes the message, shows ``user``, opens the next
-        reply; with ``system`` shows it there.
-        """
+        """From the end of a reply to the start of the next one: closes the message, shows ``user`` (and ``system``)."""
         key = (system, user, reasoning)
         ids = self._turn_cache.get(key)
         if ids is None:
@@ -287,7 +275,7 @@ class ChatFormat:
         return ids[ids.index(self.end_id) + 1 :] if closed and self._ends_by_template else list(ids)
 
     def earlier_ids(self, text: str) -> list[int]:
-        """Ids of the beginning of an earlier reply, as they stand behind what the template writes before it."""
+        """Ids of the beginning of an earlier reply, behind what the template writes before it."""
         return self.guard.encode([Part(Source.OWN, text)], after=self.pieces.opener)
 
     def _turn_ids(self, system: str, user: Message, reasoning: bool) -> list[int]:
@@ -305,21 +293,21 @@ class ChatFormat:
 
     @cached_property
     def _ends_by_template(self) -> bool:
-        """It is the template that writes the token which ends a reply."""
+        """The template writes the token that ends a reply."""
         return self.end_id in self.guard.encode([Part(Source.TEMPLATE, self.pieces.turn_end)], after="")
 
     @property
     def moves_system(self) -> bool:
-        """The template shows the system prompt in the last user message, so that no prompt continues the last one."""
+        """The template shows the system prompt in the last user message, so no prompt continues the last one."""
         return self.pieces.moved is not None
 
     @cached_property
     def empties_reasoning(self) -> bool:
-        """Every reply is given a reasoning that is closed, which the template shows earlier replies without."""
+        """Every reply begins with a closed reasoning, which the template leaves out of earlier replies."""
         return self.pieces.closes_reasoning(self.parser.think_opening, self.parser.think_closing)
 
     def _opened_reasoning(self, tail: str) -> str:
-        """The end of the template's text from an opening reasoning tag on, if it leaves the reasoning open."""
+        """The template's text from an opening reasoning tag on, if it leaves the reasoning open."""
         opening = self.parser.think_opening
         _, found, rest = tail.rpartition(opening)
         return opening + rest if found and self.parser.think_closing not in rest else ""
@@ -411,9 +399,7 @@ class ChatFormat:
 class Conversation:
     """One player's conversation in one episode: builds prompts, keeps replies as ids.
 
-    Args:
-        chat: The chat format.
-        instructions: The game's rules; the system prompt unless the options set another.
+    ``instructions`` are the game's rules: the system prompt unless the options set another.
     """
 
     chat: ChatFormat
@@ -429,11 +415,8 @@ class Conversation:
         return self.instructions if override is None else override
 
     def prompt(self, observation: Observation, note: str | None = None) -> Prompt:
-        """Show ``observation``; call :meth:`reply` with what was sampled before the next call.
-
-        Args:
-            observation: What the game shows.
-            note: Why the last reply could not be read, if it could not.
+        """Show ``observation``; call :meth:`reply` before the next call. ``note``: why the last reply could not be
+        read.
         """
         if len(self._users) != len(self._replies):
             raise RuntimeError("a prompt must be answered before the next one is made")
@@ -460,9 +443,7 @@ class Conversation:
         return self.chat.options.history == "strip_think" and self._without_think(self._replies[-1]) is not None
 
     def _reply_room(self, room: int) -> tuple[int, bool]:
-        """Tokens a reply may have where the context has ``room`` for them, 0 if none is to be sampled; and whether it
-        is the context that says so.
-        """
+        """Tokens of a reply where the context has ``room``, 0 for none; and whether it is the context that says so."""
         options = self.chat.options
         if room < options.least_room:
             return 0, True
@@ -502,7 +483,7 @@ class Conversation:
         """The reply without its reasoning, as the template shows earlier ones; ``None`` if it has none.
 
         It is cut behind the token in which the reasoning ends; what else that token spells is written out. These ids
-        are only ever part of a prompt.
+        only stand in prompts.
         """
         chat = self.chat
         if chat.parser.think_end(chat.read(reply)) is None:
@@ -529,7 +510,7 @@ class Conversation:
 
 
 def _trimmed(parts: Sequence[Part], trims: tuple[bool, bool]) -> tuple[Part, ...]:
-    """The parts of a message without the blanks that the template leaves out at its beginning and its end."""
+    """A message's parts without the blanks that the template leaves out at its ends."""
     parts = [part for part in parts if part.text]
     while trims[0] and parts and (text := parts[0].text.lstrip()) != parts[0].text:
         parts = [Part(parts[0].source, text), *parts[1:]] if text else parts[1:]

@@ -1,15 +1,14 @@
 """Text that never becomes structure: what a game, another player or a web page says is encoded without control tokens,
 tags and role markers.
 
-1. No text, whoever wrote it, gives the id of a control token, whatever the vocabulary: one with control symbols among
-   its pieces, or with merges that spell them, would give it from ordinary letters.
-2. The text of a game gives no id of a structural tag (``<think>``, ``<answer>``, ``<tool_call>``) either. It holds no
-   role marker of a template whose markers are plain text, alone or together with the template text around it.
-3. Text that holds none of these is encoded together with the template's text around it, as the tokenizer encodes the
-   whole. A piece alone would get other ids, above all from SentencePiece, which begins every text with a blank.
+1. No text, whoever wrote it, gives the id of a control token. Some vocabularies would give one from ordinary letters:
+   they have control symbols among their pieces, or merges that spell them.
+2. A game's text also gives no id of a structural tag (``<think>``, ``<answer>``, ``<tool_call>``). Nor does it hold a
+   role marker of a template whose markers are plain text, alone or with the template text around it.
+3. Text without these is encoded together with the template's text around it, as the tokenizer encodes the whole. A
+   piece alone would get other ids, above all from SentencePiece, which begins every text with a blank.
 
-A control token or tag is spelt out (cut in two, so that the text stays) where the vocabulary can spell it, and left out
-where it cannot.
+A control token or tag is cut in two where the vocabulary can spell it, so that the text stays; else it is left out.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def ids_of(tokenizer: PreTrainedTokenizerBase, text: str, *, split: bool = False
 
 
 def text_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
-    """The text of ids, that of special tokens included. Raises: ConfigError: if the tokenizer fails on it."""
+    """The text of ids, with that of special tokens. Raises: ConfigError: if the tokenizer fails on it."""
     if not ids:
         return ""
     with _panic_told(f"{len(ids)} tokens"):
@@ -54,12 +53,8 @@ def text_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
 
 
 def spelling_problem(tokenizer: PreTrainedTokenizerBase, tags: str) -> str | None:
-    """Why a tokenizer cannot be used, or ``None``: it does not give a text back, as one without a vocabulary, or fails.
-    White space, case and the width of letters may change, as tokenizers of some families change them.
-
-    Args:
-        tokenizer: The tokenizer.
-        tags: Tags of replies.
+    """Why a tokenizer cannot be used, or ``None``: it fails, or does not give a game's text with ``tags`` back. White
+    space, case and width may change, as some tokenizers change them.
     """
     text = f"{GAME_TEXT} {tags}"
     try:
@@ -77,8 +72,8 @@ def _bare(text: str) -> str:
 
 @contextmanager
 def _panic_told(what: str) -> Iterator[None]:
-    """A pattern of a ``tokenizer.json`` that backtracks without end is given up by the regular expression library after
-    ten million steps (a third of a second); the error that it raises then is no :class:`Exception`.
+    """The regular expression library gives a pattern up after ten million steps (a third of a second). The error it
+    then raises is no :class:`Exception`.
     """
     try:
         yield
@@ -91,25 +86,22 @@ def _panic_told(what: str) -> Iterator[None]:
 
 
 MARKS = "…_*·~^"
-"""What may stand where something was cut: one that is part of no marker, so that cutting never puts a
-new marker together.
-"""
+"""What may stand where something was cut: the first that is in no marker, so that cutting makes no new one."""
 
 
 class RoleMarkers:
     """The plain-text markers of one template, as ``### assistant``; none where control tokens guard them all.
 
-    A control token cannot be written in a message, so a marker behind one (``<|im_start|>user``) needs no care. Where a
-    template's structure is words alone, it could be imitated word for word: by a whole marker, or by one that completes
-    what the template writes around the message. Such text is cut out.
+    A control token cannot be written in a message, so a marker behind one (``<|im_start|>user``) is safe. Where
+    structure is words alone, a message could imitate it: by a whole marker, or by one that completes what the template
+    writes around the message. Such text is cut out.
 
     Args:
         heads: Template text before the first message, with and without a system prompt. Only its last line is a marker:
             a default system prompt may stand before it.
         between: Template text between two messages.
         controls: Control tokens of the vocabulary.
-        rewritten: What the tokenizer makes of a text (it may change case, width and white space): encoded
-            and decoded again.
+        rewritten: Encodes a text and decodes it again; that may change case, width and white space.
     """
 
     def __init__(
@@ -143,9 +135,7 @@ class RoleMarkers:
 
 
 def _lines(text: str, alone: bool) -> list[tuple[str, bool]]:
-    """Lines of template text that mark a role, each with whether no control token stands in its piece: then even a
-    single word is structure.
-    """
+    """Lines that mark a role, each with whether its piece has no control token: then a single word is structure too."""
     lines = (line.strip() for line in text.split("\n"))
     return [(line, alone) for line in lines if line and (alone or not _is_words(line))]
 
@@ -157,15 +147,14 @@ def _is_words(line: str) -> bool:
 def _patterns(
     words: Sequence[str], alone: bool, befores: Sequence[Sequence[str]], afters: Sequence[Sequence[str]]
 ) -> dict[str, str]:
-    """Regular expressions that find a marker, with any white space between its words, each with the longest word in it.
+    """Regular expressions that find a marker, with any white space between its words, each with its longest word.
 
     A marker of letters alone (``user``) counts only as a line of its own, any other one everywhere.
 
     Args:
         words: The marker.
         alone: No control token stands beside it.
-        befores: What the template writes on the line on which a message begins.
-        afters: What it writes on the line on which a message ends.
+        befores, afters: What the template writes on the line on which a message begins, and ends.
     """
     if not words:
         return {}
@@ -187,8 +176,8 @@ TAG_NAMES = ("think", "answer", "tool_call", "tool_response")
 """Tags that structure replies of models known today, beside those of the options."""
 
 MAX_ROUNDS = 4
-"""Encodings after which a text that still imitates structure is left out whole. A second one is needed only by a
-tokenizer that rewrites text.
+"""Encodings after which a text that still imitates structure is left out whole. Only a tokenizer that rewrites text
+needs a second one.
 """
 
 MAX_PARTS = 1024
@@ -208,7 +197,7 @@ ANCHORS = ("\n", "0", ".", "a")
 
 
 class Source(Enum):
-    """Whose text it is, and with that what may be structure in it."""
+    """Whose text it is, and so what may be structure in it."""
 
     TEMPLATE = "template"
     """Special tokens are special."""
@@ -232,10 +221,9 @@ class Vocabulary:
     Attributes:
         ending: Ids of control tokens that end a reply.
         control: Ids that no text may give: control tokens, and what is written like one (``<|…|>``).
-        tags: Structural tags that are one token, and their ids. They are part of replies, also where the tokenizer
-            marks them as special.
-        special_tags: Those it marks as special.
-        marks: Other marks of replies with control tokens in them, and their ids: those of the reasoning, and what the
+        tags: Structural tags that are one token, and their ids; part of replies even as special tokens.
+        special_tags: Those the tokenizer marks as special.
+        marks: Other marks of replies with control tokens in them, and their ids: of the reasoning, and what the
             template writes where a reply begins.
     """
 
@@ -255,9 +243,9 @@ def read_vocabulary(
 ) -> Vocabulary:
     """Sort the tokens of a vocabulary.
 
-    A special token ends a reply, unless it has a place within one. Such are the marks of the reasoning, what the
-    template writes where a reply begins, and a pair of marks (``[TOOL_CALLS]`` and ``[/TOOL_CALLS]``) that neither the
-    template nor the tokenizer names.
+    A special token ends a reply, unless it belongs into one. Such are the reasoning's marks, what the template writes
+    where a reply begins, and a pair of marks (``[TOOL_CALLS]`` and ``[/TOOL_CALLS]``) that neither template nor
+    tokenizer names.
 
     Args:
         tokenizer: The tokenizer.
@@ -305,8 +293,7 @@ class MessageGuard:
 
     Args:
         tokenizer: A Hugging Face tokenizer.
-        heads: Template text before the first message.
-        between: Template text between two messages.
+        heads, between: Template text before the first message, and between two messages.
         answer_tag, think_tag: Tags of replies.
         lead: What the template writes where a reply begins.
     """
@@ -333,11 +320,8 @@ class MessageGuard:
         self._kept = set(ASCII) if self._rewritten(ASCII) == ASCII else set()
 
     def encode(self, parts: Sequence[Part], after: str | None = None) -> list[int]:
-        """Ids of the parts of a prompt one after the other, as if they were written in one.
-
-        Args:
-            parts: Texts, each with its source.
-            after: Text of the template that stands before them; ``None`` if they are the beginning.
+        """Ids of a prompt's parts, as if written in one. ``after``: template text before them; ``None`` at the
+        beginning.
         """
         parts = [Part(source, _whole(text)) for source, text in parts if text]
         together = self._together(parts, after)
@@ -386,7 +370,7 @@ class MessageGuard:
         return self._ids(part.text) if begins else self._behind_anchor(part.text, split=False)
 
     def _imitates(self, text: str) -> bool:
-        """A text of a game holds a role marker, or becomes one."""
+        """A game's text holds a role marker, or becomes one."""
         if not self.markers:
             return False
         return self.markers.found(text) or not (self._keeps(text) or not self.markers.found(self._rewritten(text)))
@@ -412,7 +396,7 @@ class MessageGuard:
         return []
 
     def _spelt(self, text: str, forbidden: frozenset[int]) -> list[int]:
-        """Ids of ``text``, in which what would give a forbidden id is cut in two, and what still does is left out."""
+        """Ids of ``text``; what would give a forbidden id is cut in two, and what still does is left out."""
         ids = self._plain(text)
         if forbidden.isdisjoint(ids):
             return ids
@@ -435,7 +419,7 @@ class MessageGuard:
 
     @cached_property
     def _anchor(self) -> str:
-        """What stands before a text for it to get no blank of the tokenizer's own; empty where it gets none."""
+        """What stands before a text so that the tokenizer adds no blank; empty where it adds none."""
         for anchor in ANCHORS:
             first, both, alone = (self._ids(text, split=True) for text in (anchor, anchor + "b", "b"))
             if first and both[: len(first)] == first and both[len(first) :]:

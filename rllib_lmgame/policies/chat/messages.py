@@ -1,9 +1,8 @@
-"""The chat format as messages of text, for models whose tokens are not in our hands: those behind an endpoint.
+"""The chat format as messages of text, for models behind an endpoint, whose tokens are not in our hands.
 
-What is said, how replies are read and which turns are shown is the same as in :mod:`.format`. Whoever serves the model
-writes its template around the messages and encodes them, so what a game or another player says is made harmless as
-text. What has the form of a control token or structural tag of a model of today is broken apart. (Where the ids are
-ours, :mod:`.guard` goes by the tokenizer itself.)
+Messages, replies and shown turns are as in :mod:`.format`. Who serves the model encodes them, so what a game or another
+player says is made harmless as text: what looks like a control token or structural tag is broken apart. (Where the ids
+are ours, :mod:`.guard` goes by the tokenizer itself.)
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ CONTROL_FORMS = (
     r"\[(?=(?=[A-Za-z]{0,2}[~!])(?=[~!]{0,3}[A-Za-z])[~!A-Za-z]{2,4}\[)",  # [e~[
     r"\](?=<\][^\[\]<>]*\[>\[)",  # ]<]image[>[
 )
-"""How control tokens are written, whatever their names: what stands before the place where each is broken apart. Words
-in square brackets alone go by their names, since games write their own moves and players like that.
+"""How control tokens are written: what stands before the place where each is broken apart. Plain words in square
+brackets go by name, since games write moves and players like that.
 """
 
 
@@ -41,7 +40,7 @@ class MessageConversation:
     """One player's conversation in one episode.
 
     Args:
-        options: The ``language_model`` section; its template, tokenizer and prefill are whoever's who serves the model.
+        options: The ``language_model`` section; template, tokenizer and prefill are the server's own.
         instructions: The game's rules; the system prompt unless the options set another.
     """
 
@@ -58,11 +57,8 @@ class MessageConversation:
         self._structure = re.compile("|".join((*CONTROL_FORMS, rf"<(?=/?(?:{tags})>)", *marks)))
 
     def prompt(self, observation: Observation, note: str | None = None) -> list[Message]:
-        """The messages that show ``observation``; :meth:`reply` is called with the answer before the next call.
-
-        Args:
-            observation: What the game shows.
-            note: Why the last reply could not be read, if it could not.
+        """The messages that show ``observation``; call :meth:`reply` before the next call. ``note``: why the last reply
+        could not be read.
         """
         before, text, after = message_parts(self.options, observation, note)
         self._users.append(before + self.harmless(text) + after)

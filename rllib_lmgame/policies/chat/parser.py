@@ -1,6 +1,6 @@
 """The form of a reply: how a user message asks for it, and how the action is read out of it.
 
-Games say what a reply holds, not how it is marked; they parse the text of the action themselves.
+Games say what a reply holds, not how it is marked; they parse the action's text themselves.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ _BEGINNINGS = (("START", "END"), ("start", "end"), ("BEGIN", "END"), ("begin", "
 
 
 def closing_of(mark: str) -> str:
-    """The mark that closes what ``mark`` opens: ``</x>`` for ``<x>``, ``[/X]`` for ``[X]``, ``<|END_X|>`` for
-    ``<|START_X|>``.
-    """
+    """The mark that closes another: ``</x>`` for ``<x>``, ``[/X]`` for ``[X]``, ``<|END_X|>`` for ``<|START_X|>``."""
     for beginning, end in _BEGINNINGS:
         if beginning in mark:
             return mark.replace(beginning, end, 1)
@@ -29,11 +27,8 @@ def closing_of(mark: str) -> str:
 
 
 def marks_of(tag: str) -> tuple[str, str]:
-    """The marks around what stands in a tag.
-
-    Args:
-        tag: A name (``think``: ``<think>`` and ``</think>``), an opening mark as it is written (``[THINK]``), or both
-            marks with three dots between them.
+    """The marks around what stands in a tag: ``tag`` is a name (``think``: ``<think>`` and ``</think>``), an opening
+    mark as written (``[THINK]``), or both marks with three dots between them.
     """
     opening, pair, closing = tag.partition(PAIR)
     if pair and opening and closing:
@@ -65,9 +60,8 @@ class ParsedReply:
 class ReplyParser:
     """Parses ``<think>...</think><answer>...</answer>`` replies.
 
-    The answer is the text of the one pair of answer tags outside the reasoning. No pair, two pairs with different
-    content, or an unclosed pair is an error, never a guess. Where generation stops at the closing tag the tag is still
-    part of the reply, so nothing special is needed.
+    The answer is the text of the one pair of answer tags outside the reasoning. No pair, two pairs that differ, or an
+    unclosed pair is an error, never a guess. A closing tag at which generation stops is part of the reply.
 
     Args:
         answer_tag: Name of the answer tag.
@@ -121,9 +115,7 @@ class ReplyParser:
         return ParsedReply(answers[0], think)
 
     def think_end(self, reply: str) -> int | None:
-        """Where the text after the reasoning begins; ``None`` if the reply does not open with reasoning
-        or never closes it.
-        """
+        """Where the text after the reasoning begins; ``None`` unless the reply opens with reasoning and closes it."""
         start = len(reply) - len(reply.lstrip())
         if not reply.startswith(self.think_opening, start):
             return None
@@ -131,9 +123,7 @@ class ReplyParser:
         return None if end < 0 else end + len(self.think_closing)
 
     def _split_think(self, reply: str) -> tuple[str | None, str]:
-        """The reasoning text and what follows it. Only a part that opens the reply counts; one never
-        closed leaves nothing.
-        """
+        """The reasoning that opens the reply, and what follows it: nothing if it is never closed."""
         stripped = reply.lstrip()
         if not stripped.startswith(self.think_opening):
             return None, reply
@@ -146,13 +136,8 @@ class ReplyParser:
 def message_parts(options: LanguageModelOptions, observation: Observation, note: str | None) -> tuple[str, str, str]:
     """Lines of the user message before the game's text, that text, and lines after it.
 
-    A reply that could not be read came to the game as empty text. Where the model is told why it could not, what the
-    game says of the empty text is left out: one fault has one reason.
-
-    Args:
-        options: Whether models are reminded of the format and of the turns left.
-        observation: What the game shows.
-        note: Why the last reply could not be read, if it could not.
+    The game sees a reply that could not be read as empty text. Where ``note`` tells the model why, what the game says
+    of the empty text is left out.
     """
     before, text, after = "", observation.text, ""
     if note and options.format_reminder:

@@ -1,8 +1,8 @@
 """Chat templates are rendered in a process of their own, with limits of time and memory.
 
-A template is a program, and a stranger's comes with a stranger's tokenizer. Jinja's sandbox keeps it from everything
-but the processor and the memory. Two loops of 99,999 rounds, ``9 ** (9 ** 9)`` (worked out while it is compiled) or
-``'a' * 10 ** 10`` would hold a command for ever. No other thread can interrupt most of them.
+A template is a program, often a stranger's. Jinja's sandbox keeps it from all but processor and memory. Two loops of
+99,999 rounds, ``9 ** (9 ** 9)`` (worked out when compiled) or ``'a' * 10 ** 10`` would hold a command for ever, and no
+thread can interrupt most of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WALL_LIMIT_S = 180
 MEMORY_LIMIT = 512 * 2**20
 """Bytes that a template may take, beside those of the process itself."""
 MAX_TEXT = 2**20
-"""Longest template, and longest text that one makes of a conversation, in characters."""
+"""Longest template, and longest text one makes of a conversation, in characters."""
 _CODE = "from rllib_lmgame.policies.chat.rendering import main; main()"
 
 Messages = Sequence[Mapping[str, str]]
@@ -49,7 +49,7 @@ def render(template: str, conversations: Sequence[Messages], variables: Mapping[
     Args:
         template: Jinja template.
         conversations: Messages with ``role`` and ``content``.
-        variables: What the template sees beside them: special tokens, arguments of one's own.
+        variables: What else the template sees: special tokens, arguments of one's own.
 
     Raises: RenderingStopped: if it takes more time or memory than it may.
     """

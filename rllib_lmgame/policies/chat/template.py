@@ -44,15 +44,15 @@ class TemplatePieces:
         bare_head: Before the first user message, without a system prompt.
         head: Before the system prompt.
         middle: Between system prompt and first user message; ``None`` for a template without a system role.
-        tail: Between the first user message and the reply that is to come.
+        tail: Between the first user message and the coming reply.
         turn_end: Between a reply and the next user message.
-        turn_tail: Between a later user message and the reply that is to come.
+        turn_tail: Between a later user message and the coming reply.
         opener: Between a user message and an earlier reply, up to where its text begins.
-        lead: What the template writes there beside, before a reply's text: a blank, or a mark that replies begin with.
-        moved: Where a template shows the system prompt in the last user message only: what it writes before and
+        lead: What the template writes next, before a reply's text: a blank, or a mark that replies begin with.
+        moved: Of a template that shows the system prompt in the last user message only: what it writes before and
             behind it, in the place of ``turn_end``.
-        trims_system, trims_first, trims_user: Blanks at an end of the text are left out, before it, behind it: of the
-            system prompt, of the user message that follows it, of every other one.
+        trims_system, trims_first, trims_user: Whether blanks before and behind the text are left out: of the system
+            prompt, of the user message after it, of every other one.
         trims_reasoning: So are line ends behind the reasoning of earlier replies.
         keeps_order: Earlier messages stay as they were first shown.
     """
@@ -74,18 +74,16 @@ class TemplatePieces:
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """Texts before the first message."""
         return (self.bare_head, self.head)
 
     @property
     def between(self) -> tuple[str, ...]:
-        """Texts between two messages."""
         opener = self.opener + self.lead
         texts = (self.middle, self.tail, self.turn_end, self.turn_tail, opener, *(self.moved or ()))
         return tuple(dict.fromkeys(text for text in texts if text is not None))
 
     def closes_reasoning(self, opening: str, closing: str) -> bool:
-        """The reply that is to come is given a reasoning that is closed, which earlier replies are shown without."""
+        """The coming reply begins with a closed reasoning, and earlier replies are shown without one."""
         shown, given = self.opener + self.lead, self.turn_tail
         return opening in given and closing in given.rpartition(opening)[2] and opening not in shown
 
@@ -94,7 +92,7 @@ def cut(render: Callable[[Sequence[Messages]], Sequence[Rendered]], reasoning: t
     """The pieces of a template.
 
     Args:
-        render: Renders conversations, each with the opening of the reply that is to come.
+        render: Renders conversations, each with the opening of the coming reply.
         reasoning: Marks around the reasoning of a reply.
 
     Raises: TemplateError: if it cannot be used.
@@ -157,9 +155,7 @@ def _conversation(pieces: TemplatePieces, *, bare: bool) -> str:
 
 
 def _system_pieces(first: Rendered, bare_head: str) -> tuple[str, str | None]:
-    """Template text before and after the system prompt; a template without system role gets it inside the user
-    message.
-    """
+    """Template text before and after the system prompt; without a system role that goes into the user message."""
     try:
         head, rest = _split(_text(first), _SYSTEM)
         return head, _split(rest, _USER)[0]
@@ -168,9 +164,7 @@ def _system_pieces(first: Rendered, bare_head: str) -> tuple[str, str | None]:
 
 
 def _before_reasoning(tail: str, shown: str, openings: Sequence[str]) -> str:
-    """What stands before the text of an earlier reply and before that of the one to come, which the template may give
-    a reasoning.
-    """
+    """What stands before an earlier reply and before the coming one, which the template may give a reasoning."""
     bases = (tail, *(tail.rpartition(opening)[0] for opening in openings))
     return next((base for base in bases if base and shown.startswith(base)), shown)
 
@@ -181,7 +175,7 @@ def _trims(rendered: Rendered, marker: str) -> tuple[bool, bool]:
 
 
 def _trims_reasoning(rendered: Rendered, closing: str) -> bool:
-    """A template that shows earlier replies without their reasoning leaves out the line ends behind it too."""
+    """A template that shows earlier replies without reasoning leaves out the line ends behind it too."""
     before, found, _ = rendered.text.partition(_REPLY)
     return bool(found) and _REASON not in before and not before.endswith("\n\n")
 

@@ -1,12 +1,11 @@
 """Attention over packed rows.
 
-Rows are laid end to end in one sequence, sorted by length, so that rows of equal length are neighbours. Every run
-of equal lengths is one causal attention call on a ``[rows, heads, length, head_dim]`` view: nothing crosses rows
-and no padding is computed. Registered with Transformers' attention interface, so any model that supports
-attention back ends runs on it without a change.
+Rows lie end to end in one sequence, sorted by length. Each run of equal lengths is one causal attention call on a
+``[rows, heads, length, head_dim]`` view: nothing crosses rows and no padding is computed. It is registered with
+Transformers' attention interface, so models that support attention back ends run on it unchanged.
 
-Where rows begin reaches the attention beside the model (:class:`PackedRows`), not through it: some layers do not hand
-on the arguments they do not know.
+Where rows begin reaches the attention beside the model (:class:`PackedRows`): some layers do not hand on arguments they
+do not know.
 """
 
 from __future__ import annotations
@@ -45,6 +44,7 @@ class PackedRows(AbstractContextManager["PackedRows"]):
     """Where the rows of a pack begin, known to the attention of every forward pass inside ``with``.
 
     May be entered again, also by other threads at once (recomputed layers need it in the backward pass).
+    ``cu_seqlens``: int32 ``[rows + 1]``, where each row begins.
 
     Attributes:
         groups: See :func:`row_groups`.
@@ -52,9 +52,6 @@ class PackedRows(AbstractContextManager["PackedRows"]):
     """
 
     def __init__(self, cu_seqlens: torch.Tensor) -> None:
-        """Args:
-        cu_seqlens: int32 ``[rows + 1]``, where each row begins.
-        """
         lengths = (cu_seqlens[1:] - cu_seqlens[:-1]).tolist()
         self.groups = row_groups(lengths)
         starts, longest = cu_seqlens.to(torch.int32), max(lengths)
@@ -80,8 +77,8 @@ _ENTERED: ContextVar[tuple[PackedRows, ...]] = ContextVar("packed_rows", default
 def current_rows() -> PackedRows | None:
     """The rows of the pack that is being computed; ``None`` for a forward pass of its own, without gradients.
 
-    Raises: RuntimeError: with gradients outside ``with PackedRows(...)``: a layer of a pack that is computed again
-    would take the pack for one row and mix what its rows say.
+    Raises: RuntimeError: with gradients outside ``with PackedRows(...)``: a recomputed layer would take the pack for
+    one row.
     """
     rows = next(reversed(_ENTERED.get()), None)
     if rows is None and torch.is_grad_enabled():
@@ -92,9 +89,7 @@ def current_rows() -> PackedRows | None:
 
 
 def rows_when_recomputed() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """``context_fn`` of :func:`torch.utils.checkpoint.checkpoint`: the rows of the forward pass are those of its
-    recomputation.
-    """
+    """``context_fn`` of :func:`torch.utils.checkpoint.checkpoint`: a recomputation has the rows of its forward pass."""
     return nullcontext(), next(reversed(_ENTERED.get()), nullcontext())
 
 
@@ -122,8 +117,7 @@ def packed_attention(
 
     Returns: ``[1, tokens, heads, value_dim]`` and ``None``.
 
-    Raises: ConfigError: if the model asks for a bias that depends on positions; RuntimeError: with gradients outside of
-    :class:`PackedRows`.
+    Raises: ConfigError: a bias depends on positions; RuntimeError: with gradients outside of :class:`PackedRows`.
     """
     return _attend(_sdpa, query, key, value, scaling, sliding_window, kwargs), None
 
@@ -210,9 +204,7 @@ def _eager(
     softcap: float | None = None,
     sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The scores written out, with soft capping (Gemma 2) and a learnt score ``[heads]`` of attending to nothing
-    (gpt-oss), which SDPA lacks.
-    """
+    """The scores written out, with what SDPA lacks: soft capping (Gemma 2), learnt sinks ``[heads]`` (gpt-oss)."""
     k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
     length = q.shape[2]
     if mask is None:

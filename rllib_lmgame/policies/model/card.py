@@ -92,12 +92,8 @@ class Played:
 
 
 def model_card(options: LanguageModelOptions, played: Played) -> str:
-    """The card's text. What comes from settings, which may be a stranger's, stands there as literals of Python in ASCII
-    on one line each: no text of theirs is Markdown or code.
-
-    Args:
-        options: How the policy is talked to.
-        played: What it was trained on.
+    """The card's text. Settings, which may be a stranger's, stand there as one-line ASCII literals of Python, so none
+    of their text is Markdown or code.
     """
     carded = {field.name for field in fields(options) if field.metadata["carded"]}
     said = {key: value for key, value in as_mapping(options).items() if key in carded}

@@ -1,9 +1,9 @@
 """Files that a run carries along, unpacked once per machine into the directory for temporary files.
 
-Rule: a process locks what it unpacked or found unpacked (a shared lock on the directory, which ends with the process
-however that ends). What nobody has locked is removed whenever a process unpacks something, whenever one that did so
-ends in good order, and by :func:`remove_unused` at the end of a command. So two runs never take files from each other,
-and what a killed run left is gone after the next one on that machine.
+A process locks what it unpacks or finds unpacked: a shared lock on the directory, which ends with the process. What
+nobody has locked is removed when a process unpacks something or ends in good order, and by :func:`remove_unused` at the
+end of a command. So runs never take files from each other, and a killed run's files are gone after the next run on that
+machine.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _parent() -> Path:
 
 @lru_cache
 def _private(path: Path) -> Path:
-    """In place of a directory that somebody else made, who could exchange the files in it: one of this process."""
+    """In place of a directory made by somebody else, who could exchange its files: one of this process."""
     own = tempfile.mkdtemp(prefix=path.name)
     atexit.register(shutil.rmtree, own, ignore_errors=True)
     return Path(own)

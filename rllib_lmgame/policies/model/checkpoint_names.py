@@ -1,8 +1,8 @@
 """A model's weights as its checkpoint has them, which is how engines take them.
 
-Transformers holds ``experts.gate_up_proj`` of all experts in memory; the checkpoint, and vLLM, have
-``experts.0.gate_proj.weight``, ``experts.0.up_proj.weight`` and so on. ``save_pretrained`` takes that back; so does
-this, a few tensors at a time, since what is taken back is a copy.
+Transformers holds ``experts.gate_up_proj`` of all experts; the checkpoint, and vLLM, have
+``experts.0.gate_proj.weight``, ``experts.0.up_proj.weight`` and so on. This takes that back as ``save_pretrained``
+does, but a few tensors at a time, since each is a copy.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ class Part:
 def parts_of(model: Any, state: Mapping[str, torch.Tensor]) -> tuple[Part, ...]:
     """``state`` in the smallest parts that Transformers can take back one by one.
 
-    Args:
-        model: Of Transformers, as ``from_pretrained`` loaded it: it remembers what was done to its checkpoint.
-        state: Its tensors, of which only names, shapes and dtypes are looked at.
+    ``model`` remembers what ``from_pretrained`` did to its checkpoint. Of ``state`` only names, shapes and dtypes
+    count.
 
     Raises: ValueError: if Transformers cannot take back what it did.
     """
@@ -49,14 +48,10 @@ def parts_of(model: Any, state: Mapping[str, torch.Tensor]) -> tuple[Part, ...]:
 
 
 class CheckpointTensors(Mapping[str, torch.Tensor]):
-    """The tensors of a checkpoint, made of those in memory when they are read. In the order of the keys no more than
-    one :class:`Part` is there at a time, unless the reader keeps it.
+    """The tensors of a checkpoint, made of those in memory (``state``) when they are read.
 
-    Args:
-        model: The model of Transformers.
-        parts: :func:`parts_of` it.
-        state: Its tensors in memory.
-        device: Where they are to be; where they are, if ``None``.
+    In the order of the keys only one :class:`Part` is there at a time, unless the reader keeps it. With ``device`` they
+    are moved there.
     """
 
     def __init__(
@@ -91,16 +86,10 @@ class CheckpointTensors(Mapping[str, torch.Tensor]):
 def load_checkpoint_tensors(
     model: Any, parts: tuple[Part, ...], own: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]
 ) -> None:
-    """Copy a checkpoint's tensors into a model, in place. Parts of which a tensor is missing stay as they are.
+    """Copy a checkpoint's ``tensors`` into a model's ``own``, in place. Parts that lack a tensor stay as they are.
 
-    For weights that are not only renamed this needs 16 bytes an entry, for one part at a time. Where each entry goes is
-    found by sending their numbers through what :func:`parts_of` knows to take back.
-
-    Args:
-        model: The model of Transformers.
-        parts: :func:`parts_of` ``own``.
-        own: Its tensors in memory.
-        tensors: What they are to be, by the checkpoint's names.
+    Weights that are not only renamed need 16 bytes an entry, one part at a time: sending the numbers of entries through
+    ``parts`` (:func:`parts_of` ``own``) shows where each goes.
     """
     for part in parts:
         if not part.shapes.keys() <= tensors.keys():

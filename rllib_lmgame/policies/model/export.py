@@ -44,8 +44,8 @@ def save_policy(
         options: How the policy is talked to.
         played: What it was trained on; without it, or without a tokenizer, there is no card.
 
-    Raises: CheckpointError: naming the file that cannot be written; FileNotFoundError: if the tokenizer's directory has
-    gone since the model was loaded.
+    Raises: CheckpointError: naming the file that cannot be written; FileNotFoundError: the tokenizer's directory has
+    gone.
     """
     directory.mkdir(parents=True, exist_ok=True)
     _save_weights(model, tensors, directory)
@@ -87,13 +87,10 @@ def _save_generation(model: Any, chat: ChatFormat | None, file: Path) -> None:
 
 
 def save_tokenizer(source: str, directory: Path, options: LanguageModelOptions) -> ChatFormat | None:
-    """Save the tokenizer of ``source`` beside a model, with the chat template in use; a directory without one is logged
-    and left so.
+    """Save the tokenizer of ``source`` with the chat template in use; returns its chat format. ``None``: there is no
+    tokenizer, which is logged.
 
-    Returns: The chat format of the two, ``None`` without a tokenizer.
-
-    Raises: FileNotFoundError: if the directory itself has gone since the model was loaded; CheckpointError: if it
-    cannot be written.
+    Raises: FileNotFoundError: the directory has gone since the model was loaded; CheckpointError: it cannot be written.
     """
     from transformers import AutoTokenizer
 
@@ -116,7 +113,7 @@ def save_tokenizer(source: str, directory: Path, options: LanguageModelOptions) 
 
 @contextmanager
 def _written(file: Path) -> Iterator[None]:
-    """An error inside says that ``file`` cannot be written, and why, in one line."""
+    """An error inside says in one line that ``file`` cannot be written, and why."""
     try:
         yield
     except Exception as error:  # A stranger's file fails in many ways.

@@ -1,7 +1,7 @@
 """Where a model's configuration, tokenizer and initial weights come from, on any node.
 
-A hub id or a directory that every node sees is used as it is. A tiny model built on the spot is carried along in the
-algorithm's configuration as bytes and unpacked once per machine, so nothing depends on a shared file system.
+A hub id or a directory that every node sees is used as it is. A tiny model built on the spot travels in the algorithm's
+configuration as bytes and is unpacked once per machine, so no shared file system is needed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_JSON_BYTES = 64 * 2**20
 """Most of a configuration or an index of weights that is read."""
 INDEX_FILE = "model.safetensors.index.json"
 HF_DIRECTORY = "hf"
-"""Of the Hugging Face files in a checkpoint: the files themselves, or a directory for each of several policies."""
+"""Of the Hugging Face files in a checkpoint: the files themselves, or a directory per policy."""
 LONGEST_NAME = 255
 """Characters that a file system takes in a name."""
 
@@ -37,7 +37,7 @@ VOCABULARY_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.tx
 TOKENIZER_FILES = (*VOCABULARY_FILES, "tokenizer_config.json")
 """A directory with a tokenizer has one of these."""
 DATA_ENDINGS = (".safetensors", ".json", ".jinja", ".txt", ".model", ".md")
-"""Endings of the files a Hugging Face directory needs. None of them is run or unpickled by those who read it."""
+"""Endings of the files a Hugging Face directory needs. None is run or unpickled by those who read it."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class ModelFiles:
 
 
 def check_model(source: str, key: str = "config.language_model.model") -> None:
-    """Raise if ``source`` looks like a directory that is missing or incomplete.
+    """Refuse a ``source`` that looks like a directory and is missing or incomplete.
 
     Raises: ConfigError: naming the directory or the missing file.
     """
@@ -118,12 +118,9 @@ def model_directory(source: str, key: str = "config.language_model.model") -> st
 
 
 def vocabulary_problem(model: str, tokenizer: str) -> str | None:
-    """Why a tokenizer does not suit a model as far as local files tell, or ``None``: it gives ids that the model does
-    not know, or that mean other texts to it. Tokens added to a vocabulary may be others.
+    """Why a tokenizer does not suit a model (directories or hub ids) as far as local files tell, or ``None``.
 
-    Args:
-        model: Directory or hub id.
-        tokenizer: The same; often of the same place.
+    It gives ids that the model does not know, or that mean other texts to it. Tokens added to a vocabulary may differ.
     """
     files = expanded(tokenizer)
     if not files.is_dir():
@@ -159,8 +156,8 @@ def vocabulary_size(options: LanguageModelOptions) -> int | None:
 
 @lru_cache(maxsize=8)
 def _vocabulary(tokenizer: Path, changed_ns: int) -> tuple[dict[int, str], int]:
-    """Id -> text in a ``tokenizer.json`` without added tokens, and the largest id with them; nothing and -1 where it
-    lists none that can be read.
+    """Id -> text in a ``tokenizer.json`` without added tokens, and the largest id with them; nothing and -1 if
+    unreadable.
     """
     content = read_mapping(tokenizer, MAX_JSON_BYTES)
     try:
@@ -176,8 +173,8 @@ def _vocabulary(tokenizer: Path, changed_ns: int) -> tuple[dict[int, str], int]:
 
 
 def local_config(directory: str) -> Any | None:
-    """The Transformers configuration of a model whose files are on this machine, or ``None``: not here, of code that
-    comes with it, or unreadable (who loads the model says so).
+    """Transformers' configuration of a model on this machine. ``None``: not here, of code that comes with it, or
+    unreadable (who loads the model says so).
     """
     from transformers import AutoConfig
 
@@ -193,15 +190,9 @@ def tokenizer_source(options: LanguageModelOptions, directory: str) -> str:
 
 
 def load_tokenizer(directory: str, options: LanguageModelOptions, *, local_files_only: bool = False) -> Any:
-    """The policy's tokenizer.
+    """The tokenizer of a policy whose model is in ``directory``; ``local_files_only``: from this machine alone.
 
-    Args:
-        directory: Of its model.
-        options: How it is talked to.
-        local_files_only: Look for it on this machine alone.
-
-    Raises:
-        ConfigError: if there is none at ``directory``, or one that is damaged or cannot spell what is said in a game.
+    Raises: ConfigError: there is none, it is damaged, or it cannot spell what is said in a game.
     """
     from transformers import AutoTokenizer
 
@@ -227,9 +218,7 @@ def _missing(source: str) -> str:
 
 
 def model_problem(directory: Path) -> str | None:
-    """What is wrong with a Hugging Face directory as far as headers tell, or ``None``: its ``config.json``, the index,
-    the weights.
-    """
+    """What is wrong with a Hugging Face directory as far as headers of its files tell, or ``None``."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -272,8 +261,8 @@ def weight_files(directory: Path) -> list[Path]:
 def code_problem(directory: Path) -> str | None:
     """What in a Hugging Face directory could run code when a model is loaded from it, or ``None``.
 
-    Loaders follow ``auto_map`` only where they are told to trust it; but they unpickle weights that are no safetensors,
-    and fetch attention functions from a hub where ``config.json`` names them.
+    Loaders follow ``auto_map`` only if told to trust it. But they unpickle weights that are no safetensors, and fetch
+    attention functions that ``config.json`` names from a hub.
     """
     for path in sorted(directory.iterdir()):
         is_data = path.is_dir() or (path.is_file() and path.suffix in DATA_ENDINGS)

@@ -1,7 +1,7 @@
 """Whether the rows of a pack stay apart in models of an architecture, and whether a row is read as the model reads it.
 
 No list of names can tell: convolutions and recurrences know no boundaries, some attention needs a mask that packed rows
-do not have, some heads do more than multiply. So it is tried, on a small random copy of the model.
+lack, some heads do more than multiply. So it is tried, on a small random copy of the model.
 """
 
 from __future__ import annotations
@@ -43,12 +43,7 @@ class Apart(Enum):
 
 @dataclass(frozen=True)
 class Packing:
-    """How rows go through a model.
-
-    Attributes:
-        apart: What trying it gave.
-        error: What was raised.
-    """
+    """How rows go through a model: what trying it gave, and what was raised."""
 
     apart: Apart
     error: str = ""
@@ -65,10 +60,7 @@ class Packing:
 
 
 def packing_of(config: Any) -> Packing:
-    """How rows go through models of this configuration; tried once per configuration and process.
-
-    Args:
-        config: Of Transformers.
+    """How rows go through models of a Transformers ``config``; tried once per configuration and process.
 
     Raises: UnfitModelError: where not even a row alone would be right.
     """
@@ -140,11 +132,9 @@ def _through_backbone(model: Any, rows: Sequence[torch.Tensor]) -> list[torch.Te
 
 
 def row_arguments(input_ids: torch.Tensor, position_ids: torch.Tensor, packs: bool) -> dict[str, Any]:
-    """What a backbone is called with for a pack.
+    """What a backbone is called with for a pack of int64 ``[tokens]``.
 
-    Args:
-        input_ids, position_ids: int64 ``[tokens]``.
-        packs: Whether the pack may hold several rows; the model counts the positions of one row itself.
+    Unless it ``packs``, the pack is one row, whose positions the model counts itself.
     """
     arguments = {"input_ids": input_ids[None], "use_cache": False}
     return arguments | {"position_ids": position_ids[None]} if packs else arguments

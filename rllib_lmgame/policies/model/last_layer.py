@@ -1,9 +1,8 @@
 """The last layer at the positions somebody reads.
 
-Losses and values read hidden states at few positions: those that predict an action token. In the last layer the other
-positions matter as keys and values only, so their queries, their attention and their feed-forward pass need not be
-computed. Results and gradients are the same; with three or four layers and replies shorter than observations it saves
-about a fifth of an update.
+Losses and values read hidden states only where an action token is predicted. In the last layer the other positions
+matter as keys and values only: no queries, attention or feed-forward pass. Results and gradients are the same; with
+three or four layers and replies shorter than observations it saves a fifth of an update.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ class Selection:
 
     Attributes:
         positions: int64 ``[S]``, ascending.
-        queries: Per group int64 ``[rows, queries]``, indices into ``positions``; short rows are filled up with an index
-            that is ignored.
+        queries: Per group int64 ``[rows, queries]``, indices into ``positions``; short rows are filled up with an
+            ignored one.
         masks: Per group bool ``[rows, 1, queries, length]``, the keys each query may see.
         outputs: int64 ``[S]``; where each position's result stands among all groups' queries, fillers included.
     """

@@ -1,8 +1,7 @@
 """Log-probabilities and entropies of rows of logits without copies of the logits.
 
-With a vocabulary of 150,000 tokens the logits are the largest tensor of an update. PyTorch's own operations hold six or
-seven of that size at once (logits, log-softmax, their exponentials and products, the gradients of both). Here there are
-the logits, whose place the gradient takes, and one block of rows.
+With 150,000 tokens the logits are the largest tensor of an update. PyTorch's operations hold six or seven of that size
+at once. Here there are the logits, whose place the gradient takes, and one block of rows.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ import torch
 
 BLOCK_BYTES = 4 * 2**20
 GPU_BLOCK_BYTES = 32 * 2**20
-"""Size of the temporary blocks; at least one row. On a CPU they stay in its cache, and freed ones are small enough not
-to break up the heap for larger tensors; on a GPU every block costs the launch of a dozen kernels."""
+"""Size of the temporary blocks; at least one row. On a CPU they stay in its cache and do not break up the heap; on a
+GPU every block costs the launch of a dozen kernels.
+"""
 
 
 def chosen_and_entropy(
@@ -24,8 +24,8 @@ def chosen_and_entropy(
     """Log-probability of each target, and the entropy of each row.
 
     Args:
-        logits: float32 ``[n, vocabulary]``. The backward pass writes their gradient in their place, so it can be run
-            once, and no operation before may need them for its own.
+        logits: float32 ``[n, vocabulary]``. The backward pass writes their gradient in their place: it can run once,
+            and no earlier operation may need them.
         target_ids: int64 ``[n]``.
         with_entropy: Whether the entropy is computed.
         entropy_gradient: Whether it is differentiated.
@@ -37,7 +37,7 @@ def chosen_and_entropy(
 
 
 class _ChosenAndEntropy(torch.autograd.Function):
-    """``log p_t`` and ``H = -sum p log p`` for ``p = softmax(logits)``; see :func:`chosen_and_entropy`."""
+    """``log p_t`` and ``H = -sum p log p`` for ``p = softmax(logits)``."""
 
     @staticmethod
     def forward(

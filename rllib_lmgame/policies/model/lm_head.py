@@ -30,9 +30,7 @@ class Allowed:
     ids: torch.Tensor
 
     def split(self, sizes: Sequence[int]) -> list[Allowed | None]:
-        """The parts of consecutive stretches of positions, counted from the start of each; ``None``
-        where there are none.
-        """
+        """The parts of consecutive stretches of positions, counted from each one's start; ``None`` where none are."""
         ends = torch.tensor([0, *sizes], device=self.positions.device).cumsum(0)
         cuts = torch.searchsorted(self.positions, ends)
         id_cuts = torch.searchsorted(self.owner, cuts)
@@ -44,7 +42,7 @@ class Allowed:
 
 
 def num_chunks(positions: int, head_chunk_tokens: int) -> int:
-    """Chunks needed to keep the logits of at most ``head_chunk_tokens`` positions at once; at least one."""
+    """Chunks that keep the logits of at most ``head_chunk_tokens`` positions at once; at least one."""
     return max(1, -(-positions // head_chunk_tokens))
 
 
@@ -63,14 +61,14 @@ def token_logprobs(
 
     Args:
         head: Maps hidden states ``[n, width]`` to logits ``[n, vocabulary]``. It is called exactly ``chunks`` times,
-            also where there are fewer positions, since under partitioned weights every call is a collective.
+            whatever the positions: under partitioned weights every call is a collective.
         hidden: ``[positions, width]``; at least one.
         target_ids: int64 ``[positions]``.
-        chunks: Calls of ``head``. With more than one, each chunk's logits are recomputed in the backward pass.
+        chunks: Calls of ``head``. With several, each chunk's logits are recomputed in the backward pass.
         temperature: Sampling temperature the logits are divided by.
         with_entropy: Whether the entropy is computed.
         entropy_gradient: Whether it is differentiated.
-        allowed: Positions at which only some ids could be drawn: log-probability and entropy are those among them.
+        allowed: Positions at which only some ids could be drawn: both numbers are those among them.
 
     Returns: float32 ``[positions]`` twice (the second ``None`` without entropy).
     """
@@ -138,9 +136,7 @@ def _among_few(
 
 
 def logit_transform(config: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What some model families do to the output of their head: soft capping (Gemma), a factor (Cohere) or
-    a divisor (Granite).
-    """
+    """What some families do to their head's output: soft capping (Gemma), a factor (Cohere), a divisor (Granite)."""
     config = config.get_text_config(decoder=True)
     cap = getattr(config, "final_logit_softcapping", None) or getattr(config, "logits_soft_cap", None)
     factor = getattr(config, "logit_scale", None)

@@ -1,7 +1,6 @@
-"""A small copy of a model: the same architecture with every kind of layer, but few and narrow ones, of random weights.
+"""A small copy of a model: the same architecture with every kind of layer, but few and narrow ones of random weights.
 
-What an architecture does with packed rows shows on a few million random weights as well as on the real ones, without
-reading these, on a CPU, within seconds.
+It shows what an architecture does with packed rows: on a CPU, within seconds, without reading the real weights.
 """
 
 from __future__ import annotations
@@ -34,13 +33,7 @@ _TOKEN = re.compile(r".*_token_(id|ids|index)")
 
 
 def miniature(config: Any) -> nn.Module:
-    """A small random causal language model of an architecture, float32, on the CPU.
-
-    Args:
-        config: Of the real model; not changed.
-
-    Raises: ValueError: if none can be made that runs.
-    """
+    """A small random causal language model like ``config``, float32, on the CPU. Raises: ValueError: none runs."""
     failure: object = "it is too large"
     ids = torch.arange(VOCABULARY // 2)[None]
     layers = layers_needed(config)
@@ -98,7 +91,7 @@ def _made(config: Any, device: str, attention: str = "eager") -> nn.Module:
 
 
 def _randomised(model: nn.Module) -> nn.Module:
-    """Weights with which every part has its say: those that start at zero or one, too."""
+    """Weights with which every part has its say: also those that start at zero or one."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -1,7 +1,7 @@
-"""How long a row of a model may be, and rotary embeddings whose frequencies do not hang on the longest row beside it.
+"""How long a row of a model may be, and rotary embeddings whose frequencies do not depend on the longest row beside it.
 
 Transformers chooses the frequencies of two kinds of scaled RoPE by the longest sequence of a forward pass: in a pack,
-by the neighbours. vLLM fixes them by the length it serves, ``context_length`` here, so that is what they are fixed by:
+by the neighbours. vLLM fixes them by the length it serves, here ``context_length``. So does this:
 
 * ``longrope`` (Phi-3): the long factors for all rows where ``context_length`` is above the original length, else the
   short ones;
@@ -26,18 +26,13 @@ _LENGTHS = (
     "seq_len",
 )
 _SCALED_ALREADY = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
-"""Kinds of RoPE whose ``max_position_embeddings`` is the length after scaling; that of the others is multiplied."""
+"""Kinds of RoPE whose ``max_position_embeddings`` is the length after scaling; others' is multiplied."""
 _CHOSEN = "chosen for all rows"
 """A ``rope_type`` that no forward pass changes."""
 
 
 def context_problem(config: Any, context_length: int) -> str | None:
-    """Why rows of a model cannot be as long as ``context_length``, or ``None``.
-
-    Args:
-        config: Of Transformers.
-        context_length: Longest prompt plus reply, in tokens.
-    """
+    """Why rows (prompt plus reply) of a model cannot have ``context_length`` tokens, or ``None``."""
     text = config.get_text_config(decoder=True)
     key, most = _most_positions(text)
     if most is not None and context_length > most:
@@ -53,12 +48,7 @@ def context_problem(config: Any, context_length: int) -> str | None:
 
 
 def fix_rope(model: Any, context_length: int) -> None:
-    """Choose the factors of long RoPE once, by the context as vLLM does, instead of by each forward pass.
-
-    Args:
-        model: Of Transformers, its weights loaded.
-        context_length: Longest prompt plus reply, in tokens.
-    """
+    """Choose the factors of long RoPE once, by the context as vLLM does, instead of by each forward pass."""
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
     for module in model.modules():
@@ -74,7 +64,7 @@ def fix_rope(model: Any, context_length: int) -> None:
 
 
 def _most_positions(config: Any) -> tuple[str, int | None]:
-    """The longest sequence as vLLM derives it, and the key it comes from; ``None`` where nothing bounds it."""
+    """The longest sequence as vLLM derives it, and its key; ``None`` where nothing bounds it."""
     if isinstance(own := getattr(config, "model_max_length", None), int):
         return "model_max_length", own
     known = {name: getattr(config, name, None) for name in _LENGTHS}

@@ -49,9 +49,7 @@ _DTYPES = {"auto": torch.float32, "float32": torch.float32, "bfloat16": torch.bf
 
 @dataclass(frozen=True)
 class _BackboneInputs:
-    """Arguments of a backbone's forward, the rows they hold, and the positions of its output that are read (in
-    order).
-    """
+    """Arguments of a backbone's forward, the rows they hold, and the output positions that are read, in order."""
 
     arguments: dict[str, Any]
     rows: PackedRows
@@ -84,8 +82,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
     Attributes:
         version: Number of updates the weights have had; what the sampler tags tokens with.
         packs: A batch may hold several rows; otherwise each row needs a pass of its own.
-        prunes: The last layer may be computed at the positions that are read alone, which depends on the batch.
-        sharded: The weights belong to an engine that spreads them over learners; states then carry the version alone.
+        prunes: The last layer may be computed only at positions that are read, if the batch suits it.
+        sharded: An engine spreads the weights over learners; states then carry the version alone.
         language_model: Any ``AutoModelForCausalLM``; absent if ``inference_only``.
         value_backbone: The value function's own backbone (``value_model: separate``), else ``None``.
         value_head: See :class:`ValueHead`; ``None`` without a value function.
@@ -95,10 +93,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
     sharded: bool = False
 
     def setup(self) -> None:
-        """Load the model.
-
-        Raises: ConfigError: if the directory or hub id does not hold a causal language model with all its weights.
-        """
+        """Load the model. Raises: ConfigError: there is no causal language model with all its weights."""
         if self.inference_only:
             return
         try:
@@ -156,10 +151,9 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
                 ``entropy_gradient``, ``with_value_features``, ``detach_backbone`` (False; in the critic's warm-up only
                 the value function is differentiated). Numbers: ``temperature`` (1.0), ``head_chunks`` (1).
 
-        Returns:
-            ``logprobs`` ``[A]``, ``entropy`` ``[A]``, ``values`` ``[A]``, ``bootstrap_values`` ``[B]``,
-            ``value_features`` ``[A, h]`` (what the value head's last layer reads), as far as asked for; nothing of
-            values without a value function.
+        Returns: ``logprobs`` ``[A]``, ``entropy`` ``[A]``, and with a value function ``values`` ``[A]``,
+        ``bootstrap_values`` ``[B]``, ``value_features`` ``[A, h]`` (what the value head's last layer reads), as far as
+        asked for.
         """
         device = batch["input_ids"].device
         with torch.autocast(device.type, torch.bfloat16, enabled=self._autocast and device.type == "cuda"):
@@ -174,10 +168,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         return out
 
     def _backbone_inputs(self, batch: Mapping[str, Any]) -> _BackboneInputs:
-        """What the backbones are called with, and which of its positions are read.
-
-        Raises: ValueError: Several rows for a model that mixes them.
-        """
+        """What the backbones are called with, and which positions are read. Raises: ValueError: rows would mix."""
         if not self.packs and batch["cu_seqlens"].shape[0] > 2:
             raise ValueError(f"{self.model_dir} takes one row a pass, not {batch['cu_seqlens'].shape[0] - 1}")
         read = torch.cat([batch["predict_index"], batch["bootstrap_index"]])
@@ -193,9 +184,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
 
     @staticmethod
     def _hidden(backbone: nn.Module, inputs: _BackboneInputs) -> torch.Tensor:
-        """Final hidden states ``[A + B, width]`` at action and bootstrap positions (one arbitrary state
-        if there are none).
-        """
+        """Final hidden states ``[A + B, width]`` at action and bootstrap positions (if none, one arbitrary state)."""
         with inputs.rows:
             return backbone(**inputs.arguments).last_hidden_state[0].index_select(0, inputs.read)
 
@@ -232,10 +221,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         return out | {"value_features": features[:actions]} if batch.get("with_value_features", False) else out
 
     def compute_values(self, batch: dict[str, Any], embeddings: Any | None = None) -> torch.Tensor:
-        """Values ``[A]`` at the action tokens of a packed batch.
-
-        Raises: ValueError: The module has no value function.
-        """
+        """Values ``[A]`` at the action tokens of a packed batch. Raises: ValueError: there is no value function."""
         self.value_output()
         return self._forward_train({**batch, "with_logprobs": False})["values"]
 
@@ -252,11 +238,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
     def as_checkpoint(
         self, state: Mapping[str, torch.Tensor], device: torch.device | None = None
     ) -> Mapping[str, torch.Tensor]:
-        """Tensors by the names of :meth:`hf_state`, as the model's checkpoint has them and engines take them.
-
-        Args:
-            state: The tensors, complete.
-            device: Where they are to be; where they are, if ``None``.
+        """A complete state of :meth:`hf_state` by the names of the model's checkpoint, as engines take it, moved to
+        ``device`` if given.
         """
         return CheckpointTensors(self.language_model, self._checkpoint_parts, state, device)
 
@@ -342,10 +325,10 @@ class ScriptedRLModule(TorchRLModule):
 def load_language_model(
     model_dir: str, dtype: torch.dtype, attention: str, *, trust_remote_code: bool = False
 ) -> tuple[Any, Packing]:
-    """An ``AutoModelForCausalLM`` with dropout off, with packed attention where that keeps its rows apart, and how rows
-    go through it.
+    """An ``AutoModelForCausalLM`` with dropout off, and how rows go through it; with packed attention where rows stay
+    apart.
 
-    Raises: ConfigError: if there is no such model, it is of a kind that cannot be trained here, or weights are missing.
+    Raises: ConfigError: no such model, of a kind that cannot be trained here, or weights are missing.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 

@@ -1,7 +1,7 @@
 """A tiny language model, built on the spot: Qwen2 architecture, a small tokenizer, a real chat template.
 
-It needs no download, trains on two CPU cores, and is an ordinary Hugging Face directory: `from_pretrained`, vLLM and
-DeepSpeed load it like any other model.
+It needs no download and trains on two CPU cores. It is an ordinary Hugging Face directory, which `from_pretrained`,
+vLLM and DeepSpeed load like any other.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 SPECIAL_TOKENS = ("<|pad|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
 WHOLE_TOKENS = ("<answer>", "</answer>", "<think>", "</think>", " || ")
 WORD_PATTERN = r" ?[A-Z]?[a-z]+|."
-"""Pieces in which merges are learnt: a word may become one token; every other character, so every grid
-cell, stands alone.
-"""
+"""Pieces in which merges are learnt: a word may become one token; other characters, so grid cells, stand alone."""
 NUMBER = r"[0-9]{1,3}"
 NUMBERED_MARK = rf"[A-Z#_√]{NUMBER}"
 BOARD_ROW = re.compile(rf"({NUMBERED_MARK}|{NUMBER})( {NUMBERED_MARK}| {NUMBER})+")
@@ -71,14 +69,12 @@ def build_tiny_model(
     corpus: Iterable[str],
     overrides: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a tiny random model with its tokenizer into ``directory``.
+    """Write a tiny random model with its tokenizer into ``directory``, and return it.
 
     Args:
-        directory: Made if missing.
+        directory: Made if missing. It gets ``config.json``, ``model.safetensors``, the tokenizer and its chat template.
         corpus: Texts (observations, actions) whose words become tokens. The same texts give the same tokenizer.
         overrides: Fields of :class:`TinyModelOptions`.
-
-    Returns: ``directory``; holds ``config.json``, ``model.safetensors``, the tokenizer and its chat template.
 
     Raises: ConfigError: for an unknown override or a value out of range.
     """
@@ -101,12 +97,8 @@ def build_tiny_model(
 
 
 def tiny_config(options: TinyModelOptions, **others: Any) -> Qwen2Config:
-    """The configuration of a tiny model.
-
-    Args:
-        options: Its shape.
-        others: Further fields, or other values of those that ``options`` gives: a tokenizer may fill less than the
-            whole vocabulary.
+    """The configuration of a tiny model. ``others`` are more fields, or other values: a tokenizer may not fill the
+    vocabulary.
     """
     from transformers import Qwen2Config
 
@@ -126,13 +118,9 @@ def tiny_config(options: TinyModelOptions, **others: Any) -> Qwen2Config:
 
 
 def check_shape(overrides: Mapping[str, Any], path: str) -> TinyModelOptions:
-    """The shape with ``overrides`` on top of the defaults.
+    """The shape with ``overrides`` (fields of :class:`TinyModelOptions` under the key ``path``) on top of the defaults.
 
-    Args:
-        overrides: Fields of :class:`TinyModelOptions`.
-        path: Their key, for errors.
-
-    Raises: ConfigError: for an unknown override, a value out of range, or numbers that do not fit together.
+    Raises: ConfigError: an unknown override, a value out of range, or numbers that do not fit together.
     """
     options = build(TinyModelOptions, dict(overrides), path)
     width, heads = options.hidden_size, options.num_heads
@@ -148,10 +136,10 @@ def check_shape(overrides: Mapping[str, Any], path: str) -> TinyModelOptions:
 
 
 def build_tokenizer(corpus: Iterable[str], vocab_size: int, max_length: int) -> PreTrainedTokenizerBase:
-    """A byte-level BPE tokenizer in Qwen2's format, with merges for the words (and non-ASCII symbols) of the corpus.
+    r"""A byte-level BPE tokenizer in Qwen2's format, with merges for the words (and non-ASCII symbols) of the corpus.
 
-    Walls that span a line end (`#\\n#`) and full wall rows are single tokens, which shortens a 6x6 grid from 41 to 21
-    tokens. So is a mark with the number of its cell (`X5`) in a row of a board.
+    Walls that span a line end (`#\\n#`) and full wall rows are single tokens: a 6x6 grid takes 21 tokens instead of 41.
+    So is a mark with its cell's number (`X5`) in a row of a board.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import Qwen2Tokenizer
@@ -199,8 +187,7 @@ def wall_tokens(texts: Iterable[str]) -> list[str]:
 
 
 def mark_tokens(texts: Iterable[str], most: int) -> list[str]:
-    """Marks with the number of their cell, each with the space or line end before it, in rows like `X1 2 O3`: the
-    ``most`` frequent.
+    """The ``most`` frequent marks with the number of their cell in rows like `X1 2 O3`, each with the blank before it.
 
     The number of an empty cell stays the token that a reply names the cell by.
     """

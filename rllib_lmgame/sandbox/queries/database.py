@@ -1,10 +1,8 @@
 """SQL queries of a player, answered by a confined worker process.
 
-SQLite checks its progress handler only while a query runs, not while it is being prepared or inside one call of a
-function, so its own limits cannot keep a promise on time or memory. The queries therefore run in a worker under the
-sandbox of :mod:`rllib_lmgame.sandbox.process`, which is started again after it had to be killed. The worker opens
-databases read-only and immutable, or holds a copy of one in memory; no query can reach the original. Games ask a pool
-of workers (``pool.py``).
+SQLite's own limits cannot bound time or memory: it checks its progress handler only while a query runs. So queries run
+in a sandboxed worker (:mod:`rllib_lmgame.sandbox.process`), which is started again if it had to be killed. It opens
+databases read-only and immutable, or holds a copy in memory. Games ask a pool of workers (``pool.py``).
 """
 
 from __future__ import annotations
@@ -31,12 +29,10 @@ START_S = 20.0
 WALL_FACTOR = 3.0
 """Wall-clock time for each second of processor time: a busy machine must not fail a right query."""
 KILL_AFTER_S = 1.0
-"""Seconds beyond that until the worker is killed: SQLite stops a query that reaches its limit, but not while it
-prepares it.
-"""
+"""Seconds beyond that until the worker is killed: SQLite stops a running query, not one it prepares."""
 STOPPED = "the query ran too long or used too much memory and was stopped"
 DIGITS = 9
-"""Significant digits to which numbers of two results are compared: the order of a sum changes the last ones."""
+"""Significant digits that are compared: the order of a sum changes the last ones."""
 
 
 @dataclass(frozen=True)
@@ -58,25 +54,17 @@ class Database:
 
     @staticmethod
     def of_file(path: str | Path) -> Database:
-        """The database in a file."""
         resolved = str(Path(path).resolve())
         return Database(resolved, path=resolved)
 
     @staticmethod
     def of_bytes(data: bytes) -> Database:
-        """The database whose file would hold ``data``."""
         return Database(hashlib.blake2b(data, digest_size=12).hexdigest(), data=data)
 
 
 @dataclass(frozen=True)
 class QueryResult:
-    """Rows of a query, or the reason why there are none.
-
-    Attributes:
-        columns: Names.
-        rows: Each a tuple of ``None``, numbers, texts and ``bytes``.
-        error: One line; empty if all went well.
-    """
+    """Rows of a query (tuples of ``None``, numbers, texts and ``bytes``), or an ``error`` in one line."""
 
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[Any, ...], ...] = ()
@@ -84,7 +72,7 @@ class QueryResult:
 
 
 def same_rows(one: QueryResult, other: QueryResult) -> bool:
-    """Whether two results hold the same rows equally often, in whatever order, numbers to nine significant digits."""
+    """Whether two results hold the same rows equally often, in any order, numbers to nine significant digits."""
     return not one.error and not other.error and _bag(one) == _bag(other)
 
 
@@ -96,10 +84,9 @@ def _bag(result: QueryResult) -> Counter[tuple[Any, ...]]:
 
 
 class SqlWorker:
-    """One confined process that answers queries one after another; safe to use from several threads.
+    """A confined process that answers queries in turn; safe to use from several threads.
 
-    Args:
-        root: Directory whose databases it may open as files; ``None`` if it only gets copies.
+    It may open databases below ``root`` as files; with ``None`` it only gets copies.
     """
 
     def __init__(self, root: str | None = None) -> None:
@@ -112,7 +99,7 @@ class SqlWorker:
     def query(self, database: Database, sql: str, limits: QueryLimits | None = None) -> QueryResult:
         """Ask ``database``; never raises for anything in ``sql``.
 
-        Raises: SandboxError: if the worker cannot be started or the database not be opened.
+        Raises: SandboxError: the worker cannot be started, or the database not be opened.
         """
         limits = limits or QueryLimits()
         request = {

@@ -1,7 +1,6 @@
 """SQL workers of one process: as many at work as the machine's gate lets in, a few kept idle.
 
-With one worker, games would wait for one another's slow queries. Here a query waits for its turn at the gate alone,
-which is no time of its own, and then has a worker to itself.
+So a query waits for its turn at the gate alone, which is no time of its own, not for other games' slow queries.
 """
 
 from __future__ import annotations
@@ -18,11 +17,7 @@ MAX_IDLE = 4
 
 
 class SqlPool:
-    """Answers queries; safe to use from several threads.
-
-    Args:
-        root: Directory whose databases may be opened as files; ``None`` if there are only copies.
-    """
+    """Answers queries; safe to use from several threads. ``root`` as of :class:`SqlWorker`."""
 
     def __init__(self, root: str | None = None) -> None:
         self._root = root
@@ -32,7 +27,7 @@ class SqlPool:
     def query(self, database: Database, sql: str, limits: QueryLimits | None = None) -> QueryResult:
         """Ask ``database``; never raises for anything in ``sql``.
 
-        Raises: SandboxError: if no worker can be started or the database not be opened; a ``SandboxBusyError`` if the
+        Raises: SandboxError: no worker can be started or the database not be opened; a ``SandboxBusyError`` if the
         machine was busy too long.
         """
         with machine_gate().admitted(memory_of(WORKER_LIMITS)):
@@ -50,7 +45,7 @@ class SqlPool:
             worker.close()
 
     def _take(self, database: Database) -> SqlWorker:
-        """An idle worker, one that has opened the database if there is one; else a new one."""
+        """An idle worker, best one that has opened the database; else a new one."""
         with self._lock:
             if not self._idle:
                 return SqlWorker(self._root)

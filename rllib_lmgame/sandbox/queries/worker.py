@@ -1,9 +1,9 @@
 """Answers SQL queries inside the sandbox: text of a program, started once and fed with one JSON request per line.
 
-Requests: ``{"database": name, "path": file}`` or ``{"database": name, "data": base64}`` to open one, ``{"database":
-name, "query": text, "seconds": s, "rows": n, "bytes": n}`` to ask it. Every connection reads only: the file is opened
-immutable, ``query_only`` is set, and an authorizer lets through nothing but reading tables and calling the functions
-listed here. It imports nothing of this package.
+``{"database": name, "path": file}`` or ``{"database": name, "data": base64}`` opens one. ``{"database": name, "query":
+text, "seconds": s, "rows": n, "bytes": n}`` asks it. Connections only read: the file is opened immutable,
+``query_only`` is set, and an authorizer lets through only reading tables and the functions listed here. It imports
+nothing of this package.
 """
 
 from __future__ import annotations
@@ -126,9 +126,7 @@ def plain(value: Any) -> Any:
 
 
 def end_with_holder() -> None:
-    """Wait until nobody holds the other end of the input any more, then end this process, also in the
-    middle of a query.
-    """
+    """End this process, even in a query, once nobody holds the other end of its input."""
     holder = select.poll()
     holder.register(0, 0)
     holder.poll()
