@@ -34,7 +34,7 @@ OF_TESTS = 1418
 """So many come from tests, at the beginning; the others were drawn at random."""
 TAGGED = (
     *("token_ppo.policy_loss", "token_ppo.advantage_estimator", "kl.reference", ".aggregation"),
-    *(".constant_groups", ".normalize_rewards"),
+    *(".constant_groups", ".normalize_rewards", ".matchmaking"),
 )
 """Ends of keys of groups that have a type."""
 FORMS = {"data_selection.drop_constant_groups": {True: "drop", False: "keep"}}
@@ -120,6 +120,12 @@ def _move(config: dict[str, Any]) -> bool:
                 return False
             value = FORMS[old][value]
         _put(options, [*new.key.split(".")[1:], *(["type"] if new.key.endswith(TAGGED) else [])], value)
+    league = config.get("league")
+    forgotten = league.get("forgotten") if isinstance(league, dict) else None
+    if isinstance(forgotten, dict) and forgotten.get("share") == 0:
+        if "below" in forgotten:
+            return False
+        league["forgotten"] = None  # type: ignore[index]
     selection = config.get("data_selection")
     overlong = selection.get("overlong") if isinstance(selection, dict) else None
     if isinstance(overlong, dict) and overlong.get("tokens") is None:

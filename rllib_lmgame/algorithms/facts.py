@@ -10,8 +10,8 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.registry import EngineEntry, find_engine
-from rllib_lmgame.league.matchmaking import resolve_matchmaker
-from rllib_lmgame.settings.plugins import ENGINES, ESTIMATORS, MATCHMAKERS
+from rllib_lmgame.league.matchmaking import Matchmaker, resolve_matchmaker
+from rllib_lmgame.settings.plugins import ENGINES, ESTIMATORS
 from rllib_lmgame.settings.sections.league import is_league
 from rllib_lmgame.settings.tree import Settings
 
@@ -39,11 +39,9 @@ class RunFacts:
         return is_league(self._config.seat_mapping_spec)
 
     @property
-    def own_matchmaker(self) -> bool:
-        """Whether the league's matchmaking is somebody's own, which may read any option."""
-        matchmaking = self._config.league_of_run().matchmaking
-        resolve_matchmaker(matchmaking)
-        return matchmaking not in MATCHMAKERS
+    def matchmaker(self) -> Matchmaker:
+        """The league's matchmaker."""
+        return resolve_matchmaker(self._config.league_of_run().matchmaking.type)
 
     @cached_property
     def engine(self) -> EngineEntry:

@@ -57,7 +57,7 @@ class League:
         self._seed = run_seed
         self._decided = -1
         self._attempts: dict[str, Attempt] = {}
-        self._matchmaker = resolve_matchmaker(options.matchmaking)
+        self._matchmaker = resolve_matchmaker(options.matchmaking.type)
 
     def due(self, iteration: int) -> list[Member]:
         """Snapshots to take before ``iteration``: name, policy and iteration are known. None is due twice."""

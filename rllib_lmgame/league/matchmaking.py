@@ -55,7 +55,7 @@ def latest(standings: Sequence[Standing], options: LeagueOptions) -> list[float]
 
 def pfsp_hard(standings: Sequence[Standing], options: LeagueOptions) -> list[float]:
     """``(1 - x)^power``: members that are hard to beat."""
-    return [(1 - standing.win_rate) ** options.power for standing in standings]
+    return [(1 - standing.win_rate) ** options.matchmaking.power for standing in standings]
 
 
 def pfsp_var(standings: Sequence[Standing], options: LeagueOptions) -> list[float]:
@@ -110,9 +110,9 @@ def draw_member(
         chance: Purpose -> number drawn from [0, 1).
     """
     against_others = 1 - options.self_play_share
-    if chance("branch") * against_others < options.forgotten_share:
+    if options.forgotten and chance("branch") * against_others < options.forgotten.share:
         others = [standing for standing in standings if standing.member.policy not in options.exploiters]
-        past = exploited_by(standings, options) or forgotten(others, options.forgotten_below)
+        past = exploited_by(standings, options) or forgotten(others, options.forgotten.below)
         if past:
             return _pick(past, [(1 - standing.win_rate) ** FORGOTTEN_POWER for standing in past], chance("member"))
     return _pick(standings, _checked(matchmaker(standings, options), standings, options), chance("member"))
@@ -147,6 +147,6 @@ def _checked(weights: Sequence[float], standings: Sequence[Standing], options: L
     if len(values) != len(standings) or any(not 0 <= value < math.inf for value in values):
         raise ConfigError(
             MATCHMAKERS.key,
-            f"`{options.matchmaking}` gave {values} for {len(standings)} members; one number of at least 0 for each",
+            f"`{options.matchmaking.type}` gave {values} for {len(standings)} members; one number of at least 0 each",
         )
     return values

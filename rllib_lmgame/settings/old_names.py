@@ -52,6 +52,9 @@ OLD_NAMES: Mapping[str, New] = {
     "data_selection.overlong_buffer": New("data_selection.overlong.buffer"),
     "data_selection.overlong_penalty": New("data_selection.overlong.penalty"),
     "data_selection.normalize_deviation": New("data_selection.normalize_rewards.deviation"),
+    "league.power": New("league.matchmaking.power"),
+    "league.forgotten_share": New("league.forgotten.share", "forgotten: null for 0"),
+    "league.forgotten_below": New("league.forgotten.below"),
 }
 """Old key below ``config`` -> the new one."""
 

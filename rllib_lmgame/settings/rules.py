@@ -614,7 +614,7 @@ LEAGUE = (
     ),
     _known(
         "league.matchmaking",
-        lambda s, f: f.own_matchmaker,
+        lambda s, f: f.matchmaker,
         "{env: lmgame/TicTacToe-v0, league: {matchmaking: pfsp_hrad}}",
     ),
     Rule(
@@ -624,10 +624,10 @@ LEAGUE = (
         "{env: lmgame/TicTacToe-v0, league: {self_play_share: 1}}",
     ),
     Rule(
-        "league.forgotten_share",
-        lambda s, f: s.league.self_play_share + s.league.forgotten_share > 1,
-        "{s.league.forgotten_share:g} and self_play_share={s.league.self_play_share:g} are more than 1 together",
-        "{env: lmgame/TicTacToe-v0, league: {self_play_share: 0.6, forgotten_share: 0.6}}",
+        "league.forgotten.share",
+        lambda s, f: s.league.forgotten is not None and s.league.self_play_share + s.league.forgotten.share > 1,
+        "{s.league.forgotten.share:g} and self_play_share={s.league.self_play_share:g} are more than 1 together",
+        "{env: lmgame/TicTacToe-v0, league: {self_play_share: 0.6, forgotten: {share: 0.6}}}",
     ),
     Rule(
         "league.snapshot_every",
@@ -652,18 +652,6 @@ LEAGUE = (
         lambda s, f: any(rate is not None for rate in _win_rates(s)),
         "without snapshot_win_rate",
         "{env: lmgame/TicTacToe-v0, league: {snapshot_min_games: 9}}",
-    ),
-    no_effect(
-        "league.power",
-        lambda s, f: f.own_matchmaker or s.league.matchmaking == "pfsp_hard",
-        "without matchmaking: pfsp_hard",
-        "{env: lmgame/TicTacToe-v0, league: {matchmaking: uniform, power: 3}}",
-    ),
-    no_effect(
-        "league.forgotten_below",
-        lambda s, f: f.own_matchmaker or s.league.forgotten_share,
-        "without forgotten_share",
-        "{env: lmgame/TicTacToe-v0, league: {forgotten_share: 0, forgotten_below: 0.5}}",
     ),
     Rule(
         "league.exploiters.b.of",

@@ -301,13 +301,13 @@ def test_a_league_by_its_section_or_by_its_mapping() -> None:
         {
             "league": {
                 "self_play_share": 1.0,
-                "forgotten_share": 0.0,
+                "forgotten": None,
                 "exploiters": {"b": {"of": "a", "past_share": 0.5}},
                 "snapshot_min_games": 9,
             },
             "policies": ["a", "b"],
         },
-        {"league": {"matchmaking": "rllib_lmgame.league.matchmaking:pfsp_hard", "power": 3.0}},
+        {"league": {"matchmaking": {"type": "rllib_lmgame.league.matchmaking:pfsp_hard", "power": 3}}},
         {
             **WIN_RATE_ALONE,
             "text_rollouts": {"episodes_per_iteration": {"points": [[0, 4], [9, 16]]}},

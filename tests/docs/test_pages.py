@@ -185,7 +185,7 @@ NAMED = {
     "matchmakers": (
         MATCHMAKERS,
         [
-            ("docs/reference.md", r"^\| `matchmaking` \|(.*)"),
+            ("docs/reference.md", r"^\| `type` \|.*#matchmakers(.*)"),
             ("docs/leagues.md", r"^ +matchmaking: (.*)"),
         ],
     ),

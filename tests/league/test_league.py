@@ -19,7 +19,7 @@ from rllib_lmgame.league.matches import Match, Table, assign_engines, deal_match
 from rllib_lmgame.league.members import Member, leaving
 from rllib_lmgame.league.payoffs import Payoffs
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
-from rllib_lmgame.settings.sections.league import LeagueOptions
+from rllib_lmgame.settings.sections.league import LeagueOptions, MatchmakingOptions
 
 ROLES = {"X": "first", "O": "second"}
 THREE = {"a": "x", "b": "y", "c": "y"}
@@ -64,7 +64,9 @@ def run(league: League, iterations: range, shuffle: random.Random | None = None)
 
 def test_a_league_of_twelve_goes_on_from_its_state_as_if_it_had_not_stopped() -> None:
     """Members, pay-offs, snapshots and matchmaking, through JSON; results may come in any order."""
-    options = LeagueOptions(snapshot_every=2, max_members=12, opponent_engines=2, matchmaking="pfsp_hard")
+    options = LeagueOptions(
+        snapshot_every=2, max_members=12, opponent_engines=2, matchmaking=MatchmakingOptions("pfsp_hard")
+    )
     whole, first, second = (League(options, ["player"], 3) for _ in range(3))
     met = run(whole, range(60))
     begun = run(first, range(37), random.Random(1))
@@ -187,7 +189,7 @@ def test_matches_are_dealt_evenly(
 
 
 def test_further_rounds_of_an_iteration_are_dealt_apart() -> None:
-    league = League(LeagueOptions(snapshot_every=1, self_play_share=0.5, forgotten_share=0), ["p"], 1)
+    league = League(LeagueOptions(snapshot_every=1, self_play_share=0.5, forgotten=None), ["p"], 1)
     run(league, range(2))
     (plan,) = plans_of(1, 2)
     league.decided(2, [dataclasses.replace(m, checksum=m.name) for m in league.due(2)])
@@ -219,7 +221,7 @@ def test_engines_exchange_as_little_as_can_be(wanted: list[str], held: list[str 
 
 def test_what_is_read_ahead_is_what_is_needed() -> None:
     """The tables of the next iteration, also where a snapshot is due before it and a member leaves for it."""
-    league = League(LeagueOptions(snapshot_every=1, max_members=3, matchmaking="latest"), ["p"], 0)
+    league = League(LeagueOptions(snapshot_every=1, max_members=3, matchmaking=MatchmakingOptions("latest")), ["p"], 0)
     for iteration in range(6):
         league.decided(iteration, league.due(iteration))
         league.record(*played(league, iteration))

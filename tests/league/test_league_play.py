@@ -31,7 +31,7 @@ from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
-from rllib_lmgame.settings.sections.league import LeagueOptions
+from rllib_lmgame.settings.sections.league import LeagueOptions, MatchmakingOptions
 
 ROLES = {"X": "first", "O": "second"}
 
@@ -217,7 +217,9 @@ def test_what_is_played_in_place_of_constant_groups_counts_with_the_rest(tmp_pat
 
 def test_a_damaged_member_ends_the_run_when_its_weights_are_read(tmp_path: Path) -> None:
     algorithm = Algorithm(tmp_path, engines=1)
-    play = LeaguePlay(algorithm, LeagueOptions(snapshot_every=1, matchmaking="latest", forgotten_share=0))  # type: ignore[arg-type]
+    play = LeaguePlay(
+        algorithm, LeagueOptions(snapshot_every=1, matchmaking=MatchmakingOptions("latest"), forgotten=None)
+    )  # type: ignore[arg-type]
     iterate(play, algorithm, 0)
     save_file({"w": np.full(3, 7, np.float32)}, tmp_path / "league" / "p-0" / "model.safetensors")
     play.set_state(play.league.state())  # the engines have to be given their members anew
@@ -331,7 +333,7 @@ def test_a_members_files_are_read_once_and_hashed_once(tmp_path: Path, monkeypat
     )
     monkeypatch.setattr(league_of_algorithm, "read_member", lambda *args: pytest.fail("read again"))
     algorithm = Algorithm(tmp_path / "trial", engines=1)
-    options = LeagueOptions(snapshot_every=1, matchmaking="latest", forgotten_share=0)
+    options = LeagueOptions(snapshot_every=1, matchmaking=MatchmakingOptions("latest"), forgotten=None)
     play = LeaguePlay(algorithm, options)  # type: ignore[arg-type]
     for iteration in range(3):
         iterate(play, algorithm, iteration)

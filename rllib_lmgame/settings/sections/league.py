@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.schema import option, tag
 from rllib_lmgame.settings.sections.exploiters import ExploiterOptions, are_names_and_numbers, check_exploiters
 from rllib_lmgame.settings.trust import is_name
 
@@ -20,6 +20,29 @@ def is_league(seats: Any) -> bool:
 
 
 @dataclass(frozen=True)
+class MatchmakingOptions:
+    """``league.matchmaking``: which members are met."""
+
+    type: str = tag(
+        "pfsp_var",
+        "[Matchmaker](parts.md#matchmakers-of-a-league): `uniform`, `latest`, `pfsp_hard` (hard to beat), `pfsp_var` "
+        "(as strong as the policy), or `package.module:function`.",
+        stranger=is_name,
+    )
+    power: float = option(2.0, "The exponent.", low=0, of=("pfsp_hard",))
+
+
+@dataclass(frozen=True)
+class ForgottenOptions:
+    """``league.forgotten``: members that were beaten once and no longer are."""
+
+    share: float = option(
+        0.15, "Share of the matches against them. Where there are none these go to `matchmaking`.", above=0, high=1
+    )
+    below: float = option(0.7, "Win rate from which a member counts as beaten.", low=0, high=1)
+
+
+@dataclass(frozen=True)
 class LeagueOptions:
     """The ``league`` section of ``LMGamePPO``: past versions of the learning policies as opponents.
 
@@ -28,22 +51,12 @@ class LeagueOptions:
     All policies have as many matches.
     """
 
-    matchmaking: str = option(
-        "pfsp_var",
-        "[Which members are met](parts.md#matchmakers-of-a-league): `uniform`, `latest`, `pfsp_hard` (hard to "
-        "beat), `pfsp_var` (as strong as the policy), or `package.module:function`.",
-        stranger=is_name,
-    )
-    power: float = option(2.0, "The exponent of `pfsp_hard`.", low=0)
+    matchmaking: MatchmakingOptions = option(MatchmakingOptions(), "Which members are met.")
     self_play_share: float = option(0.35, "Share of the matches of a policy against itself.", low=0, high=1)
-    forgotten_share: float = option(
-        0.15,
-        "Share of the matches against [members that were beaten once and no longer "
-        "are](leagues.md#forgotten-members). Where there are none these matches go to `matchmaking`.",
-        low=0,
-        high=1,
+    forgotten: ForgottenOptions | None = option(
+        ForgottenOptions(),
+        "Matches against [members that were beaten once and no longer are](leagues.md#forgotten-members); null: none.",
     )
-    forgotten_below: float = option(0.7, "Win rate from which a member counts as beaten.", low=0, high=1)
     snapshot_every: int | None = option(
         10,
         "PPO iterations from one snapshot of a policy to the next. The weights that PPO starts from are one in any "
