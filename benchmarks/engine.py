@@ -27,7 +27,7 @@ os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
 
 from rllib_lmgame.inference.engines.vllm_engine import environment
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
-from rllib_lmgame.inference.serving.client import EngineClient, LocalEngineClient
+from rllib_lmgame.inference.serving.client import EngineClient
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 MODES = ("in_process", "actor", "actor_busy", "separate_core", "transformers")
@@ -123,8 +123,7 @@ async def run_local(model_dir: str, options: InferenceOptions, works: list[Workl
 
     engine = make_engine(EngineSpec("local", model_dir, options, CONTEXT))
     await engine.start()
-    client = LocalEngineClient(engine)
-    rows = [await measure(client.generate, engine.stats, work) for work in works]
+    rows = [await measure(engine.generate, engine.stats, work) for work in works]
     await engine.shutdown()
     return rows
 

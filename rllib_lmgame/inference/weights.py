@@ -153,6 +153,15 @@ def misfit(state: Mapping[str, Any], expected: Mapping[str, tuple[int, ...]], ti
     return None
 
 
+def check_weights(state: Mapping[str, torch.Tensor], expected: Mapping[str, tuple[int, ...]], tied_head: bool) -> None:
+    """Raises: ValueError: not the ``expected`` weights (if any are), see :func:`misfit`, or NaN or infinity in one."""
+    problem = misfit(state, expected, tied_head) if expected else None
+    if problem is None and (name := not_finite(state)):
+        problem = f"{name} holds NaN or infinity"
+    if problem is not None:
+        raise ValueError(problem)
+
+
 def not_finite(state: Mapping[str, torch.Tensor]) -> str | None:
     """Name of the first tensor that holds NaN or infinity, or ``None``. Extremes show both, without ``isfinite``'s
     copies.

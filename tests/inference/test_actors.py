@@ -17,7 +17,7 @@ from inference_reference import CONTEXT, STOP, VOCAB, reference_logprobs, reques
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason, WeightUpdateError
-from rllib_lmgame.inference.serving.client import EngineClient, LocalEngineClient
+from rllib_lmgame.inference.serving.client import EngineClient
 from rllib_lmgame.inference.weights import pack_state, state_checksum
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
@@ -350,14 +350,3 @@ def test_missing_vllm_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = VLLMEngine("nowhere", InferenceOptions(), context_length=64)
     with pytest.raises(MissingDependencyError, match=r"rllib-lmgame\[cpu\].*inference.engine: transformers"):
         asyncio.run(engine.start())
-
-
-def test_the_local_client_is_the_same_interface(transformers_engine: Any, models: Any) -> None:
-    async def run() -> Generation:
-        client = LocalEngineClient(transformers_engine)
-        generation = await client.generate(requests(1, SamplingSpec(4), prefix="local")[0], key="game")
-        client.forget("game")
-        client.close()
-        return generation
-
-    sound(models[0], requests(1, SamplingSpec(4), prefix="local")[0], asyncio.run(run()))

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +17,6 @@ from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.errors import CheckpointError, ConfigError, nearest
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
-from rllib_lmgame.inference.serving.client import LocalEngineClient
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import (
     DATA_ENDINGS,
@@ -115,8 +113,9 @@ class LocalModel(LanguageModel):
             await self._engine.shutdown()
 
     def _sampled(self, plan: EpisodePlan, seed: int) -> EngineReplies:
+        assert self._engine is not None
         return engine_replies(
-            partial(LocalEngineClient(self._engine).generate, key=plan.episode_id),
+            self._engine.generate,
             self.options.inference,
             self.options.text_rollouts,
             temperature=self.settings.temperature,

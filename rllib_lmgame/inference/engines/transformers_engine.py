@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
-from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.engines.core import Core, Finished
+from rllib_lmgame.inference.engines.sampling import draw, processed_logprobs
+from rllib_lmgame.inference.engines.slot_cache import SlotCache
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.protocol import ChoiceCursor, EngineStats, GenerationRequest, StopReason
 from rllib_lmgame.inference.registry import TRANSFORMERS
-from rllib_lmgame.inference.weights import misfit, not_finite, tensors_of
+from rllib_lmgame.inference.weights import check_weights, tensors_of
 from rllib_lmgame.policies.model.checkpoint_names import load_checkpoint_tensors, parts_of
 from rllib_lmgame.policies.model.positions import fix_rope
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.telemetry.quiet import no_bars_for
-
-if TYPE_CHECKING:
-    import torch
 
 PREFILL_TOKENS = 4096
 """Prompt tokens computed in one step, unless ``max_num_batched_tokens`` says otherwise."""
@@ -59,11 +59,6 @@ class TransformersCore(Core):
                 "inference.tensor_parallel_size",
                 "the Transformers engine does not split a model; set it to 1 or use engine: vllm",
             )
-        _require_transformers()
-        import torch
-
-        from rllib_lmgame.inference.engines.slot_cache import SlotCache
-
         on_gpu = options.num_gpus_per_engine > 0 and torch.cuda.is_available()
         self._device = torch.device("cuda" if on_gpu else "cpu")
         if not on_gpu:
@@ -119,11 +114,7 @@ class TransformersCore(Core):
         own = self._model.state_dict()  # Parameters, and buffers that are part of the model.
         tied = bool(self._model.config.tie_word_embeddings)
         parts = parts_of(self._model, own)
-        problem = misfit(tensors, {name: shape for part in parts for name, shape in part.shapes.items()}, tied)
-        if problem is None and (name := not_finite(tensors)):
-            problem = f"{name} holds NaN or infinity"
-        if problem is not None:
-            raise ValueError(problem)
+        check_weights(tensors, {name: shape for part in parts for name, shape in part.shapes.items()}, tied)
         load_checkpoint_tensors(self._model, parts, own, tensors)
 
     def reset_prefix_cache(self) -> None:
@@ -132,8 +123,6 @@ class TransformersCore(Core):
     def fill_stats(self, stats: EngineStats) -> None:
         stats.prompt_tokens_computed = self._computed
         stats.running, stats.waiting = len(self._running), len(self._waiting) + len(self._to_score)
-        import torch
-
         stats.extra |= {"engine": "transformers", "threads": torch.get_num_threads()}
 
     def sleep(self) -> None:
@@ -150,8 +139,6 @@ class TransformersCore(Core):
 
     def _admit(self) -> list[Running]:
         """Waiting requests that fit into free slots and one prefill step, as running ones."""
-        import torch
-
         batch: list[Running] = []
         longest = 0
         while self._waiting and self._free:
@@ -184,8 +171,6 @@ class TransformersCore(Core):
 
     def _score(self, batch: Sequence[GenerationRequest]) -> list[Finished]:
         """One pass over whole prompts and replies, padded on the right, where no token sees it."""
-        import torch
-
         whole = [[*r.prompt_ids, *(r.scored or ())] for r in batch]
         ids = np.zeros((len(batch), max(map(len, whole)) - 1), np.int64)
         for row, tokens in enumerate(whole):
@@ -210,8 +195,6 @@ class TransformersCore(Core):
 
     def _forward(self, rows: list[Running], new_ids: list[list[int]], starts: list[int]) -> list[Finished]:
         """Feed ``new_ids`` of each row from position ``starts`` on, and sample one token per row."""
-        import torch
-
         counts = np.array([len(ids) for ids in new_ids])
         width, length = int(counts.max()), max(start + len(ids) for start, ids in zip(starts, new_ids, strict=True))
         ids = np.zeros((len(rows), width), np.int64)
@@ -237,8 +220,6 @@ class TransformersCore(Core):
             return self._sample(rows, logits)
 
     def _sample(self, rows: list[Running], logits: torch.Tensor) -> list[Finished]:
-        from rllib_lmgame.inference.engines.sampling import draw, processed_logprobs
-
         specs = [r.request.sampling for r in rows]
         allowed = [r.cursor.allowed(r.ids) if r.cursor else None for r in rows]
         logprobs = processed_logprobs(logits, specs, allowed)
@@ -271,28 +252,14 @@ class TransformersCore(Core):
         self._free.append(row.slot)
 
     def _tensor(self, values: Any) -> torch.Tensor:
-        import torch
-
         return torch.as_tensor(values, dtype=torch.long, device=self._device)
 
     def _additive(self, visible: torch.Tensor) -> torch.Tensor:
         """A mask that both eager and SDPA attention add: 0 where visible, the smallest number elsewhere."""
-        import torch
-
         dtype = self._model.dtype
         return torch.zeros(visible.shape, dtype=dtype, device=self._device).masked_fill_(
             ~visible, torch.finfo(dtype).min
         )
-
-
-def _require_transformers() -> None:
-    try:
-        import torch  # noqa: F401
-        from transformers import AutoConfig, AutoModelForCausalLM  # noqa: F401
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"the Transformers engine needs torch and transformers ({error}): pip install rllib-lmgame"
-        ) from error
 
 
 def _load_model(model_dir: str, arguments: Mapping[str, Any]) -> Any:

@@ -16,6 +16,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from rllib_lmgame.inference.engines.core import Core, Finished, tied_embeddings
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.protocol import EngineDeadError, EngineStats, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.inference.registry import VLLM
-from rllib_lmgame.inference.weights import misfit, not_finite, tensors_of
+from rllib_lmgame.inference.weights import check_weights, tensors_of
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 CPU_BLOCK_SIZE = 32
@@ -91,7 +92,7 @@ class VLLMCore(Core):
             params = _scoring_params()
             self._scored[request.request_id] = request.scored
         else:
-            params = self._params(_without_seed(request.sampling))
+            params = self._params(replace(request.sampling, seed=None))
             if request.sampling.seed is not None or request.choices is not None:
                 params = _personal(params, request)
         ids = [*request.prompt_ids, *(request.scored or ())]
@@ -134,11 +135,7 @@ class VLLMCore(Core):
     def load(self, state: Mapping[str, Any]) -> None:
         tensors = tensors_of(state)
         expected = {n: s for n, s in self._expected.items() if n in tensors or not self._unused(n)}
-        problem = misfit(tensors, expected, self._tied) if expected else None
-        if problem is None and (name := not_finite(tensors)):
-            problem = f"{name} holds NaN or infinity"
-        if problem is not None:
-            raise ValueError(problem)
+        check_weights(tensors, expected, self._tied)
         if self._tensor_parallel:
             self._load_from_memory_file(tensors)
         else:
@@ -341,12 +338,6 @@ def _unused_by_transformers(model_type: str) -> Callable[[str], bool]:
     model = getattr(transformers, str(CLASSES.get(model_type)), None)
     patterns = getattr(model, "_keys_to_ignore_on_load_unexpected", None) or ()
     return lambda name: any(re.search(pattern, name) for pattern in patterns)
-
-
-def _without_seed(spec: SamplingSpec) -> SamplingSpec:
-    if spec.seed is None:
-        return spec
-    return SamplingSpec(spec.max_tokens, spec.temperature, spec.top_p, spec.top_k, spec.stop_token_ids)
 
 
 def _sampling_params(spec: SamplingSpec) -> Any:

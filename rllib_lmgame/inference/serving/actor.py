@@ -74,14 +74,8 @@ def make_engine(spec: EngineSpec) -> InferenceEngine:
     """The engine ``spec`` describes, not started."""
     cls = find_engine(spec.options.engine).engine_class()
     model = spec.model if isinstance(spec.model, str) else str(spec.model.directory())
-    engine: InferenceEngine = cls(
-        model,
-        spec.options,
-        context_length=spec.context_length,
-        seed=spec.seed,
-        version=spec.version,
-        trust_remote_code=spec.trust_remote_code,
-    )
+    settings = {name: getattr(spec, name) for name in ("context_length", "seed", "version", "trust_remote_code")}
+    engine: InferenceEngine = cls(model, spec.options, **settings)
     return engine
 
 
@@ -314,10 +308,6 @@ class EngineActor:
     async def resume(self) -> None:
         await self.start()
         await self._engine.resume()
-
-    async def reset_prefix_cache(self) -> None:
-        await self.start()
-        await self._engine.reset_prefix_cache()
 
     async def version(self) -> int:
         await self.start()

@@ -141,7 +141,7 @@ class EngineClient:
         ]
         self._by_name = [isinstance(e, str) for e in engines]
         self._router = AffinityRouter(len(self._links))
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: Any = None
         self._some_up = asyncio.Event()
         self._stop_request = StopRequest()
 
@@ -160,7 +160,6 @@ class EngineClient:
             )
         if request.request_id in link.waiting:
             return failed(request.request_id, f"request id {request.request_id!r} is already on its way", -1)
-        assert self._loop is not None
         waiting = link.waiting[request.request_id] = Waiting(self._loop.create_future(), self._loop.time())
         if not link.outbox:
             self._loop.call_soon(self._send, link)
@@ -269,7 +268,6 @@ class EngineClient:
         for request_id in list(link.waiting):
             self._answer(link, failed(request_id, f"{link.name}: {reason}", -1))
         link.outbox.clear()
-        assert self._loop is not None
         link.task = self._loop.create_task(self._reconnect(link))
 
     def _avoid(self, link: Link) -> None:
@@ -294,7 +292,6 @@ class EngineClient:
                 )
             return
         if link.task is None or link.task.done():
-            assert self._loop is not None
             link.task = self._loop.create_task(self._receive(link))
 
     async def _receive(self, link: Link) -> None:
@@ -324,12 +321,10 @@ class EngineClient:
             self._check_timeouts(link)
         link.task = None
         if not self._router.is_up(link.index):
-            assert self._loop is not None
             link.task = self._loop.create_task(self._reconnect(link))
 
     async def _check_missing(self, link: Link, older_than_s: float) -> None:
         """An engine that was started again knows nothing of what the one before it was sent."""
-        assert self._loop is not None
         latest = self._loop.time() - max(older_than_s, 0.5)
         ids = [i for i, w in link.waiting.items() if w.sent_at < latest]
         if ids:
@@ -341,7 +336,6 @@ class EngineClient:
                 )
 
     def _check_timeouts(self, link: Link) -> None:
-        assert self._loop is not None
         overdue = self._loop.time() - self._timeout
         for request_id, waiting in list(link.waiting.items()):
             if waiting.sent_at > overdue:
@@ -357,27 +351,6 @@ class EngineClient:
     def _give_up(self, link: Link, request_id: str) -> None:
         if link.waiting.pop(request_id, None) is not None and link.handle is not None:
             _ignore_failure(link.handle, "abort", self._id, [request_id])
-
-
-class LocalEngineClient:
-    """The same interface over a started engine in this process: tests, ``rllib play``, evaluation scripts."""
-
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
-
-    async def generate(self, request: GenerationRequest, key: str | None = None) -> Generation:
-        """Sample one reply."""
-        return await self._engine.generate(request)
-
-    def forget(self, key: str) -> None:
-        """The game of ``key`` is over."""
-
-    def route(self, key: str) -> str:
-        """Name of the only engine."""
-        return "local"
-
-    def close(self) -> None:
-        """Nothing is held here."""
 
 
 def _ignore_failure(handle: Any, method: str, *args: Any) -> None:

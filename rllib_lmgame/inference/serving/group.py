@@ -224,7 +224,7 @@ class EngineGroup:
         return [stats for stats in counters if stats is not None]
 
     def call(self, method: str, *args: Any) -> None:
-        """Call a method of every engine (``sleep``, ``wake_up``, ``pause``, ``resume``, ``reset_prefix_cache``); one
+        """Call a method of every engine (``sleep``, ``wake_up``, ``pause``, ``resume``); one
         that dies meanwhile is started again and called once more.
         """
         names = self.names
@@ -270,9 +270,8 @@ class EngineGroup:
         while True:
             self._note_death(name)
             status = self._status(name)
-            if status is not None and status["error"] is None and status["ready"] and not status["needs_weights"]:
-                return revived
-            if self._stopped.is_set():
+            well = status is not None and status["error"] is None and status["ready"] and not status["needs_weights"]
+            if well or self._stopped.is_set():
                 return revived
             self._stop_request.check(f"{name} to come back{why}")
             if time.monotonic() > deadline:
@@ -428,10 +427,8 @@ def _is_gone(handle: Any) -> bool:
     """Whether Ray will not start the actor again by itself."""
     try:
         ray.get(handle.alive.remote(), timeout=ANSWER_S)
-    except ray.exceptions.ActorUnavailableError:
+    except (ray.exceptions.ActorUnavailableError, ray.exceptions.GetTimeoutError):
         return False
     except (ray.exceptions.RayActorError, ray.exceptions.OutOfMemoryError):
         return True
-    except ray.exceptions.GetTimeoutError:
-        return False
     return False
