@@ -21,7 +21,6 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Sequence
-from types import TracebackType
 
 from rllib_lmgame.sandbox.confinement import BUBBLEWRAP, LIMITS, NAMESPACES, command_of, job_of
 from rllib_lmgame.sandbox.limits import FINISHED, TIMEOUT, TOO_MUCH_OUTPUT, Limits, ProgramEnd, SandboxError
@@ -36,7 +35,7 @@ POLL_S = 0.02
 """Where no descriptor tells of an ended process (anything but Linux), it is asked this often."""
 
 
-class Process:
+class Process(contextlib.AbstractContextManager["Process"]):
     """A sandboxed process.
 
     Args:
@@ -167,12 +166,7 @@ class Process:
             with contextlib.suppress(BlockingIOError):
                 self._said = os.read(self._status, SETUP_MESSAGE_BYTES)
 
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
@@ -189,7 +183,9 @@ def supervise(processes: Sequence[Process], wall_s: float, close_stdin: bool = T
     begun = time.monotonic()
     with contextlib.ExitStack() as stack:
         selector = stack.enter_context(selectors.DefaultSelector())
-        waiting = {process: _register(selector, process, stack) for process in processes}
+        waiting = dict.fromkeys(processes, True)
+        for process in processes:
+            _register(selector, process, stack)
         while any(waiting.values()) and not any(process.overflow for process in processes):
             left = begun + wall_s - time.monotonic()
             if left <= 0:
@@ -231,7 +227,7 @@ def run_now(program: str, stdin: str | bytes, limits: Limits, mode: str) -> Prog
         return supervise([process], limits.wall_s)[0]
 
 
-def _register(selector: selectors.BaseSelector, process: Process, stack: contextlib.ExitStack) -> bool:
+def _register(selector: selectors.BaseSelector, process: Process, stack: contextlib.ExitStack) -> None:
     popen = process.popen
     for role, pipe, event in (
         ("stdin", popen.stdin, selectors.EVENT_WRITE),
@@ -245,7 +241,6 @@ def _register(selector: selectors.BaseSelector, process: Process, stack: context
         ended = os.pidfd_open(popen.pid)
         stack.callback(os.close, ended)
         selector.register(ended, selectors.EVENT_READ, (process, "exit"))
-    return True
 
 
 def _feed(selector: selectors.BaseSelector, process: Process, close: bool) -> None:
@@ -282,11 +277,8 @@ def _read(process: Process, role: str) -> bool:
 
 def _drain(process: Process) -> None:
     """What was written before the end."""
-    for role in process.outputs:
-        while not process.overflow and _read_more(process, role):
-            pass
-
-
-def _read_more(process: Process, role: str) -> bool:
-    before = len(process.outputs[role])
-    return _read(process, role) and len(process.outputs[role]) > before
+    for role, kept in process.outputs.items():
+        before = -1
+        while not process.overflow and before < len(kept):
+            before = len(kept)
+            _read(process, role)

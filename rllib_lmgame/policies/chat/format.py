@@ -9,10 +9,10 @@ from __future__ import annotations
 import copy
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_REPLIES_CACHED = 4096
+
+T = TypeVar("T")
 
 Message = tuple[Part, ...]
 """A user message: what the game says between lines of our own."""
@@ -79,9 +81,9 @@ class ChatFormat:
         self.options = options
         self.parser = ReplyParser(options.answer_tag, options.think_tag, options.think)
         self.template = self._find_template()
-        self._turn_cache: dict[tuple[str, Message, bool], list[int]] = {}
-        self._reply_cache: dict[tuple[str, str | None], list[int]] = {}
-        self._choice_cache: dict[str, tuple[int, ...] | None] = {}
+        self._turn_cache: dict[tuple[Any, ...], list[int]] = {}
+        self._reply_cache: dict[tuple[Any, ...], list[int]] = {}
+        self._choice_cache: dict[tuple[Any, ...], tuple[int, ...] | None] = {}
         self._warned_of_choices = False
         self.pieces = pieces = self._cut_template()
         self.guard = MessageGuard(
@@ -124,10 +126,8 @@ class ChatFormat:
     @cached_property
     def stop_token_ids(self) -> tuple[int, ...]:
         """Ids that end a reply: control tokens, and the closing answer tag where it is one token and wanted."""
-        stops = set(self.special_ids)
-        if self.closing_id is not None:
-            stops.add(self.closing_id)
-        return tuple(sorted(stops))
+        closing = () if self.closing_id is None else (self.closing_id,)
+        return tuple(sorted({*self.special_ids, *closing}))
 
     @cached_property
     def closing_id(self) -> int | None:
@@ -142,52 +142,43 @@ class ChatFormat:
 
         Raises: ConfigError: if no well-formed reply begins with the prefill.
         """
-        known = self._reply_cache.get((action, think))
-        if known is None:
-            if len(self._reply_cache) >= MAX_REPLIES_CACHED:
-                self._reply_cache.clear()
-            known = self._reply_cache[action, think] = self._write_reply(action, think)
-        return list(known)
+        return _remembered(self._reply_cache, self._write_reply, action, think).copy()
 
     def choice_ids(self, action: str) -> tuple[int, ...] | None:
         """Ids of the reply that plays ``action``; ``None`` if this tokenizer cannot spell it: it would be read as
         another action, or end the reply.
         """
-        if action not in self._choice_cache:
-            if len(self._choice_cache) >= MAX_REPLIES_CACHED:
-                self._choice_cache.clear()
-            self._choice_cache[action] = self._write_choice(action)
-        return self._choice_cache[action]
+        return _remembered(self._choice_cache, self._write_choice, action)
 
     def _write_choice(self, action: str) -> tuple[int, ...] | None:
         text = self._reply_text(action, None)
         if text is not None:
             ids = self._closed(text)
-            if self.parser.parse(self.read(ids)).action == action.strip() and not set(self.stop_token_ids).intersection(
-                ids[:-1]
-            ):
+            read = self.parser.parse(self.read(ids)).action
+            if read == action.strip() and not set(self.stop_token_ids).intersection(ids[:-1]):
                 return tuple(ids)
         if not self._warned_of_choices:
             self._warned_of_choices = True
-            message = (
+            logger.warning(
                 "The tokenizer of %s cannot spell the action %r: it is no choice where only legal moves are, nor are "
-                "others like it."
+                "others like it.",
+                self.options.model,
+                action,
             )
-            logger.warning(message, self.options.model, action)
         return None
 
     def _write_reply(self, action: str, think: str | None) -> list[int]:
         text = self._reply_text(action, think)
         if text is None:
-            if not self.options.reply_prefill:
+            key, prefill = "config.language_model", self.options.reply_prefill
+            if not prefill:
                 raise ConfigError(
-                    "config.language_model.answer_tag",
-                    f"{action!r} cannot be said between answer tags; name another tag",
+                    f"{key}.answer_tag", f"{action!r} cannot be said between answer tags; name another tag"
                 )
-            message = (
-                f"a reply that begins with {self.options.reply_prefill!r} cannot say {action!r} between answer tags"
+            raise ConfigError(
+                f"{key}.reply_prefill",
+                f"a reply that begins with {prefill!r} cannot say {action!r} between answer tags",
             )
-            raise ConfigError("config.language_model.reply_prefill", message)
         return self._closed(text)
 
     def _reply_text(self, action: str, think: str | None) -> str | None:
@@ -265,12 +256,7 @@ class ChatFormat:
         self, last_reply: Any, user: Message, *, reasoning: bool = True, system: str = ""
     ) -> list[int]:
         """From the end of a reply to the start of the next one: closes the message, shows ``user`` (and ``system``)."""
-        key = (system, user, reasoning)
-        ids = self._turn_cache.get(key)
-        if ids is None:
-            if len(self._turn_cache) >= MAX_REPLIES_CACHED:
-                self._turn_cache.clear()
-            ids = self._turn_cache[key] = self._turn_ids(*key)
+        ids = _remembered(self._turn_cache, self._turn_ids, system, user, reasoning)
         closed = len(last_reply) > 0 and int(last_reply[-1]) == self.end_id
         return ids[ids.index(self.end_id) + 1 :] if closed and self._ends_by_template else list(ids)
 
@@ -423,15 +409,15 @@ class Conversation:
         chat, options = self.chat, self.chat.options
         first = not self._users
         self._users.append(chat.message(observation, note))
-        if options.history == "window" or first:
-            ids = self._window(options.history_window)
-            new_row, delta = True, ids
-        elif self._written_anew:
-            ids = self._window(len(self._users), strip=options.history == "strip_think")
-            new_row, delta = True, ids
+        windowed = options.history == "window" or first
+        new_row = windowed or self._written_anew
+        if windowed:
+            delta = ids = self._window(options.history_window)
+        elif new_row:
+            delta = ids = self._window(len(self._users), strip=options.history == "strip_think")
         else:
             delta = chat.continuation_ids(self._replies[-1], self._users[-1])
-            ids, new_row = [*self._context, *delta], False
+            ids = [*self._context, *delta]
         self._context = ids
         return Prompt(ids, np.asarray(delta, np.int32), new_row, *self._reply_room(options.context_length - len(ids)))
 
@@ -507,6 +493,14 @@ class Conversation:
         if end is None:
             return None
         return (text[end:].lstrip("\n") or None) if chat.pieces.trims_reasoning else text[end:]
+
+
+def _remembered(cache: dict[tuple[Any, ...], T], make: Callable[..., T], *key: Any) -> T:
+    if key not in cache:
+        if len(cache) >= MAX_REPLIES_CACHED:
+            cache.clear()
+        cache[key] = make(*key)
+    return cache[key]
 
 
 def _trimmed(parts: Sequence[Part], trims: tuple[bool, bool]) -> tuple[Part, ...]:

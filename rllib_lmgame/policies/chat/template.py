@@ -29,8 +29,6 @@ _SYSTEM, _USER, _REPLY, _NEXT, _ANSWER, _LAST, _REASON = (
 )
 _BLANKS = ("\n\t ", " \t\n")
 
-Strip = Callable[[str], str]
-
 
 class TemplateError(ValueError):
     """The template cannot be used."""

@@ -10,7 +10,7 @@ do not know.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from functools import partial
@@ -106,6 +106,7 @@ def packed_attention(
     scaling: float | None = None,
     dropout: float = 0.0,
     sliding_window: int | None = None,
+    eager: bool = False,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """Causal attention within each row, by ``scaled_dot_product_attention``.
@@ -119,22 +120,30 @@ def packed_attention(
 
     Raises: ConfigError: a bias depends on positions; RuntimeError: with gradients outside of :class:`PackedRows`.
     """
-    return _attend(_sdpa, query, key, value, scaling, sliding_window, kwargs), None
+    if kwargs.get("position_bias") is not None:
+        raise ConfigError(
+            "language_model.attn_implementation", "the model needs `position_bias`, which packed rows lack"
+        )
+    kernel: Callable[..., torch.Tensor] = _eager if eager else _sdpa
+    softcap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
+    if softcap is not None or sinks is not None:
+        kernel = partial(_eager, softcap=softcap, sinks=sinks)
+    rows, heads = current_rows(), query.shape[1]
+    groups = [(1, query.shape[2])] if rows is None else rows.groups
+    sizes = [count * length for count, length in groups]
+    # Splitting once has a backward that concatenates; a slice per group would have one that fills whole-size zeros.
+    parts = zip(*(x[0].transpose(0, 1).split(sizes) for x in (query, key, value)), groups, strict=True)
+    outputs = []
+    for q, k, v, (count, length) in parts:
+        q, k, v = (x.reshape(count, length, x.shape[1], x.shape[2]).transpose(1, 2) for x in (q, k, v))
+        out = kernel(q, k, v, scaling, _window_mask(length, sliding_window, q.device))
+        outputs.append(out.transpose(1, 2).reshape(count * length, heads, -1))
+    return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).unsqueeze(0), None
 
 
-def packed_attention_eager(
-    module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    sliding_window: int | None = None,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
+def packed_attention_eager(*args: Any, **kwargs: Any) -> tuple[torch.Tensor, None]:
     """:func:`packed_attention` with the scores written out, for debugging."""
-    return _attend(_eager, query, key, value, scaling, sliding_window, kwargs), None
+    return packed_attention(*args, **kwargs, eager=True)
 
 
 def packed_flash_attention(
@@ -151,27 +160,6 @@ def packed_flash_attention(
     rows = current_rows()
     packed = {} if rows is None else rows.flash_arguments
     return flash_attention_forward(module, query, key, value, attention_mask, **(kwargs | packed))
-
-
-def _attend(kernel, query, key, value, scaling, sliding_window, kwargs) -> torch.Tensor:  # type: ignore[no-untyped-def]
-    if kwargs.get("position_bias") is not None:
-        raise ConfigError(
-            "language_model.attn_implementation", "the model needs `position_bias`, which packed rows lack"
-        )
-    softcap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
-    if softcap is not None or sinks is not None:
-        kernel = partial(_eager, softcap=softcap, sinks=sinks)
-    rows, heads = current_rows(), query.shape[1]
-    groups = [(1, query.shape[2])] if rows is None else rows.groups
-    sizes = [count * length for count, length in groups]
-    # Splitting once has a backward that concatenates; a slice per group would have one that fills whole-size zeros.
-    parts = zip(*(x[0].transpose(0, 1).split(sizes) for x in (query, key, value)), groups, strict=True)
-    outputs = []
-    for q, k, v, (count, length) in parts:
-        q, k, v = (x.reshape(count, length, x.shape[1], x.shape[2]).transpose(1, 2) for x in (q, k, v))
-        out = kernel(q, k, v, scaling, _window_mask(length, sliding_window, q.device))
-        outputs.append(out.transpose(1, 2).reshape(count * length, heads, -1))
-    return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).unsqueeze(0)
 
 
 def _window_mask(length: int, sliding_window: int | None, device: torch.device) -> torch.Tensor | None:
