@@ -188,11 +188,7 @@ class AllowedTokens:
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[AllowedTokens | None, int]]) -> AllowedTokens | None:
-        """Those of several stretches end to end; ``None`` if none was constrained.
-
-        ``parts``: per stretch what its tokens were chosen among (``None``: the whole vocabulary), and how many they
-        are.
-        """
+        """Those of stretches end to end, each with its number of tokens; ``None`` if none was constrained."""
         constrained = [allowed.ids for allowed, _ in parts if allowed is not None]
         if not constrained:
             return None
@@ -201,11 +197,7 @@ class AllowedTokens:
 
 
 class ChoiceCursor:
-    """Position of one reply in the trie of its choices.
-
-    All engines walk the same one, so a constrained log-probability always is that among tokens that still lead to a
-    choice.
-    """
+    """Position of one reply in the trie of its choices, the same for all engines."""
 
     def __init__(self, choices: Sequence[Sequence[int]]) -> None:
         self._root: dict[int, dict] = {}
@@ -217,9 +209,8 @@ class ChoiceCursor:
         self._read = 0
 
     def allowed(self, reply: Sequence[int]) -> list[int]:
-        """Tokens that may follow ``reply``, the tokens so far; empty once a choice is complete.
-
-        Calls with a growing reply cost one look-up per new token.
+        """Tokens that may follow ``reply``; empty once a choice is complete. A growing reply costs one look-up per
+        token.
         """
         if len(reply) < self._read:
             self._node, self._read = self._root, 0
@@ -230,10 +221,7 @@ class ChoiceCursor:
 
 
 def allowed_tokens(choices: Choices, reply: tuple[int, ...]) -> AllowedTokens:
-    """What each token of ``reply``, one of ``choices``, was chosen among; equal lists are the same object.
-
-    Raises: ValueError: ``reply`` is none of the choices.
-    """
+    """What each token of ``reply`` was chosen among; equal lists are one object. Raises: ValueError: it is none."""
     cursor = ChoiceCursor(choices)
     steps = [cursor.allowed(reply[:position]) for position in range(len(reply))]
     if cursor.allowed(reply) or not all(token in ids for token, ids in zip(reply, steps, strict=True)):
@@ -256,9 +244,8 @@ _REASON_INDEX = {reason: i for i, reason in enumerate(_REASONS)}
 
 
 def encode_requests(requests: Sequence[GenerationRequest]) -> Packed:
-    """Pack requests: prompts as one int64 array, equal sampling specs once.
-
-    Pickling hundreds of small objects costs more than sampling a token of a small model; bytes cost nothing.
+    """Pack requests: prompts as one array, equal sampling once. To pickle many objects costs more than sampling a
+    token.
     """
     specs: dict[SamplingSpec, int] = {}
     index = [specs.setdefault(r.sampling, len(specs)) for r in requests]

@@ -44,10 +44,7 @@ class EngineEntry:
     process_mib: float = 600.0
 
     def engine_class(self, key: str = ENGINES.key) -> Any:
-        """The class; ``key`` is named in errors.
-
-        Raises: ConfigError: if it cannot be imported, is made of something else, or lacks a method.
-        """
+        """The class. Raises: ConfigError: of ``key``: it cannot be imported, is made otherwise, or lacks a method."""
         cls = import_path(self.engine, key)
         made_of = dict.fromkeys(("context_length", "seed", "version", "trust_remote_code"))
         takes = f"an engine is made as (model_dir, options, *, {', '.join(made_of)})"
@@ -57,14 +54,10 @@ class EngineEntry:
         return cls
 
     def check_on_devices(self, key: str) -> None:
-        """Check that the class has what ``key`` asks for: weights over devices, or giving GPU memory back.
-
-        Raises: ConfigError: naming the methods that are missing.
-        """
+        """Check that the class has what ``key`` asks for. Raises: ConfigError: naming the missing methods."""
         check_methods(import_path(self.engine, ENGINES.key), DeviceEngine, self.engine, key)
 
     def variables(self, options: InferenceOptions) -> dict[str, str]:
-        """Environment variables of the engine's process."""
         if self.environment is not None:
             return dict(import_path(self.environment, ENGINES.key)(options))
         return {} if options.on_gpu else {"OMP_NUM_THREADS": str(options.threads)}

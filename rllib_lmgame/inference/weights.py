@@ -55,7 +55,6 @@ class WeightBundle:
 
     @property
     def num_bytes(self) -> int:
-        """Size of the buffer."""
         return int(self.buffer.nbytes)
 
 
@@ -85,10 +84,7 @@ def pack_state(state: Mapping[str, Any], version: int) -> WeightBundle:
 
 @dataclass(frozen=True)
 class SharedBundle:
-    """A bundle in the object store: whoever holds this holds no copy.
-
-    ``reference`` is Ray's reference to the :class:`WeightBundle`; it goes with the process that made it.
-    """
+    """A bundle in the object store: whoever holds this holds no copy. It goes with the process that made it."""
 
     reference: Any
     checksum: str
@@ -118,9 +114,7 @@ def unpack_state(bundle: WeightBundle) -> dict[str, torch.Tensor]:
 
 
 def state_checksum(state: Mapping[str, Any]) -> str:
-    """Digest over names, dtypes, shapes and bytes, whatever the order: BLAKE2b over the tensors' sorted CRC-32 (several
-    GB/s).
-    """
+    """Digest over names, dtypes, shapes and bytes, in any order: BLAKE2b over tensors' sorted CRC-32 (several GB/s)."""
     return _checksum({name: _as_bytes(value) for name, value in state.items()})
 
 
@@ -135,10 +129,7 @@ def tensors_of(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 
 def misfit(state: Mapping[str, Any], expected: Mapping[str, tuple[int, ...]], tied_head: bool) -> str | None:
-    """Why ``state`` cannot be loaded into a model with the ``expected`` parameters (name to shape), or ``None``.
-
-    With ``tied_head``, ``lm_head.weight`` is the input embedding: either may have it or lack it.
-    """
+    """Why ``state`` does not fit ``expected`` parameters (name to shape), or ``None``; a tied head may be left out."""
     optional = {name for name in {*state, *expected} if tied_head and name.endswith("lm_head.weight")}
     missing = sorted(set(expected) - set(state) - optional)
     unknown = sorted(set(state) - set(expected) - optional)
@@ -163,9 +154,7 @@ def check_weights(state: Mapping[str, torch.Tensor], expected: Mapping[str, tupl
 
 
 def not_finite(state: Mapping[str, torch.Tensor]) -> str | None:
-    """Name of the first tensor that holds NaN or infinity, or ``None``. Extremes show both, without ``isfinite``'s
-    copies.
-    """
+    """Name of a tensor that holds NaN or infinity, or ``None``; its extremes show both, without a copy."""
     import torch
 
     for name, tensor in state.items():
@@ -204,14 +193,7 @@ State = Mapping[str, Any] | WeightBundle | SharedBundle
 
 @dataclass(frozen=True)
 class PushResult:
-    """What a push did.
-
-    Attributes:
-        seconds: Wall time.
-        num_bytes: Size of the weights.
-        checksum: Equal on the sender and every engine that took them; empty over devices.
-        lost: Names of the engines that died meanwhile.
-    """
+    """What a push did; ``checksum`` is empty over devices, ``lost`` names engines that died meanwhile."""
 
     seconds: float
     num_bytes: int
@@ -234,12 +216,9 @@ class WeightTransport(ABC):
 
 
 class ObjectStoreTransport(WeightTransport):
-    """One buffer in Ray's object store."""
-
     name = "object_store"
 
     def push(self, engines: Mapping[str, Any], state: State, version: int, timeout_s: float) -> PushResult:
-        """See :meth:`WeightTransport.push`."""
         began = time.perf_counter()
         shared = share(state, version)
         calls = {name: engine.update_weights.remote(shared.reference, version) for name, engine in engines.items()}
@@ -280,7 +259,6 @@ class DeviceTransport(WeightTransport):
         self._trainer: Any = None
 
     def push(self, engines: Mapping[str, Any], state: State, version: int, timeout_s: float) -> PushResult:
-        """See :meth:`WeightTransport.push`."""
         if isinstance(state, WeightBundle | SharedBundle):
             raise ConfigError(
                 "inference.weight_transport",
@@ -345,7 +323,6 @@ class IPCTransport(DeviceTransport):
 
 
 TRANSPORTS: dict[str, type[WeightTransport]] = {t.name: t for t in (ObjectStoreTransport, NCCLTransport, IPCTransport)}
-"""Transports by the value of ``inference.weight_transport``."""
 
 
 def make_transport(name: str, tensor_parallel_size: int = 1) -> WeightTransport:
@@ -394,7 +371,6 @@ class _SyncClient:
         self.num_workers = len(engines) * tensor_parallel_size
 
     def incarnations(self) -> dict[str, str]:
-        """Of every engine: which process it is."""
         statuses = self._run({name: engine.status.remote() for name, engine in self._engines.items()})
         return {name: statuses[name]["incarnation"] for name in self._engines}
 
@@ -407,11 +383,9 @@ class _SyncClient:
         self._all("device_call", [("init_weight_transfer_engine", {"init_info": info}) for info in infos])
 
     def start_weight_update(self) -> None:
-        """Pause every engine and prepare its workers."""
         self._run({n: e.begin_device_update.remote(self._version) for n, e in self._engines.items()})
 
     def update_weights(self, update_info: Any) -> None:
-        """Receive one chunk on every worker."""
         self._all("device_call", [("update_weights", {"update_info": update_info})] * len(self._engines))
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:

@@ -40,10 +40,7 @@ def read_bundle(directory: Path, version: int) -> WeightBundle:
 
 
 def read_member(league: Path, member: Member) -> WeightBundle:
-    """Weights of a member in the directory ``league``.
-
-    Raises: CheckpointError: naming its directory, if they are missing, damaged or not those of the snapshot.
-    """
+    """A member's weights. Raises: CheckpointError: naming the directory: missing, damaged or not the snapshot's."""
     bundle = read_bundle(league / member.name, member.version)
     if bundle.checksum != member.checksum:
         raise CheckpointError(
@@ -78,7 +75,6 @@ def _copy(source: Path, target: Path, name: str, what: str) -> None:
 
 
 def move_directory(scratch: Path, target: Path) -> None:
-    """Put a directory in another one's place, whatever was there."""
     shutil.rmtree(target, ignore_errors=True)
     target.parent.mkdir(parents=True, exist_ok=True)
     os.replace(scratch, target)

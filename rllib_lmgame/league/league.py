@@ -1,7 +1,4 @@
-"""A league: its members, what is known of them, and what follows for the next iteration.
-
-It only decides; files, engines and learners are the algorithm's business.
-"""
+"""A league: its members, what is known of them, and what follows for the next iteration. It only decides."""
 
 from __future__ import annotations
 
@@ -31,21 +28,11 @@ def policies_gone(state: Mapping[str, Any], policies: Iterable[str]) -> list[str
 
 
 class League:
-    """Members and pay-offs of a run.
+    """Members (oldest first) and pay-offs of a run.
 
     1. What is decided for an iteration follows from the run's seed, the iteration, members and pay-offs alone.
     2. Pay-offs do not depend on the order in which results come.
     3. :meth:`state` is all there is.
-
-    Args:
-        options: The ``league`` section.
-        policies: The policies that learn.
-        run_seed: Seed of the run.
-
-    Attributes:
-        members: Oldest first.
-        exploiters: Policies that are there to beat another one, with their options.
-        payoffs: What policies and members did against them.
     """
 
     def __init__(self, options: LeagueOptions, policies: Sequence[str], run_seed: int) -> None:
@@ -70,9 +57,7 @@ class League:
         ]
 
     def decided(self, iteration: int, snapshots: Iterable[Member]) -> list[Member]:
-        """Take in the snapshots that were due before ``iteration``; returns the members that left for them. An
-        exploiter begins, or begins again if its snapshot is among them.
-        """
+        """Take in the snapshots due before ``iteration``; exploiters begin (again). Returns the members that left."""
         for policy in self.exploiters:
             self._attempts.setdefault(policy, Attempt(iteration))
         left: list[Member] = []
@@ -139,7 +124,6 @@ class League:
         return tables
 
     def _share_alone(self, policy: str) -> float:
-        """Share of a policy's matches in which there is no member."""
         return share_without_members(self.exploiters.get(policy), self.options.self_play_share)
 
     def standings(self, policy: str) -> list[Standing]:
@@ -166,8 +150,8 @@ class League:
         )
 
     def record(self, summaries: Sequence[EpisodeSummary], matches: Mapping[int, Match]) -> None:
-        """Count an iteration's results, all at once: each call lets earlier ones decay. Only the seat of the policy
-        that learns counts.
+        """Count an iteration's results at once: each call lets earlier ones decay. Only the learning policy's seat
+        counts.
         """
         for policy in self.policies:
             self.payoffs.decay(policy, self.options.payoff_decay)
@@ -180,7 +164,6 @@ class League:
                     self.payoffs.add(match.policy, match.opponent, str(seat.outcome))
 
     def state(self) -> dict[str, Any]:
-        """Everything a resumed run must know, JSON-ready."""
         return {
             "members": [dataclasses.asdict(member) for member in self.members],
             "payoffs": self.payoffs.state(),
@@ -200,9 +183,9 @@ class League:
         self._attempts = {policy: Attempt(**attempts[policy]) for policy in self.exploiters if policy in attempts}
 
     def numbers(self) -> dict[str, Any]:
-        """``size``, and by name: ``mean_win_rate/<policy>``, ``win_rate/<policy>/<member>`` where they have met,
-        ``rating/<name>`` (Bradley-Terry on Elo's scale, mean 0). Of ``exploiters``: ``win_rate`` against present
-        weights, ``iterations`` since it began, ``resets``.
+        """``size``, ``mean_win_rate/<policy>``, ``win_rate/<policy>/<member>``, ``rating/<name>`` (Bradley-Terry on
+        Elo's scale, mean 0). Of ``exploiters``: ``win_rate`` against present weights, ``iterations`` since it began,
+        ``resets``.
         """
         met = {
             policy: {

@@ -40,7 +40,6 @@ class Match:
 
     @property
     def opponent(self) -> str | None:
-        """Name of the member or of the other policy."""
         return self.against if self.member is None else self.member.name
 
     def line_up(self, roles: Roles) -> dict[str, SeatAssignment]:
@@ -101,11 +100,9 @@ def deal_matches(
 
 
 def assign_engines(held: Sequence[str | None], wanted: Sequence[str]) -> list[str | None]:
-    """Which member each opponent engine is to hold: those that are there already stay where they are.
+    """Which member each opponent engine is to hold: those it ``held`` stay where they are.
 
-    Args:
-        held: What each engine holds.
-        wanted: Members that are met, at most one per engine; one may be wanted twice.
+    ``wanted`` are the members that are met, at most one per engine; one may be wanted twice.
     """
     left = list(wanted)
     assigned: list[str | None] = []
@@ -122,9 +119,7 @@ def assign_engines(held: Sequence[str | None], wanted: Sequence[str]) -> list[st
 
 
 class LeagueLineUps(LineUps):
-    """Line-ups by an iteration's ``matches``, ``EpisodePlan.index`` -> match. A plan that replaces another has its
-    index.
-    """
+    """Line-ups by ``matches``, ``EpisodePlan.index`` -> match; a plan that replaces another has its index."""
 
     matches: Mapping[int, Match] = {}
 

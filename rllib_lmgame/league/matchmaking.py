@@ -26,13 +26,7 @@ EXPLOITED_BELOW = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a policy stands against a member.
-
-    Attributes:
-        member: The member.
-        win_rate: Estimated share of games that the policy wins; draws count half.
-        games: Decayed number of games behind the estimate.
-    """
+    """How a policy stands against a member: estimated share of games won (draws count half), from decayed games."""
 
     member: Member
     win_rate: float
@@ -44,12 +38,10 @@ Matchmaker = Callable[[Sequence[Standing], LeagueOptions], Sequence[float]]
 
 
 def uniform(standings: Sequence[Standing], options: LeagueOptions) -> list[float]:
-    """Every member alike."""
     return [1.0] * len(standings)
 
 
 def latest(standings: Sequence[Standing], options: LeagueOptions) -> list[float]:
-    """The member that came last."""
     return [0.0] * (len(standings) - 1) + [1.0]
 
 
@@ -64,10 +56,7 @@ def pfsp_var(standings: Sequence[Standing], options: LeagueOptions) -> list[floa
 
 
 def resolve_matchmaker(name: str) -> Matchmaker:
-    """The matchmaker called ``name``, or at ``package.module:function``.
-
-    Raises: ConfigError: there is none, or it does not take standings and options.
-    """
+    """The matchmaker called ``name``, or at ``package.module:function``. Raises: ConfigError: it is none."""
     found: Matchmaker = MATCHMAKERS.find(name)
     takes = "a matchmaker takes two arguments: the standings against all members, and the options"
     check_call(found, name, MATCHMAKERS.key, takes, (), LeagueOptions())
@@ -101,14 +90,7 @@ def exploited_by(standings: Sequence[Standing], options: LeagueOptions) -> list[
 def draw_member(
     standings: Sequence[Standing], options: LeagueOptions, matchmaker: Matchmaker, chance: Callable[[str], float]
 ) -> Member:
-    """The member that is met.
-
-    Args:
-        standings: Against every member, oldest first; at least one.
-        options: The section.
-        matchmaker: The section's.
-        chance: Purpose -> number drawn from [0, 1).
-    """
+    """The member that is met, of at least one (oldest first); ``chance`` draws a number from [0, 1) for a purpose."""
     against_others = 1 - options.self_play_share
     if options.forgotten and chance("branch") * against_others < options.forgotten.share:
         others = [standing for standing in standings if standing.member.policy not in options.exploiters]
@@ -119,9 +101,7 @@ def draw_member(
 
 
 def draw_past(standings: Sequence[Standing], options: LeagueOptions, chance: Callable[[str], float]) -> Member:
-    """The past version of its policy that an exploiter meets: by ``pfsp_var``, whatever ``matchmaking`` says. Arguments
-    as those of :func:`draw_member`.
-    """
+    """The past version of its policy that an exploiter meets, by ``pfsp_var``; arguments as :func:`draw_member`."""
     return _pick(standings, pfsp_var(standings, options), chance("member"))
 
 

@@ -32,7 +32,6 @@ class Member:
 
 
 def member_name(policy: str, iteration: int) -> str:
-    """Name of the snapshot of ``policy`` at ``iteration``."""
     return f"{policy}-{iteration}"
 
 
@@ -46,13 +45,9 @@ def files_of(values: Iterable[Iterable[Any]]) -> Files:
 
 
 def leaving(members: Sequence[Member], most: int, rule: str, beaten: Callable[[Member], float]) -> list[Member]:
-    """Members that leave, so that at most ``most`` (at least one) stay.
+    """Members that leave, so that at most ``most`` (at least one) of these, oldest first, stay.
 
-    Args:
-        members: Oldest first.
-        most: How many may stay.
-        rule: ``oldest``, or ``most_beaten``; of equally beaten ones the oldest.
-        beaten: How often those who learn beat a member.
+    ``rule`` is ``oldest``, or ``most_beaten`` (the oldest of equal ones), as ``beaten`` says how often one is.
     """
     if len(members) <= most:
         return []

@@ -26,7 +26,6 @@ class Payoffs:
         self._results: dict[str, dict[str, list[float]]] = {}
 
     def decay(self, player: str, factor: float) -> None:
-        """Let a player's results so far count less."""
         for record in self._results.get(player, {}).values():
             record[:] = [factor * count for count in record]
 
@@ -41,7 +40,6 @@ class Payoffs:
         return won, drawn, lost
 
     def games(self, player: str, member: str) -> float:
-        """Decayed number of games."""
         return sum(self.record(player, member))
 
     def win_rate(self, player: str, member: str) -> float:
@@ -64,16 +62,13 @@ class Payoffs:
         self._results[member] = {other: list(record) for other, record in self._results.get(player, {}).items()}
 
     def retire(self, exploiter: str, of: str, member: str) -> None:
-        """``exploiter`` begins again and ``member`` is what it was: its results against ``of`` become those of ``of``
-        against ``member``.
-        """
+        """``exploiter`` begins again; its results against ``of`` become those of ``of`` against ``member``."""
         row = self._results.pop(exploiter, {})
         won, drawn, lost = row.pop(of, [0.0, 0.0, 0.0])
         self._results[member] = row
         self._results.setdefault(of, {})[member] = [lost, drawn, won]
 
     def forget(self, member: str) -> None:
-        """A member left."""
         self._results.pop(member, None)
         for row in self._results.values():
             row.pop(member, None)
@@ -85,7 +80,6 @@ class Payoffs:
         }
 
     def set_state(self, state: Mapping[str, Mapping[str, Any]]) -> None:
-        """Take over a state of :meth:`state`."""
         self._results = {
             player: {member: [float(count) for count in record] for member, record in row.items()}
             for player, row in state.items()

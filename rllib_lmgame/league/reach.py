@@ -37,10 +37,7 @@ class MostPlay:
 
 
 def check_reach(league: LeagueOptions, play: MostPlay) -> None:
-    """Check that an exploiter that only ``win_rate`` ends can be done.
-
-    Raises: ConfigError: for one that is never done, whatever it wins.
-    """
+    """Refuse an exploiter that only ``win_rate`` ends and that is never done. Raises: ConfigError: naming it."""
     for name, options in league.exploiter_options.items():
         if options.reset_every is not None or options.win_rate is None:
             continue

@@ -88,17 +88,11 @@ def ratings(
     seed: int = 0,
     smoothing: float = SMOOTHING,
 ) -> dict[str, Rating]:
-    """Ratings of ``players`` with bootstrap confidence intervals: percentiles over as many games drawn anew, with
-    replacement, from those that were played and one win more for each side of every pair that met. Without these a
-    player that won all its few games would seem to win for certain; among many games they count for nothing.
+    """Ratings of ``players`` from ``games``, with bootstrap confidence intervals.
 
-    Args:
-        games: What was played.
-        players: Who is rated.
-        confidence: Of the intervals.
-        resamples: How often games are drawn anew.
-        seed: Of the draws. The same games give the same intervals, in whatever order they and the players come.
-        smoothing: See :func:`bradley_terry`.
+    Percentiles over as many games drawn anew, with replacement, from those played and one win more for each side of
+    every pair that met. So who won all of few games does not seem to win for certain. The same games give the same
+    intervals, in whatever order they and the players come.
 
     Raises: ValueError: as :func:`win_matrix`.
     """
@@ -127,7 +121,6 @@ def ratings(
 
 
 def _sided(comparison: Comparison) -> Comparison:
-    """The same with the smaller name first."""
     first, second, score = comparison
     return (first, second, float(score)) if first <= second else (second, first, 1.0 - score)
 

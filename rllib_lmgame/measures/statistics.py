@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
 PRIOR_LEVELS = 0.25
-"""Levels of nothing but successes, and as many of nothing but failures, that are added to the spread between levels. If
-nearly all of a few levels are won, or lost, the other kind may have been missed.
-"""
+"""Levels of nothing but successes, and as many of failures, added to the spread: few levels may miss the rarer kind."""
 
 
 def wilson_interval(successes: float, trials: float, confidence: float = 0.95) -> tuple[float, float]:
@@ -103,8 +101,8 @@ def _design_effect(played: Mapping[Hashable, Sequence[float]], mean: float) -> f
 
 
 def _between(played: Mapping[Hashable, Sequence[float]], mean: float) -> float:
-    """Variance of the sum of all results from the sums per level, by the jackknife (R. M. Bell and D. F. McCaffrey,
-    Survey Methodology 28, 2002): a level that came often pulls the mean to itself.
+    """Variance of the sum of all results from the sums per level, by the jackknife, since a level that came often pulls
+    the mean to itself (R. M. Bell and D. F. McCaffrey, Survey Methodology 28, 2002).
     """
     count = sum(map(len, played.values()))
     squares = sum(((sum(own) - len(own) * mean) / (1 - len(own) / count)) ** 2 for own in played.values())
@@ -138,12 +136,7 @@ def mean_interval(
 ) -> tuple[float, float, float]:
     """Mean, lower and upper bound by Student's t; the interval of a single value or level is infinitely wide.
 
-    Args:
-        values: The values.
-        levels: Of each value; those on one level go together (K.-Y. Liang and S. L. Zeger, Biometrika 73, 1986).
-        confidence: Of the interval.
-
-    Raises: ValueError: if there are no values.
+    Values on one level go together (K.-Y. Liang and S. L. Zeger, Biometrika 73, 1986). Raises: ValueError: no values.
     """
     if not values:
         raise ValueError("no values")
@@ -169,14 +162,9 @@ def paired_by_level(
 ) -> tuple[int, float, float, float]:
     """Mean of ``after - before`` over the results both have, with its interval by Student's t over levels.
 
-    A few levels that all changed alike prove little. So for either result :data:`PRIOR_LEVELS` of a gain of 1 and of a
-    loss of 1 are added to the spread.
-
-    Args:
-        after: Results of 0 to 1 by name (game and seed).
-        before: The same, to compare with.
-        level_of: The level of a name; by default each is one of its own.
-        confidence: Of the interval.
+    Results are 0 to 1 by name (game and seed); by default each name is a level of its own. A few levels that all
+    changed alike prove little. So for either result :data:`PRIOR_LEVELS` of a gain of 1 and of a loss of 1 are added to
+    the spread.
 
     Returns: Number of results both have, mean, lower and upper bound.
 

@@ -23,7 +23,6 @@ from rllib_lmgame.envs.games.duels.tic_tac_toe import (
 from rllib_lmgame.measures.game_tree import InformationSet
 
 Odds = Mapping[str, float]
-"""Probability of the number of every empty cell."""
 
 Player = Callable[[str], Odds]
 """What is played on a board (:data:`~rllib_lmgame.envs.games.duels.tic_tac_toe.CELLS`, with marks)."""
@@ -49,10 +48,7 @@ def boards() -> tuple[str, ...]:
 
 
 def decisions(env_config: Mapping[str, Any] | None = None) -> list[InformationSet]:
-    """What a policy is to be asked: every board of :func:`boards` as the player to move is shown it, without the past.
-
-    ``env_config`` is the game's; ``show_rules`` is off unless set, as in a session.
-    """
+    """What a policy is asked: every board of :func:`boards` as the player to move is shown it, without the past."""
     game = TicTacToe(**{"show_rules": False, **(env_config or {})})
     return [
         InformationSet(mark, "XO".index(mark), (game.shown(cells),), (), empty_cells(cells), game.instructions)
@@ -62,12 +58,10 @@ def decisions(env_config: Mapping[str, Any] | None = None) -> list[InformationSe
 
 
 def player_of(odds: Sequence[Odds]) -> Player:
-    """The player of these probabilities at :func:`decisions`, in their order."""
     return dict(zip(boards(), odds, strict=True)).__getitem__
 
 
 def uniform_player(cells: str) -> Odds:
-    """Any empty cell."""
     return _alike(empty_cells(cells))
 
 

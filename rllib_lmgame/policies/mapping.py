@@ -59,8 +59,6 @@ class SharedMapping:
 
 
 class SeatMapping:
-    """A policy per agent id or role; ``"*"`` is any other seat."""
-
     def __init__(self, seats: Mapping[str, str]) -> None:
         self.seats = dict(seats)
 
@@ -100,14 +98,11 @@ class RoleMapping:
 
 
 class VersusMapping:
-    """A trained policy in one seat, in the others policies that are not trained.
+    """A trained policy in one seat, in the others ``opponents``, policies that are not trained, by their relative
+    shares.
 
     In as many episodes in a row as there are seats, the trained policy takes every seat once, against the same
-    opponents. Over many, opponents' shares are met as evenly as can be.
-
-    Args:
-        trained: The trained policies, which take turns.
-        opponents: The others -> their share, relative to each other.
+    opponents. Over many, opponents' shares are met as evenly as can be. Several trained policies take turns.
     """
 
     def __init__(self, trained: Sequence[str], opponents: Mapping[str, float]) -> None:
@@ -169,12 +164,9 @@ class RandomSeatMapping:
 
 
 def make_mapping(spec: Any, policies: Sequence[str], trained: int = 1) -> MappingFn:
-    """The mapping function that ``policy_mapping_fn`` asks for.
+    """The mapping function that ``policy_mapping_fn`` asks for; the ``trained`` first of ``policies`` are trained.
 
-    Args:
-        spec: Name, name with options, seat mapping, import path, callable, or ``None`` for ``self_play``.
-        policies: Names of the policies, the trained ones first.
-        trained: How many of them are trained.
+    ``spec`` is a name, name with options, seat mapping, import path, callable, or ``None`` for ``self_play``.
 
     Raises: ConfigError: an unknown name, option or policy, or a function that takes something else.
     """
@@ -203,7 +195,6 @@ def _takes_anything(function: MappingFn) -> bool:
 
 
 def _without(function: MappingFn, *names: str) -> MappingFn:
-    """The function, called without the keywords it need not take."""
     taken = inspect.signature(function).parameters
     left_out = [name for name in names if name not in taken]
 

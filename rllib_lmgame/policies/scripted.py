@@ -59,7 +59,6 @@ class SolverPlayer(_Named):
         return action
 
     def think(self, session: GameSession, agent_id: str) -> str | None:
-        """What the game says about its solver's next action."""
         return session.expert_thought(agent_id)
 
 
@@ -76,14 +75,10 @@ FORMS = (
     f"{', '.join(SCRIPTED_PLAYERS)}, package.module:Class, a checkpoint (DIR or DIR:POLICY), hf:MODEL, or "
     "openai:MODEL@http://HOST:PORT/v1"
 )
-"""How players of a command are named, in one line."""
 
 
 def make_scripted_player(name: str, key: str = "config.policies") -> ScriptedPlayer:
-    """The scripted player ``name`` or ``package.module:Class``; ``key`` is what the user set.
-
-    Raises: ConfigError: if there is none, or it is none.
-    """
+    """The scripted player ``name`` or ``package.module:Class``, set by ``key``. Raises: ConfigError: it is none."""
     if name in SCRIPTED_PLAYERS:
         return SCRIPTED_PLAYERS[name]()
     if name.startswith(MODEL_PREFIXES):

@@ -68,7 +68,6 @@ def _assertions(node: ast.AST) -> int:
 
 
 def _names(statement: ast.stmt) -> list[str]:
-    """Names a plain assignment sets."""
     if not isinstance(statement, ast.Assign | ast.AugAssign | ast.AnnAssign):
         return []
     targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]

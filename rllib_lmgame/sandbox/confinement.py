@@ -128,7 +128,6 @@ def library_paths() -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
 
 
 def bubblewrap_command(disk_bytes: int, info_fd: int, extra: Sequence[str]) -> list[str]:
-    """The command that makes the namespaces, to be followed by the interpreter's."""
     binds, links, masks = library_paths()
     command = [shutil.which("bwrap") or "bwrap", "--unshare-all", "--die-with-parent", "--clearenv"]
     command += ["--cap-drop", "ALL", "--info-fd", str(info_fd)]

@@ -24,12 +24,9 @@ class FileProblem(Exception):
 
 
 class ScopedDirectory:
-    """Reading, writing and listing below one directory.
+    """Reading, writing and listing below ``root``; ``None`` makes a temporary directory that goes with this object.
 
-    Args:
-        root: The directory; ``None`` makes a temporary one that is removed with this object.
-        max_file_bytes: Longest file that is read or written.
-        max_files: Files and directories that may be there in all.
+    ``max_file_bytes`` bounds a file, ``max_files`` the files and directories in all.
     """
 
     def __init__(

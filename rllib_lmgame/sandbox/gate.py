@@ -59,13 +59,7 @@ class GateSize:
 
 
 class Gate:
-    """Lets runs in, at most ``size.slots`` at once.
-
-    Args:
-        folder: Where the slots' files are; processes that use the same one share the gate.
-        size: Slots and memory of each.
-        wait_s: Seconds until a wait is given up.
-    """
+    """Lets runs in, at most ``size.slots`` at once. Processes with the same ``folder`` share it."""
 
     def __init__(self, folder: Path, size: GateSize, wait_s: float) -> None:
         self.folder = folder
@@ -76,7 +70,7 @@ class Gate:
 
     @contextlib.contextmanager
     def admitted(self, memory_bytes: int) -> Iterator[None]:
-        """Wait to be let in with ``memory_bytes``, and hold what that takes until the end of the ``with``.
+        """Wait to be let in, and hold what ``memory_bytes`` take until the end of the ``with``.
 
         Raises: SandboxBusyError: it took longer than ``wait_s``; SandboxError: the gate's folder cannot be used.
         """
@@ -93,7 +87,6 @@ class Gate:
                 self._changed.notify_all()
 
     def _at_once(self, wanted: int) -> list[int] | None:
-        """The slots, if nobody waits and they are free."""
         if self._line:
             return None
         turn = self._lock("turn")
@@ -187,7 +180,6 @@ def _release(descriptors: list[int]) -> None:
 
 
 def machine_gate() -> Gate:
-    """The gate of this machine and user."""
     return _gate(os.getpid(), os.environ.get(SLOTS, ""), os.environ.get(WAIT_S, ""))
 
 

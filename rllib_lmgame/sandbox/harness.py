@@ -126,8 +126,6 @@ def explain(error: BaseException) -> str:
 
 
 class Lines:
-    """JSON messages, one a line, over two descriptors."""
-
     def __init__(self, reads: int, writes: int) -> None:
         self._reads = os.fdopen(reads, "rb")
         self._writes = writes
@@ -138,7 +136,6 @@ class Lines:
             data = data[os.write(self._writes, data) :]
 
     def receive(self) -> Any:
-        """The next message; ``None`` at the end."""
         line = self._reads.readline()
         return json.loads(line) if line.endswith(b"\n") else None
 
@@ -161,7 +158,6 @@ def load(source: str, entry: str) -> tuple[Any, dict[str, Any]]:
 
 
 def answer(function: Any, call: Any) -> dict[str, Any]:
-    """What one call returned or raised."""
     try:
         arguments, keywords = decode(call[0]), decode(call[1])
         return {"value": encode(function(*arguments, **keywords))}
@@ -170,7 +166,6 @@ def answer(function: Any, call: Any) -> dict[str, Any]:
 
 
 def run_calls(job: dict[str, Any], lines: Lines) -> None:
-    """Load the player's program, then answer the calls that come in, one by one."""
     function, loaded = load(job["source"], job["entry"])
     lines.send(loaded)
     if function is None:
@@ -215,7 +210,6 @@ class Tallied:
         self.passed += held
 
     def failed(self, error: BaseException) -> None:
-        """An assertion raised."""
         self.total += 1
         self.problem = self.problem or explain(error)
 

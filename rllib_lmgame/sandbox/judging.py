@@ -51,8 +51,6 @@ class Answers:
 
 @dataclass(frozen=True)
 class Tally:
-    """Assertions that held, of those that were made."""
-
     compiles: bool
     problem: str
     passed: int

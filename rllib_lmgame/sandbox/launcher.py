@@ -59,7 +59,6 @@ def read_exactly(size: int) -> bytes:
 
 
 def mount(source, target: str, kind, flags: int, data: str = "") -> None:  # type: ignore[no-untyped-def]
-    """mount(2)."""
     encode = lambda text: text.encode() if text else None  # noqa: E731
     check(
         libc.mount(encode(source), target.encode(), encode(kind), ctypes.c_ulong(flags), encode(data)),
@@ -170,8 +169,6 @@ def set_limits(limits) -> None:  # type: ignore[no-untyped-def]
 
 
 def set_filter(program: bytes) -> None:
-    """Install the seccomp filter."""
-
     class Program(ctypes.Structure):
         _fields_ = [("length", ctypes.c_ushort), ("steps", ctypes.c_char_p)]
 
@@ -227,7 +224,6 @@ def report(error: BaseException, source: str) -> None:
 
 
 def run(source: str) -> None:
-    """Run the program as ``__main__``."""
     module = type(sys)("__main__")
     sys.modules["__main__"] = module
     sys.argv = [PROGRAM]

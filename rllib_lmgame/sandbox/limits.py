@@ -9,7 +9,6 @@ from rllib_lmgame.waiting import WaitedTooLong
 
 MEBIBYTE = 2**20
 FINISHED, TIMEOUT, TOO_MUCH_OUTPUT = "finished", "timeout", "too much output"
-"""Values of :attr:`ProgramEnd.stop`."""
 
 
 class SandboxError(RuntimeError):
@@ -68,7 +67,6 @@ class ProgramEnd:
         return self.stop == FINISHED and self.exit_code == 0
 
     def problem(self) -> str:
-        """What went wrong, in one line; empty if nothing did."""
         if self.stop == TIMEOUT:
             return "it ran too long and was stopped"
         if self.stop == TOO_MUCH_OUTPUT:

@@ -43,7 +43,7 @@ def _memory_limits(root: Path) -> Iterator[int]:
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """Folders of this process's control group and those above it; version 2 if ``controller`` is empty, else 1.
+    """Folders of this process's control groups and those above; version 2 if ``controller`` is empty, else 1.
 
     In a container the path the kernel tells may not exist below the mount; the mount's root does.
     """

@@ -73,10 +73,7 @@ def describe_mode(mode: str) -> str:
 
 
 def mode_for_programs() -> str:
-    """The mode for a player's programs.
-
-    Raises: SandboxError: only resource limits work and ``RLLIB_LMGAME_ALLOW_WEAK_SANDBOX=1`` is not set.
-    """
+    """The mode for a player's programs. Raises: SandboxError: only limits work, and :data:`ALLOW_WEAK` is not ``1``."""
     mode = sandbox_mode()
     if mode == LIMITS and os.environ.get(ALLOW_WEAK) != "1":
         raise SandboxError(
@@ -88,7 +85,6 @@ def mode_for_programs() -> str:
 
 
 def works(mode: str) -> bool:
-    """Whether a trivial program runs in ``mode``."""
     if mode == BUBBLEWRAP and shutil.which("bwrap") is None:
         return False
     if mode in (BUBBLEWRAP, NAMESPACES) and sys.platform != "linux":

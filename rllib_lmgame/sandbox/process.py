@@ -171,14 +171,9 @@ class Process(contextlib.AbstractContextManager["Process"]):
 
 
 def supervise(processes: Sequence[Process], wall_s: float, close_stdin: bool = True) -> list[ProgramEnd]:
-    """Run until all have ended, the time is up or one writes too much; then nothing of them runs any more.
+    """Run until all have ended, ``wall_s`` are over or one writes too much; then nothing of them runs any more.
 
-    Args:
-        processes: Started, not yet fed.
-        wall_s: Seconds for all of them together.
-        close_stdin: Whether their standard input ends after what was given.
-
-    Raises: SandboxError: one of them never reached its program.
+    ``close_stdin``: standard input ends after what was given. Raises: SandboxError: one never reached its program.
     """
     begun = time.monotonic()
     with contextlib.ExitStack() as stack:

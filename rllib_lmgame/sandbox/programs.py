@@ -11,9 +11,8 @@ from rllib_lmgame.sandbox.process import run_now
 def run_program(
     program: str, stdin: str | bytes = b"", limits: Limits | None = None, mode: str | None = None
 ) -> ProgramEnd:
-    """Run a program to its end, once it is let in (:mod:`rllib_lmgame.sandbox.gate`).
-
-    Raises: SandboxError: it cannot be set up here; ``SandboxBusyError`` if too many programs run.
+    """Run a program to its end once it is let in. Raises: SandboxError: it cannot be set up (``SandboxBusyError``: no
+    room).
     """
     limits, mode = limits or Limits(), mode or mode_for_programs()  # looking for a mode runs programs too
     with machine_gate().admitted(memory_of(limits)):

@@ -12,14 +12,7 @@ from rllib_lmgame.sandbox.modes import ALLOW_WEAK, LIMITS, describe_mode, find_m
 
 @dataclass(frozen=True)
 class SandboxReport:
-    """The sandbox of one machine.
-
-    Attributes:
-        host: The machine's name.
-        text: Mode, and how many programs run at once.
-        warning: Why it is weaker than it should be, or empty.
-        refused: Programs are not run here at all.
-    """
+    """A machine's sandbox: mode and programs at once, why it is weak (or empty), and whether programs are refused."""
 
     host: str
     text: str

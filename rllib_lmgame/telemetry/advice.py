@@ -15,9 +15,7 @@ ROWS = (1, 10, 100, 1000)
 
 
 def advice(result: Mapping[str, Any]) -> dict[str, str]:
-    """Why there is little to learn in an iteration (:data:`UNREAD`, :data:`EQUAL`), and how many episodes were lost
-    (:data:`DROPPED`).
-    """
+    """Why there is little to learn in an iteration, and how many episodes were lost, by kind."""
     found = {}
     unread = number_at(result, "env_runners/format_error_rate")
     if unread is not None and unread > MOSTLY:
@@ -56,7 +54,6 @@ class Adviser:
         self._said: set[tuple[str, str, int]] = set()
 
     def lines(self, trial_id: str, result: Mapping[str, Any]) -> list[str]:
-        """What is to be said of a trial's new result."""
         found = advice(result)
         if DROPPED in found and (why := phase_of(f"{trial_id}{WHY_DROPPED}")):
             found[DROPPED] += f": {why}"

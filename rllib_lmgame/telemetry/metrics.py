@@ -24,7 +24,6 @@ PHASES = {
     "update_s": Phase("updating", "update"),
     "weight_sync_s": Phase("sending the weights to the engines", "sync"),
 }
-"""Name below ``timers`` -> the phase, in their order."""
 EXPERT_TIMER, ROLLOUT_TIMER, VINE_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER = PHASES
 
 MOSTLY = 0.5
@@ -47,8 +46,6 @@ MEASURES = "measures"
 
 
 class SeatNumbers(Protocol):
-    """What is read of one player's episode."""
-
     agent_id: str
     role: str
     module_id: str

@@ -1,7 +1,4 @@
-"""What a trial is doing just now; the driver shows it while there is no result yet.
-
-It stands in the key-value store of Ray's control service, which every process of a cluster reaches.
-"""
+"""What a trial is doing just now, by way of Ray's key-value store; shown while there is no result yet."""
 
 from __future__ import annotations
 

@@ -29,10 +29,7 @@ SAY_EVERY_S = 10.0
 class ProgressCallback(Callback):
     """Prints a line per result and per evaluation, and before the first one every ten seconds what a trial does.
 
-    Args:
-        stop: The experiment's stop criteria, for the ETA.
-        since: ``time.monotonic()`` from when the first trial is waited for; by default now.
-        stream: Where to print; standard output by default.
+    ``stop`` criteria are for the ETA; ``since`` is the ``time.monotonic()`` from when the first trial is waited for.
     """
 
     def __init__(

@@ -26,9 +26,7 @@ class Finished:
 class Core(ABC):
     """A model that generates in steps. Lives in one thread; no method is called from another.
 
-    Attributes:
-        vocab_size: Number of token ids.
-        context_length: Most tokens of prompt and reply together.
+    ``vocab_size`` is its number of token ids, ``context_length`` the most tokens of prompt and reply together.
     """
 
     vocab_size: int
@@ -106,9 +104,8 @@ def tied_embeddings(config: Mapping[str, Any]) -> bool:
 
 
 def choices_error(request: GenerationRequest, vocab_size: int, context_length: int) -> str | None:
-    """What is wrong with the choices of ``request``, or ``None``.
-
-    Every choice must end with a stop token and hold none before, so that the reply ends where the choice ends.
+    """What is wrong with the choices, or ``None``. Each must end with a stop token and hold none before: it ends a
+    reply.
     """
     choices = request.choices
     if choices is None:

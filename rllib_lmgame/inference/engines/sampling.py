@@ -42,10 +42,7 @@ def draw(
     generators: Sequence[torch.Generator | None],
     shared: torch.Generator,
 ) -> torch.Tensor:
-    """One token per row, int64 ``[rows]``.
-
-    A row with a generator of its own draws from it alone, so its tokens do not depend on the other rows.
-    """
+    """One token per row, int64 ``[rows]``; a row with a generator of its own does not depend on the others."""
     noise = torch.empty_like(logprobs).exponential_(generator=shared)
     for row, generator in enumerate(generators):
         if generator is not None:

@@ -38,7 +38,6 @@ class SlotCache:
         return self._length
 
     def clear(self) -> None:
-        """Free the buffers."""
         self._keys.clear()
         self._values.clear()
 

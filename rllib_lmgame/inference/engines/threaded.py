@@ -164,7 +164,6 @@ class ThreadedEngine:
         return await self._call(self._snapshot)
 
     async def shutdown(self) -> None:
-        """Stop the thread and whatever the backend started."""
         if self._thread is None or not self._thread.is_alive():
             return
         self._inbox.put(None)
@@ -177,7 +176,6 @@ class ThreadedEngine:
         self._post(lambda: self._admit(requests, on_done))
 
     def abort(self, request_ids: Iterable[str]) -> None:
-        """Forget requests without an answer."""
         ids = set(request_ids)
 
         def abort() -> None:
@@ -191,7 +189,6 @@ class ThreadedEngine:
         self._post(abort)
 
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Run a backend-specific operation in the engine's thread."""
         return await self._call(lambda core: core.call(method, *args, **kwargs))
 
     def refuse(self, reason: str | None) -> None:

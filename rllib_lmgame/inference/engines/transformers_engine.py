@@ -33,8 +33,6 @@ PREFILL_TOKENS = 4096
 
 @dataclass(slots=True)
 class Running:
-    """One reply being written."""
-
     request: GenerationRequest
     slot: int
     ids: list[int] = field(default_factory=list)
@@ -44,7 +42,6 @@ class Running:
 
     @property
     def last_position(self) -> int:
-        """Position of the newest token."""
         return len(self.request.prompt_ids) + len(self.ids) - 1
 
 
@@ -132,7 +129,6 @@ class TransformersCore(Core):
             self._model.to("cpu")
 
     def wake_up(self) -> None:
-        """Undo :meth:`sleep`."""
         self._model.to(self._device)
 
     # --- one forward pass
@@ -263,10 +259,7 @@ class TransformersCore(Core):
 
 
 def _load_model(model_dir: str, arguments: Mapping[str, Any]) -> Any:
-    """The model with all its weights; ``arguments`` are those of ``from_pretrained``.
-
-    Raises: ConfigError: It asks for code that is not trusted, or lacks weights.
-    """
+    """The model with all its weights. Raises: ConfigError: it asks for code that is not trusted, or lacks weights."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(model_dir, trust_remote_code=arguments["trust_remote_code"])
@@ -289,7 +282,5 @@ def _load_model(model_dir: str, arguments: Mapping[str, Any]) -> Any:
 
 
 class TransformersEngine(ThreadedEngine):
-    """An :class:`~rllib_lmgame.inference.protocol.InferenceEngine` over ``AutoModelForCausalLM``."""
-
     core_class = TransformersCore
     entry = TRANSFORMERS

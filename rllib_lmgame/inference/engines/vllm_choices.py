@@ -15,10 +15,7 @@ EXTRA_ARG = "lmgame_choices"
 
 
 class ChoicesLogitsProcessor(AdapterLogitsProcessor):
-    """Leaves only the tokens that continue one of the request's choices.
-
-    It runs before temperature and top-p, so vLLM's processed log-probabilities are those under the constraint.
-    """
+    """Leaves only tokens that continue a choice. It runs first, so log-probabilities are those under the constraint."""
 
     def is_argmax_invariant(self) -> bool:
         """The most likely token may be forbidden: greedy decoding needs the processor too."""

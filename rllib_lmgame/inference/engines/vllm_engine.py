@@ -174,7 +174,6 @@ class VLLMCore(Core):
             self._client.sleep(1)
 
     def wake_up(self) -> None:
-        """Undo :meth:`sleep`."""
         if not self._on_cpu:
             self._client.wake_up(None)
 
@@ -183,13 +182,10 @@ class VLLMCore(Core):
         return self._client.collective_rpc(method, kwargs=kwargs)
 
     def weight_digests(self) -> list[dict[str, str]]:
-        """Digest of every loaded parameter, one mapping per worker."""
         return self._client.collective_rpc("compute_weight_checksums")
 
 
 class VLLMEngine(ThreadedEngine):
-    """An :class:`~rllib_lmgame.inference.protocol.InferenceEngine` over vLLM."""
-
     core_class = VLLMCore
     entry = VLLM
 
@@ -216,10 +212,7 @@ def _forget_expert_kernels(model: Any) -> None:
 
 
 def _repack_for_cpu(model: Any) -> None:
-    """Refresh packed copies that vLLM 0.32's reload leaves behind.
-
-    A head that shares the embedding's weight keeps a packed copy: replies would have new layers and the old head.
-    """
+    """A tied head keeps a packed copy, which vLLM 0.32's reload leaves as it was: replies would have the old head."""
     from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
 
     for module in model.modules():
@@ -329,8 +322,8 @@ def _checkpoint_shapes(model_dir: str) -> tuple[dict[str, tuple[int, ...]], bool
 
 
 def _unused_by_transformers(model_type: str) -> Callable[[str], bool]:
-    """Whether a weight is one that Transformers' models of a type, and so learners, lack: of layers that predict
-    further tokens (DeepSeek-V3's 61st), say.
+    """Whether Transformers' models of a type, and so learners, lack a weight: of layers for further tokens
+    (DeepSeek-V3).
     """
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES

@@ -51,14 +51,8 @@ LAST_REPLIES_S = 0.5
 class EngineSpec:
     """Everything an actor needs to make its engine, also after a restart.
 
-    Attributes:
-        name: Of the actor, for messages.
-        model: Hugging Face directory or hub id, or an object whose ``directory()`` makes one on this node.
-        options: The ``inference`` section.
-        context_length: Most tokens of prompt and reply together.
-        seed: Of requests without a seed of their own.
-        version: Version of the weights in ``model``.
-        trust_remote_code: Run code that comes with the model.
+    ``model`` is a Hugging Face directory or hub id, or an object whose ``directory()`` makes one on this node. The
+    other fields are as of :meth:`EngineGroup.create`.
     """
 
     name: str
@@ -97,7 +91,6 @@ class Mailbox:
             self.arrived.set()
 
     def take(self) -> list[Generation]:
-        """Everything that arrived."""
         finished, self.finished = self.finished, []
         self.arrived.clear()
         return finished
@@ -137,9 +130,7 @@ class EngineActor:
         return await self.status()
 
     async def status(self) -> dict[str, Any]:
-        """``name``, ``pid``, ``incarnation``, ``ready`` (model loaded), ``needs_weights``, ``version``, ``refusal``,
-        ``error``.
-        """
+        """What the engine says of itself; ``ready``: the model is loaded."""
         ready = self._is_ready()
         error = None
         if ready:
@@ -161,7 +152,6 @@ class EngineActor:
         }
 
     async def health(self) -> None:
-        """Raise if the engine cannot serve."""
         await self.start()
         if self._refusal is not None:
             raise WeightUpdateError(f"{self._spec.name}: {self._refusal}")
@@ -172,7 +162,6 @@ class EngineActor:
         return await self._engine.stats() if self._is_ready() else None
 
     async def shutdown(self) -> None:
-        """Stop every process the engine started."""
         if self._engine is not None:
             await self._engine.shutdown()
 
@@ -278,7 +267,6 @@ class EngineActor:
         await self._engine.call("worker_call", "start_weight_update")
 
     async def device_call(self, method: str, **kwargs: Any) -> None:
-        """Run a weight-transfer operation of the engine's workers."""
         await self.start()
         await self._engine.call("worker_call", method, **kwargs)
 
@@ -289,7 +277,6 @@ class EngineActor:
         return await self._engine.call("weight_digests") if digests else []
 
     async def end_device_update(self, version: int) -> None:
-        """Serve the weights that arrived as ``version``."""
         self._engine.accept_version(version)
         self._accept()
         await self._engine.resume()
@@ -320,7 +307,6 @@ class EngineActor:
         await self._engine.call("sleep")
 
     async def wake_up(self) -> None:
-        """Undo :meth:`sleep`."""
         await self.start()
         await self._engine.call("wake_up")
         await self._engine.resume()

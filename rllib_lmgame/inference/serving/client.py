@@ -69,23 +69,18 @@ class AffinityRouter:
         return engine
 
     def started(self, engine: int) -> None:
-        """A request was sent to ``engine``."""
         self._in_flight[engine] += 1
 
     def finished(self, engine: int) -> None:
-        """A request sent to ``engine`` was answered, or given up."""
         self._in_flight[engine] -= 1
 
     def mark(self, engine: int, up: bool) -> None:
-        """Say whether ``engine`` answers."""
         self._up[engine] = up
 
     def is_up(self, engine: int) -> bool:
-        """What :meth:`mark` said last."""
         return self._up[engine]
 
     def forget(self, key: str) -> None:
-        """The game of ``key`` is over."""
         engine = self._engine_of.pop(key, None)
         if engine is not None:
             self._num_keys[engine] -= 1
@@ -105,16 +100,12 @@ RECONNECT_S = 0.25
 
 @dataclass(slots=True)
 class Waiting:
-    """A request on its way: its answer, and when it was sent."""
-
     answer: asyncio.Future[Generation]
     sent_at: float
 
 
 @dataclass
 class Link:
-    """What a client knows of one engine."""
-
     index: int
     name: str
     handle: Any = None
@@ -125,11 +116,9 @@ class Link:
 
 
 class EngineClient:
-    """A client of one or several engine actors. May be used in one event loop after another, not in two at once.
+    """A client of engine actors, given by name or handle. Serves one event loop after another, not two at once.
 
-    Args:
-        engines: Names of the actors, or their handles.
-        request_timeout_s: Longest wait for one reply.
+    ``request_timeout_s`` is the longest wait for one reply.
     """
 
     def __init__(self, engines: Sequence[Any], *, request_timeout_s: float = 600.0) -> None:
@@ -146,8 +135,8 @@ class EngineClient:
         self._stop_request = StopRequest()
 
     async def generate(self, request: GenerationRequest, key: str | None = None) -> Generation:
-        """Sample one reply. ``key`` is the game (and player) whose prefix the prompt continues; by default the request
-        id up to its last ``/``.
+        """Sample one reply; ``key``: the game whose prefix the prompt continues, by default the id up to its last
+        ``/``.
         """
         self._attach()
         link = await self._pick(key or request.request_id.rpartition("/")[0] or None)
@@ -174,7 +163,6 @@ class EngineClient:
             self._router.finished(link.index)
 
     def forget(self, key: str) -> None:
-        """The game of ``key`` is over."""
         self._router.forget(key)
 
     def route(self, key: str) -> str | None:
@@ -295,7 +283,6 @@ class EngineClient:
             link.task = self._loop.create_task(self._receive(link))
 
     async def _receive(self, link: Link) -> None:
-        """Poll one engine as long as something waits for it."""
         while link.waiting:
             try:
                 async with asyncio.timeout(POLL_WAIT_S + POLL_GRACE_S):

@@ -36,10 +36,10 @@ logger = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class SharedModel:
-    """A model that is carried along, in the object store: an engine that Ray starts again still finds it there.
+    """A carried model in the object store, where an engine that Ray starts again still finds it.
 
-    ``reference`` is pickled: Ray then keeps what it points to until the job ends. A plain reference among an actor's
-    arguments is not safe once the actor is up.
+    ``reference`` is pickled: Ray then keeps what it points to until the job ends; a plain one among an actor's
+    arguments is not safe.
     """
 
     reference: bytes
@@ -59,7 +59,6 @@ ANSWER_S = 30.0
 """Longest wait for an engine to answer a question about itself."""
 
 RETRY_S = 1.0
-"""Between two attempts to start an engine again."""
 
 MEMORY_DEATHS = 2
 """An engine killed so often for want of memory is not started again: the others still hold what it lacks."""
@@ -197,9 +196,8 @@ class EngineGroup:
             self._last, self._device_version = None, version
 
     def make_room(self) -> None:
-        """Forget the last weights before a push, so that both need not lie in the object store at once.
-
-        Engines go on serving what they have loaded. One that starts again before the push refuses to serve until then.
+        """Forget the last weights, so that two need not lie in the object store; engines that start before the push
+        refuse.
         """
         with self._lock:
             if self._last is not None:
@@ -214,7 +212,6 @@ class EngineGroup:
             raise RuntimeError(f"{', '.join(lost)} died")
 
     def stats(self) -> list[EngineStats]:
-        """Counters of every engine that serves."""
         calls = [handle.stats.remote() for handle in self._handles.values()]
         answered, _ = ray.wait(calls, num_returns=len(calls), timeout=ANSWER_S)
         counters = []
@@ -224,8 +221,8 @@ class EngineGroup:
         return [stats for stats in counters if stats is not None]
 
     def call(self, method: str, *args: Any) -> None:
-        """Call a method of every engine (``sleep``, ``wake_up``, ``pause``, ``resume``); one
-        that dies meanwhile is started again and called once more.
+        """Call every engine's ``sleep``, ``wake_up``, ``pause`` or ``resume``; one that dies is started and called
+        again.
         """
         names = self.names
         for _ in range(2):
@@ -237,9 +234,8 @@ class EngineGroup:
         raise RuntimeError(f"{', '.join(names)} died twice during {method}")
 
     def restart_dead(self) -> list[str]:
-        """Bring every engine that died or broke back with the last weights; returns their names.
-
-        Raises: TimeoutError: An engine did not come back within ``start_timeout_s``.
+        """Bring dead or broken engines back with the last weights; returns their names. Raises: TimeoutError: one did
+        not come.
         """
         with self._lock:
             restarted = [name for name in self.names if not self._stopped.is_set() and self._revive(name)]
@@ -248,7 +244,6 @@ class EngineGroup:
         return restarted
 
     def shutdown(self) -> None:
-        """Stop every engine and every process it started."""
         self._stopped.set()
         if self._watcher is not None and self._watcher is not threading.current_thread():
             self._watcher.join(timeout=ANSWER_S)
@@ -335,9 +330,8 @@ class EngineGroup:
         return ""
 
     def _wait(self, calls: list[Any], waiting_for: str, timeout_s: float | None = None) -> list[Any]:
-        """Wait for all calls to end, by default at most ``start_timeout_s``; returns those that have not.
-
-        Raises: InterruptedWaitError: if the run is to stop.
+        """Wait for calls (by default ``start_timeout_s``); returns late ones. Raises: InterruptedWaitError: the run
+        stops.
         """
         deadline = time.monotonic() + (self._options.start_timeout_s if timeout_s is None else timeout_s)
         while True:

@@ -29,10 +29,7 @@ _LOWER = {
 
 
 def memory_line(text: str) -> str | None:
-    """Which process Ray killed for want of memory, what it held, and what to lower, in one line.
-
-    ``text`` is an error's; ``None`` if it holds no such report.
-    """
+    """Which process Ray killed for want of memory and what to lower, in one line; ``None`` if ``text`` reports none."""
     if not _REPORT.search(text):
         return None
     node = _NODE.search(text)

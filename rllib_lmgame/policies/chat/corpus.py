@@ -21,14 +21,10 @@ def game_corpus(
     call: Call = lambda what, function, *args: function(*args),
     tolerated: type[Exception] | tuple[()] = (),
 ) -> list[str]:
-    """Observations, legal actions and expert actions of some episodes, played by the expert and at random.
+    """Observations, legal actions and expert actions of episodes, half by the expert, half at random; same ``seed``,
+    same texts.
 
-    Args:
-        session: The game.
-        episodes: How many are played.
-        seed: Of levels and random moves; the same seed gives the same texts.
-        call: Makes each call into the game.
-        tolerated: What an episode may fail with and is left out for; raised if all fail.
+    ``call`` makes each call into the game. An episode that fails with ``tolerated`` is left out; raised if all fail.
     """
     rng = random.Random(seed)
     texts = [session.instructions]

@@ -71,10 +71,7 @@ class Prompt:
 
 
 class ChatFormat:
-    """Token-exact chat for one tokenizer and one set of options. Immutable, shared by all conversations.
-
-    Raises: ConfigError: if the chat template cannot be used.
-    """
+    """Token-exact chat for one tokenizer; immutable, shared. Raises: ConfigError: the chat template cannot be used."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, options: LanguageModelOptions) -> None:
         self.tokenizer = tokenizer
@@ -138,16 +135,11 @@ class ChatFormat:
         return ids[0] if len(ids) == 1 else None
 
     def reply_ids(self, action: str, think: str | None = None) -> list[int]:
-        """Ids of a well-formed reply that plays ``action``, after the prefill.
-
-        Raises: ConfigError: if no well-formed reply begins with the prefill.
-        """
+        """Ids of a reply that plays ``action``, after the prefill. Raises: ConfigError: none begins with it."""
         return _remembered(self._reply_cache, self._write_reply, action, think).copy()
 
     def choice_ids(self, action: str) -> tuple[int, ...] | None:
-        """Ids of the reply that plays ``action``; ``None`` if this tokenizer cannot spell it: it would be read as
-        another action, or end the reply.
-        """
+        """Ids of the reply that plays ``action``; ``None`` if it would be read as another action, or end early."""
         return _remembered(self._choice_cache, self._write_choice, action)
 
     def _write_choice(self, action: str) -> tuple[int, ...] | None:
@@ -235,9 +227,7 @@ class ChatFormat:
         return (Part(Source.OWN, before), Part(Source.GAME, text), Part(Source.OWN, after))
 
     def opening_ids(self, system: str, user: Message, *, reasoning: bool = True) -> list[int]:
-        """A conversation up to its first reply; without ``reasoning`` up to an earlier reply shown without its
-        reasoning.
-        """
+        """A conversation up to its first reply; without ``reasoning`` up to an earlier one, shown without its own."""
         pieces, parts = self.pieces, user
         if not system:
             parts = _trimmed(user, pieces.trims_user)
@@ -342,7 +332,6 @@ class ChatFormat:
         return render(self.template, conversations, variables)
 
     def _render_here(self, messages: Messages) -> Rendered:
-        """By a template of ours, or code that is trusted."""
         arguments = {"add_generation_prompt": True, **self.options.chat_template_kwargs}
         try:
             text = self.tokenizer.apply_chat_template(
@@ -383,9 +372,9 @@ class ChatFormat:
 
 @dataclass
 class Conversation:
-    """One player's conversation in one episode: builds prompts, keeps replies as ids.
+    """One player's conversation in an episode: builds prompts, keeps replies as ids.
 
-    ``instructions`` are the game's rules: the system prompt unless the options set another.
+    The game's rules, ``instructions``, are the system prompt unless the options set another.
     """
 
     chat: ChatFormat
@@ -401,9 +390,7 @@ class Conversation:
         return self.instructions if override is None else override
 
     def prompt(self, observation: Observation, note: str | None = None) -> Prompt:
-        """Show ``observation``; call :meth:`reply` before the next call. ``note``: why the last reply could not be
-        read.
-        """
+        """Show ``observation``; call :meth:`reply` next. ``note``: why the last reply could not be read."""
         if len(self._users) != len(self._replies):
             raise RuntimeError("a prompt must be answered before the next one is made")
         chat, options = self.chat, self.chat.options
@@ -440,7 +427,6 @@ class Conversation:
         return min(room, budget), room <= budget
 
     def reply(self, response_ids: np.ndarray) -> ParsedReply:
-        """Take in what was sampled; returns it parsed."""
         self._replies.append(response_ids)
         self._tokens_written += len(response_ids)
         self._context = [*self._context, *response_ids.tolist()]
@@ -468,8 +454,8 @@ class Conversation:
     def _without_think(self, reply: np.ndarray) -> list[int] | None:
         """The reply without its reasoning, as the template shows earlier ones; ``None`` if it has none.
 
-        It is cut behind the token in which the reasoning ends; what else that token spells is written out. These ids
-        only stand in prompts.
+        It is cut behind the token that ends the reasoning; what else that token spells is written out. Only prompts
+        hold these ids.
         """
         chat = self.chat
         if chat.parser.think_end(chat.read(reply)) is None:

@@ -34,10 +34,7 @@ GAME_TEXT = "You stand at a wall (3, 0). Go up, down, left or right; turns left:
 
 
 def ids_of(tokenizer: PreTrainedTokenizerBase, text: str, *, split: bool = False) -> list[int]:
-    """Ids of a text without tokens that a tokenizer adds; with ``split`` no text is a special token.
-
-    Raises: ConfigError: if the tokenizer fails on it.
-    """
+    """Ids of a text alone; with ``split`` no text is a special token. Raises: ConfigError: the tokenizer fails."""
     if not text:
         return []
     with _panic_told(f"a text of {len(text)} characters"):
@@ -53,8 +50,8 @@ def text_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
 
 
 def spelling_problem(tokenizer: PreTrainedTokenizerBase, tags: str) -> str | None:
-    """Why a tokenizer cannot be used, or ``None``: it fails, or does not give a game's text with ``tags`` back. White
-    space, case and width may change, as some tokenizers change them.
+    """Why a tokenizer cannot be used, or ``None``: it fails, or gives a game's text with ``tags`` back otherwise. White
+    space, case and width may change.
     """
     text = f"{GAME_TEXT} {tags}"
     try:
@@ -72,9 +69,7 @@ def _bare(text: str) -> str:
 
 @contextmanager
 def _panic_told(what: str) -> Iterator[None]:
-    """The regular expression library gives a pattern up after ten million steps (a third of a second). The error it
-    then raises is no :class:`Exception`.
-    """
+    """A pattern is given up after ten million steps (.3 s), with an error that is no :class:`Exception`."""
     try:
         yield
     except BaseException as error:
@@ -92,9 +87,9 @@ MARKS = "…_*·~^"
 class RoleMarkers:
     """The plain-text markers of one template, as ``### assistant``; none where control tokens guard them all.
 
-    A control token cannot be written in a message, so a marker behind one (``<|im_start|>user``) is safe. Where
-    structure is words alone, a message could imitate it: by a whole marker, or by one that completes what the template
-    writes around the message. Such text is cut out.
+    A marker behind a control token (``<|im_start|>user``) is safe, since no message can hold one. Words alone could be
+    imitated: by a whole marker, or by one that completes what the template writes around the message. Such text is cut
+    out.
 
     Args:
         heads: Template text before the first message, with and without a system prompt. Only its last line is a marker:
@@ -149,12 +144,8 @@ def _patterns(
 ) -> dict[str, str]:
     """Regular expressions that find a marker, with any white space between its words, each with its longest word.
 
-    A marker of letters alone (``user``) counts only as a line of its own, any other one everywhere.
-
-    Args:
-        words: The marker.
-        alone: No control token stands beside it.
-        befores, afters: What the template writes on the line on which a message begins, and ends.
+    A marker of letters counts only as a line of its own. ``befores`` and ``afters`` are what the template writes on the
+    line on which a message begins, and ends; ``alone``: no control token stands beside the marker.
     """
     if not words:
         return {}
@@ -176,15 +167,11 @@ TAG_NAMES = ("think", "answer", "tool_call", "tool_response")
 """Tags that structure replies of models known today, beside those of the options."""
 
 MAX_ROUNDS = 4
-"""Encodings after which a text that still imitates structure is left out whole. Only a tokenizer that rewrites text
-needs a second one.
-"""
+"""Encodings until a text that still imitates structure is left out; only rewriting tokenizers need a second."""
 
 MAX_PARTS = 1024
-"""Texts of our own and of the template whose structure is remembered."""
 
 MAX_CHARACTERS = 100_000
-"""Characters remembered as those a tokenizer leaves as they are."""
 
 ASCII = "a\nb\tc" + "".join(map(chr, range(32, 127)))
 
@@ -208,8 +195,6 @@ class Source(Enum):
 
 
 class Part(NamedTuple):
-    """A piece of a prompt."""
-
     source: Source
     text: str
 
@@ -289,13 +274,8 @@ _CONTROL = re.compile(r"<(?!0x)[^<>\s]{2,}>|\[/?[A-Z_]{3,}\]")
 
 
 class MessageGuard:
-    """Encodes messages for one tokenizer and chat template.
-
-    Args:
-        tokenizer: A Hugging Face tokenizer.
-        heads, between: Template text before the first message, and between two messages.
-        answer_tag, think_tag: Tags of replies.
-        lead: What the template writes where a reply begins.
+    """Encodes messages for one tokenizer and chat template; arguments as of :class:`RoleMarkers` and
+    :func:`read_vocabulary`.
     """
 
     def __init__(
@@ -320,9 +300,7 @@ class MessageGuard:
         self._kept = set(ASCII) if self._rewritten(ASCII) == ASCII else set()
 
     def encode(self, parts: Sequence[Part], after: str | None = None) -> list[int]:
-        """Ids of a prompt's parts, as if written in one. ``after``: template text before them; ``None`` at the
-        beginning.
-        """
+        """Ids of a prompt's parts, as if in one. ``after``: template text before them; ``None`` at the beginning."""
         parts = [Part(source, _whole(text)) for source, text in parts if text]
         together = self._together(parts, after)
         if together is not None:
@@ -351,7 +329,6 @@ class MessageGuard:
         return None
 
     def _structure_of(self, part: Part) -> list[int]:
-        """Control tokens and tags that a part stands for."""
         if part.source is Source.GAME:
             return []
         known = self._structures.get(part)

@@ -16,7 +16,6 @@ from rllib_lmgame.policies.chat.parser import ParsedReply, ReplyParser, marks_of
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 Message = dict[str, str]
-"""``role`` and ``content``."""
 
 _NAME = r"[^\W\d][\w:-]*"
 CONTROL_FORMS = (
@@ -30,18 +29,16 @@ CONTROL_FORMS = (
     r"\[(?=(?=[A-Za-z]{0,2}[~!])(?=[~!]{0,3}[A-Za-z])[~!A-Za-z]{2,4}\[)",  # [e~[
     r"\](?=<\][^\[\]<>]*\[>\[)",  # ]<]image[>[
 )
-"""How control tokens are written: what stands before the place where each is broken apart. Plain words in square
-brackets go by name, since games write moves and players like that.
+"""How control tokens are written, up to where each is broken apart. Words in square brackets go by name: games use
+them.
 """
 
 
 @dataclass
 class MessageConversation:
-    """One player's conversation in one episode.
+    """One player's conversation in one episode. Template, tokenizer and prefill are the server's own.
 
-    Args:
-        options: The ``language_model`` section; template, tokenizer and prefill are the server's own.
-        instructions: The game's rules; the system prompt unless the options set another.
+    The game's rules, ``instructions``, are the system prompt unless the options set another.
     """
 
     options: LanguageModelOptions
@@ -57,8 +54,8 @@ class MessageConversation:
         self._structure = re.compile("|".join((*CONTROL_FORMS, rf"<(?=/?(?:{tags})>)", *marks)))
 
     def prompt(self, observation: Observation, note: str | None = None) -> list[Message]:
-        """The messages that show ``observation``; call :meth:`reply` before the next call. ``note``: why the last reply
-        could not be read.
+        """The messages that show ``observation``; call :meth:`reply` next. ``note``: why the last reply could not be
+        read.
         """
         before, text, after = message_parts(self.options, observation, note)
         self._users.append(before + self.harmless(text) + after)

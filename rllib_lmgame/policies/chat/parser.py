@@ -1,7 +1,4 @@
-"""The form of a reply: how a user message asks for it, and how the action is read out of it.
-
-Games say what a reply holds, not how it is marked; they parse the action's text themselves.
-"""
+"""The form of a reply: how a user message asks for it, and how the action is read out of it."""
 
 from __future__ import annotations
 
@@ -27,8 +24,8 @@ def closing_of(mark: str) -> str:
 
 
 def marks_of(tag: str) -> tuple[str, str]:
-    """The marks around what stands in a tag: ``tag`` is a name (``think``: ``<think>`` and ``</think>``), an opening
-    mark as written (``[THINK]``), or both marks with three dots between them.
+    """Both marks of a tag: from its name (``think``: ``<think>``, ``</think>``), its opening mark (``[THINK]``), or
+    both with three dots between.
     """
     opening, pair, closing = tag.partition(PAIR)
     if pair and opening and closing:
@@ -61,12 +58,8 @@ class ReplyParser:
     """Parses ``<think>...</think><answer>...</answer>`` replies.
 
     The answer is the text of the one pair of answer tags outside the reasoning. No pair, two pairs that differ, or an
-    unclosed pair is an error, never a guess. A closing tag at which generation stops is part of the reply.
-
-    Args:
-        answer_tag: Name of the answer tag.
-        think_tag: Name of the reasoning tag, or its marks; see :func:`marks_of`.
-        think: ``off``, ``optional`` or ``required``.
+    unclosed pair is an error, never a guess. ``think_tag`` may be marks (:func:`marks_of`); ``think`` is ``off``,
+    ``optional`` or ``required``.
     """
 
     answer_tag: str = "answer"

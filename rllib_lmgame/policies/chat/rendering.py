@@ -46,10 +46,7 @@ def render(template: str, conversations: Sequence[Messages], variables: Mapping[
     """The conversations as Transformers' ``apply_chat_template(tokenize=False, add_generation_prompt=True)`` writes
     them.
 
-    Args:
-        template: Jinja template.
-        conversations: Messages with ``role`` and ``content``.
-        variables: What else the template sees: special tokens, arguments of one's own.
+    ``variables`` is what else the template sees: special tokens, arguments of one's own.
 
     Raises: RenderingStopped: if it takes more time or memory than it may.
     """

@@ -17,7 +17,6 @@ TINY_CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
-"""Of the tiny model."""
 REASONING_MARKS = {
     "[THINK]": "[THINK]",
     "<|START_THINKING|>": "<|START_THINKING|>",
@@ -87,11 +86,7 @@ class TemplatePieces:
 
 
 def cut(render: Callable[[Sequence[Messages]], Sequence[Rendered]], reasoning: tuple[str, str]) -> TemplatePieces:
-    """The pieces of a template.
-
-    Args:
-        render: Renders conversations, each with the opening of the coming reply.
-        reasoning: Marks around the reasoning of a reply.
+    """The pieces of a template; ``render`` opens the coming reply, ``reasoning`` marks a reply's.
 
     Raises: TemplateError: if it cannot be used.
     """

@@ -75,7 +75,7 @@ _ENTERED: ContextVar[tuple[PackedRows, ...]] = ContextVar("packed_rows", default
 
 
 def current_rows() -> PackedRows | None:
-    """The rows of the pack that is being computed; ``None`` for a forward pass of its own, without gradients.
+    """The rows of the present pack; ``None`` for a forward pass of its own, without gradients.
 
     Raises: RuntimeError: with gradients outside ``with PackedRows(...)``: a recomputed layer would take the pack for
     one row.
@@ -208,9 +208,8 @@ def _eager(
 
 
 def resolve_implementation(choice: str, dtype: torch.dtype, on_gpu: bool) -> str:
-    """Name of the attention function for ``language_model.attn_implementation``.
-
-    Raises: MissingDependencyError: if flash attention is asked for and not installed.
+    """Name of the function for ``attn_implementation``. Raises: MissingDependencyError: flash attention is not
+    installed.
     """
     register()
     if choice == FLASH and not _flash_installed():

@@ -85,16 +85,13 @@ class Played:
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """Arguments of Transformers' ``generate``."""
         if self.temperature == 0:
             return {"do_sample": False}
         return {"do_sample": True, "temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
 
 
 def model_card(options: LanguageModelOptions, played: Played) -> str:
-    """The card's text. Settings, which may be a stranger's, stand there as one-line ASCII literals of Python, so none
-    of their text is Markdown or code.
-    """
+    """The card's text. Settings, perhaps a stranger's, are one-line ASCII literals of Python, not Markdown or code."""
     carded = {field.name for field in fields(options) if field.metadata["carded"]}
     said = {key: value for key, value in as_mapping(options).items() if key in carded}
     return _CARD.format(

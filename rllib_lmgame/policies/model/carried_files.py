@@ -91,7 +91,6 @@ def _let_go() -> None:
 
 @contextmanager
 def _alone(parent: Path) -> Iterator[None]:
-    """One process at a time."""
     descriptor = os.open(parent, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -106,7 +105,6 @@ def _is_whole(target: Path, files: Sequence[tuple[str, bytes]]) -> bool:
 
 
 def _parent() -> Path:
-    """This user's directory, made if missing."""
     path = Path(tempfile.gettempdir()) / f"rllib_lmgame-{os.getuid()}"
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return path if path.stat().st_uid == os.getuid() else _private(path)

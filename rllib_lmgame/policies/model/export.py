@@ -36,13 +36,7 @@ def save_policy(
 ) -> None:
     """Write configuration, safetensors, tokenizer with its chat template, what ends a reply, and the model card.
 
-    Args:
-        model: A ``transformers`` model.
-        tensors: Its weights, on the CPU.
-        directory: Made if missing.
-        tokenizer: Directory or hub id of the policy's tokenizer.
-        options: How the policy is talked to.
-        played: What it was trained on; without it, or without a tokenizer, there is no card.
+    ``tensors`` are on the CPU. There is no card without ``played`` or without a tokenizer.
 
     Raises: CheckpointError: naming the file that cannot be written; FileNotFoundError: the tokenizer's directory has
     gone.

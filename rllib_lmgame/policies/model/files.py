@@ -42,13 +42,7 @@ DATA_ENDINGS = (".safetensors", ".json", ".jinja", ".txt", ".model", ".md")
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A model: a hub id or directory, or files carried along.
-
-    Attributes:
-        source: Hub id or directory, or a name for the carried files.
-        files: File name -> content; empty if ``source`` is to be read.
-        digest: Hash of ``files``.
-    """
+    """A model: a hub id or directory (``source``), or carried files (name -> content) with their hash."""
 
     source: str
     files: tuple[tuple[str, bytes], ...] = ()
@@ -76,10 +70,7 @@ class ModelFiles:
 
 
 def check_model(source: str, key: str = "config.language_model.model") -> None:
-    """Refuse a ``source`` that looks like a directory and is missing or incomplete.
-
-    Raises: ConfigError: naming the directory or the missing file.
-    """
+    """Refuse a ``source`` that is no whole model directory. Raises: ConfigError: naming it or the missing file."""
     path = expanded(model_directory(source, key))
     is_name = len(source) <= LONGEST_NAME and source.count("/") <= 1
     looks_local = source.startswith((".", "/", "~")) or not is_name or path.exists()
@@ -99,9 +90,8 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
 
 
 def model_directory(source: str, key: str = "config.language_model.model") -> str:
-    """Where the files of a model are: of a checkpoint with one policy its ``hf/``, else ``source`` itself.
-
-    Raises: ConfigError: if ``source`` is a checkpoint of several policies.
+    """The directory of a model: a checkpoint's ``hf/``, else ``source``. Raises: ConfigError: several policies'
+    checkpoint.
     """
     path = expanded(source)
     if not os.path.isdir(path):  # Unlike Path's: False for a name that is too long.
@@ -118,9 +108,9 @@ def model_directory(source: str, key: str = "config.language_model.model") -> st
 
 
 def vocabulary_problem(model: str, tokenizer: str) -> str | None:
-    """Why a tokenizer does not suit a model (directories or hub ids) as far as local files tell, or ``None``.
+    """Why a tokenizer does not suit a model (directories or hub ids), as far as local files tell, or ``None``.
 
-    It gives ids that the model does not know, or that mean other texts to it. Tokens added to a vocabulary may differ.
+    It gives ids that the model does not know, or that mean other texts to it. Added tokens may differ.
     """
     files = expanded(tokenizer)
     if not files.is_dir():
@@ -156,9 +146,7 @@ def vocabulary_size(options: LanguageModelOptions) -> int | None:
 
 @lru_cache(maxsize=8)
 def _vocabulary(tokenizer: Path, changed_ns: int) -> tuple[dict[int, str], int]:
-    """Id -> text in a ``tokenizer.json`` without added tokens, and the largest id with them; nothing and -1 if
-    unreadable.
-    """
+    """Id -> text of a ``tokenizer.json`` without added tokens, and the largest id with them; nothing, -1 if damaged."""
     content = read_mapping(tokenizer, MAX_JSON_BYTES)
     try:
         vocabulary = content.get("model", {}).get("vocab", {})
@@ -173,9 +161,7 @@ def _vocabulary(tokenizer: Path, changed_ns: int) -> tuple[dict[int, str], int]:
 
 
 def local_config(directory: str) -> Any | None:
-    """Transformers' configuration of a model on this machine. ``None``: not here, of code that comes with it, or
-    unreadable (who loads the model says so).
-    """
+    """A local model's configuration by Transformers; ``None`` if missing, with its own code, or unreadable."""
     from transformers import AutoConfig
 
     try:
@@ -242,10 +228,7 @@ def model_problem(directory: Path) -> str | None:
 
 
 def weight_files(directory: Path) -> list[Path]:
-    """The files that hold a model's weights: those of the index if there is one.
-
-    Raises: ValueError: if the index is damaged, or names a file elsewhere.
-    """
+    """A model's files of weights, by the index if there is one. Raises: ValueError: it is damaged, or names others."""
     if not (directory / INDEX_FILE).is_file():
         whole = directory / "model.safetensors"
         return [whole] if whole.is_file() else sorted(directory.glob("*.safetensors")) or [whole]

@@ -32,8 +32,6 @@ class UnfitModelError(ValueError):
 
 
 class Apart(Enum):
-    """Whether the rows of a pack stay apart."""
-
     YES = "packed"
     NO = "rows of a pack would reach each other"
     LESS = "its attention needs more than packed rows have"
@@ -55,15 +53,11 @@ class Packing:
 
     @property
     def reason(self) -> str:
-        """Why not several."""
         return "" if self.fits else f"{self.apart.value}: {self.error}" if self.error else self.apart.value
 
 
 def packing_of(config: Any) -> Packing:
-    """How rows go through models of a Transformers ``config``; tried once per configuration and process.
-
-    Raises: UnfitModelError: where not even a row alone would be right.
-    """
+    """How rows go through models of ``config``; tried once a process. Raises: UnfitModelError: not even one fits."""
     key = type(config), json.dumps(config.to_dict(), sort_keys=True, default=str)
     if key not in _FOUND:
         try:
@@ -132,10 +126,7 @@ def _through_backbone(model: Any, rows: Sequence[torch.Tensor]) -> list[torch.Te
 
 
 def row_arguments(input_ids: torch.Tensor, position_ids: torch.Tensor, packs: bool) -> dict[str, Any]:
-    """What a backbone is called with for a pack of int64 ``[tokens]``.
-
-    Unless it ``packs``, the pack is one row, whose positions the model counts itself.
-    """
+    """What a backbone is called with for int64 ``[tokens]``; unless it ``packs``, the model counts positions."""
     arguments = {"input_ids": input_ids[None], "use_cache": False}
     return arguments | {"position_ids": position_ids[None]} if packs else arguments
 

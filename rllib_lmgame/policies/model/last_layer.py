@@ -41,13 +41,7 @@ class Selection:
 
 
 def select(positions: torch.Tensor, cu_seqlens: torch.Tensor, groups: Sequence[RowGroup]) -> Selection:
-    """Work out a :class:`Selection`.
-
-    Args:
-        positions: int64 ``[S]``, ascending positions in the pack.
-        cu_seqlens: int32 ``[rows + 1]``.
-        groups: Of the pack's rows.
-    """
+    """Work out a :class:`Selection` for ascending int64 ``[S]`` positions; ``cu_seqlens``: int32 ``[rows + 1]``."""
     device = positions.device
     starts = cu_seqlens[:-1].to(torch.int64)
     first = torch.searchsorted(positions, cu_seqlens.to(torch.int64))

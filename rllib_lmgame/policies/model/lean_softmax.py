@@ -13,9 +13,7 @@ import torch
 
 BLOCK_BYTES = 4 * 2**20
 GPU_BLOCK_BYTES = 32 * 2**20
-"""Size of the temporary blocks; at least one row. On a CPU they stay in its cache and do not break up the heap; on a
-GPU every block costs the launch of a dozen kernels.
-"""
+"""Size of temporary blocks, at least one row: small ones stay in a CPU's cache, large ones save kernels on a GPU."""
 
 
 def chosen_and_entropy(

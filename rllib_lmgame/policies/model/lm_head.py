@@ -91,7 +91,6 @@ def token_logprobs(
 
 
 def _fill(x: torch.Tensor, size: int) -> torch.Tensor:
-    """``x`` extended to ``size`` entries with its first one."""
     return torch.cat([x, x[:1].expand(size - x.shape[0], *x.shape[1:])])
 
 

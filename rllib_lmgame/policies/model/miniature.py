@@ -1,6 +1,6 @@
-"""A small copy of a model: the same architecture with every kind of layer, but few and narrow ones of random weights.
+"""A small copy of a model, with every kind of layer but few and narrow ones of random weights.
 
-It shows what an architecture does with packed rows: on a CPU, within seconds, without reading the real weights.
+It shows on a CPU, within seconds and without the real weights, what an architecture does with packed rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ WINDOW = 4
 NARROWEST = 64
 """Hidden states of fewer numbers say little after they are normalised."""
 MAX_PARAMETERS = 200_000_000
-"""Of a small copy, float32 on the CPU."""
 _WIDTH = re.compile(
     r"(.*_)?(hidden_size|intermediate_size|ffn_dim|attention_heads|key_value_heads|value_heads|key_heads)|"
     r"n_embd|n_inner|n_head|n_heads|n_head_kv|num_heads|num_kv_heads|d_model|d_ff|dim|dff|emb_dim|lru_width|"
@@ -77,7 +76,6 @@ def _shares(config: Any) -> Iterator[Fraction]:
 
 
 def copy_with_attention(model: Any, implementation: str) -> nn.Module:
-    """The same model with another attention function."""
     other = _made(model.config, "cpu", implementation)
     other.load_state_dict(model.state_dict())
     return other

@@ -67,7 +67,6 @@ class ValueHead(nn.Module):
         nn.init.zeros_(self.outer.bias)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """float32 values ``[n]`` of hidden states ``[n, width]``."""
         return self.with_features(hidden)[0]
 
     def with_features(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -238,13 +237,12 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
     def as_checkpoint(
         self, state: Mapping[str, torch.Tensor], device: torch.device | None = None
     ) -> Mapping[str, torch.Tensor]:
-        """A complete state of :meth:`hf_state` by the names of the model's checkpoint, as engines take it, moved to
-        ``device`` if given.
+        """A complete :meth:`hf_state` as engines take it, by the names of the model's checkpoint, on ``device`` if
+        given.
         """
         return CheckpointTensors(self.language_model, self._checkpoint_parts, state, device)
 
     def load_hf_state(self, state: Mapping[str, Any]) -> None:
-        """Copy tensors made by :meth:`hf_state` into the model."""
         with torch.no_grad():
             for name, tensor in self.hf_state().items():
                 tensor.copy_(torch.as_tensor(state[name]))
@@ -252,14 +250,10 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
     def save_hf(
         self, directory: str | Path, state: Mapping[str, torch.Tensor] | None = None, played: Played | None = None
     ) -> Path:
-        """Write config, safetensors, tokenizer and model card; ``from_pretrained`` and vLLM load the result.
+        """Write what ``from_pretrained`` and vLLM load: config, safetensors, tokenizer and model card (for ``played``).
 
-        Args:
-            directory: Made if missing.
-            state: Tensors to write instead of the model's own (gathered, averaged).
-            played: What the policy was trained on, for the card.
-
-        Raises: CheckpointError: naming the file that cannot be written.
+        ``state`` replaces the model's own tensors (gathered, averaged). Raises: CheckpointError: naming the file that
+        fails.
         """
         directory = Path(directory)
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in (state or self.hf_state()).items()}
@@ -315,7 +309,6 @@ class ScriptedRLModule(TorchRLModule):
         return {}
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Always version 0."""
         return {VERSION: 0}
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -325,7 +318,7 @@ class ScriptedRLModule(TorchRLModule):
 def load_language_model(
     model_dir: str, dtype: torch.dtype, attention: str, *, trust_remote_code: bool = False
 ) -> tuple[Any, Packing]:
-    """An ``AutoModelForCausalLM`` with dropout off, and how rows go through it; with packed attention where rows stay
+    """An ``AutoModelForCausalLM`` with dropout off, and how rows go through it; attention is packed where rows stay
     apart.
 
     Raises: ConfigError: no such model, of a kind that cannot be trained here, or weights are missing.

@@ -69,12 +69,10 @@ def build_tiny_model(
     corpus: Iterable[str],
     overrides: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a tiny random model with its tokenizer into ``directory``, and return it.
+    """Write a tiny random model with its tokenizer into ``directory``, which is made if missing, and return it.
 
-    Args:
-        directory: Made if missing. It gets ``config.json``, ``model.safetensors``, the tokenizer and its chat template.
-        corpus: Texts (observations, actions) whose words become tokens. The same texts give the same tokenizer.
-        overrides: Fields of :class:`TinyModelOptions`.
+    Words of ``corpus`` (observations, actions) become tokens; the same texts give the same tokenizer. ``overrides`` are
+    fields of :class:`TinyModelOptions`.
 
     Raises: ConfigError: for an unknown override or a value out of range.
     """
@@ -97,9 +95,7 @@ def build_tiny_model(
 
 
 def tiny_config(options: TinyModelOptions, **others: Any) -> Qwen2Config:
-    """The configuration of a tiny model. ``others`` are more fields, or other values: a tokenizer may not fill the
-    vocabulary.
-    """
+    """The configuration of a tiny model; ``others`` are more fields, or other values."""
     from transformers import Qwen2Config
 
     shape = {
@@ -118,9 +114,9 @@ def tiny_config(options: TinyModelOptions, **others: Any) -> Qwen2Config:
 
 
 def check_shape(overrides: Mapping[str, Any], path: str) -> TinyModelOptions:
-    """The shape with ``overrides`` (fields of :class:`TinyModelOptions` under the key ``path``) on top of the defaults.
+    """The shape with ``overrides`` on top of the defaults.
 
-    Raises: ConfigError: an unknown override, a value out of range, or numbers that do not fit together.
+    Raises: ConfigError: an unknown override, a value out of range, or numbers that do not fit; ``path`` is their key.
     """
     options = build(TinyModelOptions, dict(overrides), path)
     width, heads = options.hidden_size, options.num_heads
@@ -187,9 +183,8 @@ def wall_tokens(texts: Iterable[str]) -> list[str]:
 
 
 def mark_tokens(texts: Iterable[str], most: int) -> list[str]:
-    """The ``most`` frequent marks with the number of their cell in rows like `X1 2 O3`, each with the blank before it.
-
-    The number of an empty cell stays the token that a reply names the cell by.
+    """The ``most`` frequent marks with their cell's number in rows like `X1 2 O3`; an empty cell's number stays a
+    token.
     """
     marks: Counter[str] = Counter()
     for text in texts:

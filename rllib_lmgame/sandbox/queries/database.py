@@ -84,10 +84,7 @@ def _bag(result: QueryResult) -> Counter[tuple[Any, ...]]:
 
 
 class SqlWorker:
-    """A confined process that answers queries in turn; safe to use from several threads.
-
-    It may open databases below ``root`` as files; with ``None`` it only gets copies.
-    """
+    """A confined process that answers queries in turn, from any thread; it opens files below ``root`` only."""
 
     def __init__(self, root: str | None = None) -> None:
         self._root = root
@@ -97,10 +94,7 @@ class SqlWorker:
         self._buffer = b""
 
     def query(self, database: Database, sql: str, limits: QueryLimits | None = None) -> QueryResult:
-        """Ask ``database``; never raises for anything in ``sql``.
-
-        Raises: SandboxError: the worker cannot be started, or the database not be opened.
-        """
+        """Ask ``database``; never raises for ``sql``. Raises: SandboxError: the worker does not start, or open it."""
         limits = limits or QueryLimits()
         request = {
             "database": database.name,
@@ -123,7 +117,6 @@ class SqlWorker:
         return database.name in self._opened
 
     def close(self) -> None:
-        """End the process; the next query starts a new one."""
         with self._lock:
             self._stop()
 

@@ -1,7 +1,4 @@
-"""SQL workers of one process: as many at work as the machine's gate lets in, a few kept idle.
-
-So a query waits for its turn at the gate alone, which is no time of its own, not for other games' slow queries.
-"""
+"""SQL workers of one process: as many at work as the machine's gate lets in, a few kept idle."""
 
 from __future__ import annotations
 
@@ -25,11 +22,7 @@ class SqlPool:
         self._idle: list[SqlWorker] = []
 
     def query(self, database: Database, sql: str, limits: QueryLimits | None = None) -> QueryResult:
-        """Ask ``database``; never raises for anything in ``sql``.
-
-        Raises: SandboxError: no worker can be started or the database not be opened; a ``SandboxBusyError`` if the
-        machine was busy too long.
-        """
+        """As :meth:`SqlWorker.query`. Raises: SandboxBusyError: the machine was busy too long."""
         with machine_gate().admitted(memory_of(WORKER_LIMITS)):
             worker = self._take(database)
             try:
@@ -38,7 +31,6 @@ class SqlPool:
                 self._give_back(worker)
 
     def close(self) -> None:
-        """End the idle workers."""
         with self._lock:
             idle, self._idle = self._idle, []
         for worker in idle:

@@ -52,7 +52,6 @@ STEPS_BETWEEN_LOOKS = 1_000
 
 
 def authorize(action: int, first: str | None, second: str | None, database: str | None, trigger: str | None) -> int:
-    """SQLite's authorizer: reading, and functions of the list."""
     if action in ALLOWED or (action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in FUNCTIONS):
         return sqlite3.SQLITE_OK
     return sqlite3.SQLITE_DENY
@@ -134,7 +133,6 @@ def end_with_holder() -> None:
 
 
 def main() -> None:
-    """Answer until the input ends."""
     _thread.start_new_thread(end_with_holder, ())
     connections: dict[str, sqlite3.Connection] = {}
     for line in sys.stdin.buffer:
