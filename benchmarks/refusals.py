@@ -245,6 +245,12 @@ CHANGED: tuple[tuple[str, Callable[[Verdict, Verdict], Any]], ...] = (
         "an option of another type is refused also with the value of its default",
         lambda old, new: old.key is None and new.words.startswith("has no effect with ") and "; it be" in new.words,
     ),
+    (
+        "what has no effect is refused, or told, also with the value of its default",
+        lambda old, new: (
+            old.key is None and (new.words.startswith("has no effect ") or (new.key is None and {*old.told} < {*new.told}))
+        ),
+    ),
     ("what a type needs is asked first", lambda old, new: old.key is not None and new.words.startswith("is missing")),
     (
         "a policy can be without the penalty that the others have",

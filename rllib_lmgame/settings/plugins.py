@@ -13,7 +13,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.imports import import_path
@@ -271,13 +271,29 @@ ESTIMATORS = Registry(
         }.items()
     },
 )
+
+
+class Bounds(NamedTuple):
+    """``low`` and ``high`` of a policy loss if they are not said (``None``: it has none); whether it takes ``dual``."""
+
+    low: float | None = 0.2
+    high: float = 0.28
+    dual: bool = False
+
+
+LOSSES: Mapping[str, Bounds] = {
+    "clip": Bounds(dual=True),
+    "cispo": Bounds(low=None, high=4.0),
+    "cispo_two_sided": Bounds(),
+    "gspo": Bounds(low=3e-4, high=4e-4, dual=True),
+    "gspo_trajectory": Bounds(low=3e-4, high=4e-4, dual=True),
+    "dppo": Bounds(high=0.2),
+}
+"""This package's policy losses. A weight of CISPO is at most 5, as ScaleRL (2510.13786) has it."""
 POLICY_LOSSES = Registry(
     "token_ppo.policy_loss",
     "policy loss",
-    {
-        name: f"rllib_lmgame.learners.objectives.policy_losses:{name.upper()}"
-        for name in ("clip", "cispo", "cispo_two_sided", "gspo", "gspo_trajectory", "dppo")
-    },
+    {name: f"rllib_lmgame.learners.objectives.policy_losses:{name.upper()}" for name in LOSSES},
 )
 OBJECTIVES = Registry("token_ppo.objective", "objective", {"ppo": "rllib_lmgame.learners.objectives.ppo:PPOObjective"})
 ENGINES = Registry(

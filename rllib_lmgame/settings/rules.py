@@ -14,7 +14,7 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.settings.algorithms import TOKEN_PPO
 from rllib_lmgame.settings.schedules import check_points
-from rllib_lmgame.settings.schema import default_of, leaves, value_at
+from rllib_lmgame.settings.schema import leaves
 from rllib_lmgame.settings.sections.exploiters import share_without_members
 from rllib_lmgame.settings.sections.supervised import groups_needed, share_of_groups, spare_groups
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
@@ -33,7 +33,7 @@ class Rule:
         broken: Whether it is; a text is the message, and an error names its own key.
         say: The problem and the remedy; ``{s}`` and ``{f}`` stand for the arguments.
         example: The smallest settings that break it, as YAML below ``config``, with the algorithm as ``run``.
-        where_set: Whether the option must differ from its default, or follow a schedule.
+        where_set: Only where the option was given (:meth:`~rllib_lmgame.settings.tree.Settings.is_set`).
         beside: Options named instead where they are a policy's own and ``key`` is not.
     """
 
@@ -46,7 +46,7 @@ class Rule:
 
     def message(self, s: Settings, f: Any) -> str | None:
         """What is wrong, or ``None``. Raises: ConfigError: for what is wrong at another key."""
-        if self.where_set and not is_set(self.key, s):
+        if self.where_set and not s.is_set(self.key):
             return None
         found = self.broken(s, f)
         if isinstance(found, ConfigError):
@@ -73,7 +73,7 @@ class Told:
 
 
 def no_effect(key: str, unless: Test, say: str, example: str) -> Rule:
-    """An option that is set must have something to do."""
+    """An option that was given must have something to do."""
     return Rule(key, lambda s, f: not unless(s, f), f"has no effect {say}", example, where_set=True)
 
 
@@ -82,17 +82,6 @@ def _known(key: str, plug_in: Test, example: str) -> Rule:
     return Rule(
         key, lambda s, f: plug_in(s, f) and None, "no part has this name, or it lacks what it is asked for", example
     )
-
-
-def is_set(key: str, s: Settings) -> bool:
-    """Whether an option follows a schedule, or is not as it is by default."""
-    section, _, name = key.partition(".")
-    if name and s.sections.get(section) is None:
-        return False
-    if name.rpartition(".")[0] and value_at(s.sections[section], name.rpartition(".")[0]) is None:
-        return False
-    group = s.entry.groups[section] if name else type(s.rllib)
-    return s.follows(key) or s.value(key) != default_of(leaves(group)[name or key].field)
 
 
 def broken(rules: tuple[Rule, ...], s: Settings, f: Any) -> Iterator[tuple[Rule, str]]:
@@ -397,7 +386,7 @@ FOLLOWED = (
     ),
     Rule(
         "kl_coeff",
-        lambda s, f: not s.follows("token_ppo.kl.coeff_range") and is_set("token_ppo.kl.coeff_range", s),
+        lambda s, f: not s.follows("token_ppo.kl.coeff_range") and s.is_set("token_ppo.kl.coeff_range"),
         "stands beside token_ppo.kl.coeff_range, which then has no effect; leave one of them out",
         "{token_ppo: {kl: {coeff_range: 9}}, kl_coeff: {points: [[0, 0.1]]}}",
     ),

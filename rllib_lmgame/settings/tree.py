@@ -12,7 +12,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
 from rllib_lmgame.settings.names import check_keys
 from rllib_lmgame.settings.schedules import ScheduleOptions, is_meant_as_schedule, without_schedules
-from rllib_lmgame.settings.schema import build, fields_of, group_in, leaves, tag_of, value_at, with_changes
+from rllib_lmgame.settings.schema import build, fields_of, given, group_in, leaves, tag_of, value_at, with_changes
 from rllib_lmgame.settings.sections.games import GameConfig, read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import (
@@ -186,18 +186,26 @@ class Settings:
 
     def given(self, key: str) -> bool:
         """Whether an option was written or set in Python, or follows a schedule; the value may be its default."""
-        return key in self.keys or key in self.schedules
+        if key in self.keys or key in self.schedules:
+            return True
+        above, _, name = key.rpartition(".")  # A group may be given as its type alone, or as an object.
+        group = self.value(above) if "." in above and self.given(above) else None
+        return group is not None and name in given(group)
+
+    def is_set(self, key: str) -> bool:
+        """Whether an option was given and asks for something, as null does not."""
+        return self.given(key) and self.value(key) is not None
 
     def follows(self, key: str) -> bool:
         """Whether an option follows a schedule."""
         return key in self.schedules
 
     def value(self, key: str) -> Any:
-        """The value of a dotted key, e.g. ``token_ppo.policy_loss.high``. Raises: KeyError: if there is none."""
+        """The value of a dotted key, e.g. ``token_ppo.policy_loss.high``; ``None`` if its section or group is off."""
         head, _, rest = key.partition(".")
         if not rest:
             return getattr(self.rllib, FIELDS[key].name)
-        return value_at(self.sections[head], rest)
+        return value_at(self.evaluation if head == "evaluation_config" else self.sections.get(head), rest)
 
     def at(self, values: Mapping[str, Any]) -> Settings:
         """These settings with other values at dotted keys, as from schedules; groups that are off stay off."""

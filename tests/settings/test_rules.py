@@ -73,3 +73,30 @@ def test_the_example_of_an_idle_option_is_taken_and_told(row: Told) -> None:
 )
 def test_no_rule_refuses_what_is_so_by_default(config: dict[str, Any]) -> None:
     assert not notices_of(config)
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        ({"data_selection": {"max_refill": 0}}, "data_selection.max_refill"),
+        ({"token_ppo": {"policy_loss": "dppo", "importance": {"cap": 2}}}, "token_ppo.importance.cap"),
+        ({"token_ppo": {"importance": {"cap": None, "level": "token"}}}, "token_ppo.importance.level"),
+    ],
+    ids=str,
+)
+def test_the_value_of_the_default_is_refused_as_any_other_where_it_has_no_effect(
+    config: dict[str, Any], key: str
+) -> None:
+    with pytest.raises(ConfigError, match="has no effect") as caught:
+        notices_of(config)
+    assert caught.value.path == f"config.{key}"
+
+
+def test_the_value_of_the_default_is_told_as_any_other_and_what_is_off_is_not() -> None:
+    idle = {"kl_target": 0.01, "token_ppo": {"advantage_estimator": "reinforce", "critic": {"target": "monte_carlo"}}}
+    (first, second) = notices_of(idle)
+    assert first.startswith("config.token_ppo.critic.target: without effect")
+    assert second.startswith("config.kl_target: without effect")
+    assert not notices_of({"gamma": 1, "data_selection": {"overlong_tokens": None, "drop_constant_groups": False}})
+    (notice,) = notices_of({"run": "LMGameSFT", "token_ppo": {"policy_loss": "clip"}})
+    assert notice.startswith("config.token_ppo.policy_loss.type: without effect")

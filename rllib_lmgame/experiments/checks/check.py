@@ -106,8 +106,7 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
     algorithm = resolve_algorithm(spec.options.run, spec.algorithm_class)
     if quick_entry(spec.options.run, spec.algorithm_class) is None:  # Else it was done before.
         _check_stop(spec, algorithm.entry)
-    points = list(sample_points(spec.config))
-    configs = [build_config(algorithm, point) for point in points]
+    configs = [build_config(algorithm, point) for point in sample_points(spec.config)]
     _check_mutations(spec, algorithm)
     if algorithm.own:
         check_logs(configs)
@@ -115,11 +114,7 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
             _check_success(spec, config)
             _check_evaluated(spec, config)
             _check_restored(spec, config)
-        notices = (
-            *idle_notices(points, configs),
-            *_unknown_metrics(spec, configs),
-        )
-        for notice in notices:
+        for notice in (*idle_notices(configs), *_unknown_metrics(spec, configs)):
             _notice(spec, notice)
     return CheckedExperiment(spec, algorithm, configs, num_trials)
 

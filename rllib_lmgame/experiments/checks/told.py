@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.settings.rules import TOLD
-from rllib_lmgame.settings.schema import default_of, leaves
+from rllib_lmgame.settings.tree import Settings
 
-_AS_WITHOUT = {"gamma": 1, "evaluation_config.measures": [], "entropy_coeff": 0}
-"""Values of options outside the sections that ask for nothing."""
+_AS_WITHOUT = {"gamma": 1}
+"""Values that ask for nothing, beside null, false, 0 and the empty list."""
 
 
-def idle_notices(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) -> Iterator[str]:
+def idle_notices(configs: Sequence[Any]) -> Iterator[str]:
     """Notices about given options that no trained policy reads at any point of the search space."""
     policies = [
         (config.settings.policy(name), PolicyFacts(config, name))
@@ -22,7 +22,7 @@ def idle_notices(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) ->
     ]
     told: dict[str, str] = {}
     for row in TOLD:
-        given = [key for key in row.keys if key not in told and _is_given(key, points, configs)]
+        given = [key for key in row.keys if key not in told and any(_asks(key, config.settings) for config in configs)]
         if given and all(row.idle(*each) for each in policies):
             told |= dict.fromkeys(given, ", ".join(sorted({row.say.format(s=s, f=f) for s, f in policies})))
     for message in dict.fromkeys(told.values()):
@@ -38,19 +38,6 @@ def idle_notices(points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) ->
         )
 
 
-def _is_given(key: str, points: Sequence[Mapping[str, Any]], configs: Sequence[Any]) -> bool:
-    """Whether an option has a schedule, or somewhere a value other than its default; switched off does not count."""
-    if any(key in config.schedule_options for config in configs):
-        return True
-    section, _, name = key.partition(".")
-    group = configs[0].entry.groups.get(section)
-    default = default_of(leaves(group)[name].field) if group else _AS_WITHOUT.get(key)
-    for point in points:
-        value: Any = point
-        for part in key.split("."):
-            if isinstance(value, str) and part == "type":
-                break  # A type alone stands for its group.
-            value = value.get(part) if isinstance(value, Mapping) else None
-        if value and value != default:
-            return True
-    return False
+def _asks(key: str, s: Settings) -> bool:
+    """Whether an option was given, and not as what switches it off."""
+    return s.follows(key) or (s.given(key) and s.value(key) not in (None, False, 0, [], _AS_WITHOUT.get(key)))

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from rllib_lmgame.learners.advantages import AdvantageInputs
-from rllib_lmgame.settings.plugins import POLICY_LOSSES, check_call
+from rllib_lmgame.settings.plugins import LOSSES, POLICY_LOSSES, check_call
 
 MAX_LOG_RATIO = 20.0
 """Bound on a log ratio before ``exp``: beyond it a ratio carries no information and would overflow in half precision.
@@ -282,13 +282,12 @@ class PolicyLoss:
         return tuple(math.inf if bound is None else bound for bound in used)  # type: ignore[return-value]
 
 
-CLIP = PolicyLoss(clip, dual_clip=True)
-CISPO = PolicyLoss(cispo, clip_low=None, clip_high=4.0)
-"""With a weight of at most 5, as ScaleRL (2510.13786) has it."""
-CISPO_TWO_SIDED = PolicyLoss(cispo_two_sided)
-GSPO = PolicyLoss(gspo, clip_low=3e-4, clip_high=4e-4, dual_clip=True, sequence=TURN)
-GSPO_TRAJECTORY = PolicyLoss(gspo, clip_low=3e-4, clip_high=4e-4, dual_clip=True, sequence=TRAJECTORY)
-DPPO = PolicyLoss(dppo, clip_low=0.2, clip_high=0.2, to_sampler=True)
+CLIP = PolicyLoss(clip, *LOSSES["clip"])
+CISPO = PolicyLoss(cispo, *LOSSES["cispo"])
+CISPO_TWO_SIDED = PolicyLoss(cispo_two_sided, *LOSSES["cispo_two_sided"])
+GSPO = PolicyLoss(gspo, *LOSSES["gspo"], sequence=TURN)
+GSPO_TRAJECTORY = PolicyLoss(gspo, *LOSSES["gspo_trajectory"], sequence=TRAJECTORY)
+DPPO = PolicyLoss(dppo, *LOSSES["dppo"], to_sampler=True)
 
 
 def token_losses(name: str, loss: PolicyLoss, terms: PolicyTerms) -> tuple[Tensor, Stats]:

@@ -221,8 +221,6 @@ def schedule_of(key: str, value: Any) -> ScheduleOptions:
 def check_rllib_key(key: str, value: Any, default: Any = None) -> Any:
     """Check type and range of an RLlib key; an undeclared one by its default. Raises: ConfigError."""
     path, key = f"config.{key}", key.rstrip("_")
-    if key in WITHOUT_EFFECT and _changes(value, default):
-        raise without_effect(key)
     if key in FIELDS:
         if is_schedule(value):
             raise ConfigError(path, f"cannot change during a run; of RLlib's keys {', '.join(SCHEDULED_KEYS)} can")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from rllib_lmgame.settings.plugins import OBJECTIVES, POLICY_LOSSES
+from rllib_lmgame.settings.plugins import LOSSES, OBJECTIVES, POLICY_LOSSES
 from rllib_lmgame.settings.schema import REQUIRED, arguments, option, tag
 from rllib_lmgame.settings.trust import is_name
 from rllib_lmgame.threads import MOST_THREADS
@@ -44,14 +44,6 @@ KL_GRADIENTS = ("k2", "k3")
 INITIAL, EMA, REFRESH = REFERENCE_TYPES = ("initial", "ema", "refresh")
 FIT, GRADIENT = WARMUP_TYPES = ("fit", "gradient")
 POPART, NONE = "popart", "none"
-CLIP, CISPO, CISPO_TWO_SIDED, GSPO, GSPO_TRAJECTORY, DPPO = (
-    "clip",
-    "cispo",
-    "cispo_two_sided",
-    "gspo",
-    "gspo_trajectory",
-    "dppo",
-)
 
 
 @dataclass(frozen=True)
@@ -144,7 +136,7 @@ class PolicyLossOptions:
     """``token_ppo.policy_loss``: a name, or one with its bounds."""
 
     type: str = tag(
-        CLIP,
+        "clip",
         f"[Policy loss](parts.md#policy-losses): {POLICY_LOSSES.listed()}.",
         stranger=is_name,
     )
@@ -154,7 +146,7 @@ class PolicyLossOptions:
         above=0,
         high=1,
         schedulable=True,
-        of=(CLIP, CISPO_TWO_SIDED, GSPO, GSPO_TRAJECTORY, DPPO),
+        of=tuple(name for name, bounds in LOSSES.items() if bounds.low is not None),
     )
     high: float | None = option(
         None,
@@ -167,7 +159,7 @@ class PolicyLossOptions:
         "Bound on the loss of bad tokens with a large ratio; null is off.",
         above=1,
         schedulable=True,
-        of=(CLIP, GSPO, GSPO_TRAJECTORY),
+        of=tuple(name for name, bounds in LOSSES.items() if bounds.dual),
     )
 
 
