@@ -248,7 +248,8 @@ CHANGED: tuple[tuple[str, Callable[[Verdict, Verdict], Any]], ...] = (
     (
         "what has no effect is refused, or told, also with the value of its default",
         lambda old, new: (
-            old.key is None and (new.words.startswith("has no effect ") or (new.key is None and {*old.told} < {*new.told}))
+            old.key is None
+            and (new.words.startswith("has no effect ") or (new.key is None and {*old.told} < {*new.told}))
         ),
     ),
     ("what a type needs is asked first", lambda old, new: old.key is not None and new.words.startswith("is missing")),

@@ -28,7 +28,9 @@ from trust_page import trust_page
 
 from rllib_lmgame.envs.registry import INDEX
 from rllib_lmgame.errors import MissingDependencyError
-from rllib_lmgame.settings.schema import nested
+from rllib_lmgame.settings.schema import NAMED, declared, walk
+from rllib_lmgame.settings.sections.games import GameConfig
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 DOCS = Path(__file__).resolve().parent
 NOTICE = "<!-- Written by docs/generate.py from the code; edit the code, then run it again. -->"
@@ -54,82 +56,52 @@ def pages() -> dict[str, Callable[[], str]]:
 
 def reference_page() -> str:
     """All keys."""
-    from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
-    from rllib_lmgame.policies.model.tiny import TinyModelOptions
-    from rllib_lmgame.settings.sections.exploiters import ExploiterOptions
-    from rllib_lmgame.settings.sections.games import GameConfig
-    from rllib_lmgame.settings.sections.inference import InferenceOptions
-    from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, PlayerOptions
-    from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-    from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
+    from rllib_lmgame.experiments.spec import ExperimentOptions
+    from rllib_lmgame.settings.sections.rllib import OtherOptions
 
     parts = [
         NOTICE,
         "# Configuration reference",
         "All keys, with types, defaults and limits. What most files set, by topic: [configuration](configuration.md).",
         section("Experiment", "Directly below the experiment's name.", ExperimentOptions),
-        section("`checkpoint_config`", "", CheckpointOptions),
-        section("`search`", "", SearchOptions),
         _search_spaces(),
         "# The `config` section",
         "Flat keys are RLlib's; the sections below are this package's.",
         _rllib_section(),
-        section(
-            "`config.language_model`",
-            "Of all language models; an entry of `policies` may override it.",
-            LanguageModelOptions,
+        *_sections(),
+        *(
+            section(f"`config.{key}`", str(each.says["doc"]), each.holds and each.holds.group)
+            for key, each in declared(OtherOptions).items()
         ),
-        section("`config.language_model.tiny`", "Shape of the model that `model: tiny` builds.", TinyModelOptions),
-        section("`config.inference`", "", InferenceOptions),
-        section("`config.text_rollouts`", "", TextRolloutOptions),
-        section("`config.token_ppo`", "", TokenPPOOptions),
-        *_algorithm_sections(),
-        section(
-            "`config.league.exploiters`",
-            "A mapping from the names of policies that learn to these keys.",
-            ExploiterOptions,
-        ),
-        section(
-            "`config.policies`",
-            "A list of names, or a mapping from names to the keys below. `policy_mapping_fn` says who takes which "
-            "seat:\n\n"
-            "- `self_play` (or `shared`, the default): the trained policy plays all of them; several take turns.\n"
-            "- `per_role`: the policy called like the role; else the first role has the first policy, and so on.\n"
-            "- `versus`: a trained policy in every seat as often, in the others policies that are not trained. "
-            "`{type: versus, opponents: {minimax: 3, random: 1}}` weighs them; here the policies are `{player: {}, "
-            "minimax: {player: minimax}, random: {player: random}}`.\n"
-            "- `random_seat`: drawn per episode; a trained policy always sits, and with fewer seats than policies the "
-            "others take turns.\n"
-            "- `league`: the policy and its past versions. The section `config.league` alone turns it on.\n"
-            '- A mapping from agent id or role to policy; `"*"` is any other seat.\n'
-            "- `package.module:function`.",
-            PlayerOptions,
-        ),
-        section(
-            "`config.games`",
-            "A list of game names or of mappings with these keys; instead of `env`, to train on several.",
-            GameConfig,
-        ),
+        _deepspeed_keys(),
         _schedules_section(),
-        _deepspeed_section(),
         rules_section(),
         _old_names(),
     ]
     return wrapped("\n\n".join(part for part in parts if part) + "\n")
 
 
-def section(title: str, text: str, group: type) -> str:
+_WHAT = {NAMED: "A mapping from names to these keys.\n\n"}
+
+
+def section(title: str, text: str, group: type | None) -> str:
     """A heading and the table of an option group, and below it those of the groups in it."""
-    parts = [f"## {title}", text, option_table(group)]
-    parts += [f"### `{key}`\n\n{option_table(inner)}" for key, inner in nested(group).items()]
+    parts = [f"## {title}", text, option_table(group) if group else ""]
+    for each in walk(group) if group else ():
+        inner = each.group or (
+            each.holds.group if each.holds and each.holds.group not in (GameConfig, LanguageModelOptions) else None
+        )
+        if inner:
+            parts.append(
+                f"### `{each.key}`\n\n{_WHAT.get(each.holds.form, '') if each.holds else ''}{option_table(inner)}"
+            )
     return "\n\n".join(part for part in parts if part)
 
 
 def _schedules_section() -> str:
     """The schedules, and what may follow one."""
-    from rllib_lmgame.algorithms.scheduled import schedulable
     from rllib_lmgame.settings.algorithms import PPO
-    from rllib_lmgame.settings.schedules import ScheduleOptions
+    from rllib_lmgame.settings.schedules import ScheduleOptions, schedulable
     from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS
 
     sections = {name: schedulable(group) for name, group in PPO.groups.items()}
@@ -143,24 +115,28 @@ def _schedules_section() -> str:
     return section("Schedules (`LMGamePPO`, `LMGameGRPO`)", text, ScheduleOptions)
 
 
-def _algorithm_sections() -> list[str]:
-    """The sections that some algorithms have, a table for each option group."""
-    from rllib_lmgame.settings.algorithms import COMMON_SECTIONS, OWN
+def _sections() -> list[str]:
+    """The sections of all algorithms, a table for each option group; those that only some have say whose they are."""
+    from rllib_lmgame.settings.algorithms import OWN
 
     owners: dict[type, dict[str, list[str]]] = {}
     for entry in OWN.values():
-        for name in (name for name in entry.sections if name not in COMMON_SECTIONS):
-            owners.setdefault(entry.groups[name], {}).setdefault(name, []).append(f"`{entry.name}`")
+        for name, group in entry.groups.items():
+            owners.setdefault(group, {}).setdefault(name, []).append(f"`{entry.name}`")
     return [
-        section(", ".join(f"`config.{name}` ({', '.join(of)})" for name, of in names.items()), "", group)
+        section(", ".join(_whose(name, of, len(OWN)) for name, of in names.items()), "", group)
         for group, names in owners.items()
     ]
+
+
+def _whose(name: str, owners: list[str], of: int) -> str:
+    return f"`config.{name}`" + (f" ({', '.join(owners)})" if len(owners) < of else "")
 
 
 def _rllib_section() -> str:
     from ray.rllib.algorithms.ppo import PPOConfig
 
-    from rllib_lmgame.settings.sections.rllib import EvaluationOptions, RLlibOptions
+    from rllib_lmgame.settings.sections.rllib import RLlibOptions
 
     ours, stock = RLlibOptions(), PPOConfig()
     rows = []
@@ -172,10 +148,7 @@ def _rllib_section() -> str:
         "`train_batch_size_per_learner` and `minibatch_size` are refused: a batch is made of whole episodes "
         "(`text_rollouts.episodes_per_iteration`, `token_ppo.num_minibatches`)."
     )
-    keys = f"## RLlib's keys\n\n{text}\n\n" + table((*OPTION_HEAD, "RLlib's default"), rows)
-    return (
-        keys + "\n\n" + section("`config.evaluation_config`", "RLlib's other keys are taken, too.", EvaluationOptions)
-    )
+    return f"## RLlib's keys\n\n{text}\n\n" + table((*OPTION_HEAD, "RLlib's default"), rows)
 
 
 def _old_names() -> str:
@@ -207,18 +180,18 @@ def _search_spaces() -> str:
     return f"## Search spaces\n\n{text}\n\n" + table(("key", "argument", "meaning"), rows)
 
 
-def _deepspeed_section() -> str:
+def _deepspeed_keys() -> str:
     from rllib_lmgame.learners.engines.deepspeed_engine import _KNOWN_KEYS, _REPLACED_BY
 
     rows = [(f"`{key}`", f"refused: it is set by {by}") for key, by in _REPLACED_BY.items()]
     text = (
-        "DeepSpeed's own configuration. `gradient_clipping` must equal `grad_clip`; "
+        "`gradient_clipping` must equal `grad_clip`; "
         "`activation_checkpointing` turns on the model's gradient checkpointing. "
         "`zero_optimization.reduce_bucket_size` is the model's size, at most 5e8, unless it is set. Known keys: "
         + ", ".join(f"`{key}`" for key in sorted(_KNOWN_KEYS))
         + "."
     )
-    return f"## `config.deepspeed`\n\n{text}\n\n" + table(("key", ""), rows)
+    return f"{text}\n\n" + table(("key", ""), rows)
 
 
 # -- for editors -------------------------------------------------------------------------------------------------------

@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import re
 import textwrap
-import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rllib_lmgame.settings.schema import digits, fields_of, given, tag_of, type_name, value_at
+from rllib_lmgame.settings.schema import REQUIRED, declared, digits, given, tag_of, type_name, value_at
 
 OPTION_HEAD = ("key", "type", "default", "allowed", "what it is")
 
@@ -21,26 +20,23 @@ def option_table(group: type) -> str:
 
 def option_rows(group: type) -> list[tuple[str, ...]]:
     """Key, type, default, limits and documentation of every field."""
-    hints = typing.get_type_hints(group)
     rows = []
-    for key, field in fields_of(group).items():
-        if field.metadata.get("arguments"):
+    for key, each in declared(group).items():
+        if each.says.get("arguments"):
             continue
-        doc = str(field.metadata.get("doc", ""))
-        if field.metadata.get("of"):
-            doc = f"Of {' and '.join(f'`{kind}`' for kind in field.metadata['of'])}. {doc}"
-        rows.append((f"`{key}`", type_name(hints[field.name]), default_text(field), limits_text(field.metadata), doc))
+        doc = str(each.says.get("doc", ""))
+        if each.says.get("of"):
+            doc = f"Of {' and '.join(f'`{kind}`' for kind in each.says['of'])}. {doc}"
+        rows.append((f"`{key}`", type_name(each.hint), default_text(each.default), limits_text(each.says), doc))
     return rows
 
 
-def default_text(field: dataclasses.Field[Any]) -> str:
-    """A field's default as YAML would have it; of a long text its beginning."""
-    if field.default is not dataclasses.MISSING:
-        text = yaml_text(_plain(field.default))
-        return f"`{text}`" if len(text) <= 100 else f'`{text[:60].rsplit(" ", 1)[0]} ..."`'
-    if field.default_factory is not dataclasses.MISSING:
-        return f"`{yaml_text(field.default_factory())}`"
-    return "must be given"
+def default_text(default: Any) -> str:
+    """A default as YAML would have it; of a long text its beginning."""
+    if default is REQUIRED:
+        return "must be given"
+    text = yaml_text(_plain(default))
+    return f"`{text}`" if len(text) <= 100 else f'`{text[:60].rsplit(" ", 1)[0]} ..."`'
 
 
 def _plain(value: Any) -> Any:

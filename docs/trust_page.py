@@ -8,8 +8,8 @@ from typing import Any
 
 from tables import table
 
-from rllib_lmgame.settings.schema import leaves
-from rllib_lmgame.settings.sections.exploiters import are_names_and_numbers
+from rllib_lmgame.algorithms.trust import SECTIONS
+from rllib_lmgame.settings.schema import NAMED, leaves
 from rllib_lmgame.settings.trust import is_hub_id, is_name, is_number, is_template, verdict
 
 INTRODUCTION = """# What is taken from files of others
@@ -99,7 +99,6 @@ _VERDICTS: Mapping[Any, str] = {
     is_name: "registered names",
     is_hub_id: "hub ids",
     is_template: "text of a template",
-    are_names_and_numbers: "names of policies and numbers",
     False: "the default only",
 }
 
@@ -114,13 +113,10 @@ def _table(rows: Iterable[tuple[str, str, str]]) -> str:
 
 
 def _sections() -> list[tuple[str, str, str]]:
-    from rllib_lmgame.algorithms.trust import SECTIONS
     from rllib_lmgame.settings.sections.language_model import PlayerOptions
 
     groups = {**SECTIONS, "policies": PlayerOptions}
-    rows = [(f"`{name}`", f"`{key}`", taken) for name, group in groups.items() for key, taken in _limited(group)]
-    own = ("`policies`", "`language_model`")
-    return [(*own, "as the section of that name") if row[:2] == own else row for row in rows]
+    return [(f"`{name}`", f"`{key}`", taken) for name, group in groups.items() for key, taken in _limited(group)]
 
 
 def _games() -> list[tuple[str, str, str]]:
@@ -137,9 +133,14 @@ def _games() -> list[tuple[str, str, str]]:
 
 def _limited(group: type) -> Iterable[tuple[str, str]]:
     """Options a stranger may not set to every value of their type, with what is taken."""
-    for key, leaf in leaves(group).items():
-        taken, kinds = verdict(leaf.field.metadata), _kinds(leaf.hint)
-        if leaf.field.metadata.get("arguments"):
+    for key, each in leaves(group).items():
+        taken, kinds = verdict(each.says), _kinds(each.hint)
+        if each.holds and each.holds.group in SECTIONS.values():
+            yield key, "as the section of that name"
+        elif each.holds:
+            names = "NAME." if each.holds.form == NAMED else ""
+            yield from ((f"{key}.{names}{inner}", words) for inner, words in _limited(each.holds.group))
+        elif each.says.get("arguments"):
             yield key, "numbers and words"
         elif taken is not is_number:
             if taken is not True:

@@ -107,11 +107,6 @@ def _check_there(config: Any, section: str, name: str) -> None:
         raise ConfigError(place_of(f"{section}.{name}"), f"has no effect: {section}.{above} is off; write its options")
 
 
-def schedulable(group: type) -> list[str]:
-    """Options of a group, and of those in it, that may follow a schedule."""
-    return [key for key, leaf in leaves(group).items() if leaf.field.metadata.get("schedulable")]
-
-
 def _game_target(path: str, config: Any, number: int, option: str) -> Target:
     """An option of a game: any number."""
     env = config.training_games()[number].env

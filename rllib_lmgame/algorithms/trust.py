@@ -15,10 +15,9 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.settings.schedules import is_meant_as_schedule, is_schedule
-from rllib_lmgame.settings.schema import describe
+from rllib_lmgame.settings.schema import declared, describe
 from rllib_lmgame.settings.sections.games import GameConfig
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, PlayerOptions
-from rllib_lmgame.settings.sections.rllib import FIELDS
+from rllib_lmgame.settings.sections.rllib import FIELDS, OtherOptions
 from rllib_lmgame.settings.trust import Gate, is_name, is_number
 
 SECTIONS: Mapping[str, type] = {name: group for entry in OWN.values() for name, group in entry.groups.items()}
@@ -84,22 +83,13 @@ def check_config(
                     check_game(env, env_config, gate, path, named)
 
 
-def _is_seating(value: Any) -> bool:
-    """Whether a value in ``policy_mapping_fn`` is a name, or names with their shares."""
-    shares = isinstance(value, Mapping) and is_name(list(value)) and is_number(value)
-    return shares or is_name(value)
-
-
 def _check_key(
     key: str, value: Any, gate: Gate, path: str, named: Collection[str], sections: Mapping[str, type]
 ) -> None:
     if key in sections:
         gate.options(sections[key], value, path)
-    elif key == "policies":
-        _check_policies(value, gate, path)
-    elif key == "policy_mapping_fn":
-        if not (is_name(value) or (isinstance(value, Mapping) and all(map(_is_seating, value.values())))):
-            raise gate.refusal(path, describe(value))
+    elif key in ("policies", "policy_mapping_fn"):
+        gate.option(declared(OtherOptions)[key], value, path)
     elif key == "games":
         _check_games(value, gate, path, named)
     elif key in FIELDS and is_meant_as_schedule(value):
@@ -124,22 +114,6 @@ def _check_measures(value: Any, gate: Gate, path: str) -> None:
         parts = entry.values() if isinstance(entry, Mapping) else [entry]
         if not all(is_name(part) or is_number(part) for part in parts):
             raise gate.refusal(f"{path}[{number}]", describe(entry))
-
-
-def _check_policies(value: Any, gate: Gate, path: str) -> None:
-    """Policies by name: the names become directories."""
-    if isinstance(value, list | tuple):
-        entries = [(name, None) for name in value]
-    elif isinstance(value, Mapping):
-        entries = list(value.items())
-    else:
-        raise ConfigError(path, f"expected a list of names or a mapping from names to options, got {describe(value)}")
-    for name, options in entries:
-        if not (isinstance(name, str) and is_name(name)):
-            raise gate.refusal(path, f"the name {name!r}")
-        gate.options(PlayerOptions, options, f"{path}.{name}", skip=("language_model",))
-        for player in gate.spread(options):
-            gate.options(LanguageModelOptions, (player or {}).get("language_model"), f"{path}.{name}.language_model")
 
 
 def _check_games(value: Any, gate: Gate, path: str, named: Collection[str]) -> None:

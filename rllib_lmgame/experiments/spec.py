@@ -16,7 +16,7 @@ from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.settings.algorithms import known_entry
 from rllib_lmgame.settings.names import find_key
 from rllib_lmgame.settings.plugins import CALLBACKS, REPORTS
-from rllib_lmgame.settings.schema import build, describe, option
+from rllib_lmgame.settings.schema import Holds, build, describe, option
 from rllib_lmgame.settings.trust import is_name, is_number
 from rllib_lmgame.text import is_writable, shown
 
@@ -155,7 +155,7 @@ class ExperimentOptions:
         "Metric -> value; the trial ends when one has fallen to its value (`evaluation/exploitability: 0.03`).",
         high=1e15,
     )
-    checkpoint_config: dict[str, Any] = option({}, "What checkpoints are kept.")
+    checkpoint_config: dict[str, Any] = option({}, "What checkpoints are kept.", holds=Holds(CheckpointOptions))
     num_samples: int = option(
         1, "Times the search space is drawn from (grids are gone through each time).", low=1, high=100_000
     )
@@ -173,7 +173,7 @@ class ExperimentOptions:
         "Trial scheduler by name, or a mapping with `type`, `metric`, `mode` and its arguments.",
         stranger=is_plain_scheduler,
     )
-    search: dict[str, Any] = option({}, "How points of the search space are drawn.")
+    search: dict[str, Any] = option({}, "How points of the search space are drawn.", holds=Holds(SearchOptions))
     callbacks: list[Any] | None = option(
         None, f"Tune callbacks: {CALLBACKS.listed()}, or a mapping with that as `type` and its arguments."
     )

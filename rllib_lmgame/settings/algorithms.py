@@ -101,7 +101,7 @@ class AlgorithmEntry:
                 "run",
                 f"the entry {self.name!r} lacks the sections {', '.join(missing)}; write {{**COMMON_SECTIONS, ...}}",
             )
-        taken = sorted(set(self.sections) & {*FLAT_KEYS, *OTHER_SECTIONS, "env", "env_config"})
+        taken = sorted(set(self.sections) & {*FLAT_KEYS, *OTHER_SECTIONS})
         if taken:
             raise ConfigError(
                 "run", f"the entry {self.name!r} has a section {taken[0]!r}, which is another key of the configuration"

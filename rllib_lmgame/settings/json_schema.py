@@ -1,25 +1,20 @@
 """The settings as a JSON schema (draft 2020-12), for editors of YAML.
 
-It covers each value alone: key, type, limits, choices. Rules between options are checked before a run.
+It covers each value alone: key, type, limits, choices, and which options a type of a group has. Rules between options
+are checked before a run.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
 from rllib_lmgame.settings.schedules import ScheduleOptions
-from rllib_lmgame.settings.schema import REQUIRED, as_mapping, default_of, fields_of, group_in, tag_of
-from rllib_lmgame.settings.sections.exploiters import ExploiterOptions
-from rllib_lmgame.settings.sections.games import GameConfig
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, PlayerOptions
-from rllib_lmgame.settings.sections.league import LeagueOptions
-from rllib_lmgame.settings.sections.rllib import WITHOUT_EFFECT, EvaluationOptions, RLlibOptions
+from rllib_lmgame.settings.schema import LISTED, NAMED, REQUIRED, Holds, Option, as_mapping, declared, tag_of
+from rllib_lmgame.settings.sections.rllib import WITHOUT_EFFECT, OtherOptions, RLlibOptions
 
 Schema: TypeAlias = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -30,9 +25,6 @@ _TYPES: Mapping[Any, str] = {
     type(None): "null",
 }  # fmt: skip
 _LIMITS = {"low": "minimum", "high": "maximum", "above": "exclusiveMinimum", "below": "exclusiveMaximum"}
-
-Inner = Mapping[tuple[type, str], Callable[[], Schema]]
-"""What stands in options that Python knows as a mapping or list of anything: group and key -> schema."""
 
 
 def of_type(hint: Any, bounds: Mapping[str, Any]) -> Schema:
@@ -45,6 +37,8 @@ def of_type(hint: Any, bounds: Mapping[str, Any]) -> Schema:
     kind = _TYPES.get(origin or hint)
     if kind is None:
         return {}
+    if kind in ("array", "object") and bounds.get("holds"):
+        return _held(bounds["holds"], kind)
     schema: Schema = {"type": kind}
     if kind == "string" and bounds.get("choices"):
         return {"enum": list(bounds["choices"])}
@@ -63,74 +57,89 @@ def one_of(schemas: Iterable[Schema]) -> Schema:
     """A value that is any of these."""
     distinct: list[Schema] = []
     for schema in schemas:
-        if schema not in distinct:
-            distinct.append(schema)
+        for form in schema["anyOf"] if schema.keys() == {"anyOf"} else [schema]:
+            if form not in distinct:
+                distinct.append(form)
     return distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
 
 
-def of_group(group: type, inner: Inner | None = None, *, search: bool = True) -> Schema:
+def _held(holds: Holds, kind: str) -> Schema:
+    """What stands in a mapping or list."""
+    if kind == "array":
+        items = [of_group(holds.group), SEARCH_SPACE] if holds.form == LISTED else []
+        return {"type": "array", "items": one_of([{"type": "string"}, *items]), "minItems": 1}
+    if holds.form == NAMED:
+        return {"type": "object", "additionalProperties": one_of([of_group(holds.group), {"type": "null"}])}
+    return of_group(holds.group)
+
+
+def of_group(group: type, *, search: bool = True) -> Schema:
     """The schema of an option group; ``search`` allows search spaces as values."""
-    hints, properties, open_to_others = typing.get_type_hints(group), {}, False
-    for key, field in fields_of(group).items():
-        if field.metadata.get("arguments"):
-            open_to_others = True
-        else:
-            properties[key] = _of_field(group, key, field, hints[field.name], inner or {}, search)
-    schema: Schema = {"type": "object", "properties": properties, "additionalProperties": open_to_others}
-    missing = [key for key, field in fields_of(group).items() if default_of(field) is REQUIRED]
-    return schema | ({"required": missing} if missing else {})
+    options = declared(group)
+    named = {key: each for key, each in options.items() if not each.says.get("arguments")}
+    schema: Schema = {
+        "type": "object",
+        "properties": {key: _of_option(each, search) for key, each in named.items()},
+        "additionalProperties": len(named) < len(options),
+    }
+    if missing := [key for key, each in options.items() if each.default is REQUIRED]:
+        schema["required"] = missing
+    if by_type := list(_by_type(group)):
+        schema["allOf"] = by_type
+    return schema
 
 
-def _of_field(group: type, key: str, field: dataclasses.Field[Any], hint: Any, inner: Inner, search: bool) -> Schema:
-    kind = group_in(hint)
-    if kind is not None:
-        forms = [of_group(kind, inner, search=search)]
-        if name := tag_of(kind):
+def _by_type(group: type) -> Iterator[Schema]:
+    """What each type of a group has alone; a plug-in's may have any option."""
+    kind, owners = tag_of(group), {each.says.get("of") or () for each in declared(group).values()}
+    for owner in sorted(owners - {()}):
+        own = {key: each for key, each in declared(group).items() if each.says.get("of") == owner}
+        another = {"type": "string", "pattern": "^[^:]*$", "not": {"enum": list(owner)}}
+        yield {
+            "if": {"properties": {kind: another}, "required": [kind]},
+            "then": {"properties": dict.fromkeys(own, False)},
+        }
+        if needed := [key for key, each in own.items() if each.says.get("needed")]:
+            yield {
+                "if": {"properties": {kind: {"enum": list(owner)}}, "required": [kind]},
+                "then": {"required": needed},
+            }
+
+
+def _of_option(each: Option, search: bool) -> Schema:
+    if each.group is not None:
+        forms = [of_group(each.group, search=search)]
+        if name := tag_of(each.group):
             forms.append({key: value for key, value in forms[0]["properties"][name].items() if key != "default"})
-        if type(None) in typing.get_args(hint):
+        if each.nullable:
             forms.append({"type": "null"})
     else:
-        forms = [inner[group, key]()] if (group, key) in inner else []
-        forms += [of_type(hint, field.metadata)] if not forms or not isinstance(default_of(field), dict) else []
-    if field.metadata.get("schedulable"):
+        forms = [of_type(each.hint, each.says)]
+    if each.says.get("schedulable"):
         forms.append(SCHEDULE)
     if search:
         forms.append(SEARCH_SPACE)
-    of = field.metadata.get("of")
-    doc = (f"Of {' and '.join(of)}. " if of else "") + str(field.metadata.get("doc", ""))
-    default = default_of(field)
-    if dataclasses.is_dataclass(default) and not isinstance(default, type):
+    of, default = each.says.get("of"), each.default
+    doc = (f"Of {' and '.join(of)}. " if of else "") + str(each.says.get("doc", ""))
+    if each.group is not None and default is not None:
         default = as_mapping(default)
     said = {} if default is REQUIRED else {"default": list(default) if isinstance(default, tuple) else default}
     return {"description": doc, **one_of(forms), **said}
 
 
-def configs(
-    entries: Iterable[AlgorithmEntry], others: Iterable[str], search_keys: Iterable[str], more: Inner
-) -> Schema:
+def configs(entries: Iterable[AlgorithmEntry], others: Iterable[str], search_keys: Iterable[str]) -> Schema:
     """Definitions of a schema: the ``config`` of each algorithm, and what they refer to.
 
     Args:
         others: RLlib's undeclared keys; they take any value.
         search_keys: Names of search spaces.
-        more: See :data:`Inner`; beside this module's own.
     """
-    inner = {**_INNER, **more}
     listed = list(entries)
-    shared: Schema = {
-        **of_group(RLlibOptions, inner)["properties"],
-        "deepspeed": {"description": "DeepSpeed's own configuration.", "type": ["object", "null"]},
-        "policies": _policies(inner),
-        "policy_mapping_fn": {"description": "Who takes which seat.", "type": ["string", "object"]},
-        "games": _games(),
-    }
+    shared: Schema = {**of_group(RLlibOptions)["properties"], **of_group(OtherOptions)["properties"]}
     taken: Schema = {f"^({'|'.join(key for key in others if key not in {*shared, *WITHOUT_EFFECT})})$": {}}
-    evaluation = {**of_group(EvaluationOptions, inner), "patternProperties": taken}
-    sections = {name: section.group for entry in listed for name, section in entry.sections.items()}
-    shared |= {"evaluation_config": one_of([evaluation, {"type": "null"}])}
-    shared |= {
-        name: one_of([of_group(group, inner), {"type": "null"}, SEARCH_SPACE]) for name, group in sections.items()
-    }
+    shared["evaluation_config"]["anyOf"][0]["patternProperties"] = taken
+    sections = {name: group for entry in listed for name, group in entry.groups.items()}
+    shared |= {name: one_of([of_group(group), {"type": "null"}, SEARCH_SPACE]) for name, group in sections.items()}
     return {
         "schedule": {"description": "A number that changes during the run.", **of_group(ScheduleOptions)},
         "search_space": {
@@ -156,26 +165,3 @@ def configs(
             for entry in listed
         },
     }
-
-
-def _policies(inner: Inner) -> Schema:
-    player = one_of([of_group(PlayerOptions, inner), {"type": "null"}])
-    return one_of(
-        [
-            {"type": "array", "items": {"type": "string"}},
-            {"type": "object", "additionalProperties": player},
-            SEARCH_SPACE,
-        ]
-    )
-
-
-def _games() -> Schema:
-    game = one_of([{"type": "string"}, of_group(GameConfig, _INNER), SEARCH_SPACE])
-    return one_of([{"type": "array", "items": game, "minItems": 1}, SEARCH_SPACE])
-
-
-_INNER: Inner = {
-    (EvaluationOptions, "games"): lambda: _games(),
-    (PlayerOptions, "language_model"): partial(of_group, LanguageModelOptions),
-    (LeagueOptions, "exploiters"): lambda: {"type": "object", "additionalProperties": of_group(ExploiterOptions)},
-}

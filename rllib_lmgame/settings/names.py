@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.settings.old_names import OLD_NAMES, check_name
-from rllib_lmgame.settings.schema import fields_of, leaves
-from rllib_lmgame.settings.sections.rllib import FLAT_KEYS, OTHER_NAMES, OTHER_SECTIONS, WITHOUT_EFFECT, rllib_words
+from rllib_lmgame.settings.schema import declared, leaves
+from rllib_lmgame.settings.sections.rllib import (
+    FLAT_KEYS,
+    OTHER_NAMES,
+    OTHER_SECTIONS,
+    WITHOUT_EFFECT,
+    rllib_words,
+    without_effect,
+)
 
 if TYPE_CHECKING:
     from rllib_lmgame.settings.algorithms import AlgorithmEntry, Section
@@ -85,7 +92,7 @@ def check_keys(values: Any, section: str, groups: Mapping[str, type], path: str)
 
     Keys that are nowhere are left to :func:`~rllib_lmgame.settings.schema.build`, which names the nearest one.
     """
-    own = fields_of(groups[section])
+    own = declared(groups[section])
     for key in values if isinstance(values, Mapping) else ():
         check_name(f"{path}.{key}")
         found = None if key in own else find_key(str(key), groups)
@@ -94,7 +101,7 @@ def check_keys(values: Any, section: str, groups: Mapping[str, type], path: str)
 
 
 def check_top_level(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
-    """Raise ConfigError for a key of neither this package nor RLlib, naming the likely one.
+    """Raise ConfigError for a key that nothing here reads, or of neither this package nor RLlib (the likely one named).
 
     Unclear keys are left to the configuration, which imports RLlib and knows its whole list.
     """
@@ -104,6 +111,8 @@ def check_top_level(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
         check_name(f"config.{key}")
         if key in RUNTIME_FIELDS:
             raise set_at_start(key)
+        if key in WITHOUT_EFFECT:  # Also with the value of RLlib's default: whoever writes it expects something of it.
+            raise without_effect(key)
         words = rllib_words() if key not in known else frozenset()
         if key in known or key in words:
             continue

@@ -23,11 +23,10 @@ from rllib_lmgame.settings.schema import (
     as_mapping,
     build,
     check_value,
-    fields_of,
-    group_in,
-    leaves,
+    declared,
     limits,
     option,
+    walk,
 )
 
 PPO_ITERATION, ENV_STEPS = "ppo_iteration", "env_steps"
@@ -164,29 +163,32 @@ def without_schedules(group: type, values: Any, path: str) -> tuple[Any, dict[st
     found: dict[str, ScheduleOptions] = {}
     if not isinstance(values, Mapping):
         return values, found
-    fields, hints = fields_of(group), typing.get_type_hints(group)
     for key, value in values.items():
-        field, where = fields.get(key), f"{path}.{key}"
-        inner = group_in(hints[field.name]) if field else None
-        if inner is not None:
-            rest[key], below = without_schedules(inner, value, where)
+        each, where = declared(group).get(key), f"{path}.{key}"
+        if each is not None and each.group is not None:
+            rest[key], below = without_schedules(each.group, value, where)
             found |= {f"{key}.{name}": options for name, options in below.items()}
         elif key == "env_config" and isinstance(value, Mapping):
             own = {name: read_schedule(item, f"{where}.{name}") for name, item in value.items() if is_schedule(item)}
             found |= {f"{key}.{name}": options for name, options in own.items()}
             rest[key] = {**value, **{name: options.last for name, options in own.items()}}
-        elif field is not None and field.metadata.get("schedulable") and is_meant_as_schedule(value):
+        elif each is not None and each.says.get("schedulable") and is_meant_as_schedule(value):
             found[key] = read_schedule(value, where)
-            check_numbers(found[key], hints[field.name], field.metadata, where)
+            check_numbers(found[key], each.hint, each.says, where)
             rest[key] = found[key].last
-        elif field is not None and is_schedule(value):
-            there = [name for name, leaf in leaves(group).items() if leaf.field.metadata.get("schedulable")]
+        elif each is not None and is_schedule(value):
+            there = schedulable(group)
             raise ConfigError(
                 where, "cannot change during a run; " + (f"of {path}: {', '.join(there)} can" if there else "none can")
             )
         else:
             rest[key] = value
     return rest, found
+
+
+def schedulable(group: type) -> list[str]:
+    """Options of a group, and of those in it, that may follow a schedule."""
+    return [each.key for each in walk(group) if each.says.get("schedulable")]
 
 
 def is_whole(hint: Any) -> bool:
@@ -266,7 +268,7 @@ def read_schedule(value: Any, path: str) -> ScheduleOptions:
     return options
 
 
-_KEYS = tuple(fields_of(ScheduleOptions))
+_KEYS = tuple(declared(ScheduleOptions))
 _DEFAULTS = as_mapping(ScheduleOptions())
 
 

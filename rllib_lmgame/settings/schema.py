@@ -66,6 +66,17 @@ def limits(
     return {"choices": choices, "low": low, "high": high, "above": above, "below": below}
 
 
+class Holds(typing.NamedTuple):
+    """What a mapping or list of an option holds: a group's options, or several groups by name or in a list."""
+
+    group: type
+    form: str = ""
+
+
+NAMED, LISTED = "named", "listed"
+"""Forms of :class:`Holds`: name -> group, and a list of groups, each of which may be its first option alone."""
+
+
 def option(
     default: Any,
     doc: str,
@@ -79,6 +90,7 @@ def option(
     schedulable: bool = False,
     path: bool = False,
     carded: bool = True,
+    holds: Holds | None = None,
     of: tuple[str, ...] = (),
     needed: bool = False,
 ) -> Any:
@@ -92,12 +104,14 @@ def option(
         schedulable: Whether a schedule may change it (:mod:`.schedules`): it is read in every iteration.
         path: Whether it may name a file or directory (:func:`~rllib_lmgame.storage.with_whole_paths`).
         carded: Whether a model card says it.
+        holds: What a mapping or list holds.
         of: Types of a tagged group that have it; empty: all.
         needed: Whether these cannot do without it.
     """
     own = {"doc": doc, "stranger": stranger, "schedulable": schedulable, "path": path, "carded": carded}
     metadata = {
         **own,
+        "holds": holds,
         "of": of,
         "needed": needed,
         **limits(choices=choices, low=low, high=high, above=above, below=below),
@@ -136,32 +150,31 @@ def build(cls: type[T], values: Any, path: str = "", base: T | None = None) -> T
         meant = "; {} is all defaults" if values is True else ""
         expected = f"{'a name or ' if kind else ''}a mapping of options"
         raise ConfigError(path, f"expected {expected}, got {describe(values)}{meant}")
-    fields, hints = fields_of(cls), typing.get_type_hints(cls)
+    options = declared(cls)
     if kind and base is not None:
         base = _of_type(base, values.get(kind))
-    rest = next((field.name for field in fields.values() if field.metadata.get("arguments")), None)
+    rest = next((key for key, each in options.items() if each.says.get("arguments")), None)
     checked: dict[str, Any] = {}
     for key, value in values.items():
-        if key in fields and key != rest:
-            field = fields[key]
-            above = getattr(base, field.name, None)
-            checked[field.name] = _check_option(value, hints[field.name], field, cls, key_below(path, key), above)
+        if key in options and key != rest:
+            name = options[key].field.name
+            checked[name] = _check_option(value, options[key], cls, key_below(path, key), getattr(base, name, None))
         elif rest is None or not isinstance(key, str):
-            raise unknown_key(str(key), fields.keys() - {rest}, path)
+            raise unknown_key(str(key), options.keys() - {rest}, path)
         else:
             checked.setdefault(rest, dict(getattr(base, rest, {})))[key] = value
-    for key, field in fields.items():
-        if base is None and field.name not in checked and field.default is field.default_factory is REQUIRED:
-            raise _missing(field, path, key)
+    for each in options.values() if base is None else ():
+        if each.field.name not in checked and each.default is REQUIRED:
+            raise _missing(each, path)
     made: Any = cls(**checked) if base is None else dataclasses.replace(base, **checked)  # type: ignore[type-var]
     if kind:
-        _check_belongs(made, [key for key in values if key in fields], path)
+        _check_belongs(made, [key for key in values if key in options], path)
     object.__setattr__(made, _GIVEN, frozenset(map(str, values)) | (frozenset() if base is None else given(base)))
     return made  # type: ignore[no-any-return]
 
 
-def _missing(field: dataclasses.Field[Any], path: str, key: str) -> ConfigError:
-    return ConfigError(key_below(path, key), f"is missing: {field.metadata['doc'].partition('. ')[0].rstrip('.')}")
+def _missing(each: Option, path: str) -> ConfigError:
+    return ConfigError(key_below(path, each.key), f"is missing: {each.says['doc'].partition('. ')[0].rstrip('.')}")
 
 
 _GIVEN = "_given"
@@ -172,111 +185,125 @@ def key_below(path: str, key: Any) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def _check_option(value: Any, hint: Any, field: dataclasses.Field[Any], cls: type, path: str, base: Any) -> Any:
-    group = group_in(hint)
-    if group is None:
-        return check_value(value, hint, _limits_of(field, cls), path)
-    if value is None and type(None) in typing.get_args(hint):
-        return None
-    return build(group, value, path, base)
+def _check_option(value: Any, each: Option, cls: type, path: str, base: Any) -> Any:
+    if each.group is None:
+        return check_value(value, each.hint, _limits_of(each.field, cls), path)
+    return None if value is None and each.nullable else build(each.group, value, path, base)
 
 
 def _of_type(options: Any, chosen: Any) -> Any:
     """A tagged group without what another type than the chosen one has alone."""
-    fields, name = fields_of(type(options)), _tag_field(type(options))
-    if chosen in (None, getattr(options, name)):
+    if chosen in (None, _type_of(options)):
         return options
-    dropped = [
-        field
-        for field in fields.values()
-        if field.metadata.get("arguments") or (field.metadata.get("of") and chosen not in field.metadata["of"])
-    ]
-    return dataclasses.replace(options, **{field.name: default_of(field) for field in dropped})
+    return dataclasses.replace(
+        options,
+        **{
+            each.field.name: each.default
+            for each in declared(type(options)).values()
+            if each.says.get("arguments") or (each.says.get("of") and chosen not in each.says["of"])
+        },
+    )
 
 
-def _tag_field(group: type) -> str:
-    return fields_of(group)[tag_of(group) or ""].name
+def _type_of(options: Any) -> str:
+    """The type of a tagged group; "" of a group that has none."""
+    kind = tag_of(type(options))
+    return str(value_at(options, kind)) if kind else ""
 
 
 def _check_belongs(options: Any, keys: Iterable[str], path: str) -> None:
     """Raise for options of another type of a tagged group, or missing ones; plug-ins check their own."""
-    kind, fields = tag_of(type(options)), fields_of(type(options))
-    chosen = str(getattr(options, _tag_field(type(options))))
-    for key, field in fields.items():
-        if field.metadata.get("needed") and chosen in field.metadata["of"] and getattr(options, field.name) is None:
-            raise _missing(field, path, key)
+    kind, chosen = tag_of(type(options)), _type_of(options)
+    for key, each in declared(type(options)).items():
+        if each.says.get("needed") and chosen in each.says["of"] and value_at(options, key) is None:
+            raise _missing(each, path)
     for key in keys:
         if not has_option(options, key):
-            of = " or ".join(fields[key].metadata["of"])
+            of = " or ".join(declared(type(options))[key].says["of"])
             raise ConfigError(key_below(path, key), f"has no effect with {kind}: {chosen}; it belongs to {kind}: {of}")
 
 
-@_once
-def fields_of(group: type) -> dict[str, dataclasses.Field[Any]]:
-    """Key -> field of a group; a key that Python has as a word, such as ``in``, is the name of a field with ``_``."""
-    return {field.name.rstrip("_"): field for field in dataclasses.fields(group)}
-
-
-@_once
-def tag_of(group: type) -> str | None:
-    """Name of the field that says which type of a group it is; ``None`` if it has no types."""
-    return next((key for key, field in fields_of(group).items() if field.metadata.get("tag")), None)
-
-
-def group_in(hint: Any) -> type | None:
-    """The group that an annotation ``Group`` or ``Group | None`` names, or ``None``."""
-    arms = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
-    return next((arm for arm in arms if dataclasses.is_dataclass(arm) and isinstance(arm, type)), None)
-
-
 @dataclasses.dataclass(frozen=True)
-class Leaf:
-    """An option that is no group: its dotted key below the asked group, its field and its type."""
+class Option:
+    """A declared option, or a group of options in a group.
+
+    Attributes:
+        key: Its dotted key below the group that was asked.
+        field: Its declaration; ``metadata`` is what :func:`option` was told.
+        hint: Its type.
+        group: The group that it is, or ``None``.
+    """
 
     key: str
     field: dataclasses.Field[Any]
     hint: Any
+    group: type | None
+
+    @property
+    def says(self) -> Mapping[str, Any]:
+        """Limits, documentation, trust ..., as :func:`option` was told."""
+        return self.field.metadata
+
+    @property
+    def default(self) -> Any:
+        """A new one; :data:`REQUIRED` if there is none."""
+        return self.field.default if self.field.default_factory is REQUIRED else self.field.default_factory()
+
+    @property
+    def holds(self) -> Holds | None:
+        """What a mapping or list holds."""
+        return self.says.get("holds")
+
+    @property
+    def nullable(self) -> bool:
+        """Whether it may be ``None``."""
+        return type(None) in typing.get_args(self.hint)
 
 
 @_once
-def leaves(group: type) -> dict[str, Leaf]:
-    """The options of a group and of all groups in it, by their dotted keys."""
-    hints = typing.get_type_hints(group)
-    found: dict[str, Leaf] = {}
-    for key, field in fields_of(group).items():
-        inner = group_in(hints[field.name])
-        if inner is None:
-            found[key] = Leaf(key, field, hints[field.name])
-        else:
-            found |= {
-                f"{key}.{leaf.key}": dataclasses.replace(leaf, key=f"{key}.{leaf.key}")
-                for leaf in leaves(inner).values()
-            }
+def declared(group: type) -> dict[str, Option]:
+    """A group's own options by their keys; a key that is a word of Python, as ``in``, is a field with ``_``."""
+    hints, found = typing.get_type_hints(group), {}
+    for field in dataclasses.fields(group):
+        key, hint = field.name.rstrip("_"), hints[field.name]
+        arms = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+        inner = next((arm for arm in arms if isinstance(arm, type) and dataclasses.is_dataclass(arm)), None)
+        found[key] = Option(key, field, hint, inner)
     return found
 
 
-def nested(group: type) -> dict[str, type]:
-    """The groups in a group, by their dotted keys."""
-    hints = typing.get_type_hints(group)
-    found: dict[str, type] = {}
-    for key, field in fields_of(group).items():
-        inner = group_in(hints[field.name])
-        if inner is not None:
-            found |= {key: inner, **{f"{key}.{name}": deeper for name, deeper in nested(inner).items()}}
-    return found
+@_once
+def walk(group: type) -> tuple[Option, ...]:
+    """All options of a group and of the groups in it, by their dotted keys; each group before what is in it."""
+    found: list[Option] = []
+    for option in declared(group).values():
+        below = walk(option.group) if option.group else ()
+        found += [option, *(dataclasses.replace(each, key=f"{option.key}.{each.key}") for each in below)]
+    return tuple(found)
+
+
+@_once
+def leaves(group: type) -> dict[str, Option]:
+    """Those of :func:`walk` that are no groups."""
+    return {each.key: each for each in walk(group) if each.group is None}
+
+
+@_once
+def tag_of(group: type) -> str | None:
+    """Name of the option that says which type of a group it is; ``None`` if it has no types."""
+    return next((key for key, each in declared(group).items() if each.says.get("tag")), None)
 
 
 def has_option(options: Any, key: str) -> bool:
     """Whether the type of a group has an option; a plug-in's may have any."""
-    of = fields_of(type(options))[key].metadata.get("of")
-    chosen = getattr(options, _tag_field(type(options))) if of else ""
+    of, chosen = declared(type(options))[key].says.get("of"), _type_of(options)
     return not of or chosen in of or ":" in chosen
 
 
 def value_at(options: Any, key: str) -> Any:
     """The value of a dotted key; ``None`` where a group on the way is off."""
     for part in key.split("."):
-        options = None if options is None else getattr(options, fields_of(type(options))[part].name)
+        options = None if options is None else getattr(options, declared(type(options))[part].field.name)
     return options
 
 
@@ -286,7 +313,7 @@ def with_changes(options: T, changes: Mapping[str, Any]) -> T:
     inner: dict[str, dict[str, Any]] = {}
     for key, value in changes.items():
         head, _, rest = key.partition(".")
-        name = fields_of(type(options))[head].name
+        name = declared(type(options))[head].field.name
         if not rest:
             own[name] = value
         elif getattr(options, name) is not None:
@@ -299,15 +326,8 @@ def with_changes(options: T, changes: Mapping[str, Any]) -> T:
 
 def given(options: Any) -> frozenset[str]:
     """Keys of a group's own options that were written, or that are not as they would be without a word."""
-    other = {
-        key for key, field in fields_of(type(options)).items() if getattr(options, field.name) != default_of(field)
-    }
+    other = {key for key, each in declared(type(options)).items() if value_at(options, key) != each.default}
     return frozenset(vars(options).get(_GIVEN, ())) | other
-
-
-def default_of(field: dataclasses.Field[Any]) -> Any:
-    """A field's default; :data:`REQUIRED` if there is none."""
-    return field.default if field.default_factory is REQUIRED else field.default_factory()
 
 
 def values_of(options: Any) -> dict[str, Any]:
@@ -318,15 +338,13 @@ def values_of(options: Any) -> dict[str, Any]:
 def as_mapping(options: Any) -> dict[str, Any]:
     """What :func:`build` makes an equal group of, groups in it included: plain data if its values are."""
     found: dict[str, Any] = {}
-    kind = tag_of(type(options))
-    chosen = getattr(options, _tag_field(type(options))) if kind else ""
-    for key, field in fields_of(type(options)).items():
-        value = getattr(options, field.name)
-        if field.metadata.get("arguments"):
+    plugin = ":" in _type_of(options)
+    for key, each in declared(type(options)).items():
+        value = value_at(options, key)
+        if each.says.get("arguments"):
             found |= copy.deepcopy(value)
-        elif has_option(options, key) and not (":" in chosen and value == default_of(field)):
-            group = dataclasses.is_dataclass(value) and not isinstance(value, type)
-            found[key] = as_mapping(value) if group else copy.deepcopy(value)
+        elif has_option(options, key) and not (plugin and value == each.default):
+            found[key] = as_mapping(value) if each.group and value is not None else copy.deepcopy(value)
     return found
 
 

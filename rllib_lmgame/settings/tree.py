@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +11,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
 from rllib_lmgame.settings.names import check_keys
 from rllib_lmgame.settings.schedules import ScheduleOptions, is_meant_as_schedule, without_schedules
-from rllib_lmgame.settings.schema import build, fields_of, given, group_in, leaves, tag_of, value_at, with_changes
+from rllib_lmgame.settings.schema import build, declared, given, leaves, tag_of, value_at, with_changes
 from rllib_lmgame.settings.sections.games import GameConfig, read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import (
@@ -317,8 +316,7 @@ def _game_with(game: GameConfig, option: str, value: float) -> GameConfig:
 def _options(group: type, values: Mapping[str, Any]) -> Iterator[str]:
     """Options that a mapping sets, by their dotted keys: of a group that is switched off, all."""
     for key, value in values.items():
-        hint = typing.get_type_hints(group).get(fields_of(group)[key].name if key in fields_of(group) else key)
-        inner = group_in(hint)
+        inner = declared(group)[key].group if key in declared(group) else None
         if inner is None:
             yield key
         elif isinstance(value, str):

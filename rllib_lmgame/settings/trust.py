@@ -16,11 +16,11 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schedules import ScheduleOptions, is_meant_as_schedule, read_schedule
 from rllib_lmgame.settings.schema import (
+    NAMED,
+    Option,
     check_value,
-    default_of,
+    declared,
     describe,
-    fields_of,
-    group_in,
     tag_of,
     unknown_key,
     values_of,
@@ -102,8 +102,8 @@ class Gate:
 
     def options(self, group: type, values: Any, path: str, skip: Iterable[str] = ()) -> None:
         """Check the values of an option group, except ``skip``. Raises: ConfigError: for a value that is not taken."""
-        kind, fields, hints = tag_of(group), fields_of(group), typing.get_type_hints(group)
-        open_to_others = any(field.metadata.get("arguments") for field in fields.values())
+        kind, options = tag_of(group), declared(group)
+        open_to_others = any(each.says.get("arguments") for each in options.values())
         for section in self.spread(values):
             if section is None:
                 continue
@@ -112,35 +112,42 @@ class Gate:
             if not isinstance(section, Mapping):
                 raise ConfigError(path, f"expected a mapping of options, got {describe(section)}")
             for key, value in section.items():
-                if key in fields and key not in skip:
-                    self._option(fields[key], hints[fields[key].name], value, f"{path}.{key}")
-                elif key not in fields and not open_to_others:
-                    raise unknown_key(str(key), fields, path)
-                elif key not in fields and not all(is_number(item) or is_name(item) for item in self.spread(value)):
+                if key in options and key not in skip:
+                    self.option(options[key], value, f"{path}.{key}")
+                elif key not in options and not open_to_others:
+                    raise unknown_key(str(key), options, path)
+                elif key not in options and not all(is_number(item) or is_name(item) for item in self.spread(value)):
                     raise self.refusal(f"{path}.{key}", describe(value))
 
-    def option(self, group: type, name: str, value: Any, path: str) -> None:
+    def option(self, option: Option, value: Any, path: str) -> None:
         """Check one option, as :meth:`options` does."""
-        field = fields_of(group)[name]
-        self._option(field, typing.get_type_hints(group)[field.name], value, path)
-
-    def _option(self, option: Any, hint: Any, value: Any, path: str) -> None:
-        if inner := group_in(hint):
-            self.options(inner, value, path)
+        holds = option.holds
+        if option.group or (holds and not holds.form):
+            self.options(option.group or holds.group, value, path)  # type: ignore[union-attr]
             return
         for item in self.spread(value):
-            if option.metadata.get("schedulable") and is_meant_as_schedule(item):
+            if holds and holds.form == NAMED:
+                self._named(holds.group, item, path)
+                continue
+            if option.says.get("schedulable") and is_meant_as_schedule(item):
                 self.schedule(item, path)
                 continue
             searched = isinstance(item, list | tuple) and _holds_mapping(item)
             for variant in Alternatives(self).of(item, path) if searched else (item,):
-                checked = check_value(variant, hint, option.metadata, path)
-                if (
-                    not takes(option.metadata, checked)
-                    and checked != default_of(option)
-                    and checked not in _words(hint)
-                ):
+                checked = check_value(variant, option.hint, option.says, path)
+                known = (option.default, *_words(option.hint))
+                if not takes(option.says, checked) and checked not in known:
                     raise self.refusal(path, describe(variant))
+
+    def _named(self, group: type, value: Any, path: str) -> None:
+        """Groups by their names, which may become directories; or the names alone."""
+        if not isinstance(value, Mapping | list | tuple):
+            raise ConfigError(path, f"expected a mapping from names to options, got {describe(value)}")
+        for name in value:
+            if not (isinstance(name, str) and is_name(name)):
+                raise self.refusal(path, f"the name {name!r}")
+            if isinstance(value, Mapping):
+                self.options(group, value[name], f"{path}.{name}")
 
     def schedule(self, value: Any, path: str) -> None:
         """Check a schedule, in all alternatives of the search spaces in it; raises as :meth:`options` does."""

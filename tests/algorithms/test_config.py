@@ -23,7 +23,7 @@ from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.settings.names import check_top_level, own_attributes
 from rllib_lmgame.settings.plugins import Registry
 from rllib_lmgame.settings.schema import with_changes
-from rllib_lmgame.settings.sections.rllib import OTHER_NAMES, rllib_keys, rllib_words
+from rllib_lmgame.settings.sections.rllib import OTHER_NAMES, WITHOUT_EFFECT, rllib_keys, rllib_words
 from rllib_lmgame.settings.sections.token_ppo import KLOptions
 from tests.envs.broken_games import Counting
 
@@ -462,7 +462,7 @@ def test_the_early_check_of_keys_refuses_none_that_the_configuration_takes() -> 
     config = LMGamePPOConfig()
     sections = config.entry.sections
     taken = (
-        (rllib_keys() - {"use_kl_loss"})
+        (rllib_keys() - {"use_kl_loss", *WITHOUT_EFFECT})
         | own_attributes(sections)
         | set(sections)
         | {"deepspeed", "policies", "policy_mapping_fn", "games"}

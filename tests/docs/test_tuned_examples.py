@@ -115,6 +115,11 @@ def test_example_is_what_the_schema_says(path: Path, schema: jsonschema.Draft202
         "config.games=[{env: lmgame/Sokoban-v0, wieght: 2}]",
         "config.evaluation_config={temperature: hot}",
         "config.clip_param=0.2",
+        "config.token_ppo.policy_loss={type: cispo, low: 0.1}",
+        "config.token_ppo.policy_loss={type: dppo, dual: 3}",
+        "config.token_ppo.advantage_estimator={type: gae, baseline_decay: 0.5}",
+        "config.token_ppo.aggregation={type: constant_length}",
+        "config.token_ppo.critic={warmup: {type: fit, iterations: 2, lr: 1.0e-4}}",
     ],
 )
 def test_a_wrong_key_type_and_range_is_refused_by_the_schema(
@@ -139,6 +144,10 @@ def test_a_wrong_key_type_and_range_is_refused_by_the_schema(
         "config.token_ppo={grid_search: [{num_minibatches: 2}, {}]}",
         "config.token_ppo.policy_loss.high={by: env_runners/success_rate, values: [0.2, 0.3], above: 0.5}",
         "config.env_config.max_turns={choice: [3, 4]}",
+        "config.token_ppo.policy_loss={type: gspo, dual: 3}",
+        "config.token_ppo.policy_loss={type: {choice: [clip, gspo]}, dual: 3}",
+        "config.token_ppo.policy_loss={type: 'own.losses:mine', dual: 3}",
+        "config.token_ppo.advantage_estimator={type: gae, length_adaptive: 0.05}",
         "config.policies=[player]",
         "config.framework=torch",
         "run=PPO",

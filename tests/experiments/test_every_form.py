@@ -24,8 +24,7 @@ from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.experiments.spec import CheckpointOptions, SearchOptions, make_specs
 from rllib_lmgame.settings.algorithms import OWN, PPO, SFT
-from rllib_lmgame.settings.schema import leaves, tag_of
-from rllib_lmgame.settings.schema import nested as nested_groups
+from rllib_lmgame.settings.schema import leaves, tag_of, walk
 from rllib_lmgame.settings.sections.rllib import FIELDS
 
 GROUPS = PPO.groups | SFT.groups
@@ -417,8 +416,8 @@ def test_every_option_in_a_group_is_here() -> None:
             for form in forms
             for name in written_below(form)
         }
-        named_alone = {f"{key}.{tag_of(inner)}" for key, inner in nested_groups(group).items()}
-        within = {key for key, leaf in leaves(group).items() if "." in key and not leaf.field.metadata.get("arguments")}
+        named_alone = {f"{each.key}.{tag_of(each.group)}" for each in walk(group) if each.group}
+        within = {key for key, leaf in leaves(group).items() if "." in key and not leaf.says.get("arguments")}
         assert within - named_alone <= written, section
 
 

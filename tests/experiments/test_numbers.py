@@ -14,10 +14,10 @@ from rllib_lmgame.envs.registry import options_of, own_games
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.settings import EndpointOptions
 from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
-from rllib_lmgame.policies.model.tiny import TinyModelOptions
 from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.settings.schema import build, option
 from rllib_lmgame.settings.sections.games import GameConfig
+from rllib_lmgame.settings.sections.language_model import TinyModelOptions
 from rllib_lmgame.settings.sections.rllib import EvaluationOptions, RLlibOptions
 from tests.experiments.test_check import GAME, STOCK, check, error_of
 

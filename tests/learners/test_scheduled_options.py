@@ -9,8 +9,8 @@ import pytest
 import torch
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
-from rllib_lmgame.algorithms.scheduled import schedulable
 from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.settings.schedules import schedulable
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 NEEDS: dict[str, tuple[dict[str, Any], float]] = {

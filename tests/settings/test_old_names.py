@@ -13,7 +13,7 @@ from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.spec import make_specs
 from rllib_lmgame.settings.algorithms import PPO
 from rllib_lmgame.settings.old_names import OLD_NAMES
-from rllib_lmgame.settings.schema import leaves, nested
+from rllib_lmgame.settings.schema import walk
 
 
 def written(key: str, value: Any = 1) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def test_an_old_key_is_told_the_new_one(old: str) -> None:
     assert caught.value.path == f"config.{old}"
     assert caught.value.message == f"is now config.{new}" + (f" ({how})" if how else "")
     section, _, name = new.partition(".")
-    assert name in {*leaves(PPO.groups[section]), *nested(PPO.groups[section])}, "there is such a key"
+    assert name in {each.key for each in walk(PPO.groups[section])}, "there is such a key"
 
 
 def test_a_file_is_told_its_line() -> None:

@@ -18,10 +18,10 @@ from rllib_lmgame.settings.schema import (
     build,
     given,
     leaves,
-    nested,
     option,
     tag,
     value_at,
+    walk,
     with_changes,
 )
 from rllib_lmgame.settings.trust import Gate
@@ -106,7 +106,8 @@ def test_what_was_given_is_known() -> None:
 def test_dotted_keys() -> None:
     keys = ["shape.type", "shape.side", "shape.width", "bonus.target", "bonus.in", "plugin.type", "plugin.decay"]
     assert list(leaves(House)) == [*keys, "plugin.arguments", "rooms"]
-    assert nested(House) == {"shape": Shape, "bonus": Bonus, "plugin": Plugin}
+    groups = {each.key: each.group for each in walk(House) if each.group}
+    assert groups == {"shape": Shape, "bonus": Bonus, "plugin": Plugin}
     assert (value_at(House(), "shape.side"), value_at(House(), "bonus.target")) == (1.0, None)
     changed = with_changes(House(), {"shape.side": 4.0, "bonus.target": 1.0, "rooms": 2})
     assert changed == House(Shape(side=4.0), rooms=2), "a group that is off stays off"

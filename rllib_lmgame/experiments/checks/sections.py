@@ -14,7 +14,6 @@ from rllib_lmgame.settings.names import check_keys, check_top_level
 from rllib_lmgame.settings.schedules import of_old_form
 from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
-from rllib_lmgame.settings.sections.rllib import WITHOUT_EFFECT, without_effect
 from rllib_lmgame.settings.tree import Settings
 
 
@@ -23,9 +22,6 @@ def check_sections(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
 
     Raises: ConfigError: keys start with ``config.``.
     """
-    for key in config:
-        if key in WITHOUT_EFFECT:  # Also with the value of RLlib's default: whoever writes it expects something of it.
-            raise without_effect(key)
     check_top_level(config, entry)
     if "schedules" in config:
         raise of_old_form(config["schedules"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.settings.schema import values_of
+from rllib_lmgame.settings.schema import declared, values_of
 from rllib_lmgame.settings.trust import Gate
 from rllib_lmgame.text import has_control_characters
 
@@ -23,11 +23,10 @@ _INTO_CONFIG = ("hyperparam_mutations", "hyperparam_bounds")
 def refuse_code(spec: ExperimentSpec) -> None:
     """Refuse what may not come from the network. Raises: ConfigError: naming key and line."""
     from rllib_lmgame.algorithms.trust import check_config
-    from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
+    from rllib_lmgame.experiments.spec import ExperimentOptions
     from rllib_lmgame.settings.algorithms import known_entry
 
     gate = Gate("the network", "download the file, read it, and run it from disk", _alternatives)
-    sections = {"checkpoint_config": CheckpointOptions, "search": SearchOptions}
     with spec.source.attached():
         entry = known_entry(spec.options.run)
         groups = entry.groups if entry else {}
@@ -37,10 +36,8 @@ def refuse_code(spec: ExperimentSpec) -> None:
                 check_config(value, gate, sections=groups)
             elif key == "scheduler":
                 _check_scheduler(value, spec.config, gate, groups)
-            elif key in sections:
-                gate.options(sections[key], value, key)
             else:
-                gate.option(ExperimentOptions, key, value, key)
+                gate.option(declared(ExperimentOptions)[key], value, key)
 
 
 def _check_scheduler(value: Any, config: Mapping[str, Any], gate: Gate, groups: Mapping[str, type]) -> None:
@@ -52,7 +49,7 @@ def _check_scheduler(value: Any, config: Mapping[str, Any], gate: Gate, groups: 
     for key in _INTO_CONFIG:
         if isinstance(arguments, dict) and key in arguments:
             check_config(_as_config(arguments.pop(key), config, gate), gate, f"scheduler.{key}", sections=groups)
-    gate.option(ExperimentOptions, "scheduler", arguments, "scheduler")
+    gate.option(declared(ExperimentOptions)["scheduler"], arguments, "scheduler")
 
 
 def _as_config(mutations: Any, config: Mapping[str, Any], gate: Gate) -> Any:

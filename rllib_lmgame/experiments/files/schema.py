@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from rllib_lmgame.experiments.search.spaces import SEARCH_KEYS
-from rllib_lmgame.experiments.spec import CheckpointOptions, ExperimentOptions, SearchOptions
-from rllib_lmgame.policies.model.tiny import TinyModelOptions
+from rllib_lmgame.experiments.spec import ExperimentOptions
 from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.settings.json_schema import DRAFT, Inner, Schema, configs, of_group
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.settings.json_schema import DRAFT, Schema, configs, of_group
 from rllib_lmgame.settings.sections.rllib import rllib_keys
 
 
@@ -19,19 +16,8 @@ def file_schema() -> Schema:
 
     Configurations of algorithms that are not this package's may be any mapping.
     """
-    inner: Inner = {(LanguageModelOptions, "tiny"): partial(of_group, TinyModelOptions)}
     others = sorted(key for key in rllib_keys() if not key.startswith("_"))
-    experiment = of_group(
-        ExperimentOptions,
-        {
-            (ExperimentOptions, "config"): lambda: {"type": "object"},
-            (ExperimentOptions, "checkpoint_config"): partial(of_group, CheckpointOptions, search=False),
-            (ExperimentOptions, "search"): partial(of_group, SearchOptions, search=False),
-            (ExperimentOptions, "stop"): lambda: {"type": "object"},
-            (ExperimentOptions, "stop_below"): lambda: {"type": "object"},
-        },
-        search=False,
-    )
+    experiment = of_group(ExperimentOptions, search=False)
     by_run: list[dict[str, Any]] = [
         {
             "if": {"properties": {"run": {"const": name}}, "required": ["run"]},
@@ -44,5 +30,5 @@ def file_schema() -> Schema:
         "title": "rllib-lmgame: experiments by name",
         "type": "object",
         "additionalProperties": {**experiment, "required": ["run"], "allOf": by_run},
-        "$defs": configs(OWN.values(), others, SEARCH_KEYS, inner),
+        "$defs": configs(OWN.values(), others, SEARCH_KEYS),
     }

@@ -6,7 +6,6 @@ vLLM and DeepSpeed load like any other.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 from collections import Counter
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.template import TINY_CHAT_TEMPLATE
-from rllib_lmgame.settings.schema import build, option
+from rllib_lmgame.settings.schema import build
+from rllib_lmgame.settings.sections.language_model import TinyModelOptions
 from rllib_lmgame.telemetry.quiet import no_bars_for
 
 if TYPE_CHECKING:
@@ -30,38 +30,6 @@ NUMBER = r"[0-9]{1,3}"
 NUMBERED_MARK = rf"[A-Z#_√]{NUMBER}"
 BOARD_ROW = re.compile(rf"({NUMBERED_MARK}|{NUMBER})( {NUMBERED_MARK}| {NUMBER})+")
 """A row of a board whose cells show their numbers, behind a mark (`X5`) or, where empty, alone."""
-
-
-@dataclasses.dataclass(frozen=True)
-class TinyModelOptions:
-    """Shape of the tiny model; the defaults have 0.36 M parameters."""
-
-    hidden_size: int = option(96, "Width.", low=8, high=65_536)
-    num_layers: int = option(3, "Transformer layers.", low=1, high=1_024)
-    num_heads: int = option(
-        3,
-        "Attention heads; `hidden_size / num_heads` must be a head size of the engine (vLLM on CPU: 32, 64, 96, ...).",
-        low=1,
-        high=1_024,
-    )
-    num_kv_heads: int | None = option(None, "Key-value heads; null takes `num_heads`.", low=1)
-    intermediate_size: int = option(256, "Width of the feed-forward layers.", low=8, high=1e6)
-    vocab_size: int = option(
-        320,
-        "Most tokens in the vocabulary: 256 bytes first, then numbered marks of boards and words of the games, at "
-        "least half of what is left for the words.",
-        low=272,
-        high=1e6,
-    )
-    max_position_embeddings: int = option(4096, "Longest sequence.", low=64, high=20_000_000)
-    tie_word_embeddings: bool = option(True, "One matrix for input embedding and output head.")
-    initializer_range: float | None = option(
-        None,
-        "Deviation of the initial weights; null: `hidden_size ** -0.5` (a narrow model learns several times "
-        "faster than with 0.02).",
-        above=0,
-    )
-    seed: int = option(0, "Seed of the initial weights.", low=0)
 
 
 def build_tiny_model(

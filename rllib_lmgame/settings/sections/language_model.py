@@ -9,7 +9,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.placeholders import check_placeholders
-from rllib_lmgame.settings.schema import build, describe, option
+from rllib_lmgame.settings.schema import Holds, build, describe, option
 from rllib_lmgame.settings.trust import is_hub_id, is_name, is_template
 from rllib_lmgame.storage import with_whole_paths
 
@@ -19,6 +19,38 @@ TINY_MODEL = "tiny"
 
 LANGUAGE_MODEL = "language_model"
 """The player that is no scripted one."""
+
+
+@dataclass(frozen=True)
+class TinyModelOptions:
+    """Shape of the tiny model; the defaults have 0.36 M parameters."""
+
+    hidden_size: int = option(96, "Width.", low=8, high=65_536)
+    num_layers: int = option(3, "Transformer layers.", low=1, high=1_024)
+    num_heads: int = option(
+        3,
+        "Attention heads; `hidden_size / num_heads` must be a head size of the engine (vLLM on CPU: 32, 64, 96, ...).",
+        low=1,
+        high=1_024,
+    )
+    num_kv_heads: int | None = option(None, "Key-value heads; null takes `num_heads`.", low=1)
+    intermediate_size: int = option(256, "Width of the feed-forward layers.", low=8, high=1e6)
+    vocab_size: int = option(
+        320,
+        "Most tokens in the vocabulary: 256 bytes first, then numbered marks of boards and words of the games, at "
+        "least half of what is left for the words.",
+        low=272,
+        high=1e6,
+    )
+    max_position_embeddings: int = option(4096, "Longest sequence.", low=64, high=20_000_000)
+    tie_word_embeddings: bool = option(True, "One matrix for input embedding and output head.")
+    initializer_range: float | None = option(
+        None,
+        "Deviation of the initial weights; null: `hidden_size ** -0.5` (a narrow model learns several times "
+        "faster than with 0.02).",
+        above=0,
+    )
+    seed: int = option(0, "Seed of the initial weights.", low=0)
 
 
 @dataclass(frozen=True)
@@ -34,9 +66,9 @@ class LanguageModelOptions:
     )
     tiny: dict[str, Any] = option(
         {},
-        "Overrides of the tiny model's shape: `hidden_size`, `num_layers`, `num_heads`, `num_kv_heads`, "
-        "`intermediate_size`, `vocab_size`, `seed`.",
+        "Overrides of the tiny model's shape.",
         carded=False,
+        holds=Holds(TinyModelOptions),
     )
     tokenizer: str | None = option(
         None, "Tokenizer if it is not the model's own.", stranger=is_hub_id, path=True, carded=False
@@ -149,7 +181,9 @@ class PlayerOptions:
         stranger=is_name,
     )
     trained: bool | None = option(None, "Whether it is trained; null: language models are, scripted players are not.")
-    language_model: dict[str, Any] = option({}, "Overrides of the `language_model` section for this policy.")
+    language_model: dict[str, Any] = option(
+        {}, "Overrides of the `language_model` section for this policy.", holds=Holds(LanguageModelOptions)
+    )
 
 
 MAX_POLICY_NAME = 100

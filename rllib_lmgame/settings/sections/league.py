@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.settings.schema import option, tag
-from rllib_lmgame.settings.sections.exploiters import ExploiterOptions, are_names_and_numbers, check_exploiters
+from rllib_lmgame.settings.schema import NAMED, Holds, option, tag
+from rllib_lmgame.settings.sections.exploiters import ExploiterOptions, check_exploiters
 from rllib_lmgame.settings.trust import is_name
 
 LEAGUE = "league"
@@ -101,7 +101,7 @@ class LeagueOptions:
         {},
         "Learning policies that are there to beat another one ([exploiters](leagues.md#exploiters)): name -> mapping "
         "with the keys below.",
-        stranger=are_names_and_numbers,
+        holds=Holds(ExploiterOptions, NAMED),
     )
 
     @property

@@ -19,8 +19,10 @@ from rllib_lmgame.settings.schedules import (
     place_of,
     read_schedule,
 )
-from rllib_lmgame.settings.schema import Limits, check_value, fields_of, leaves, limits, option
-from rllib_lmgame.settings.sections.games import read_games
+from rllib_lmgame.settings.schema import LISTED, NAMED, Holds, Limits, check_value, declared, leaves, limits, option
+from rllib_lmgame.settings.sections.games import GameConfig, read_games
+from rllib_lmgame.settings.sections.language_model import PlayerOptions
+from rllib_lmgame.settings.trust import is_name, is_number
 
 _EXTRA_KEYS = (
     "lambda",
@@ -110,6 +112,20 @@ class RLlibOptions:
     delay_between_env_runner_restarts_s: float = option(1.0, "Pause before that, in seconds.", low=0)
 
 
+_SEATS = """Who takes which seat:
+
+- `self_play` (or `shared`, the default): the trained policy plays all of them; several take turns.
+- `per_role`: the policy called like the role; else the first role has the first policy, and so on.
+- `versus`: a trained policy in every seat as often, in the others policies that are not trained. \
+`{type: versus, opponents: {minimax: 3, random: 1}}` weighs them; here the policies are `{player: {}, \
+minimax: {player: minimax}, random: {player: random}}`.
+- `random_seat`: drawn per episode; a trained policy always sits, and with fewer seats than policies the \
+others take turns.
+- `league`: the policy and its past versions. The section `config.league` alone turns it on.
+- A mapping from agent id or role to policy; `"*"` is any other seat.
+- `package.module:function`."""
+
+
 @dataclass(frozen=True)
 class EvaluationOptions:
     """Keys of ``evaluation_config`` that are this package's own, and RLlib's ``explore``; its other keys are those of
@@ -117,7 +133,9 @@ class EvaluationOptions:
     """
 
     games: list[Any] | None = option(
-        None, "Games of the evaluation, as `games` above; null: those of the training, on other levels.", stranger=False
+        None,
+        "Games of the evaluation, as `games`; null: those of the training, on other levels.",
+        holds=Holds(GameConfig, LISTED),
     )
     measures: list[Any] | None = option(
         None,
@@ -129,17 +147,49 @@ class EvaluationOptions:
     explore: bool | None = option(None, "`false` plays greedily.")
 
 
-FIELDS = fields_of(RLlibOptions)
+def is_seating(value: Any) -> bool:
+    """Whether ``policy_mapping_fn`` is a name, or names what is looked up, with shares."""
+    return is_name(value) or (
+        isinstance(value, Mapping)
+        and all(
+            is_name(each) or (isinstance(each, Mapping) and is_name(list(each)) and is_number(each))
+            for each in value.values()
+        )
+    )
+
+
+@dataclass(frozen=True)
+class OtherOptions:
+    """Keys of ``config`` that are neither sections nor RLlib's, and ``evaluation_config``."""
+
+    policies: list[Any] | dict[str, Any] = option(
+        {"player": None},
+        "Who plays: a list of names, or a mapping from names to their options. See `policy_mapping_fn`.",
+        holds=Holds(PlayerOptions, NAMED),
+    )
+    policy_mapping_fn: str | dict[str, Any] | None = option(None, _SEATS, stranger=is_seating)
+    games: list[Any] = option(
+        [],
+        "A list of game names or of mappings with these keys; instead of `env`, to train on several.",
+        holds=Holds(GameConfig, LISTED),
+    )
+    evaluation_config: dict[str, Any] | None = option(
+        None, "RLlib's other keys are taken, too.", holds=Holds(EvaluationOptions)
+    )
+    deepspeed: dict[str, Any] | bool | None = option(None, "DeepSpeed's own configuration.", stranger=False)
+
+
+FIELDS = {key: each.field for key, each in declared(RLlibOptions).items()}
 """Key -> its declaration."""
 
 SCHEDULED_KEYS = tuple(key for key, field in FIELDS.items() if field.metadata["schedulable"])
 """Those that may follow a schedule during a run."""
 
-FLAT_KEYS = (*FIELDS, "lambda_", "callbacks", "evaluation_config")
+FLAT_KEYS = (*FIELDS, "lambda_", "callbacks")
 """RLlib's keys that a user is likely to mean; :func:`rllib_keys` knows them all, but imports RLlib."""
 
-OTHER_SECTIONS = ("deepspeed", "policies", "policy_mapping_fn", "games")
-"""Keys of the configuration that are neither option groups nor RLlib's."""
+OTHER_SECTIONS = tuple(declared(OtherOptions))
+"""Keys of the configuration that are neither option groups nor RLlib's, and ``evaluation_config``."""
 
 WITHOUT_EFFECT = {
     "clip_param": "set token_ppo.policy_loss.low and token_ppo.policy_loss.high",
