@@ -78,7 +78,7 @@ def test_no_rule_refuses_what_is_so_by_default(config: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("config", "key"),
     [
-        ({"data_selection": {"max_refill": 0}}, "data_selection.max_refill"),
+        ({"env": "lmgame/TicTacToe-v0", "league": {"snapshot_min_games": 64}}, "league.snapshot_min_games"),
         ({"token_ppo": {"policy_loss": "dppo", "importance": {"cap": 2}}}, "token_ppo.importance.cap"),
         ({"token_ppo": {"importance": {"cap": None, "level": "token"}}}, "token_ppo.importance.level"),
     ],
@@ -97,6 +97,6 @@ def test_the_value_of_the_default_is_told_as_any_other_and_what_is_off_is_not() 
     (first, second) = notices_of(idle)
     assert first.startswith("config.token_ppo.critic.target: without effect")
     assert second.startswith("config.kl_target: without effect")
-    assert not notices_of({"gamma": 1, "data_selection": {"overlong_tokens": None, "drop_constant_groups": False}})
+    assert not notices_of({"gamma": 1, "data_selection": {"overlong": None}})
     (notice,) = notices_of({"run": "LMGameSFT", "token_ppo": {"policy_loss": "clip"}})
     assert notice.startswith("config.token_ppo.policy_loss.type: without effect")
