@@ -16,7 +16,7 @@ from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.saved_config import algorithm_of, of_a_stranger
-from rllib_lmgame.experiments.checks.algorithms import quick_entry, resolve_algorithm
+from rllib_lmgame.experiments.checks.algorithms import resolve_algorithm
 from rllib_lmgame.settings.algorithms import (
     COMMON_SECTIONS,
     ENTRY_POINT_GROUP,
@@ -186,7 +186,7 @@ def test_what_packages_announce_is_checked(
         resolve_algorithm(name)
     path = f"{__name__}:OtherLoop"
     assert find_entry("LMGameSFT") is SFT and resolve_algorithm("APPO").entry is None, "other names work"
-    assert quick_entry(path) is None and resolve_algorithm(path).cls is OtherLoop
+    assert known_entry(path) is None and resolve_algorithm(path).cls is OtherLoop
 
 
 def test_an_import_path_is_no_name(announce: Announce) -> None:

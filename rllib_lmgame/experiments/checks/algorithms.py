@@ -62,11 +62,6 @@ class ResolvedAlgorithm:
         return self.name
 
 
-def quick_entry(name: str, given: type | None = None) -> AlgorithmEntry | None:
-    """As :func:`resolve_algorithm`, but does not follow import paths."""
-    return known_entry(name) if given is None else entry_of(given)
-
-
 def resolve_algorithm(name: str, given: type | None = None) -> ResolvedAlgorithm:
     """The algorithm called ``name`` in a ``run:`` setting. Raises: ConfigError: if there is none.
 

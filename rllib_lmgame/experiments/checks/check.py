@@ -7,7 +7,7 @@ built and validated for every point of a grid and for samples of a random search
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +16,8 @@ from typing import Any
 from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
-from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, quick_entry, resolve_algorithm
+from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
-from rllib_lmgame.experiments.checks.sections import check_sections
 from rllib_lmgame.experiments.checks.taught import check_logs, check_taught
 from rllib_lmgame.experiments.checks.told import idle_notices
 from rllib_lmgame.experiments.results.outcome import load_report
@@ -35,8 +34,13 @@ from rllib_lmgame.experiments.search.spaces import (
 from rllib_lmgame.experiments.search.stopping import check_stopping_number
 from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, dotted
 from rllib_lmgame.experiments.stock.keys import check_stock_config
-from rllib_lmgame.settings.algorithms import OWN, AlgorithmEntry
-from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, place_of
+from rllib_lmgame.policies.model.files import check_model
+from rllib_lmgame.policies.model.tiny import check_shape
+from rllib_lmgame.settings.algorithms import OWN, AlgorithmEntry, entry_of, known_entry
+from rllib_lmgame.settings.names import check_keys, check_top_level
+from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, of_old_form, place_of
+from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
+from rllib_lmgame.settings.tree import Settings
 from rllib_lmgame.storage import is_uri
 from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, EVALUATION_COLUMNS, OF_TUNE, RESULT_HEADS
 
@@ -63,7 +67,7 @@ class CheckedExperiment:
 def check_experiment(spec: ExperimentSpec) -> CheckedExperiment:
     """Check all that :func:`check_quickly` leaves. Raises: ConfigError: with the file and line of the wrong value."""
     try:
-        with spec.source.attached(), _search_spaces_named(spec):
+        with _blamed(spec):
             return _check(spec)
     except MissingDependencyError as error:
         place = spec.source.locate("callbacks") if str(error).startswith("callbacks") else spec.source.locate("config")
@@ -82,19 +86,25 @@ def check_quickly(specs: Iterable[ExperimentSpec], *, trust: bool = False) -> No
     Raises: ConfigError: with the file and line of the wrong value.
     """
     for spec in specs:
-        with spec.source.attached(), _search_spaces_named(spec):
+        with _blamed(spec):
             _check_quickly(spec, trust)
 
 
 @contextmanager
-def _search_spaces_named(spec: ExperimentSpec) -> Iterator[None]:
-    """A value of the wrong type that looks like a search space is answered with the name of one."""
-    try:
-        yield
-    except ConfigError as error:
-        wrong_type = error.message.startswith("expected")
-        message = misspelt_space(spec.config, error.path.removeprefix("config.")) if wrong_type else None
-        raise (ConfigError(error.path, message, error.source) if message else error) from error.__cause__
+def _blamed(spec: ExperimentSpec) -> Iterator[None]:
+    """An error gets its file and line; of a value that looks like a search space it names the likely one."""
+    with spec.source.attached():
+        try:
+            yield
+        except ConfigError as error:
+            wrong_type = error.message.startswith("expected")
+            message = misspelt_space(spec.config, error.path.removeprefix("config.")) if wrong_type else None
+            raise (ConfigError(error.path, message, error.source) if message else error) from error.__cause__
+
+
+def _known(spec: ExperimentSpec) -> AlgorithmEntry | None:
+    """The entry of the algorithm, as far as it is known without following import paths."""
+    return entry_of(spec.algorithm_class) if spec.algorithm_class else known_entry(spec.options.run)
 
 
 def _check(spec: ExperimentSpec) -> CheckedExperiment:
@@ -104,7 +114,7 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
     if spec.options.report is not None:
         load_report(spec.options.report)
     algorithm = resolve_algorithm(spec.options.run, spec.algorithm_class)
-    if quick_entry(spec.options.run, spec.algorithm_class) is None:  # Else it was done before.
+    if _known(spec) is None:  # Else it was done before.
         _check_stop(spec, algorithm.entry)
     configs = [build_config(algorithm, point) for point in sample_points(spec.config)]
     _check_mutations(spec, algorithm)
@@ -307,7 +317,7 @@ def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
             "resources_per_trial",
             "an algorithm asks for what its configuration needs; remove this key and set num_env_runners, ...",
         )
-    entry = quick_entry(options.run, spec.algorithm_class)
+    entry = _known(spec)
     if entry is not None:
         _check_stop(spec, entry)
     _check_storage(options.storage_path)
@@ -315,7 +325,34 @@ def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
         _check_restore(options.restore, trust)
     if entry is not None and spec.algorithm_class is None:
         for point in sample_points(spec.config):
-            check_sections(point, entry)
+            _check_sections(point, entry)
+
+
+def _check_sections(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
+    """Keys, types and ranges, also those of single policies, and that model directories exist."""
+    check_top_level(config, entry)
+    if "schedules" in config:
+        raise of_old_form(config["schedules"])
+    s = Settings.read(config, entry)  # Types and ranges.
+    _check_model(s.lm, {name for name in _OF_MODELS if s.given(f"language_model.{name}")}, "config.language_model")
+    for name, player in s.policies.items():
+        key = f"config.policies.{name}.language_model"
+        check_keys(player.language_model, "language_model", entry.groups, key)
+        _check_model(s.model_of(name), player.language_model, key)
+
+
+_OF_MODELS = ("model", "tiny", "tokenizer")
+
+
+def _check_model(options: LanguageModelOptions, written: Collection[str], key: str) -> None:
+    """Check a model and its tokenizer; only what is written in this place is looked at."""
+    if options.model == TINY_MODEL and "tiny" in written:
+        check_shape(options.tiny, f"{key}.tiny")
+    if options.model != TINY_MODEL and "model" in written:
+        check_model(options.model, f"{key}.model")
+    place = options.tokenizer if "tokenizer" in written else None
+    if place is not None and place.startswith((".", "/", "~")) and not Path(place).expanduser().is_dir():
+        raise ConfigError(f"{key}.tokenizer", f"no such tokenizer directory: {place}")
 
 
 def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
