@@ -12,7 +12,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 from rllib_lmgame.errors import ConfigError, nearest
@@ -31,13 +31,11 @@ class Registry:
     Attributes:
         key, what: Configuration key and kind of part, for errors.
         own: This package's parts: name -> import path (or the part itself).
-        former: Old import paths -> name.
     """
 
     key: str
     what: str
     own: Mapping[str, Any]
-    former: Mapping[str, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.own)
@@ -83,12 +81,11 @@ class Registry:
             name, options = self.split(choice)
         except ConfigError:
             return False
-        known = name in {*self.own, *self.own.values(), *self.former}
+        known = name in {*self.own, *self.own.values()}
         return known and all(is_number(item) or is_name(item) for item in options.values())
 
     def find(self, name: str, key: str = "") -> Any:
         """The part registered as ``name`` or at an import path. Raises: ConfigError: names the nearest part."""
-        name = self.former.get(name, name)
         if name in self.own:
             return self[name]
         if ":" in name:
@@ -331,9 +328,5 @@ REPORTS = Registry(
     {
         "learning": "rllib_lmgame.evaluation.learning_report:learning_report",
         "exploitability": "rllib_lmgame.evaluation.exploitability_report:exploitability_report",
-    },
-    former={
-        "rllib_lmgame.algorithms.report:learning_report": "learning",
-        "rllib_lmgame.algorithms.kuhn_report:exploitability_report": "exploitability",
     },
 )

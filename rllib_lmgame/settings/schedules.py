@@ -148,9 +148,7 @@ def is_schedule(value: Any) -> bool:
 def is_meant_as_schedule(value: Any) -> bool:
     """Whether a value in the place of a number is a schedule, be it a misspelt one."""
     keys = value if isinstance(value, Mapping) else ()
-    return isinstance(value, ScheduleOptions) or any(
-        key in _KEYS or key == "kind" or nearest(key, _KEYS) for key in keys
-    )
+    return isinstance(value, ScheduleOptions) or any(key in _KEYS or nearest(key, _KEYS) for key in keys)
 
 
 def without_schedules(group: type, values: Any, path: str) -> tuple[Any, dict[str, ScheduleOptions]]:
