@@ -189,38 +189,43 @@ MOST_EXPERIMENTS = 500
 MAX_NAME = 200
 """Bytes of an experiment's name; file systems take 255, and later runs add a number."""
 
-_TOP_LEVEL_RENAMED = {"local_dir": "storage_path", "algorithm": "run", "algo": "run"}
-_CHECKPOINT_RENAMED = {
-    "checkpoint_freq": "checkpoint_frequency",
-    "checkpoint_at_end": "checkpoint_at_end",
-    "keep_checkpoints_num": "num_to_keep",
-    "checkpoint_score_attr": "checkpoint_score_attribute",
-}
-CONFIG_RENAMED = {
-    "num_workers": "num_env_runners",
-    "num_rollout_workers": "num_env_runners",
-    "num_envs_per_worker": "num_envs_per_env_runner",
-    "num_cpus_per_worker": "num_cpus_per_env_runner",
-    "num_gpus_per_worker": "num_gpus_per_env_runner",
-    "evaluation_num_workers": "evaluation_num_env_runners",
-    "num_learner_workers": "num_learners",
-    "num_gpus_per_learner_worker": "num_gpus_per_learner",
-    "num_cpus_per_learner_worker": "num_cpus_per_learner",
-    "sgd_minibatch_size": "minibatch_size",
-    "num_sgd_iter": "num_epochs",
-    "lambda_": "lambda",
-}
 STOPS = ("stop", "stop_below")
 """Settings that end trials."""
-_STOP_RENAMED = {
-    "episode_reward_mean": "env_runners/episode_return_mean",
-    "episode_return_mean": "env_runners/episode_return_mean",
-    "sampler_results/episode_reward_mean": "env_runners/episode_return_mean",
-    "env_runners/episode_reward_mean": "env_runners/episode_return_mean",
-    "evaluation/episode_reward_mean": "evaluation/env_runners/episode_return_mean",
-    "timesteps_total": "num_env_steps_sampled_lifetime",
-    "episodes_total": "env_runners/num_episodes_lifetime",
+_RENAMED = {
+    "local_dir": "storage_path",
+    "algorithm": "run",
+    "algo": "run",
+    "checkpoint_freq": "checkpoint_config.checkpoint_frequency",
+    "checkpoint_at_end": "checkpoint_config.checkpoint_at_end",
+    "keep_checkpoints_num": "checkpoint_config.num_to_keep",
+    "checkpoint_score_attr": "checkpoint_config.checkpoint_score_attribute",
+    "config.num_workers": "config.num_env_runners",
+    "config.num_rollout_workers": "config.num_env_runners",
+    "config.num_envs_per_worker": "config.num_envs_per_env_runner",
+    "config.num_cpus_per_worker": "config.num_cpus_per_env_runner",
+    "config.num_gpus_per_worker": "config.num_gpus_per_env_runner",
+    "config.evaluation_num_workers": "config.evaluation_num_env_runners",
+    "config.num_learner_workers": "config.num_learners",
+    "config.num_gpus_per_learner_worker": "config.num_gpus_per_learner",
+    "config.num_cpus_per_learner_worker": "config.num_cpus_per_learner",
+    "config.sgd_minibatch_size": "config.minibatch_size",
+    "config.num_sgd_iter": "config.num_epochs",
+    "config.lambda_": "config.lambda",
+    **{
+        f"{stop}.{old}": f"{stop}.{new}"
+        for stop in STOPS
+        for old, new in {
+            "episode_reward_mean": "env_runners/episode_return_mean",
+            "episode_return_mean": "env_runners/episode_return_mean",
+            "sampler_results/episode_reward_mean": "env_runners/episode_return_mean",
+            "env_runners/episode_reward_mean": "env_runners/episode_return_mean",
+            "evaluation/episode_reward_mean": "evaluation/env_runners/episode_return_mean",
+            "timesteps_total": "num_env_steps_sampled_lifetime",
+            "episodes_total": "env_runners/num_episodes_lifetime",
+        }.items()
+    },
 }
+"""What RLlib's and Tune's files called it before."""
 
 
 @dataclass
@@ -329,44 +334,25 @@ def make_specs(experiments: Mapping[str, Any], source: Source) -> list[Experimen
 
 def _translate(settings: dict[str, Any], source: Source, notices: list[str]) -> dict[str, Any]:
     """Old names to new ones, each with a notice."""
-    for old, new in _TOP_LEVEL_RENAMED.items():
-        _rename(settings, old, new, "", source, notices)
-    for old, new in _CHECKPOINT_RENAMED.items():
-        if old in settings:
-            section = settings.get("checkpoint_config") or {}
-            if not isinstance(section, Mapping):
-                raise ConfigError("checkpoint_config", f"expected a mapping, got {describe(section)}")
-            section = settings["checkpoint_config"] = dict(section)
-            section[new] = settings.pop(old)
-            _move_place(source, old, f"checkpoint_config.{new}")
-            notices.append(f"{old} is now checkpoint_config.{new}")
-    config = settings.get("config")
-    if isinstance(config, Mapping):
-        settings["config"] = config = dict(config)
-        for old, new in CONFIG_RENAMED.items():
-            _rename(config, old, new, "config", source, notices)
-    for key in STOPS:
-        stop = settings.get(key)
-        if isinstance(stop, Mapping):
-            settings[key] = stop = _flatten(stop)
-            for old, new in _STOP_RENAMED.items():
-                _rename(stop, old, new, key, source, notices)
     for key in ("config", *STOPS, "checkpoint_config", "search"):
-        if key in settings and settings[key] is None:
-            settings[key] = {}
+        value = settings.get(key, ...)
+        if value is None or isinstance(value, Mapping):
+            settings[key] = _flatten(value or {}) if key in STOPS else dict(value or {})
+    for old, new in _RENAMED.items():
+        (above, name), (section, _, last) = old.rpartition(".")[::2], new.rpartition(".")
+        place = settings.get(above) if above else settings
+        if not isinstance(place, dict) or name not in place:
+            continue
+        target = settings.setdefault(section, {}) if section else settings
+        if not isinstance(target, dict):
+            raise ConfigError(section, f"expected a mapping, got {describe(target)}")
+        if last in target:
+            raise ConfigError(old, f"is the old name of {new}, which is set too; keep one")
+        target[last] = place.pop(name)
+        _move_place(source, old, new)
+        if name != "lambda_":
+            notices.append(f"{old} is now {new}")
     return settings
-
-
-def _rename(section: dict[str, Any], old: str, new: str, prefix: str, source: Source, notices: list[str]) -> None:
-    if old not in section:
-        return
-    where = f"{prefix}.{{}}" if prefix else "{}"
-    if new in section:
-        raise ConfigError(where.format(old), f"is the old name of {new}, which is set too; keep one")
-    section[new] = section.pop(old)
-    _move_place(source, where.format(old), where.format(new))
-    if old != "lambda_":
-        notices.append(f"{where.format(old)} is now {where.format(new)}")
 
 
 def _move_place(source: Source, old: str, new: str) -> None:

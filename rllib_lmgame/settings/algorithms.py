@@ -10,7 +10,7 @@ load announced entries: keep them in files that import neither Ray nor torch. Im
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Any
@@ -82,30 +82,24 @@ class AlgorithmEntry:
     learned_by: str = TOKEN_PPO
 
     def __post_init__(self) -> None:
+        for problem in self._problems():
+            raise ConfigError("run", problem)
+
+    def _problems(self) -> Iterator[str]:
         if not is_name(self.name):
-            raise ConfigError(
-                "run", f"{self.name!r} can be no algorithm's name, which is a word without colons, slashes and spaces"
-            )
+            yield f"{self.name!r} can be no algorithm's name, which is a word without colons, slashes and spaces"
         for key, path in (("algorithm", self.algorithm), ("config", self.config)):
             if ":" not in path:
-                raise ConfigError(
-                    "run", f"{key} of the entry {self.name!r} is {path!r}; it must read package.module:Class"
-                )
+                yield f"{key} of the entry {self.name!r} is {path!r}; it must read package.module:Class"
         missing = [
             name
             for name, section in COMMON_SECTIONS.items()
             if self.sections.get(name) != section and (name != TOKEN_PPO or name in self.sections)
         ]
         if missing:
-            raise ConfigError(
-                "run",
-                f"the entry {self.name!r} lacks the sections {', '.join(missing)}; write {{**COMMON_SECTIONS, ...}}",
-            )
-        taken = sorted(set(self.sections) & {*FLAT_KEYS, *OTHER_SECTIONS})
-        if taken:
-            raise ConfigError(
-                "run", f"the entry {self.name!r} has a section {taken[0]!r}, which is another key of the configuration"
-            )
+            yield f"the entry {self.name!r} lacks the sections {', '.join(missing)}; write {{**COMMON_SECTIONS, ...}}"
+        for taken in sorted(set(self.sections) & {*FLAT_KEYS, *OTHER_SECTIONS}):
+            yield f"the entry {self.name!r} has a section {taken!r}, which is another key of the configuration"
 
     @property
     def groups(self) -> dict[str, type]:

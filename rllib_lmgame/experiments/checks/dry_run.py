@@ -31,28 +31,8 @@ from rllib_lmgame.experiments.spec import STOPS
 from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.settings.schedules import with_schedules
 from rllib_lmgame.settings.schema import as_mapping
+from rllib_lmgame.settings.sections.rllib import FIELDS
 
-_ALWAYS = (
-    "seed",
-    "lr",
-    "gamma",
-    "lambda_",
-    "num_epochs",
-    "grad_clip",
-    "kl_coeff",
-    "entropy_coeff",
-    "vf_loss_coeff",
-    "num_env_runners",
-    "num_envs_per_env_runner",
-    "num_learners",
-    "num_gpus_per_learner",
-    "num_cpus_per_learner",
-    "evaluation_interval",
-    "evaluation_duration",
-    "evaluation_num_env_runners",
-    "sample_timeout_s",
-)
-"""RLlib's flat keys that say how this package's algorithms train, shown whatever their values."""
 LARGE_MIB = 1024
 """From here on the dry run says what lowers a part of a process's memory."""
 _SHARDED = "config.deepspeed.zero_optimization.stage: {stage} with more config.num_learners, or a smaller model"
@@ -127,38 +107,27 @@ def _gpu_warning(experiment: CheckedExperiment) -> list[str]:
 
 
 def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
-    """Option groups with all their values, and of RLlib's flat keys those that were set or differ from its defaults."""
+    """Option groups and RLlib's declared keys with all values; of its others what was set, or is not its default."""
     config, given = experiment.configs[0], experiment.spec.config
-    values = config.to_dict()
     defaults = _plain_defaults(config)
-    sections = experiment.algorithm.entry.sections if experiment.algorithm.entry else {}
-    resolved: dict[str, Any] = {}
-    for key, value in values.items():
-        changed = key in defaults and _simple(value) and _simple(defaults[key]) and value != defaults[key]
-        if (
-            not key.startswith("_")
-            and key not in _INTERNAL
-            and (key in given or changed)
-            and _simple(value)
-            and value is not None
-        ):
-            resolved[key] = value
-    for key in given:
-        if key not in resolved and key not in sections and _simple(getattr(config, key, config)):
-            resolved[key] = getattr(config, key)
-    for key in _ALWAYS if experiment.algorithm.own else ():
-        if key not in resolved and not (key == "lambda_" and "lambda" in resolved):
-            resolved[key] = getattr(config, key)
-    for name, section in sections.items():
-        group = getattr(config, section.attribute)
-        resolved[name] = None if group is None else as_mapping(group)
-    if experiment.algorithm.own:
-        resolved["deepspeed"] = config.deepspeed_config
-        resolved["policies"] = {name: as_mapping(options) for name, options in config.player_options.items()}
-        if config.games:
-            resolved["games"] = [_game(game) for game in config.games]
-        resolved["evaluation_config"] = _evaluation(config)
-    return with_schedules(resolved, config.schedule_options if experiment.algorithm.own else {})
+
+    def changed(key: str, value: Any) -> bool:
+        hidden = key.startswith("_") or key in _INTERNAL or value is None
+        return not hidden and key in defaults and _simple(defaults[key]) and value != defaults[key]
+
+    values = {**{key: getattr(config, key, config) for key in given}, **config.to_dict()}
+    resolved = {key: item for key, item in values.items() if _simple(item) and (key in given or changed(key, item))}
+    if not experiment.algorithm.own:
+        return resolved
+    s = config.settings
+    resolved |= {key: s.value(key) for key in FIELDS if s.value(key) or key not in ("env", "env_config")}
+    resolved |= {name: None if group is None else as_mapping(group) for name, group in s.sections.items()}
+    resolved["deepspeed"] = s.deepspeed
+    resolved["policies"] = {name: as_mapping(options) for name, options in s.policies.items()}
+    if config.games:
+        resolved["games"] = [_game(game) for game in config.games]
+    resolved["evaluation_config"] = _evaluation(config)
+    return with_schedules(resolved, s.schedules)
 
 
 def _game(game: Any) -> dict[str, Any]:
