@@ -152,42 +152,50 @@ def _tell(checked: Sequence[CheckedExperiment], summaries: Sequence[TrialSummary
 def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[TrialSummary]:
     """Run one experiment, or go on with it."""
     from ray import tune
+    from ray.tune.search.basic_variant import BasicVariantGenerator
 
-    spec = experiment.spec
-    resumption = None
+    spec, settings = experiment.spec, experiment.spec.options
+    resumption, only_new = None, {}
     if options.resume and _is_started(experiment):
         resumption = _resumption(experiment)
     else:
         mark_experiment(experiment_directory(spec))
         save_settings(spec)
+        restored = settings.restore and find_checkpoint(settings.restore)
+        only_new = {"restore": restored, "export_formats": settings.export_formats}
+    every = tune.ResumeConfig.ResumeType.RESUME
     analysis = tune.run(
         experiment.algorithm.register(),
         name=spec.name,
         config=to_tune(with_paths_of_here(spec.config, experiment.algorithm.entry)),
-        storage_path=_storage_path(experiment),
-        resume_config=None if resumption is None else _resume_config(),
-        stop=stopping_criteria(spec.options),
-        num_samples=spec.options.num_samples,
-        time_budget_s=spec.options.time_budget_s,
-        scheduler=make_scheduler(spec.options.scheduler, wrap=lambda cls: _wrapped(cls, resumption)),
-        search_alg=_search_algorithm(experiment),
-        checkpoint_config=_checkpoint_config(experiment),
-        max_failures=spec.options.max_failures,
+        storage_path=settings.storage_path and absolute(settings.storage_path),
+        resume_config=resumption and tune.ResumeConfig(unfinished=every, errored=every),
+        stop=stopping_criteria(settings),
+        num_samples=settings.num_samples,
+        time_budget_s=settings.time_budget_s,
+        scheduler=make_scheduler(settings.scheduler, wrap=lambda cls: _wrapped(cls, resumption)),
+        search_alg=BasicVariantGenerator(
+            max_concurrent=spec.search.max_concurrent_trials or 0, random_state=spec.search.seed
+        ),
+        checkpoint_config=tune.CheckpointConfig(**values_of(spec.checkpoint)),
+        max_failures=settings.max_failures,
         callbacks=[*([resumption] if resumption else []), *_callbacks(experiment, options, since)],
         trial_dirname_creator=trial_directory_name,
-        log_to_file=spec.options.log_to_file,
-        verbose=_tune_verbosity(options),
+        log_to_file=settings.log_to_file,
+        verbose=min(options.verbosity, 2),
         raise_on_failed_trial=False,
-        **({} if resumption else _extra_arguments(experiment)),
+        **{key: value for key, value in only_new.items() if value is not None},
     )
     return summarize(spec.name, analysis.trials, INTERRUPTION.requested)
 
 
 def _resumption(experiment: CheckedExperiment) -> Resumption:
-    options, directory = experiment.spec.options, Path(experiment_directory(experiment.spec))
-    if not _has_own_checkpoints(experiment):
-        return Resumption(options)
-    return Resumption(options, adopt_newest, lambda: ways_on(directory, _restart(experiment)))
+    options, directory = experiment.spec.options, experiment_directory(experiment.spec)
+    if experiment.algorithm.own and not is_uri(
+        directory
+    ):  # The driver sees checkpoints, and can say if they are whole.
+        return Resumption(options, adopt_newest, lambda: ways_on(Path(directory), _restart(experiment)))
+    return Resumption(options)
 
 
 def _wrapped(scheduler: type, resumption: Resumption | None) -> type:
@@ -212,42 +220,6 @@ def _restart(experiment: CheckedExperiment) -> str:
     return f"rllib train file {experiment.spec.source.name} --experiment-name {experiment.spec.name}-2 --restore"
 
 
-def _has_own_checkpoints(experiment: CheckedExperiment) -> bool:
-    """Whether the driver can see the trials' checkpoints, and say if they are whole."""
-    return experiment.algorithm.own and not is_uri(experiment_directory(experiment.spec))
-
-
-def _search_algorithm(experiment: CheckedExperiment) -> Any:
-    from ray.tune.search.basic_variant import BasicVariantGenerator
-
-    search = experiment.spec.search
-    return BasicVariantGenerator(max_concurrent=search.max_concurrent_trials or 0, random_state=search.seed)
-
-
-def _checkpoint_config(experiment: CheckedExperiment) -> Any:
-    from ray.tune import CheckpointConfig
-
-    return CheckpointConfig(**values_of(experiment.spec.checkpoint))
-
-
-def _resume_config() -> Any:
-    from ray.tune import ResumeConfig
-
-    return ResumeConfig(unfinished=ResumeConfig.ResumeType.RESUME, errored=ResumeConfig.ResumeType.RESUME)
-
-
-def _storage_path(experiment: CheckedExperiment) -> str | None:
-    path = experiment.spec.options.storage_path
-    return None if path is None else absolute(path)
-
-
-def _extra_arguments(experiment: CheckedExperiment) -> dict[str, Any]:
-    """What only a new experiment takes, where it is set."""
-    options = experiment.spec.options
-    extra = {"restore": options.restore and find_checkpoint(options.restore), "export_formats": options.export_formats}
-    return {key: value for key, value in extra.items() if value is not None}
-
-
 def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[Any]:
     from rllib_lmgame.telemetry.progress import ProgressCallback
 
@@ -258,10 +230,6 @@ def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float)
     if options.verbosity == 0:
         callbacks.append(ProgressCallback(experiment.spec.options.stop, since))
     return callbacks
-
-
-def _tune_verbosity(options: RunOptions) -> int:
-    return min(options.verbosity, 2)
 
 
 def trial_directory_name(trial: Any) -> str:
