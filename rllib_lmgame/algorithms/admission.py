@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts, below_config
+from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts, below_config, state_rollouts
 from rllib_lmgame.algorithms.games_fit import (
     check_contest,
     check_games_known,
@@ -106,12 +106,12 @@ def admit(config: Any) -> None:
     if config.evaluation_measures and config.evaluation_interval:  # To look at a game may take long.
         games = config.games_for_evaluation()
         with games_blamed_first(config):
-            check_measures(config.evaluation_measures, games, MEASURES.key, averaged=config.evaluates_average)
+            check_measures(config.evaluation_measures, games, MEASURES.key, averaged=s.averages)
 
 
 def check_states(config: Any) -> None:
     """Check what estimators need that play on from the middle of games. Raises: ConfigError: names the key."""
-    for policy in config.state_rollouts():
+    for policy in state_rollouts(config):
         refuse(STATES, config.settings.policy(policy), PolicyFacts(config, policy))
     with games_blamed_first(config):
         check_replayable(config)

@@ -126,7 +126,7 @@ class LMGameAlgorithm(PPO):
             own.engine_names = {module_id: list(group.names) for module_id, group in self.engine_groups.items()}
             self._measured = (
                 measured_columns(
-                    own, own.evaluation_measures, own.games_for_evaluation(), averaged=own.evaluates_average
+                    own, own.evaluation_measures, own.games_for_evaluation(), averaged=own.settings.averages
                 )
                 if own.evaluation_interval
                 else ()
@@ -220,7 +220,7 @@ class LMGameAlgorithm(PPO):
             module_id = policies[0]
         if module_id not in policies:
             raise ConfigError("", f"get_module: there is no policy {module_id!r}; there are {', '.join(policies)}")
-        if self.learner_group.is_local and self.config.is_trained(module_id):
+        if self.learner_group.is_local and module_id in self.config.trained_policies():
             return self.learner_group._learner.module[module_id]
         return super().get_module(module_id)
 
@@ -323,11 +323,11 @@ class LMGameAlgorithm(PPO):
         """
         games = self.config.games_for_evaluation()
         measured: dict[str, Any] = {}
-        if self.config.evaluates_average:
+        if self.config.settings.averages:
             self._measure(measured, suffix=LAST)
         with self.evaluation_weights():
             result = self.evaluate_games(
-                games, self.config.evaluation_duration, temperature=self.config.evaluation_sampling()
+                games, self.config.evaluation_duration, temperature=self.config.settings.evaluation.sampling
             )
             self._measure(measured)
         return {ENV_RUNNER_RESULTS: {**_numbers_of(result), **_over_levels(result)}, **measured}
@@ -367,7 +367,7 @@ class LMGameAlgorithm(PPO):
     @contextmanager
     def evaluation_weights(self) -> Iterator[None]:
         """Inside, the engines hold the weights of evaluation; afterwards those of training."""
-        differ = self.config.evaluates_average
+        differ = self.config.settings.averages
         if differ:
             self.push_weights(WeightUse.EVALUATION)
         try:

@@ -15,16 +15,15 @@ from ray.tune.search.variant_generator import parse_spec_vars
 from ray.util import log_once
 
 from rllib_lmgame.algorithms.admission import admit, check_overrides, check_who_learns
-from rllib_lmgame.algorithms.facts import below_config
+from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.learners.weights import WeightUse, takes_average
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
-from rllib_lmgame.settings.algorithms import TOKEN_PPO, AlgorithmEntry
+from rllib_lmgame.settings.algorithms import AlgorithmEntry
 from rllib_lmgame.settings.names import (
     PLAIN_ATTRIBUTES,
     RUNTIME_FIELDS,
@@ -377,7 +376,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             evaluation["games"] = [dataclasses.asdict(game) for game in self.evaluation_games]
         if self.evaluation_measures:
             evaluation["measures"] = list(self.evaluation_measures)
-        if (temperature := self.evaluation_sampling()) is not None:
+        if (temperature := self.settings.evaluation.sampling) is not None:
             evaluation["temperature"] = temperature
         if evaluation:
             result["evaluation_config"] = evaluation
@@ -410,32 +409,6 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             return on_split(self.evaluation_games, split, override=split != "validation")
         return on_split(self.training_games(), split, override=True)
 
-    def evaluation_sampling(self) -> float | None:
-        """Temperature that evaluation samples at; ``None`` is that of training."""
-        greedy = (self.evaluation_config or {}).get("explore") is False
-        return 0.0 if greedy else self.evaluation_temperature
-
-    @property
-    def averages_weights(self) -> bool:
-        """Whether evaluation and export use averaged weights (``token_ppo.ema_decay``) of any policy."""
-        policies = self.trained_policies()
-        return any(self.get_config_for_module(name).token_ppo_options.ema_decay is not None for name in policies)
-
-    @property
-    def evaluates_average(self) -> bool:
-        """Whether evaluation uses other weights than training."""
-        return takes_average(WeightUse.EVALUATION, averaging=self.averages_weights)
-
-    def is_trained(self, policy: str) -> bool:
-        """Whether this policy is trained: language models are unless they say otherwise."""
-        return self.settings.is_trained(policy)
-
-    @property
-    def has_other_callbacks(self) -> bool:
-        """Whether there are callbacks beside this package's own, which may report whatever they like."""
-        functions = (value for name, value in vars(self).items() if name.startswith("callbacks_on_"))
-        return self.callbacks_class != [LMGameGauges] or any(function is not None for function in functions)
-
     def trained_policies(self) -> list[str]:
         """Trained policies, in the order given."""
         return self.settings.trained_policies()
@@ -454,10 +427,6 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         others = [name for name in self.player_options if name not in trained]
         return make_mapping(self.seat_mapping_spec, [*trained, *others], len(trained))
 
-    def league_of_run(self) -> LeagueOptions | None:
-        """The ``league`` section where there is a league: the section is written, or the mapping is called so."""
-        return self.settings.league
-
     def module_spec(self, policy: str, inference_only: bool = False) -> RLModuleSpec:
         """RLModule of one policy."""
         from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule, ScriptedRLModule
@@ -470,7 +439,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             model_dir = options.model if source is None or inference_only else source.directory()
             model_config = {"options": options, "model_dir": model_dir, "on_gpu": self.num_gpus_per_learner > 0}
             if not inference_only:
-                model_config["critic"] = not self.is_trained(policy) or self.needs_critic(policy)
+                model_config["critic"] = policy not in self.trained_policies() or PolicyFacts(self, policy).needs_critic
         return RLModuleSpec(
             module_class=LanguageModelRLModule if is_model else ScriptedRLModule,
             observation_space=TEXT_SPACE,
@@ -530,56 +499,6 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         """Only for RLlib's check that it is at least ``minibatch_size``: it is not divided among learners."""
         size: int = self._train_batch_size_per_learner or self.train_batch_size
         return size
-
-    def needs_critic(self, policy: str) -> bool:
-        """Whether a trained policy needs a value function, as its objective or else its estimator says."""
-        from rllib_lmgame.learners.objectives import resolve_objective
-        from rllib_lmgame.learners.settings import LearnerSettings
-
-        config = self.get_config_for_module(policy)
-        with below_config():
-            objective = resolve_objective(config.token_ppo_options.objective)
-            return objective.needs_critic(LearnerSettings.from_config(config))
-
-    def estimator_of(self, policy: str) -> str:
-        """Name of a policy's advantage estimator."""
-        return self.get_config_for_module(policy).token_ppo_options.advantage_estimator.type
-
-    def needs_groups(self) -> bool:
-        """Whether the objective or estimator of a trained policy compares the episodes of a group."""
-        return self.who_compares() is not None
-
-    def state_rollouts(self) -> dict[str, int]:
-        """Trained policies whose estimators want rollouts from every state -> how many."""
-        from rllib_lmgame.learners.advantages import resolve_estimator
-
-        asked = {}
-        with below_config():
-            for policy in self.trained_policies():
-                choice = self.get_config_for_module(policy).token_ppo_options.advantage_estimator.choice
-                asked[policy] = resolve_estimator(choice).state_rollouts
-        return {policy: count for policy, count in asked.items() if count}
-
-    def who_compares(self) -> str | None:
-        """The option that needs groups, if any: the estimator first, else advantage normalisation or the objective."""
-        from rllib_lmgame.learners.advantages import resolve_estimator
-        from rllib_lmgame.learners.objectives import resolve_objective
-        from rllib_lmgame.learners.settings import LearnerSettings
-        from rllib_lmgame.settings.sections.token_ppo import GROUP
-
-        if self.entry.learned_by != TOKEN_PPO:
-            return None
-        for policy in self.trained_policies():
-            config = self.get_config_for_module(policy)
-            ppo = config.token_ppo_options
-            if not resolve_objective(ppo.objective).needs_groups(LearnerSettings.from_config(config)):
-                continue
-            if resolve_estimator(ppo.advantage_estimator.choice).needs_groups:
-                return f"token_ppo.advantage_estimator `{self.estimator_of(policy)}`"
-            if ppo.normalize_advantages == GROUP:
-                return f"token_ppo.normalize_advantages `{GROUP}`"
-            return f"token_ppo.objective `{ppo.objective}`"
-        return None
 
 
 def _check_no_search_space(section: str, options: Any) -> None:

@@ -11,8 +11,10 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.registry import EngineEntry, find_engine
 from rllib_lmgame.league.matchmaking import Matchmaker, resolve_matchmaker
+from rllib_lmgame.settings.algorithms import TOKEN_PPO
 from rllib_lmgame.settings.plugins import ENGINES, ESTIMATORS
 from rllib_lmgame.settings.sections.league import is_league
+from rllib_lmgame.settings.sections.token_ppo import GROUP
 from rllib_lmgame.settings.tree import Settings
 
 
@@ -25,13 +27,10 @@ class RunFacts:
     @cached_property
     def compares(self) -> str | None:
         """Which option compares the episodes of a group, if one does."""
-        asked: str | None = self._config.who_compares()
-        return asked
-
-    @property
-    def averages(self) -> bool:
-        """Whether there are averaged weights."""
-        return bool(self._config.averages_weights)
+        if self._config.entry.learned_by != TOKEN_PPO:
+            return None
+        found = (PolicyFacts(self._config, policy).compares for policy in self._config.trained_policies())
+        return next((option for option in found if option), None)
 
     @property
     def seats_by_league(self) -> bool:
@@ -41,7 +40,7 @@ class RunFacts:
     @property
     def matchmaker(self) -> Matchmaker:
         """The league's matchmaker."""
-        return resolve_matchmaker(self._config.league_of_run().matchmaking.type)
+        return resolve_matchmaker(self._config.settings.league.matchmaking.type)
 
     @cached_property
     def engine(self) -> EngineEntry:
@@ -117,7 +116,7 @@ class PolicyFacts:
     @property
     def estimator_name(self) -> str:
         """Of the advantage estimator."""
-        return str(self._config.estimator_of(self._policy))
+        return str(self._of_module.token_ppo_options.advantage_estimator.type)
 
     @property
     def is_max_rl(self) -> bool:
@@ -157,13 +156,39 @@ class PolicyFacts:
 
     @cached_property
     def needs_critic(self) -> bool:
-        """Whether the update asks a value function."""
-        return bool(self._config.needs_critic(self._policy))
+        """Whether the update asks a value function, as the objective or else the estimator says."""
+        with below_config():
+            return bool(self.objective.needs_critic(self._learner_settings))
+
+    @property
+    def compares(self) -> str | None:
+        """The option that compares the episodes of a group: the estimator, else normalisation or the objective."""
+        options = self._of_module.token_ppo_options
+        if not self.objective.needs_groups(self._learner_settings):
+            return None
+        if self.estimator.needs_groups:
+            return f"token_ppo.advantage_estimator `{self.estimator_name}`"
+        if options.normalize_advantages == GROUP:
+            return f"token_ppo.normalize_advantages `{GROUP}`"
+        return f"token_ppo.objective `{options.objective}`"
+
+    @cached_property
+    def _learner_settings(self) -> Any:
+        from rllib_lmgame.learners.settings import LearnerSettings
+
+        return LearnerSettings.from_config(self._of_module)
 
     @property
     def without_critic(self) -> str:
         """Estimators that need none."""
         return ", ".join(name for name in ESTIMATORS if not ESTIMATORS[name].needs_critic)
+
+
+def state_rollouts(config: Any) -> dict[str, int]:
+    """Policies that learn whose estimators want rollouts from every state -> how many."""
+    with below_config():
+        found = {policy: PolicyFacts(config, policy).estimator.state_rollouts for policy in config.trained_policies()}
+    return {policy: count for policy, count in found.items() if count}
 
 
 @contextmanager

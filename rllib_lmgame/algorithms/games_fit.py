@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
+from rllib_lmgame.algorithms.facts import PolicyFacts, state_rollouts
 from rllib_lmgame.algorithms.games import is_contest, is_for_one, is_self_play, lists_legal_actions, roles_of
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.registry import game_spec, load_factory, make_game, make_session, session_of
@@ -159,17 +160,14 @@ def check_legal_moves(config: Any) -> None:
 
 def check_replayable(config: Any) -> None:
     """Raise :class:`ConfigError` if an estimator plays on from states of a game that cannot be replayed exactly."""
-    policies = list(config.state_rollouts())
+    policies = list(state_rollouts(config))
     for game in config.training_games() if policies else ():
-        session = make_session(game.env, game.env_config)
-        try:
-            replayable = session.replayable
-        finally:
-            session.close()
-        if not replayable:
-            raise ConfigError(
-                "config.token_ppo.advantage_estimator",
-                f"`{config.estimator_of(policies[0])}` plays on from states in the middle of a game, which must be a "
-                f"pure function of its seed and the replies; {game.env} with these options does not say that it is "
-                "(`replayable`)",
-            )
+        with closing(make_session(game.env, game.env_config)) as session:
+            if session.replayable:
+                continue
+        raise ConfigError(
+            "config.token_ppo.advantage_estimator",
+            f"`{PolicyFacts(config, policies[0]).estimator_name}` plays on from states in the middle of a game, which "
+            f"must be a pure function of its seed and the replies; {game.env} with these options does not say that it "
+            "is (`replayable`)",
+        )

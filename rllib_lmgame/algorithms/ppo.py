@@ -19,6 +19,7 @@ from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
 from rllib_lmgame.algorithms.cluster import engines
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, update_learners
 from rllib_lmgame.algorithms.config import LMGameConfig
+from rllib_lmgame.algorithms.facts import RunFacts, state_rollouts
 from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.scheduled import schedules_of, selects
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_and_select
@@ -102,13 +103,12 @@ class LMGamePPO(LMGameAlgorithm):
         self._schedules = schedules_of(self.config)
         self._selects = selects(self.config)
         super().setup(config)
-        self._needs_groups = self.config.needs_groups()
-        self._state_rollouts = self.config.state_rollouts()
+        self._needs_groups = RunFacts(self.config).compares is not None
+        self._state_rollouts = state_rollouts(self.config)
         if self.config.supervised_options is not None:
             self._warm_start = SupervisedStage(self, self.config.supervised_options)
-        league = self.config.league_of_run()
-        if league is not None:
-            self._league = LeaguePlay(self, league)
+        if self.config.settings.league is not None:
+            self._league = LeaguePlay(self, self.config.settings.league)
 
     @classmethod
     def get_default_config(cls) -> LMGamePPOConfig:

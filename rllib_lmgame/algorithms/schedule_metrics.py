@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from rllib_lmgame.algorithms.facts import PolicyFacts, state_rollouts
 from rllib_lmgame.algorithms.scheduled import selects
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION
 from rllib_lmgame.envs.registry import game_spec
@@ -13,6 +14,7 @@ from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, PPO_ITERATION, place_of
+from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.metrics import (
     CRITIC_NAMES,
     EPISODE_NAMES,
@@ -104,18 +106,17 @@ def followed(config: Any) -> tuple[Known, Collection[str]]:
     known: dict[str, Collection[str] | None] = {
         **dict.fromkeys(numbers, ("",)),
         **dict.fromkeys((*_RLLIB_GROUPS, "evaluation")),
-        "env_runners": (*EPISODE_NAMES, *(VINE_NAMES if config.state_rollouts() else ())),
+        "env_runners": (*EPISODE_NAMES, *(VINE_NAMES if state_rollouts(config) else ())),
         "learners": [*config.trained_policies(), "__all_modules__"],
         "timers": (*TIMER_COLUMNS, *_RLLIB_TIMERS),
         "schedules": config.schedule_options,
     }
     if selects(config):
         known[SELECTION] = COUNTS
-    if config.league_of_run() is not None:
+    if config.settings.league is not None:
         known["league"] = LEAGUE_NAMES
     closed = [_TOP, *numbers, "learners", "schedules", SELECTION, "league"]
-    reports_more = config.has_other_callbacks or config.entry not in OWN.values()
-    if reports_more:
+    if _reports_more(config):
         return known, closed
     ppo = [config.get_config_for_module(policy).token_ppo_options for policy in config.trained_policies()]
     own_loss = any(":" in options.objective or ":" in options.policy_loss.type for options in ppo)
@@ -123,13 +124,23 @@ def followed(config: Any) -> tuple[Known, Collection[str]]:
     return known, [*closed, "env_runners", *([] if own_learner else [_OF_A_POLICY])]
 
 
+def _reports_more(config: Any) -> bool:
+    """Whether callbacks or an algorithm beside this package's own may report whatever they like."""
+    functions = (value for name, value in vars(config).items() if name.startswith("callbacks_on_"))
+    others = config.callbacks_class != [LMGameGauges] or any(function is not None for function in functions)
+    return others or config.entry not in OWN.values()
+
+
 def _lacks_critic(by: str, config: Any) -> str | None:
     """What is wrong with a number of a critic that there is not."""
     _, _, rest = by.partition("learners/")
     policy, _, name = rest.partition("/")
-    if name not in CRITIC_NAMES or policy not in config.trained_policies() or config.needs_critic(policy):
+    if name not in CRITIC_NAMES or policy not in config.trained_policies():
         return None
-    return f"{by} is never a number: token_ppo.advantage_estimator `{config.estimator_of(policy)}` needs no critic"
+    facts = PolicyFacts(config, policy)
+    if facts.needs_critic:
+        return None
+    return f"{by} is never a number: token_ppo.advantage_estimator `{facts.estimator_name}` needs no critic"
 
 
 def metric_problem(by: str, config: Any, known: Known, closed: Collection[str]) -> str | None:
@@ -160,7 +171,7 @@ def result_problem(name: str, config: Any) -> tuple[str, bool] | None:
         return None
     if head not in known and head in EPISODE_NAMES:
         problem = f"no result has {name!r}; did you mean 'env_runners/{name}'?"
-    ours = not config.has_other_callbacks and config.entry in OWN.values()
+    ours = not _reports_more(config)
     second, _, third = rest.partition("/")
     if head == "learners" and third and second in (known[head] or ()):  # A supervised stage reports more than PPO.
         ours = ours and _OF_A_POLICY in closed and config.supervised_options is None
@@ -203,7 +214,7 @@ def measured_names(config: Any) -> set[str]:
     measures, games = config.evaluation_measures, config.games_for_evaluation()
     if not measures:
         return set()
-    return {"/".join(path) for path in measured_columns(config, measures, games, averaged=config.evaluates_average)}
+    return {"/".join(path) for path in measured_columns(config, measures, games, averaged=config.settings.averages)}
 
 
 def _hint_of_game(name: str, above: str, games: Callable[[], Sequence[GameConfig]]) -> str | None:

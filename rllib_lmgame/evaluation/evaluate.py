@@ -209,7 +209,7 @@ def evaluate_as_in_training(checkpoint: str | Path) -> dict[str, Any]:
     """As :func:`evaluate_checkpoint`, with the games, episodes, levels and sampling of the run's own evaluation."""
     with loaded_policies(checkpoint, trust=True) as policies:
         config = policies.config
-        games, temperature = config.games_for_evaluation(), config.evaluation_sampling()
+        games, temperature = config.games_for_evaluation(), config.settings.evaluation.sampling
         return measure(policies, tuple(games), int(config.evaluation_duration), temperature, None, None)
 
 
@@ -280,7 +280,7 @@ def measure(
     against: Mapping[str, Player] | None = None,
 ) -> dict[str, Any]:
     """What :func:`evaluate_checkpoint` returns, of policies that are ready to play."""
-    temperature = policies.config.evaluation_sampling() if temperature is None else temperature
+    temperature = policies.config.settings.evaluation.sampling if temperature is None else temperature
     result = policies.play(games, num_episodes, temperature=temperature, players=players, against=against, log=log)
     numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
     used = policies.config.inference_options.temperature if temperature is None else temperature

@@ -67,7 +67,7 @@ def saved_model(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bo
 
     Raises: CheckpointError: if it holds the average alone.
     """
-    last = last and config.averages_weights
+    last = last and config.settings.averages
     if last and not has_last(checkpoint, config):
         raise CheckpointError(f"{checkpoint} holds averaged weights alone: {LAST_DIRECTORY}/ is missing")
     return hf_directory(checkpoint, policy, config.trained_policies(), last=last)
@@ -75,12 +75,12 @@ def saved_model(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bo
 
 def has_last(checkpoint: Path, config: LMGameConfig) -> bool:
     """Whether a checkpoint holds the last iterate beside averaged weights."""
-    return config.averages_weights and (checkpoint / LAST_DIRECTORY).is_dir()
+    return config.settings.averages and (checkpoint / LAST_DIRECTORY).is_dir()
 
 
 def model_of(checkpoint: Path, config: LMGameConfig, policy: str, *, last: bool = False) -> ModelFiles:
     """Files of the model that plays as ``policy``: trained (:func:`saved_model`), or never trained."""
-    if config.is_trained(policy):
+    if config.settings.is_trained(policy):
         return ModelFiles(str(saved_model(checkpoint, config, policy, last=last)))
     from rllib_lmgame.algorithms.models import initial_model
 

@@ -632,7 +632,7 @@ LEAGUE = (
     ),
     Rule(
         "league.averaged_snapshots",
-        lambda s, f: s.league.averaged_snapshots and not f.averages,
+        lambda s, f: s.league.averaged_snapshots and not s.averages,
         "needs averaged weights: set config.token_ppo.ema_decay",
         "{env: lmgame/TicTacToe-v0, league: {averaged_snapshots: true}}",
     ),

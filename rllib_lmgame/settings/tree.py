@@ -241,6 +241,11 @@ class Settings:
         own = self.policies[policy].language_model
         return build(LanguageModelOptions, own, f"config.policies.{policy}.language_model", self.lm)
 
+    @property
+    def averages(self) -> bool:
+        """Whether evaluation and export use averaged weights (``token_ppo.ema_decay``) of any policy."""
+        return any(self.policy(name).ppo.ema_decay is not None for name in self.trained_policies())
+
     def training_games(self) -> tuple[GameConfig, ...]:
         """``games``, or the one of ``env``. Raises: ConfigError: if there is none."""
         if not self.games or not isinstance(self.games[0].env, str):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ray import tune
 
+from rllib_lmgame.algorithms.facts import RunFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.experiments.checks.algorithms import resolve_algorithm
@@ -326,10 +327,10 @@ def test_a_league_by_its_section_or_by_its_mapping() -> None:
     for settings in asked:
         config = LMGamePPOConfig().update_from_dict({**BASE, **settings})
         config.validate()
-        assert config.league_of_run() is not None
+        assert config.settings.league is not None
         again = LMGamePPOConfig().update_from_dict(config.as_yaml())
-        assert again.league_of_run() == config.league_of_run()
-    assert LMGamePPOConfig().update_from_dict(BASE).league_of_run() is None
+        assert again.settings.league == config.settings.league
+    assert LMGamePPOConfig().update_from_dict(BASE).settings.league is None
 
 
 def test_an_estimator_of_one_policy_alone_is_asked_for_groups_too() -> None:
@@ -339,7 +340,7 @@ def test_an_estimator_of_one_policy_alone_is_asked_for_groups_too() -> None:
     config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo_options": other}})
     with pytest.raises(ConfigError, match="compares the episodes of a group"):
         config.validate()
-    assert config.text_rollouts(group_size=8, episodes_per_iteration=16).needs_groups()
+    assert RunFacts(config.text_rollouts(group_size=8, episodes_per_iteration=16)).compares
 
 
 @pytest.mark.parametrize(
@@ -368,7 +369,7 @@ def test_options_of_one_policy_alone_are_written_and_read_again() -> None:
         assert again.get_config_for_module(policy).token_ppo_options == (
             config.get_config_for_module(policy).token_ppo_options
         )
-    assert again.averages_weights
+    assert again.settings.averages
 
 
 OVERRIDES = "algorithm_config_overrides_per_module"
@@ -647,7 +648,7 @@ def test_a_grid_without_values_is_refused_in_a_section(estimator: dict[str, Any]
 def test_what_evaluation_plays_is_written_and_read_again(evaluation: dict[str, Any], temperature: float | None) -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, "evaluation_config": evaluation})
     read = LMGamePPOConfig().update_from_dict(config.as_yaml())
-    assert config.evaluation_sampling() == read.evaluation_sampling() == temperature
+    assert config.settings.evaluation.sampling == read.settings.evaluation.sampling == temperature
     assert read.evaluation_games == config.evaluation_games
 
 

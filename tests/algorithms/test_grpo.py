@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rllib_lmgame.algorithms.facts import RunFacts
 from rllib_lmgame.algorithms.grpo import LMGameGRPO, LMGameGRPOConfig
 from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.errors import ConfigError
@@ -22,7 +23,7 @@ def test_it_compares_groups_of_eight_and_has_no_critic() -> None:
     config.validate()
     assert (config.token_ppo_options.advantage_estimator.type, config.text_rollout_options.group_size) == ("grpo", 8)
     assert (config.use_kl_loss, config.entropy_coeff) == (False, 0.0)
-    assert config.needs_groups() and not config.module_spec("player").model_config["critic"]
+    assert RunFacts(config).compares and not config.module_spec("player").model_config["critic"]
     assert config.algo_class is LMGameGRPO and issubclass(LMGameGRPO, LMGamePPO)
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms import models, ppo
 from rllib_lmgame.algorithms.admission import check_schedules
+from rllib_lmgame.algorithms.facts import state_rollouts
 from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.schedule_metrics import NEVER_FOLLOWED
@@ -810,7 +811,7 @@ def test_rollouts_from_states_are_discounted_as_training_is(monkeypatch: pytest.
     asked: list[dict[str, Wanted]] = []
     monkeypatch.setattr(ppo, "play_for_values", lambda *args: asked.append(args[3]) or {})
     loop, selected = Loop(config), Selected(PlayResult(), [], {})
-    loop._state_rollouts = config.state_rollouts()
+    loop._state_rollouts = state_rollouts(config)
     loop._play_for_values(selected, loop.at_present())
     loop._schedules.observe(result_of(None, 10))
     loop._play_for_values(selected, loop.at_present())

@@ -7,6 +7,7 @@ from typing import Any
 import gymnasium
 import pytest
 
+from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts, state_rollouts
 from rllib_lmgame.algorithms.grpo import LMGameGRPOConfig
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.envs.contract.base import text_space
@@ -37,11 +38,11 @@ def config_of(env: str = "lmgame/Sokoban-v0", **settings: Any) -> LMGamePPOConfi
 def test_it_needs_neither_a_critic_nor_groups() -> None:
     config = config_of()
     config.validate()
-    assert config.state_rollouts() == {"player": 2}
-    assert not config.needs_critic("player") and not config.needs_groups()
+    assert state_rollouts(config) == {"player": 2}
+    assert not PolicyFacts(config, "player").needs_critic and not RunFacts(config).compares
     without = {"text_rollouts": {"group_size": 1}, "token_ppo": {"advantage_estimator": "vine"}}
     LMGameGRPOConfig().update_from_dict({"env": "lmgame/Sokoban-v0", **without}).validate()
-    assert LMGamePPOConfig().update_from_dict({"env": "lmgame/Sokoban-v0"}).state_rollouts() == {}
+    assert state_rollouts(LMGamePPOConfig().update_from_dict({"env": "lmgame/Sokoban-v0"})) == {}
 
 
 class Asks:

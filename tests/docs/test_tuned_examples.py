@@ -18,6 +18,7 @@ import jsonschema
 import pytest
 
 from rllib_lmgame.algorithms.config import LMGameConfig
+from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.cards import gpu_lines
@@ -200,7 +201,7 @@ def test_learners_have_a_group_for_every_minibatch() -> None:
         for path in FILES
         for experiment in checked_all(path)
         for config in experiment.configs
-        if isinstance(config, LMGameConfig) and config.who_compares()
+        if isinstance(config, LMGameConfig) and RunFacts(config).compares
     ]
     assert {"sokoban-grpo-tiny", "sciworld-qwen2.5-7b-8gpu"} < {name for name, _ in compared}
     for name, config in compared:
@@ -232,7 +233,8 @@ def test_gpu_example_has_grl_settings(path: Path) -> None:
         check_grl_settings(experiment)
         config = experiment.configs[0]
         if experiment.spec.options.run == "LMGameGRPO":
-            assert not config.use_kl_loss and not config.needs_critic("player") and config.entropy_coeff == 0
+            assert not config.use_kl_loss and config.entropy_coeff == 0
+            assert not PolicyFacts(config, "player").needs_critic
         else:
             assert (config.lambda_, config.entropy_coeff, config.token_ppo_options.critic.lr) == (1.0, 0.001, 1e-5)
             assert config.use_kl_loss and config.token_ppo_options.kl.schedule == [[0, 0.001]]
@@ -252,7 +254,7 @@ def test_grpo_differs_from_ppo_in_what_it_is() -> None:
 def check_grl_settings(experiment: CheckedExperiment) -> None:
     config = experiment.configs[0]
     rollouts, ppo = config.text_rollout_options, config.token_ppo_options
-    groups = 4 * config.num_learners if config.needs_groups() and config.num_learners > 1 else 8
+    groups = 4 * config.num_learners if RunFacts(config).compares and config.num_learners > 1 else 8
     assert (rollouts.episodes_per_iteration, rollouts.group_size) == (groups * 16, 16)
     assert (config.data_selection_options.keep_groups, ppo.num_minibatches) == (0.25, 1)
     assert (config.lr, config.gamma) == (1e-6, 1.0)

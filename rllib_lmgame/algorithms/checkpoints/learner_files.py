@@ -124,7 +124,7 @@ def _remove(directory: Path) -> None:
 def save_learners(learner_group: LearnerGroup, directory: Path, config: LMGameConfig) -> None:
     """Write shards (``learners/``) and Hugging Face files (``hf/``; ``hf_last/`` for the last iterate if averaged)."""
     trained = config.trained_policies()
-    exports = {WeightUse.EXPORT: False} | ({WeightUse.TRAINING: True} if config.averages_weights else {})
+    exports = {WeightUse.EXPORT: False} | ({WeightUse.TRAINING: True} if config.settings.averages else {})
     with written_by_learners(learner_group, directory):
         foreach_learner(learner_group, lambda learner: learner.save_shard(directory / LEARNER_SHARDS))
         for policy in trained:

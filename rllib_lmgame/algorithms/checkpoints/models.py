@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rllib_lmgame.algorithms.checkpoints.manifest import LEARNER_SHARDS, hf_directory
+from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.learners.weights import STATE_FILE, critic_difference
@@ -50,7 +51,7 @@ def check_models(checkpoint: Path, config: LMGameConfig, *, local_files_only: bo
     with_critic = _with_critic(checkpoint)
     for policy in trained:
         there = with_critic.get(policy)
-        if there is not None and there != config.needs_critic(policy):
+        if there is not None and there != PolicyFacts(config, policy).needs_critic:
             raise CheckpointError(critic_difference(str(checkpoint), policy, there=there))
         saved = hf_directory(checkpoint, policy, trained)
         if local_files_only and not _is_here(config, policy):

@@ -45,7 +45,7 @@ def engine_sets(config: LMGameConfig, *, opponents: bool = True) -> list[EngineS
     """The engines a configuration needs: per policy, and for the league's ``opponents``, which only training has."""
     count = config.inference_options.num_engines
     sets = [EngineSet(policy, policy, count) for policy in config.language_model_policies()]
-    league = config.league_of_run() if opponents else None
+    league = config.settings.league if opponents else None
     if league is not None:
         model = config.trained_policies()[0]
         sets += [EngineSet(opponent_key(number), model, 1) for number in range(league.opponent_engines)]

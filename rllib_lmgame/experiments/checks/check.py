@@ -15,6 +15,7 @@ from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
+from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
@@ -170,7 +171,7 @@ def _critics_of(algorithm: ResolvedAlgorithm, point: Mapping[str, Any]) -> dict[
         config = build_config(algorithm, point)
     except ConfigError:
         return {}
-    return {policy: config.needs_critic(policy) for policy in config.trained_policies()}
+    return {policy: PolicyFacts(config, policy).needs_critic for policy in config.trained_policies()}
 
 
 def _check_success(spec: ExperimentSpec, config: Any) -> None:

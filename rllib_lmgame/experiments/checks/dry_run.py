@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.experiments.checks import memory
 from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
@@ -136,7 +137,7 @@ def _game(game: Any) -> dict[str, Any]:
 
 def _evaluation(config: Any) -> dict[str, Any]:
     """What is evaluated on, and how replies are sampled there."""
-    temperature = config.evaluation_sampling()
+    temperature = config.settings.evaluation.sampling
     sampling = config.inference_options.temperature if temperature is None else temperature
     return {
         **(config.evaluation_config or {}),
@@ -190,7 +191,7 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
             )
         else:
             lines.append(f"#   {policy}: {_count(_parameters(config, policy, shape))} parameters (from {shape.origin})")
-            if config.is_trained(policy) and shape.layers:
+            if config.settings.is_trained(policy) and shape.layers:
                 lines.append(f"#     micro-batches of {microbatch_tokens(config, policy, shape):,} tokens")
             lines += _cache_lines(config, policy, shape)
     for processes in taken.processes:
@@ -200,11 +201,11 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
 
 def _parameters(config: Any, policy: str, shape: memory.ModelShape) -> int:
     """Of the language model, and of the value function where it is trained."""
-    if not config.is_trained(policy):
+    if not config.settings.is_trained(policy):
         return shape.parameters
     options = config.language_model_of(policy)
     return memory.trained_parameters(
-        shape, options.value_model == "separate", options.value_hidden_size, config.needs_critic(policy)
+        shape, options.value_model == "separate", options.value_hidden_size, PolicyFacts(config, policy).needs_critic
     )
 
 

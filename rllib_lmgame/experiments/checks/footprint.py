@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks import memory
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
@@ -78,7 +79,7 @@ def footprint(config: Any) -> Footprint:
 
     policies = {policy: shape_of(config, policy) for policy in config.language_model_policies()}
     known = {policy: shape for policy, shape in policies.items() if shape is not None}
-    trained = {policy: shape for policy, shape in known.items() if config.is_trained(policy)}
+    trained = {policy: shape for policy, shape in known.items() if config.settings.is_trained(policy)}
     engines = [
         _engine(config, known[engines.policy], engines.key, engines.count)
         for engines in engine_sets(config)
@@ -171,7 +172,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
     own = config.get_config_for_module(policy)
     options, update = config.language_model_of(policy), own.token_ppo_options
     separate = options.value_model == "separate"
-    critic = config.needs_critic(policy)
+    critic = PolicyFacts(config, policy).needs_critic
     zero = _zero(config, memory.trained_parameters(shape, separate, options.value_hidden_size, critic))
     parts = memory.learner_mib(
         shape,

@@ -146,6 +146,11 @@ class EvaluationOptions:
     temperature: float | None = option(None, "Sampling temperature; null is that of training.", low=0)
     explore: bool | None = option(None, "`false` plays greedily.")
 
+    @property
+    def sampling(self) -> float | None:
+        """Temperature that evaluation samples at; ``None`` is that of training."""
+        return 0.0 if self.explore is False else self.temperature
+
 
 def is_seating(value: Any) -> bool:
     """Whether ``policy_mapping_fn`` is a name, or names what is looked up, with shares."""
