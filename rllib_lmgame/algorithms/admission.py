@@ -62,9 +62,7 @@ from rllib_lmgame.settings.schedules import check_numbers, place_of
 from rllib_lmgame.settings.schema import describe, leaves
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS, WITHOUT_EFFECT, without_effect
-from rllib_lmgame.settings.tree import Settings
-
-OVERRIDES = "config.algorithm_config_overrides_per_module"
+from rllib_lmgame.settings.tree import OVERRIDES, Settings
 
 _OF_ONE = (
     *(*SCHEDULED_KEYS, "kl_target", "grad_clip", "grad_clip_by", "seed", "learner_config_dict"),
@@ -103,10 +101,10 @@ def admit(config: Any) -> None:
     with games_blamed_first(config):
         check_legal_moves(config)
     refuse(ENGINES, s, run)
-    if config.evaluation_measures and config.evaluation_interval:  # To look at a game may take long.
+    if s.evaluation.measures and config.evaluation_interval:  # To look at a game may take long.
         games = config.games_for_evaluation()
         with games_blamed_first(config):
-            check_measures(config.evaluation_measures, games, MEASURES.key, averaged=s.averages)
+            check_measures(s.evaluation.measures, games, MEASURES.key, averaged=s.averages)
 
 
 def check_states(config: Any) -> None:
@@ -146,7 +144,7 @@ def _of_policy(s: Settings, f: Any) -> Iterator[None]:
         own = f.own if isinstance(f, PolicyFacts) else ()
         key = error.path.removeprefix("config.")
         if key.partition(".")[0] in {option.partition(".")[0] for option in own}:
-            raise ConfigError(f"{OVERRIDES}.{s.name}.{key}", error.message) from None
+            raise ConfigError(f"config.{OVERRIDES}.{s.name}.{key}", error.message) from None
         theirs = f"; {s.name} has {', '.join(sorted(own))} of its own" if own else ""
         raise ConfigError(error.path, f"{error.message}{theirs}") from None
 
@@ -194,11 +192,11 @@ def check_overrides(config: Any) -> None:
 
     Custom algorithms are not checked: they may read anything.
     """
-    overrides, trained = config.algorithm_config_overrides_per_module, config.trained_policies()
+    overrides, trained, place = getattr(config, OVERRIDES), config.trained_policies(), f"config.{OVERRIDES}"
     if not isinstance(overrides, Mapping):
-        raise ConfigError(OVERRIDES, f"expected a mapping from policies to options, got {describe(overrides)}")
+        raise ConfigError(place, f"expected a mapping from policies to options, got {describe(overrides)}")
     for policy, options in overrides.items():
-        path = f"{OVERRIDES}.{policy}"
+        path = f"{place}.{policy}"
         if policy not in trained:
             match = nearest(policy, trained)
             hint = f"did you mean {match!r}?" if match else f"policies that learn: {', '.join(trained)}"
@@ -212,8 +210,8 @@ def check_overrides(config: Any) -> None:
                 if config.schedule_options.get(key) != schedule:
                     raise ConfigError(f"{path}.{key}", "a policy's own option cannot follow a schedule; set a number")
         except ConfigError as error:
-            key = error.path.removeprefix("config.")
-            raise ConfigError(error.path if error.path.startswith(path) else f"{path}.{key}", error.message) from None
+            below = f"{path}.{error.path.removeprefix('config.')}"
+            raise ConfigError(error.path if error.path.startswith(path) else below, error.message) from None
         except (ValueError, TypeError, AttributeError) as error:  # RLlib's own words, which name no policy.
             problem = ConfigError(path, str(error).strip().split("\n")[0])
         for key in sorted(config.settings.own_keys(policy)) if config.entry in OWN.values() else ():

@@ -124,13 +124,10 @@ class LMGameAlgorithm(PPO):
             if not own.num_gpus_per_learner:
                 own.learner_threads = places(own, len(engines.engine_bundles(own))).learner_threads()
             own.engine_names = {module_id: list(group.names) for module_id, group in self.engine_groups.items()}
-            self._measured = (
-                measured_columns(
-                    own, own.evaluation_measures, own.games_for_evaluation(), averaged=own.settings.averages
-                )
-                if own.evaluation_interval
-                else ()
-            )
+            self._measured: tuple[tuple[str, ...], ...] = ()
+            if own.evaluation_interval:
+                measures, games = own.evaluation_options.measures or (), own.games_for_evaluation()
+                self._measured = measured_columns(own, measures, games, averaged=own.settings.averages)
             own.freeze()
             self.config = own
             self.line_ups = LineUps(own)
@@ -336,7 +333,7 @@ class LMGameAlgorithm(PPO):
         """Add the measures of the weights that the engines hold to ``result``."""
         measure_policies(
             self.config,
-            self.config.evaluation_measures,
+            self.config.evaluation_options.measures or (),
             self.config.games_for_evaluation(),
             self._restart_engines,
             suffix=suffix,
@@ -413,7 +410,7 @@ class LMGameAlgorithm(PPO):
             # The learners write their own part: RLlib would ask one learner only, and not say if it failed.
             super().save_to_path(str(scratch), state=self.get_state(not_components=COMPONENT_LEARNER_GROUP), **kwargs)
             save_learners(self.learner_group, scratch, self.config)
-            saved = {RUN: reference(self.config.entry), **self.config.as_yaml()}
+            saved = {RUN: reference(self.config.entry), **self.config.settings.as_yaml()}
             (scratch / CONFIG_FILE).write_text(json.dumps(saved, indent=1), encoding="utf-8")
             checkpoints.write_iteration(scratch, self.iteration)
             self.save_own_files(scratch)

@@ -25,13 +25,12 @@ from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
 from rllib_lmgame.settings.names import (
-    PLAIN_ATTRIBUTES,
     RUNTIME_FIELDS,
     check_keys,
-    evaluation_key,
-    find_key,
     own_attributes,
     set_at_start,
+    unknown_at_top,
+    unknown_in_evaluation,
 )
 from rllib_lmgame.settings.old_names import check_name
 from rllib_lmgame.settings.plugins import MEASURES
@@ -39,10 +38,9 @@ from rllib_lmgame.settings.schedules import (
     ScheduleOptions,
     is_meant_as_schedule,
     of_old_form,
-    with_schedules,
     without_schedules,
 )
-from rllib_lmgame.settings.schema import as_mapping, build, check_value, describe, limits, value_at, with_changes
+from rllib_lmgame.settings.schema import build, check_value, with_changes
 from rllib_lmgame.settings.sections.games import read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import (
@@ -55,6 +53,7 @@ from rllib_lmgame.settings.sections.league import LeagueOptions
 from rllib_lmgame.settings.sections.rllib import (
     FIELDS,
     SCHEDULED_KEYS,
+    EvaluationOptions,
     RLlibOptions,
     check_rllib_key,
     check_without_effect,
@@ -81,9 +80,6 @@ DEFAULT_POLICY = "player"
 MAX_CONFIG_BYTES = 1_000_000
 CONFIG_FILE = "lmgame_config.json"
 """The configuration as it would stand in YAML; written into every checkpoint, so that evaluation unpickles nothing."""
-
-OVERRIDES = "algorithm_config_overrides_per_module"
-"""RLlib's key of what policies have of their own."""
 
 RUN = "run"
 """Key in that file which names the algorithm the configuration belongs to, as in an experiment's file."""
@@ -122,9 +118,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             setattr(self, section.attribute, None if section.optional else section.group())
         self.deepspeed_config: dict[str, Any] | None = None
         self.games: tuple[GameConfig, ...] = ()
-        self.evaluation_games: tuple[GameConfig, ...] = ()
-        self.evaluation_measures: tuple[Any, ...] = ()
-        self.evaluation_temperature: float | None = None
+        self.evaluation_options = EvaluationOptions()
         self.player_options: dict[str, PlayerOptions] = {DEFAULT_POLICY: PlayerOptions()}
         self.seat_mapping_spec: Any = None
         self.schedule_options = {}
@@ -252,27 +246,37 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         return next(name for name, section in self.entry.sections.items() if section.attribute == attribute)
 
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
-        """Take over a mapping as written in YAML. Raises: ConfigError: for an unknown key or a wrong value."""
-        rest: dict[str, Any] = {}
-        policies, mapping = None, None
-        before = dict(vars(self))
+        """Take over a mapping as written in YAML, or one of :meth:`to_dict`.
+
+        Raises: ConfigError: for an unknown key or a wrong value.
+        """
+        before, rest = dict(vars(self)), dict[str, Any]()
+        attributes = {
+            key: check_value(config_dict[key], hint, {}, f"config.{key}")
+            for key, hint in own_attributes(self.entry.sections).items()
+            if key in config_dict
+        }
+        schedules, given = attributes.pop("schedule_options", {}), attributes.pop("given_keys", None)
+        for key, value in attributes.items():
+            setattr(self, key, value)
+        if "player_options" in attributes:
+            self._set_players(self.player_options)
         for key, value in config_dict.items():
             check_name(f"config.{key}")
-            if key in self.entry.sections:
-                section = self.entry.sections[key]
-                check_keys(value, key, self.entry.groups, f"config.{key}")
-                if value is not None or getattr(self, section.attribute) is not None:
-                    self.set_section(key, {} if value is None else value)
-            elif key in ("deepspeed", "deepspeed_config"):
-                self.deepspeed_config = read_deepspeed(value)
-            elif key == "player_options" and "policies" in config_dict:
+            if key in own_attributes(self.entry.sections):
                 continue
+            if key in self.entry.sections:
+                check_keys(value, key, self.entry.groups, f"config.{key}")
+                if value is not None or getattr(self, self.entry.sections[key].attribute) is not None:
+                    self.set_section(key, {} if value is None else value)
+            elif key == "deepspeed":
+                self.deepspeed_config = read_deepspeed(value)
             elif key in RUNTIME_FIELDS:
                 raise set_at_start(key)
             elif key == "policies":
-                policies = value
+                self._set_players(read_policies(value))
             elif key == "policy_mapping_fn":
-                mapping = value
+                self.seat_mapping_spec = self.seat_mapping_spec if value is None else value
             elif key == "games":
                 self.games, found = read_games(value, "config.games")
                 self._follow([key], found)
@@ -280,119 +284,41 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
                 raise of_old_form(value)
             elif key == "evaluation_config":
                 rest[key] = self._take_evaluation(value)
-            elif key in own_attributes(self.entry.sections) and (
-                key in PLAIN_ATTRIBUTES or not isinstance(value, Mapping)
-            ):
-                self._check_attribute(key, value)
-                setattr(self, key, value)
             elif key in rllib_keys():
                 scheduled = key in SCHEDULED_KEYS and is_meant_as_schedule(value)
                 rest[key] = value if scheduled else check_rllib_key(key, value, getattr(self, key, None))
             else:
-                raise self._unknown(key)
-        if "player_options" in config_dict:  # A dictionary of ``to_dict``: RLlib's form of the policies says less.
-            self._set_players(_player_options(config_dict["player_options"]))
-        elif policies is not None:
-            self.players(policies)
-        if mapping is not None and mapping is not _by_env_runner:
-            self.seat_mapping_spec = mapping
+                raise unknown_at_top(str(key), self.entry.groups, rllib_keys())
         super().update_from_dict(rest)
-        self.schedule_options = {**config_dict.get("schedule_options", {}), **self.schedule_options}
-        if "given_keys" in config_dict:  # A dictionary of ``to_dict`` has every key.
+        self.schedule_options = {**schedules, **self.schedule_options}
+        if given is None:
+            self._give(*written(config_dict))
+        else:  # A dictionary of :meth:`to_dict` has every key: those that it changes were given.
             named = {key: FIELDS[key].name if key in FIELDS else key for key in rest}
             same = {key for key, name in named.items() if name in before and before[name] == rest[key]}
             self.given_keys = tuple(key for key in self.given_keys if key not in same)
-            self._give(*config_dict["given_keys"])
-        else:
-            self._give(*(key for key in written(config_dict) if key != "given_keys"))
+            self._give(*given)
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """The configuration as in every result: without what was set at the start (such as a model's bytes)."""
-        return {key: value for key, value in super().to_dict().items() if key not in RUNTIME_FIELDS}
+        """The configuration as in every result: without what was set at the start (such as a model's bytes).
 
-    def _check_attribute(self, key: str, value: Any) -> None:
-        """Attributes are of the type that :meth:`to_dict` gives them: options of a section those of its group."""
-        groups = {section.attribute: section.group for section in self.entry.sections.values()}
-        if value is not None and not isinstance(value, groups.get(key, object)):
-            raise ConfigError(f"config.{key}", f"expected {groups[key].__name__}, got {describe(value)}")
-        if key == "evaluation_temperature" and value is not None:
-            check_value(value, float, limits(low=0), f"config.{key}")
-        if key == "evaluation_games" and value != ():
-            read_games(value, f"config.{key}")
-        if key == "schedule_options" and not (
-            isinstance(value, Mapping) and all(isinstance(each, ScheduleOptions) for each in value.values())
-        ):
-            raise ConfigError("config.schedule_options", "expected ScheduleOptions by key")
-        if key == "evaluation_measures":
-            check_measures(value, (), f"config.{key}")
-        if key == "given_keys":
-            check_value(value, tuple[str, ...], {}, f"config.{key}")
-
-    def _unknown(self, key: str) -> ConfigError:
-        match = find_key(str(key), self.entry.groups, rllib_keys())
-        return ConfigError(
-            f"config.{key}", f"unknown key; did you mean {'config.' + match!r}?" if match else "unknown key"
-        )
+        Players stand there as ``player_options``, who takes which seat as ``seat_mapping_spec``.
+        """
+        left_out = (*RUNTIME_FIELDS, "policies", "policy_mapping_fn")
+        return {key: value for key, value in super().to_dict().items() if key not in left_out}
 
     def _take_evaluation(self, value: Any) -> dict[str, Any] | None:
         """Take our own keys of ``evaluation_config``; the rest (``explore``) is RLlib's."""
         if value is None:
             return None
         own, rest = read_evaluation(value)
-        if "games" in own:
-            self.evaluation_games = own["games"]
-        if "measures" in own:
-            check_measures(own["measures"], (), MEASURES.key)
-            self.evaluation_measures = own["measures"]
-        if "temperature" in own:
-            self.evaluation_temperature = own["temperature"]
+        check_measures(own.get("measures") or (), (), MEASURES.key)
+        self.evaluation_options = dataclasses.replace(self.evaluation_options, **own)
         for key in rest:
             if key not in rllib_keys() and key not in vars(self):
-                match = evaluation_key(str(key))
-                raise ConfigError(
-                    f"config.evaluation_config.{key}", "unknown key" + (f"; did you mean {match!r}?" if match else "")
-                )
+                raise unknown_in_evaluation(str(key))
         return rest
-
-    def as_yaml(self) -> dict[str, Any]:
-        """The configuration as it would stand in a YAML file: JSON-ready, and what :meth:`update_from_dict` takes."""
-        keys = ("env", "env_config", "seed", "num_envs_per_env_runner", "evaluation_duration", "gamma", "lambda_")
-        result = {("lambda" if key == "lambda_" else key): getattr(self, key) for key in keys}
-        for name, section in self.entry.sections.items():
-            group = getattr(self, section.attribute)
-            if group is not None:
-                result[name] = as_mapping(group)
-        result["policies"] = {name: as_mapping(options) for name, options in self.player_options.items()}
-        if self.algorithm_config_overrides_per_module:
-            modules = self.algorithm_config_overrides_per_module
-            result[OVERRIDES] = {policy: self._own_options(policy) for policy in modules}
-        if self.seat_mapping_spec is not None:
-            result["policy_mapping_fn"] = _mapping_as_yaml(self.seat_mapping_spec)
-        if self.games:
-            result["games"] = [dataclasses.asdict(game) for game in self.games]
-        evaluation: dict[str, Any] = {}
-        if self.evaluation_games:
-            evaluation["games"] = [dataclasses.asdict(game) for game in self.evaluation_games]
-        if self.evaluation_measures:
-            evaluation["measures"] = list(self.evaluation_measures)
-        if (temperature := self.settings.evaluation.sampling) is not None:
-            evaluation["temperature"] = temperature
-        if evaluation:
-            result["evaluation_config"] = evaluation
-        return with_schedules(result, self.schedule_options)
-
-    def _own_options(self, policy: str) -> dict[str, dict[str, Any]]:
-        """Options that a policy has of its own by RLlib's overrides per module, by section."""
-        config = self.get_config_for_module(policy)
-        found: dict[str, dict[str, Any]] = {}
-        for section, _, name in (key.partition(".") for key in sorted(self.settings.own_keys(policy))):
-            if name:
-                options = getattr(config, self.entry.sections[section].attribute)
-                head = name.partition(".")[0]
-                value = value_at(options, head)
-                found.setdefault(section, {})[head] = as_mapping(value) if dataclasses.is_dataclass(value) else value
-        return found
 
     # -- what the parts ask for ---------------------------------------------------------------------------------
 
@@ -405,8 +331,8 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
 
         ``validation`` keeps a split that an evaluation game names itself.
         """
-        if self.evaluation_games:
-            return on_split(self.evaluation_games, split, override=split != "validation")
+        if self.evaluation_options.games:
+            return on_split(self.evaluation_options.games, split, override=split != "validation")
         return on_split(self.training_games(), split, override=True)
 
     def trained_policies(self) -> list[str]:
@@ -516,20 +442,6 @@ def _check_no_search_space(section: str, options: Any) -> None:
             f"is a search space, which a section of a configuration object cannot hold: give tune.Tuner "
             f'param_space={{**config.to_dict(), "{section}": {{"{path[0]}": ...}}}}',
         )
-
-
-def _player_options(value: Any) -> dict[str, PlayerOptions]:
-    """The attribute of this name, as :meth:`LMGameConfig.to_dict` gives it."""
-    if not isinstance(value, Mapping) or not all(isinstance(options, PlayerOptions) for options in value.values()):
-        raise ConfigError("config.player_options", "expected PlayerOptions by name; in YAML write `policies`")
-    return dict(value)
-
-
-def _mapping_as_yaml(mapping: Any) -> Any:
-    """A function is written as its import path; if it has none, reading it back is an error that names it."""
-    if isinstance(mapping, str | Mapping):
-        return mapping
-    return f"{mapping.__module__}:{getattr(mapping, '__qualname__', type(mapping).__qualname__)}"
 
 
 def _by_env_runner(agent_id: Any, *args: Any, **kwargs: Any) -> str:

@@ -58,7 +58,8 @@ def close_game(game: Any) -> None:
 def _games_of(config: Any) -> list[tuple[str, GameConfig]]:
     """Where each game stands, of training and of evaluation, and the game."""
     games = [(f"games[{n}]." if config.games else "", game) for n, game in enumerate(config.training_games())]
-    return games + [(f"evaluation_config.games[{n}].", game) for n, game in enumerate(config.evaluation_games)]
+    evaluated = enumerate(config.evaluation_options.games or ())
+    return games + [(f"evaluation_config.games[{n}].", game) for n, game in evaluated]
 
 
 @contextmanager
@@ -93,7 +94,7 @@ def check_seats(config: Any) -> None:
         return roles_of(game) if by_name or not is_for_one(game) else {}
 
     training = [seats_of(game) for game in config.training_games()]
-    games = [*training, *(seats_of(game) for game in config.evaluation_games)]
+    games = [*training, *(seats_of(game) for game in config.evaluation_options.games or ())]
     if isinstance(mapping, SeatMapping):
         _check_names(mapping.seats, games)
     for roles in games:
@@ -141,21 +142,16 @@ def check_legal_moves(config: Any) -> None:
     """Raise :class:`ConfigError` if ``legal_moves_only`` is asked of a game that does not list its legal actions."""
     if not config.text_rollout_options.legal_moves_only:
         return
-    key = "config.text_rollouts.legal_moves_only"
-    games = [
-        (f"config.games[{number}].env" if config.games else "config.env", key, "leave it out", game)
-        for number, game in enumerate(config.training_games())
-    ]
-    for number, game in enumerate(config.evaluation_games):
-        place = f"config.evaluation_config.games[{number}].env"
-        games.append((place, place, "text_rollouts.legal_moves_only asks for them", game))
-    for place, path, hint, game in games:
+    for place, game in _games_of(config):
         try:
-            listed = lists_legal_actions(game)
+            if lists_legal_actions(game):
+                continue
         except EpisodeFailed as error:
-            raise ConfigError(place, str(error)) from error
-        if not listed:
-            raise ConfigError(path, f"{game.env} does not list its legal actions; {hint}")
+            raise ConfigError(f"config.{place}env", str(error)) from error
+        path, hint = "config.text_rollouts.legal_moves_only", "leave it out"
+        if place.startswith("evaluation_config"):
+            path, hint = f"config.{place}env", "text_rollouts.legal_moves_only asks for them"
+        raise ConfigError(path, f"{game.env} does not list its legal actions; {hint}")
 
 
 def check_replayable(config: Any) -> None:

@@ -211,7 +211,7 @@ def measured_names(config: Any) -> set[str]:
     """Names below ``evaluation`` of what is measured beside episodes."""
     from rllib_lmgame.algorithms.measuring.measures import measured_columns
 
-    measures, games = config.evaluation_measures, config.games_for_evaluation()
+    measures, games = config.evaluation_options.measures, config.games_for_evaluation()
     if not measures:
         return set()
     return {"/".join(path) for path in measured_columns(config, measures, games, averaged=config.settings.averages)}

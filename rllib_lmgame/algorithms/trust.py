@@ -100,7 +100,7 @@ def _check_key(
             value = {name: item for name, item in value.items() if name != "measures"}
         if value is not None:
             check_config(value, gate, path, named, sections)
-    elif key in ("deepspeed", "deepspeed_config"):
+    elif key == "deepspeed":
         _check_deepspeed(value, gate, path)
     elif key == "model" and isinstance(value, Mapping):
         _check_network(value, gate, path)

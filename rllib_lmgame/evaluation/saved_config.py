@@ -13,7 +13,7 @@ from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints.manifest import LAST_DIRECTORY, hf_directory, read_json, verify_manifest
 from rllib_lmgame.algorithms.checkpoints.ownership import TRUST_FLAG, wrote_checkpoint
-from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, OVERRIDES, RUN, LMGameConfig
+from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN, LMGameConfig
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.imports import find_in_current_directory
@@ -22,6 +22,7 @@ from rllib_lmgame.settings.algorithms import PPO, AlgorithmEntry, find_entry
 from rllib_lmgame.settings.old_names import check_saved
 from rllib_lmgame.settings.schema import describe
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, TINY_MODEL
+from rllib_lmgame.settings.tree import OVERRIDES
 from rllib_lmgame.settings.trust import Gate, is_name
 from rllib_lmgame.storage import expanded
 

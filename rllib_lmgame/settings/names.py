@@ -7,30 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.settings.old_names import OLD_NAMES, check_name
+from rllib_lmgame.settings.schedules import ScheduleOptions
 from rllib_lmgame.settings.schema import declared, leaves
+from rllib_lmgame.settings.sections.language_model import PlayerOptions
 from rllib_lmgame.settings.sections.rllib import (
     FLAT_KEYS,
     OTHER_NAMES,
     OTHER_SECTIONS,
     WITHOUT_EFFECT,
+    EvaluationOptions,
     rllib_words,
     without_effect,
 )
 
 if TYPE_CHECKING:
     from rllib_lmgame.settings.algorithms import AlgorithmEntry, Section
-
-PLAIN_ATTRIBUTES = (
-    "evaluation_games",
-    "evaluation_measures",
-    "evaluation_temperature",
-    "seat_mapping_spec",
-    "schedule_options",
-    "given_keys",
-)
-"""Attributes of the configuration object that its dictionary holds under their own name, whatever
-form their value has.
-"""
 
 RUNTIME_FIELDS = ("engine_names", "model_files", "episode_log_dir", "learner_threads")
 """Set by the algorithm when it starts; not options."""
@@ -40,10 +31,17 @@ _SUPERVISED = {"warm_start": "supervised", "supervised": "warm_start"}
 """What the section of supervised learning is called in algorithms that have the other one."""
 
 
-def own_attributes(sections: Mapping[str, Section]) -> frozenset[str]:
-    """Attributes of ours in a configuration object's dictionary; a YAML file has sections instead."""
-    groups = (section.attribute for section in sections.values())
-    return frozenset({*groups, *PLAIN_ATTRIBUTES, "player_options", "deepspeed_config"})
+def own_attributes(sections: Mapping[str, Section]) -> dict[str, Any]:
+    """Attributes of ours in a configuration object's dictionary -> their types; a YAML file has sections instead."""
+    return {
+        **{section.attribute: section.group | None for section in sections.values()},
+        "deepspeed_config": dict[str, Any] | None,
+        "evaluation_options": EvaluationOptions,
+        "given_keys": tuple[str, ...],
+        "player_options": dict[str, PlayerOptions],
+        "schedule_options": dict[str, ScheduleOptions],
+        "seat_mapping_spec": Any,
+    }
 
 
 def set_at_start(key: str) -> ConfigError:
@@ -77,14 +75,24 @@ def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KE
     return None if match is None else match if match in flat else within[match]
 
 
-def evaluation_key(key: str) -> str | None:
-    """The key meant by an unknown one of ``evaluation_config``: its own, or RLlib's in ``config``."""
+def unknown_in_evaluation(key: str) -> ConfigError:
+    """The error for an unknown key of ``evaluation_config``, naming its own that is meant, or RLlib's in ``config``."""
     above = {name: f"config.evaluation_{name}" for name in ("interval", "duration", "num_env_runners")}
     other = {"episodes": above["duration"], "num_episodes": above["duration"], "num_workers": above["num_env_runners"]}
     own = {name: f"config.evaluation_config.{name}" for name in ("games", "measures", "temperature", "explore")}
     known = {**own, **above, **other, **{name.removeprefix("config."): name for name in above.values()}}
     match = key if key in known else nearest(key, known)
-    return None if match is None else known[match]
+    return _unknown(f"evaluation_config.{key}", known[match] if match else None)
+
+
+def unknown_at_top(key: str, groups: Mapping[str, type], flat: Iterable[str]) -> ConfigError:
+    """The error for an unknown key of a configuration; arguments as of :func:`find_key`."""
+    match = find_key(key, groups, flat)
+    return _unknown(key, match and f"config.{match}")
+
+
+def _unknown(key: str, match: str | None) -> ConfigError:
+    return ConfigError(f"config.{key}", f"unknown key; did you mean {match!r}?" if match else "unknown key")
 
 
 def check_keys(values: Any, section: str, groups: Mapping[str, type], path: str) -> None:
@@ -118,4 +126,4 @@ def check_top_level(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
             continue
         found = find_key(key, groups)
         if found is not None and found == find_key(key, groups, words):
-            raise ConfigError(f"config.{key}", f"unknown key; did you mean {'config.' + found!r}?")
+            raise _unknown(key, f"config.{found}")

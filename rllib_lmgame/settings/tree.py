@@ -10,8 +10,8 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
 from rllib_lmgame.settings.names import check_keys
-from rllib_lmgame.settings.schedules import ScheduleOptions, is_meant_as_schedule, without_schedules
-from rllib_lmgame.settings.schema import build, declared, given, leaves, tag_of, value_at, with_changes
+from rllib_lmgame.settings.schedules import ScheduleOptions, is_meant_as_schedule, with_schedules, without_schedules
+from rllib_lmgame.settings.schema import as_mapping, build, declared, given, leaves, tag_of, value_at, with_changes
 from rllib_lmgame.settings.sections.games import GameConfig, read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import (
@@ -35,6 +35,9 @@ from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, Supe
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 from rllib_lmgame.storage import with_whole_paths
+
+OVERRIDES = "algorithm_config_overrides_per_module"
+"""RLlib's key of what policies have of their own."""
 
 
 @dataclass(frozen=True)
@@ -72,18 +75,14 @@ class Settings:
     def of(cls, config: Any) -> Settings:
         """Those of a configuration object (:class:`~rllib_lmgame.algorithms.config.LMGameConfig`)."""
         flat = {item.name: getattr(config, item.name) for item in dataclasses.fields(RLlibOptions)}
-        evaluated = config.evaluation_config or {}
         return cls(
             entry=config.entry,
             sections={name: getattr(config, section.attribute) for name, section in config.entry.sections.items()},
             rllib=RLlibOptions(**flat),
             policies=config.player_options,
             games=config.games or ((GameConfig(config.env, dict(config.env_config)),) if config.env else ()),
-            evaluation=EvaluationOptions(
-                games=list(config.evaluation_games) or None,
-                measures=list(config.evaluation_measures) or None,
-                temperature=config.evaluation_temperature,
-                explore=evaluated.get("explore"),
+            evaluation=dataclasses.replace(
+                config.evaluation_options, explore=(config.evaluation_config or {}).get("explore")
             ),
             schedules=config.schedule_options,
             deepspeed=config.deepspeed_config,
@@ -124,16 +123,11 @@ class Settings:
             RLlibOptions(**flat),
             read_policies(["player"] if config.get("policies") is None else config["policies"]),
             games=games,
-            evaluation=EvaluationOptions(
-                games=list(own.get("games", ())) or None,
-                measures=list(own.get("measures", ())) or None,
-                temperature=own.get("temperature"),
-                explore=rest.get("explore"),
-            ),
+            evaluation=EvaluationOptions(**own, explore=rest.get("explore")),
             schedules=schedules | found,
             deepspeed=read_deepspeed(config.get("deepspeed")),
             seats=config.get("policy_mapping_fn"),
-            own=config.get("algorithm_config_overrides_per_module") or {},
+            own=config.get(OVERRIDES) or {},
             keys=frozenset(written(config)),
         )
 
@@ -291,6 +285,40 @@ class Settings:
             keys=self.keys | own | model,
             name=name,
         )
+
+    def as_yaml(self) -> dict[str, Any]:
+        """The settings as they would stand in a YAML file, JSON-ready: those that playing and evaluating need."""
+        flat = ("env", "env_config", "seed", "num_envs_per_env_runner", "evaluation_duration", "gamma", "lambda")
+        result = {key: self.value(key) for key in flat}
+        result |= {name: as_mapping(group) for name, group in self.sections.items() if group is not None}
+        result["policies"] = {name: as_mapping(options) for name, options in self.policies.items()}
+        if self.own:
+            result[OVERRIDES] = {policy: self._own_as_yaml(policy) for policy in self.own}
+        if isinstance(self.seats, str | Mapping):
+            result["policy_mapping_fn"] = self.seats
+        elif self.seats is not None:  # A function without an import path cannot be read back, and the error names it.
+            name = getattr(self.seats, "__qualname__", type(self.seats).__qualname__)
+            result["policy_mapping_fn"] = f"{self.seats.__module__}:{name}"
+        if self.games and self.rllib.env is None:
+            result["games"] = [dataclasses.asdict(game) for game in self.games]
+        evaluation = {
+            "games": [dataclasses.asdict(game) for game in self.evaluation.games or ()],
+            "measures": list(self.evaluation.measures or ()),
+            "temperature": self.evaluation.sampling,
+        }
+        if evaluation := {key: value for key, value in evaluation.items() if value not in (None, [])}:
+            result["evaluation_config"] = evaluation
+        return with_schedules(result, self.schedules)
+
+    def _own_as_yaml(self, policy: str) -> dict[str, dict[str, Any]]:
+        """Options that a policy has of its own by RLlib's overrides, by section; of groups the whole."""
+        sections, found = self.policy(policy).sections, dict[str, dict[str, Any]]()
+        for section, _, name in (key.partition(".") for key in sorted(self.own_keys(policy))):
+            if name:
+                head = name.partition(".")[0]
+                value = value_at(sections[section], head)
+                found.setdefault(section, {})[head] = as_mapping(value) if dataclasses.is_dataclass(value) else value
+        return found
 
     def _own(self, policy: str) -> Iterator[tuple[str, Any]]:
         overrides = self.own.get(policy) if isinstance(self.own, Mapping) else None

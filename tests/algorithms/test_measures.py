@@ -95,10 +95,10 @@ def test_a_measure_that_no_game_has_is_refused(make_config: Callable[..., Any]) 
 
 def test_a_saved_configuration_names_its_measures(make_config: Callable[..., Any]) -> None:
     config = make_config(**KUHN, evaluation_config={"measures": [{"type": "exploitability", "samples": 9}]})
-    assert config.as_yaml()["evaluation_config"]["measures"] == [{"type": "exploitability", "samples": 9}]
+    assert config.settings.as_yaml()["evaluation_config"]["measures"] == [{"type": "exploitability", "samples": 9}]
     again = type(config)().update_from_dict(config.to_dict())
-    assert again.evaluation_measures == config.evaluation_measures
-    assert load_measure(config.evaluation_measures[0], "x").samples == 9  # type: ignore[attr-defined]
+    assert again.evaluation_options == config.evaluation_options
+    assert load_measure(config.evaluation_options.measures[0], "x").samples == 9  # type: ignore[attr-defined]
 
 
 TWO = {"policies": ["one", "two"]}

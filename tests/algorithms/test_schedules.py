@@ -667,7 +667,7 @@ def test_values_stand_where_they_act() -> None:
     assert (now.data.overlong, now.data.oversample) == (OverlongOptions(tokens=25, buffer=2), 1.75)
     assert now.rllib.lambda_ == pytest.approx(0.95)
     assert config.training_games()[0].env_config == {"num_boxes": 2, "max_turns": 15}, "what evaluations play"
-    again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.as_yaml())))
+    again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.settings.as_yaml())))
     assert again.schedule_options == config.schedule_options
     assert again.schedule_options.keys() == schedules.keys()
 

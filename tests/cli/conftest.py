@@ -26,7 +26,7 @@ def checkpoint(tmp_path: Path, tiny_model_dir: str, make_config: Callable[..., A
         (place / "hf").mkdir(parents=True)
         for path in Path(tiny_model_dir).iterdir():
             (place / "hf" / path.name).write_bytes(path.read_bytes())
-        (place / CONFIG_FILE).write_text(json.dumps(config.as_yaml()))
+        (place / CONFIG_FILE).write_text(json.dumps(config.settings.as_yaml()))
         (place / MARKER).write_text("{}")
         write_manifest(place)
         return str(place)

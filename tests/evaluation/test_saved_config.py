@@ -35,7 +35,7 @@ def write(
         place = tmp_path / ("theirs" if stranger else "mine") / "checkpoint_000000"
         place.mkdir(parents=True)
         shutil.copytree(tiny_model_dir, place / "hf")
-        (place / CONFIG_FILE).write_text(json.dumps({**make_config(**config).as_yaml(), **(changes or {})}))
+        (place / CONFIG_FILE).write_text(json.dumps({**make_config(**config).settings.as_yaml(), **(changes or {})}))
         (place / MARKER).write_text("{}")
         sign(place, stranger)
         return place
@@ -114,7 +114,7 @@ def test_what_could_run_code_or_read_files_is_not_taken_of_a_stranger(
     make_config: Callable[..., Any], changes: dict[str, Any], key: str
 ) -> None:
     with pytest.raises(ConfigError, match="is not taken from a checkpoint that none of your runs wrote") as caught:
-        of_a_stranger({**make_config().as_yaml(), **changes})
+        of_a_stranger({**make_config().settings.as_yaml(), **changes})
     assert caught.value.path == key
 
 
@@ -126,7 +126,7 @@ def test_what_only_training_reads_does_not_matter(make_config: Callable[..., Any
         token_ppo={"advantage_estimator": "their_module:f"},
         policies={"player": {"language_model": {"tokenizer": "/data/other"}}},
     )
-    taken = of_a_stranger(config.as_yaml())
+    taken = of_a_stranger(config.settings.as_yaml())
     assert taken["language_model"]["tokenizer"] is None is taken["policies"]["player"]["language_model"]["tokenizer"]
 
 
@@ -148,7 +148,7 @@ def test_ones_own_game_is_as_pleasant_as_before(write: Write, capsys: pytest.Cap
 def test_naming_the_game_lifts_the_refusal_for_it_alone(make_config: Callable[..., Any]) -> None:
     values = make_config(
         games=[{"env": "their:Game"}, {"env": BY_PATH, "env_config": {"symbols": "0123456"}}]
-    ).as_yaml()
+    ).settings.as_yaml()
     taken = of_a_stranger(values, [BY_PATH])
     assert [game["env"] for game in taken["games"]] == [BY_PATH]
     assert of_a_stranger({**values, "evaluation_config": {"games": [{"env": "x:Y"}], "temperature": 0.0}}, [BY_PATH])[

@@ -331,8 +331,7 @@ def said_by(config: LMGameConfig) -> dict[str, Any]:
     names += [
         "deepspeed_config",
         "games",
-        "evaluation_games",
-        "evaluation_temperature",
+        "evaluation_options",
         "player_options",
         "seat_mapping_spec",
         "schedule_options",
@@ -355,7 +354,7 @@ def check_carried(experiment: CheckedExperiment) -> None:
         assert said_by(again) == said_by(config)
         assert algorithm.cls.default_resource_request(dictionary).bundles  # type: ignore[attr-defined]
         again.get_evaluation_config_object()
-        written = fresh().update_from_dict(json.loads(json.dumps(config.as_yaml())))
+        written = fresh().update_from_dict(json.loads(json.dumps(config.settings.as_yaml())))
         for key in (
             "language_model_options",
             "inference_options",

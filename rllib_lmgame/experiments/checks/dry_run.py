@@ -143,7 +143,7 @@ def _evaluation(config: Any) -> dict[str, Any]:
         **(config.evaluation_config or {}),
         "temperature": sampling,
         "games": [_game(game) for game in config.games_for_evaluation()],
-        **({"measures": list(config.evaluation_measures)} if config.evaluation_measures else {}),
+        **({"measures": config.evaluation_options.measures} if config.evaluation_options.measures else {}),
     }
 
 

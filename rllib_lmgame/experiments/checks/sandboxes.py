@@ -21,7 +21,11 @@ def sandboxed_games(experiment: CheckedExperiment) -> list[str]:
     """Games of an experiment, evaluation included, that run what players write."""
     if not experiment.algorithm.own:
         return []
-    games = (game.env for config in experiment.configs for game in (*config.training_games(), *config.evaluation_games))
+    games = (
+        game.env
+        for config in experiment.configs
+        for game in (*config.training_games(), *(config.evaluation_options.games or ()))
+    )
     return [game for game in dict.fromkeys(games) if getattr(load_factory(game_spec(game)), "uses_sandbox", False)]
 
 

@@ -351,7 +351,7 @@ def read_evaluation(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         for key in schedules:
             raise ConfigError(place_of(f"evaluation_config.{key}"), "cannot change: evaluations are compared")
     if "measures" in rest:
-        own["measures"] = tuple(check_value(rest.pop("measures") or (), list[Any], {}, f"{path}.measures"))
+        own["measures"] = check_value(rest.pop("measures") or [], list[Any], {}, f"{path}.measures")
     if "temperature" in rest:
         own["temperature"] = check_value(rest.pop("temperature"), float, limits(low=0), f"{path}.temperature")
     if check_value(rest.get("explore"), bool | None, {}, f"{path}.explore") is False and own.get("temperature"):
