@@ -21,9 +21,8 @@ from rllib_lmgame.algorithms.games_fit import (
     games_blamed_first,
 )
 from rllib_lmgame.algorithms.measuring.measures import check_measures
-from rllib_lmgame.algorithms.occurring import in_lockstep, occurring
 from rllib_lmgame.algorithms.schedule_metrics import check_metrics
-from rllib_lmgame.algorithms.scheduled import find_target, game_variants, whole_keys
+from rllib_lmgame.algorithms.scheduled import game_variants, in_lockstep, kind_of, occurring, whole_keys
 from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.league.reach import MostPlay, check_reach
@@ -58,7 +57,7 @@ from rllib_lmgame.settings.rules import (
     Rule,
     broken,
 )
-from rllib_lmgame.settings.schedules import check_numbers, place_of
+from rllib_lmgame.settings.schedules import check_numbers, game_of, place_of
 from rllib_lmgame.settings.schema import describe, leaves
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS, WITHOUT_EFFECT, without_effect
@@ -346,9 +345,9 @@ def check_schedules(config: Any) -> None:
     check_metrics(config)
     policies = {name: (s.policy(name), PolicyFacts(config, name)) for name in s.trained_policies()}
     for key, options in s.schedules.items():
-        target = find_target(key, config)
+        kind = kind_of(key, config)
         _check_alone(key, s, policies)
-        check_numbers(options, target.hint, target.limits, place_of(key))
+        check_numbers(options, *kind, place_of(key))
     _check_play(config, s, run)
     _check_loss(config, policies)
     for rule, message in (found for policy, f in policies.values() for found in broken(BASELINE, policy, f)):
@@ -434,9 +433,8 @@ def _check_overlong(config: Any, s: Settings, run: RunFacts) -> None:
 
 def _check_weights(config: Any) -> None:
     """Some game must be played: not all weights may be 0 at the same time."""
-    targets = {key: find_target(key, config) for key in config.schedule_options}
-    weights = {key: config.schedule_options[key] for key, target in targets.items() if target.is_weight}
-    moved = {targets[key].game for key in weights}
+    weights = {key: options for key, options in config.schedule_options.items() if not game_of(key)[1]}
+    moved = {game_of(key)[0] for key in weights}
     if not weights or any(game.weight > 0 for n, game in enumerate(config.training_games()) if n not in moved):
         return
     if all(any(not any(values.values()) for values in occurring(group)) for group in in_lockstep(weights)):

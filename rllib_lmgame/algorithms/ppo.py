@@ -21,7 +21,7 @@ from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, updat
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.facts import RunFacts, state_rollouts
 from rllib_lmgame.algorithms.league import LeaguePlay
-from rllib_lmgame.algorithms.scheduled import schedules_of, selects
+from rllib_lmgame.algorithms.scheduled import schedules_of
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_and_select
 from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.algorithms.supervised import SupervisedStage
@@ -30,7 +30,7 @@ from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.settings import algorithms as registry
-from rllib_lmgame.settings.schedules import ENV_STEPS, PPO_ITERATION
+from rllib_lmgame.settings.schedules import ENV_STEPS, PPO_ITERATION, game_of
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.supervised import groups_needed
 from rllib_lmgame.settings.tree import Settings
@@ -101,7 +101,7 @@ class LMGamePPO(LMGameAlgorithm):
         self._warm_start: SupervisedStage | None = None
         self._league: LeaguePlay | None = None
         self._schedules = schedules_of(self.config)
-        self._selects = selects(self.config)
+        self._selects = self.config.settings.selects
         super().setup(config)
         self._needs_groups = RunFacts(self.config).compares is not None
         self._state_rollouts = state_rollouts(self.config)
@@ -218,7 +218,7 @@ class LMGamePPO(LMGameAlgorithm):
     def update(self, result: PlayResult) -> list[dict[str, Any]]:
         """Train on the episodes just played."""
         present = self.at_present().present
-        scheduled = {key: value for key, value in present.items() if not key.startswith(("games.", "env_config."))}
+        scheduled = {key: value for key, value in present.items() if game_of(key)[0] is None}
         data = WholeEpisodes(
             episodes=result.episodes, modules=self.config.trained_policies(), needs_groups=self._needs_groups
         )

@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.algorithms.facts import PolicyFacts, state_rollouts
-from rllib_lmgame.algorithms.scheduled import selects
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.errors import ConfigError, nearest
@@ -111,7 +110,7 @@ def followed(config: Any) -> tuple[Known, Collection[str]]:
         "timers": (*TIMER_COLUMNS, *_RLLIB_TIMERS),
         "schedules": config.schedule_options,
     }
-    if selects(config):
+    if config.settings.selects:
         known[SELECTION] = COUNTS
     if config.settings.league is not None:
         known["league"] = LEAGUE_NAMES

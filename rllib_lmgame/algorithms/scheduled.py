@@ -1,45 +1,35 @@
-"""Options that follow a schedule: what a key names, which values it takes, and what a configuration is at present."""
+"""Options that follow schedules: which kind of number each is, and which of their values may come together."""
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
+import math
+import operator
 import types
 import typing
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from rllib_lmgame.algorithms.occurring import MOST, occurring
 from rllib_lmgame.envs.registry import options_of
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.settings.schedules import Schedules, is_whole, place_of
+from rllib_lmgame.settings.schedules import (
+    COUNTERS,
+    TYPES,
+    ScheduleOptions,
+    Schedules,
+    game_of,
+    interpolate,
+    is_whole,
+    nearest_whole,
+    place_of,
+    typed,
+)
 from rllib_lmgame.settings.schema import Limits, leaves, limits, unknown_key, value_at
 from rllib_lmgame.settings.sections.rllib import key_rule
 
-if TYPE_CHECKING:
-    pass
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a key names.
-
-    Attributes:
-        hint: Type of the option.
-        game: Index of the game that it changes, if any.
-        option: Of its ``env_config``; ``None`` is its weight.
-    """
-
-    hint: Any
-    limits: Limits
-    game: int | None = None
-    option: str | None = None
-
-    @property
-    def is_weight(self) -> bool:
-        """Whether it is a game's share of the episodes."""
-        return self.game is not None and self.option is None
+MOST = 1024
+"""Combinations of values that are looked at, if nobody says more."""
 
 
 def schedules_of(config: Any) -> Schedules:
@@ -49,27 +39,45 @@ def schedules_of(config: Any) -> Schedules:
 
 def whole_keys(config: Any) -> frozenset[str]:
     """Keys of schedules whose values are whole numbers."""
-    return frozenset(key for key in config.schedule_options if is_whole(find_target(key, config).hint))
+    return frozenset(key for key in config.schedule_options if is_whole(kind_of(key, config)[0]))
 
 
-def selects(config: Any) -> bool:
-    """Whether there is data selection in any iteration."""
-    scheduled = any(key.startswith("data_selection.") for key in config.schedule_options)
-    return scheduled or config.data_selection_options.active
+def kind_of(key: str, config: Any) -> tuple[Any, Limits]:
+    """Type and limits of a schedule's option. Raises: ConfigError: if it is no number, or in a group that is off."""
+    path, (section, _, name), (game, option) = place_of(key), key.partition("."), game_of(key)
+    if game is not None:
+        if section == "env_config" and config.games:
+            raise ConfigError(path, "has no effect beside `games`; write it in the `env_config` of one of them")
+        if option:
+            return _kind_in_game(path, config.training_games()[game].env, option)
+        if len(config.training_games()) == 1:
+            raise ConfigError(path, "has no effect: there is one game; list several below `games`")
+        return float, limits(low=0)
+    if not name:
+        return key_rule(key)
+    leaf, above = leaves(config.entry.groups[section])[name], name.rpartition(".")[0]
+    everybodys_and_own = [config, *map(config.get_config_for_module, config.trained_policies())]
+    options = [getattr(each, config.entry.sections[section].attribute) for each in everybodys_and_own]
+    if above and all(value_at(each, above) is None for each in options):
+        raise ConfigError(path, f"has no effect: {section}.{above} is off; write its options")
+    return leaf.hint, leaf.field.metadata
 
 
-def game_variants(config: Any, most: int = MOST) -> Iterator[tuple[GameConfig, Mapping[str, float]]]:
-    """Each distinct game that schedules may produce, with the values for it; ``most`` as in ``occurring``."""
-    targets = {key: find_target(key, config) for key in config.schedule_options}
-    whole, seen = whole_keys(config), {game.key for game in config.training_games()}
-    for number, game in enumerate(config.training_games()):
-        options = {key: target.option for key, target in targets.items() if target.game == number and target.option}
-        for values in occurring({key: config.schedule_options[key] for key in options}, whole, most):
-            changes = {option: values[key] for key, option in options.items()}
-            variant = dataclasses.replace(game, env_config={**game.env_config, **changes})
-            if variant.key not in seen:
-                seen.add(variant.key)
-                yield variant, values
+def _kind_in_game(path: str, env: str, option: str) -> tuple[Any, Limits]:
+    group = options_of(env)
+    if group is None:  # Of such a game nothing is known before it is built.
+        return float, {}
+    numbers = {name: leaf for name, leaf in leaves(group).items() if _arms(leaf.hint) & {int, float}}
+    if option not in leaves(group):
+        raise unknown_key(option, numbers, path.removesuffix(f".{option}"))
+    if option not in numbers:
+        raise ConfigError(path, f"is no number; a schedule cannot change `{option}` of {env}")
+    return numbers[option].hint, numbers[option].field.metadata
+
+
+def _arms(hint: Any) -> set[Any]:
+    """The types that an annotation allows."""
+    return set(typing.get_args(hint)) if typing.get_origin(hint) in (typing.Union, types.UnionType) else {hint}
 
 
 def scheduled_games(config: Any, most: int = MOST) -> tuple[GameConfig, ...]:
@@ -78,52 +86,109 @@ def scheduled_games(config: Any, most: int = MOST) -> tuple[GameConfig, ...]:
     return (*configured.values(), *(game for game, _ in game_variants(config, most)))
 
 
-def find_target(key: str, config: Any) -> Target:
-    """What a schedule's key names. Raises: ConfigError: if it is no number or lies in a section that is off."""
-    path, (section, _, name) = place_of(key), key.partition(".")
-    if section == "env_config":
-        if config.games:
-            raise ConfigError(path, "has no effect beside `games`; write it in the `env_config` of one of them")
-        return _game_target(path, config, 0, name)
-    if section == "games":
-        number, _, name = name.partition(".")
-        if name != "weight":
-            return _game_target(path, config, int(number), name.removeprefix("env_config."))
-        if len(config.training_games()) == 1:
-            raise ConfigError(path, "has no effect: there is one game; list several below `games`")
-        return Target(float, limits(low=0), int(number))
-    if not name:
-        return Target(*key_rule(key))
-    leaf = leaves(config.entry.groups[section])[name]
-    _check_there(config, section, name)
-    return Target(leaf.hint, leaf.field.metadata)
+def game_variants(config: Any, most: int = MOST) -> Iterator[tuple[GameConfig, Mapping[str, float]]]:
+    """Each distinct game that schedules may produce, with the values for it; ``most`` as in ``occurring``."""
+    s, whole = config.settings, whole_keys(config)
+    seen = {game.key for game in config.training_games()}
+    named = {key: game_of(key) for key in s.schedules}
+    for number in range(len(s.games)):
+        followed = {key: s.schedules[key] for key, (game, option) in named.items() if game == number and option}
+        for values in occurring(followed, whole, most):
+            variant = s.at(values).games[number]
+            if variant.key not in seen:
+                seen.add(variant.key)
+                yield variant, values
 
 
-def _check_there(config: Any, section: str, name: str) -> None:
-    """The groups that an option lies in are on, at least for a policy that learns."""
-    attribute, above = config.entry.sections[section].attribute, name.rpartition(".")[0]
-    configs = [config, *(config.get_config_for_module(policy) for policy in config.trained_policies())]
-    if above and all(value_at(getattr(each, attribute), above) is None for each in configs):
-        raise ConfigError(place_of(f"{section}.{name}"), f"has no effect: {section}.{above} is off; write its options")
+def occurring(
+    schedules: Mapping[str, ScheduleOptions], whole: Collection[str] = (), most: int = MOST
+) -> list[dict[str, float]]:
+    """Value combinations that schedules may produce, to check options that limit each other.
+
+    Schedules that follow the same number go together: every point and stage, and every change of a whole number.
+    Others are combined in all ways. Above ``most`` combinations, a sample with the extremes is taken, and then each
+    schedule alone with the others at their beginnings (again at most ``most``).
+
+    Args:
+        whole: Keys whose values are whole numbers.
+    """
+    found = [_along(group, whole, most) for group in in_lockstep(schedules)]
+    if math.prod(map(len, found)) <= most:
+        return [_joined(parts) for parts in itertools.product(*found)]
+    each = max(2, int(most ** (1 / len(found))))
+    together = itertools.islice(itertools.product(*(_fewer(along, each) for along in found)), most)
+    begin = _joined(along[0] for along in found)
+    alone = (values for along in found for values in _fewer(along, max(1, most // len(found))))
+    return [*map(_joined, together), *(begin | values for values in alone)]
 
 
-def _game_target(path: str, config: Any, number: int, option: str) -> Target:
-    """An option of a game: any number."""
-    env = config.training_games()[number].env
-    group = options_of(env)
-    if group is None:  # Of such a game nothing is known before it is built.
-        return Target(float, {}, number, option)
-    if option not in leaves(group):
-        there = [name for name, leaf in leaves(group).items() if _kinds(leaf.hint) & {int, float}]
-        raise unknown_key(option, there, path.removesuffix(f".{option}"))
-    leaf = leaves(group)[option]
-    if not _kinds(leaf.hint) & {int, float}:
-        raise ConfigError(path, f"is no number; a schedule cannot change `{option}` of {env}")
-    return Target(leaf.hint, leaf.field.metadata, number, option)
+def in_lockstep(schedules: Mapping[str, ScheduleOptions]) -> list[dict[str, ScheduleOptions]]:
+    """Schedules by those that go on together."""
+    groups: dict[tuple[Any, ...], dict[str, ScheduleOptions]] = {}
+    for key, options in schedules.items():
+        groups.setdefault(options.lockstep, {})[key] = options
+    return list(groups.values())
 
 
-def _kinds(hint: Any) -> set[Any]:
-    """The types that an annotation allows, but ``None``."""
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return {arm for arm in typing.get_args(hint) if arm is not type(None)}
-    return {hint}
+def _joined(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    return dict(itertools.chain(*(part.items() for part in parts)))
+
+
+def _fewer(along: Sequence[dict[str, float]], most: int) -> list[dict[str, float]]:
+    """At most ``most``: first the extremes of each key, since limits are one-sided, then an even sample."""
+    if len(along) <= most:
+        return list(along)
+    ends = [pick(along, key=operator.itemgetter(key)) for key in along[0] for pick in (min, max)]
+    return _distinct([*ends, *_evenly(along, len(along), most)])[:most]
+
+
+def _evenly(values: Any, count: int, most: int) -> Any:
+    """At most so many of a list or a range (which may be of any length), from beginning to end."""
+    return values[:: max(1, -(-count // most))]
+
+
+def _distinct(found: Iterable[dict[str, float]]) -> list[dict[str, float]]:
+    return list({tuple(values.items()): values for values in found}.values())
+
+
+def _along(group: Mapping[str, ScheduleOptions], whole: Collection[str], most: int) -> list[dict[str, float]]:
+    """Values of schedules that go together."""
+    first = next(iter(group.values()))
+    if first.points is None:
+        rows: Iterable[Any] = zip(*(options.values or () for options in group.values()), strict=True)
+    else:
+        rows = (
+            [interpolate(options.points or (), at, options.type) for options in group.values()]
+            for at in _positions(group, whole, most)
+        )
+    return _distinct({key: typed(key, value, whole) for key, value in zip(group, row, strict=True)} for row in rows)
+
+
+def _positions(group: Mapping[str, ScheduleOptions], whole: Collection[str], most: int) -> list[float]:
+    """Where to look at schedules of one number: at every point, and around jumps and changes of whole numbers.
+
+    A whole number changes half-way between two; at most ``most`` such changes are looked at, evenly along each line.
+    """
+    points = {key: options.points or () for key, options in group.items()}
+    places = {at for along in points.values() for at, _ in along}
+    lines = [
+        (position, first, second)
+        for key, options in group.items()
+        if key in whole and (position := TYPES[options.type].position) is not None
+        for first, second in itertools.pairwise(points[key])
+    ]
+    for position, first, second in lines:
+        low, high = sorted((nearest_whole(first[1]), nearest_whole(second[1])))
+        changes = _evenly(range(low, high), high - low, max(1, most // len(lines)))
+        places |= {position(first, second, change + 0.5) for change in changes}
+    jumps = any(
+        TYPES[options.type].position is None or len({at for at, _ in points[key]}) < len(points[key])
+        for key, options in group.items()
+    )
+    counts = next(iter(group.values())).by in COUNTERS
+    if (lines or jumps) and counts:  # A counter is a whole number.
+        places = {near for at in places for near in (math.ceil(at) - 1, math.ceil(at), math.floor(at) + 1)}
+    elif lines or jumps:
+        between = {left / 2 + right / 2 for left, right in itertools.pairwise(sorted(places))}
+        places = places | between | {math.nextafter(at, -math.inf) for at in places}
+    return sorted({max(at, 0) for at in places} if counts else places)

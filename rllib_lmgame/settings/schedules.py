@@ -222,6 +222,17 @@ def place_of(key: str) -> str:
     return "config." + re.sub(r"\bgames\.(\d+)", r"games[\1]", key)
 
 
+def game_of(key: str) -> tuple[int | None, str]:
+    """The game whose option a schedule's key names (``None``: none of a game), and the option; a weight is ``""``."""
+    section, _, name = key.partition(".")
+    if section == "env_config":
+        return 0, name
+    if section != "games":
+        return None, key
+    number, _, name = name.partition(".")
+    return int(number), "" if name == "weight" else name.removeprefix("env_config.")
+
+
 def of_old_form(schedules: Any) -> ConfigError:
     """The error for the mapping ``schedules`` of dotted keys, which files had before."""
     key = next(iter(schedules), "lr") if isinstance(schedules, Mapping) else "lr"

@@ -10,7 +10,13 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
 from rllib_lmgame.settings.names import check_keys
-from rllib_lmgame.settings.schedules import ScheduleOptions, is_meant_as_schedule, with_schedules, without_schedules
+from rllib_lmgame.settings.schedules import (
+    ScheduleOptions,
+    game_of,
+    is_meant_as_schedule,
+    with_schedules,
+    without_schedules,
+)
 from rllib_lmgame.settings.schema import as_mapping, build, declared, given, leaves, tag_of, value_at, with_changes
 from rllib_lmgame.settings.sections.games import GameConfig, read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
@@ -171,6 +177,11 @@ class Settings:
         """The supervised stage: the section ``warm_start`` or ``supervised``."""
         return next((value for value in self.sections.values() if isinstance(value, SupervisedOptions)), None)
 
+    @property
+    def selects(self) -> bool:
+        """Whether there is data selection in any iteration."""
+        return self.data.active or any(key.startswith("data_selection.") for key in self.schedules)
+
     def _section(self, name: str, group: type) -> Any:
         options = self.sections.get(name)
         return group() if options is None else options
@@ -205,9 +216,9 @@ class Settings:
         sections, flat, games = dict(self.sections), {}, list(self.games)
         for key, value in values.items():
             head, _, rest = key.partition(".")
-            if head in ("games", "env_config"):
-                number, _, option = rest.partition(".") if head == "games" else ("0", "", key)
-                games[int(number)] = _game_with(games[int(number)], option, value)
+            number, option = game_of(key)
+            if number is not None:
+                games[number] = _game_with(games[number], option, value)
             elif not rest:
                 flat[FIELDS[key].name] = value
             elif sections.get(head) is not None:
@@ -339,11 +350,10 @@ def written(values: Any, path: str = "") -> Iterator[str]:
 
 
 def _game_with(game: GameConfig, option: str, value: float) -> GameConfig:
-    """A game with another ``weight``, or with another value of ``env_config.OPTION``."""
-    _, _, name = option.partition(".")
-    if not name:
+    """A game with another value of an option of its ``env_config``, or (``""``) with another weight."""
+    if not option:
         return dataclasses.replace(game, weight=float(value))
-    return dataclasses.replace(game, env_config={**game.env_config, name: value})
+    return dataclasses.replace(game, env_config={**game.env_config, option: value})
 
 
 def _options(group: type, values: Mapping[str, Any]) -> Iterator[str]:

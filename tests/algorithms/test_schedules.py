@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from rllib_lmgame.algorithms import models, ppo
 from rllib_lmgame.algorithms.admission import check_schedules
 from rllib_lmgame.algorithms.facts import state_rollouts
-from rllib_lmgame.algorithms.occurring import occurring
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.schedule_metrics import NEVER_FOLLOWED
-from rllib_lmgame.algorithms.scheduled import scheduled_games, schedules_of, selects
+from rllib_lmgame.algorithms.scheduled import occurring, scheduled_games, schedules_of
 from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.algorithms.state_values import Wanted
@@ -266,7 +265,7 @@ def test_checks_see_the_whole_numbers_of_every_type(monkeypatch: pytest.MonkeyPa
         return first[0] + (second[0] - first[0]) * ((value - first[1]) / (second[1] - first[1])) ** 0.5
 
     monkeypatch.setattr("rllib_lmgame.settings.schedules.TYPES", types := {**TYPES, "late": Way(late, position)})
-    monkeypatch.setattr("rllib_lmgame.algorithms.occurring.TYPES", types)
+    monkeypatch.setattr("rllib_lmgame.algorithms.scheduled.TYPES", types)
     entries = {"a": ScheduleOptions(points=[[0, 0], [1000, 8]], type="late")}
     schedules, seen = Schedules(entries, entries), {values["a"] for values in occurring(entries, entries)}
     for iteration in range(1002):
@@ -652,7 +651,7 @@ def test_values_stand_where_they_act() -> None:
     rollouts = {**TWO_GAMES.get("text_rollouts", {}), "episodes_per_iteration": 16, "group_size": 2}
     config = LMGamePPOConfig().update_from_dict(in_place({**TWO_GAMES, "text_rollouts": rollouts}, schedules))
     check_schedules(config)
-    assert selects(config)
+    assert config.settings.selects
     followed = schedules_of(config)
     start = config.settings.at(followed.values())
     assert [game.env_config for game in start.games] == [{"num_boxes": 1, "max_turns": 5}, {"max_turns": 5}]
