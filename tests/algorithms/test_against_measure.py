@@ -13,7 +13,7 @@ import pytest
 from rllib_lmgame.algorithms.measuring import against as measure
 from rllib_lmgame.algorithms.measuring import measures
 from rllib_lmgame.algorithms.measuring.against import Against
-from rllib_lmgame.algorithms.measuring.measures import EnginePolicies, measured_columns
+from rllib_lmgame.algorithms.measuring.measures import AskedPolicies, measured_columns
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.envs.games.duels.connect_four_search import Grid, best_columns
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
@@ -69,7 +69,7 @@ class Talking(Asked):
         return [Answer({self.words or "": 1.0}, float(self.words is None)) for _ in decisions]
 
 
-def engine_policies(directory: str) -> tuple[EnginePolicies, list[GenerationRequest]]:
+def engine_policies(directory: str) -> tuple[AskedPolicies, list[GenerationRequest]]:
     """A policy that reasons and always answers ``1``, and the requests that its engine has got so far."""
     options = LanguageModelOptions(
         model=directory, think="required", max_tokens_per_turn=16, context_length=1024, history="window"
@@ -89,7 +89,7 @@ def engine_policies(directory: str) -> tuple[EnginePolicies, list[GenerationRequ
         ids = np.array(chat.reply_ids("1", "a corner"), np.int32)
         return Generation(request.request_id, ids, np.zeros(len(ids), np.float32), StopReason.EOS, 0)
 
-    return EnginePolicies(config, dict.fromkeys("XO", "player"), {"player": generate}), requests
+    return AskedPolicies(config, dict.fromkeys("XO", "player"), {"player": generate}), requests
 
 
 def uniform(decision: InformationSet) -> dict[str, float]:

@@ -271,7 +271,7 @@ def test_engines_that_die_are_asked_once_more_when_they_are_back(
     monkeypatch.setitem(MEASURES.own, "once", Once)
     config = make_config(**KUHN)
     config.engine_names = {"player": ["engine"]}
-    monkeypatch.setattr(measures, "EnginePolicies", lambda *args: args)
+    monkeypatch.setattr(measures, "AskedPolicies", lambda *args: args)
     heal = (lambda: happened.append("healed")) if heals else None
 
     def measured() -> dict[str, Any]:

@@ -23,7 +23,6 @@ from rllib_lmgame.rollouts.seats import Generate
 from rllib_lmgame.rollouts.sources import LineUps
 from rllib_lmgame.settings.plugins import MEASURES, check_call, check_methods
 from rllib_lmgame.settings.schema import describe
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 AT_ONCE = 2048
 """Decisions that are asked about at once."""
@@ -36,34 +35,6 @@ _ROUNDS = 3
 
 Seats = Mapping[str, str]
 """Agent id -> policy."""
-
-
-class AskedPolicies(Protocol):
-    """Policies that take all seats of a game, as a measure sees them."""
-
-    reasoning: bool
-    """One of them reasons before it answers, so that only samples say what it replies."""
-
-    rollout_options: TextRolloutOptions
-    """Limits of an episode and of one call into a game."""
-
-    def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
-        """Probabilities of the legal actions at each decision (:func:`~rllib_lmgame.rollouts.asking.ask`)."""
-
-    def ask_for_samples(
-        self,
-        decisions: Sequence[InformationSet],
-        samples: int,
-        *,
-        greedy: bool = False,
-        numbers: Sequence[int] | None = None,
-    ) -> list[Answer]:
-        """The same from ``samples`` replies at each (:func:`~rllib_lmgame.rollouts.asking.ask_for_samples`)."""
-
-    def ask_for_words(
-        self, decisions: Sequence[InformationSet], *, greedy: bool = False, numbers: Sequence[int] | None = None
-    ) -> list[Answer]:
-        """Free replies where no legal actions are listed (:func:`~rllib_lmgame.rollouts.asking.ask_for_words`)."""
 
 
 class Measure(Protocol):
@@ -232,7 +203,7 @@ def _with_engines(
     for attempt in range(_ROUNDS):
         try:
             with _clients(config, set(seats.values())) as generate:
-                return use(EnginePolicies(config, seats, generate))
+                return use(AskedPolicies(config, seats, generate))
         except NotAnswered:
             if heal is None or attempt == _ROUNDS - 1:
                 raise
@@ -253,10 +224,16 @@ def _clients(config: RunnerConfig, policies: set[str]) -> Iterator[Mapping[str, 
             client.close()
 
 
-class EnginePolicies:
-    """:class:`AskedPolicies` whose weights are in engines; ``generate``: policy -> request function."""
+class AskedPolicies:
+    """Policies that take all seats of a game, as a measure sees them; their weights are in engines.
+
+    Attributes:
+        reasoning: One of them reasons before it answers, so that only samples say what it replies.
+        rollout_options: Limits of an episode and of one call into a game.
+    """
 
     def __init__(self, config: RunnerConfig, seats: Seats, generate: Mapping[str, Generate]) -> None:
+        """``generate``: policy -> request function."""
         self._config = config
         self._seats = seats
         self._generate = generate
@@ -265,9 +242,9 @@ class EnginePolicies:
         self.reasoning = any(chat.options.think != "off" for chat in self._chats.values())
 
     def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
-        """See :class:`AskedPolicies`."""
-        only = self._config.text_rollout_options.legal_moves_only
-        return self._collect(decisions, lambda part, policy, _: ask(part, *self._of(policy), legal_moves_only=only))
+        """Probabilities of the legal actions at each decision (:func:`~rllib_lmgame.rollouts.asking.ask`)."""
+        only = self.rollout_options.legal_moves_only
+        return self._collect(decisions, None, lambda *part, numbers: ask(*part, legal_moves_only=only))
 
     def ask_for_samples(
         self,
@@ -277,44 +254,31 @@ class EnginePolicies:
         greedy: bool = False,
         numbers: Sequence[int] | None = None,
     ) -> list[Answer]:
-        """See :class:`AskedPolicies`."""
-        drawn = self._drawn(greedy)
-        return self._collect(
-            decisions,
-            lambda part, policy, own: ask_for_samples(part, *self._of(policy), samples=samples, numbers=own, **drawn),
-            numbers,
-        )
+        """The same from ``samples`` replies at each (:func:`~rllib_lmgame.rollouts.asking.ask_for_samples`)."""
+        return self._collect(decisions, numbers, partial(ask_for_samples, samples=samples, **self._drawn(greedy)))
 
     def ask_for_words(
         self, decisions: Sequence[InformationSet], *, greedy: bool = False, numbers: Sequence[int] | None = None
     ) -> list[Answer]:
-        """See :class:`AskedPolicies`."""
-        drawn = self._drawn(greedy)
-        return self._collect(
-            decisions,
-            lambda part, policy, own: ask_for_words(part, *self._of(policy), numbers=own, **drawn),
-            numbers,
-        )
+        """Free replies where no legal actions are listed (:func:`~rllib_lmgame.rollouts.asking.ask_for_words`)."""
+        return self._collect(decisions, numbers, partial(ask_for_words, **self._drawn(greedy)))
 
     def _drawn(self, greedy: bool) -> dict[str, Any]:
         """How replies are drawn."""
         temperature = 0.0 if greedy else self._config.inference_options.temperature
         return {"temperature": temperature, "seed": self._config.seed or 0}
 
-    def _of(self, policy: str) -> tuple[ChatFormat, Generate]:
-        return self._chats[policy], self._generate[policy]
-
     def _collect(
-        self, decisions: Sequence[InformationSet], asked: Callable[..., Any], numbers: Sequence[int] | None = None
+        self, decisions: Sequence[InformationSet], numbers: Sequence[int] | None, asked: Callable[..., Any]
     ) -> list[Answer]:
         """Answers in the order of the decisions; ``numbers`` keep random draws apart, by default the positions."""
-        numbers = range(len(decisions)) if numbers is None else numbers
         answers: dict[int, Answer] = {}
-        for policy in self._chats:
+        for policy, chat in self._chats.items():
             own = [n for n, decision in enumerate(decisions) if self._seats[decision.agent_id] == policy]
             for start in range(0, len(own), AT_ONCE):
                 part = own[start : start + AT_ONCE]
-                found = run_to_end(asked([decisions[n] for n in part], policy, [numbers[n] for n in part]))
+                draws = part if numbers is None else [numbers[n] for n in part]
+                found = run_to_end(asked([decisions[n] for n in part], chat, self._generate[policy], numbers=draws))
                 answers |= dict(zip(part, found, strict=True))
         return [answers[n] for n in range(len(decisions))]
 
