@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.algorithms.facts import PolicyFacts, state_rollouts
@@ -63,64 +64,66 @@ _SEVERAL = (
 )
 """Second parts of names that need a third one."""
 
+_FOR_EXAMPLE = "e.g. env_runners/success_rate"
+
 _OF_STAGE = "confident_fraction"
 """What a supervised stage reports of a policy, and PPO does not."""
 
-_TOP = ""
-"""Among first parts below which there is nothing else: there are no other first parts either."""
 
-_OF_A_POLICY = "learners/"
-"""Likewise: below a policy's name there is nothing but what this package reports."""
+@dataclass(frozen=True)
+class Below:
+    """What stands below a part of a result's name: the ``parts`` that are known, and whether there may be ``others``.
 
-Known = Mapping[str, Collection[str] | None]
-"""First parts of names -> the second parts that are known (of a number of its own ``""``), ``None`` where none is."""
+    ``None`` in place of it is a number.
+    """
+
+    parts: Mapping[str, Below | None]
+    others: bool = False
+
+
+ANYTHING = Below({}, others=True)
 
 
 def check_metrics(config: Any) -> None:
     """Raise :class:`ConfigError` for a schedule by what is in no result, or says nothing there."""
-    known, closed = followed(config)
     for key, options in config.schedule_options.items():
-        problem = metric_problem(options.by, config, known, closed)
-        if problem is None and _OF_A_POLICY in closed:
-            problem = _lacks_critic(options.by, config)
+        by, path = options.by, place_of(key)
+        problem = metric_problem(by, config) or _lacks_critic(by, config)
+        if problem is None and by == f"schedules/{key}":
+            problem = f"{by} is the schedule's own value"
+        if problem is None and by.startswith("evaluation/") and not config.evaluation_interval:
+            problem = f"{by} is never measured: set config.evaluation_interval"
         if problem is not None:
-            raise ConfigError(f"{place_of(key)}.by", problem)
-        if options.by == f"schedules/{key}":
-            raise ConfigError(f"{place_of(key)}.by", f"{options.by} is the schedule's own value")
-        if options.by.startswith("evaluation/") and not config.evaluation_interval:
-            raise ConfigError(f"{place_of(key)}.by", f"{options.by} is never measured: set config.evaluation_interval")
-        if RATES.isdisjoint(options.by.split("/")):
+            raise ConfigError(f"{path}.by", problem)
+        if RATES.isdisjoint(by.split("/")):
             continue
         if options.above is not None and options.above >= 1:
-            raise ConfigError(f"{place_of(key)}.above", f"{options.by} is never above 1; set less than 1")
+            raise ConfigError(f"{path}.above", f"{by} is never above 1; set less than 1")
         if options.below is not None and options.below <= 0:
-            raise ConfigError(
-                f"{place_of(key)}.below", f"{options.by} is never below 0; set more than 0, or leave it out"
-            )
+            raise ConfigError(f"{path}.below", f"{by} is never below 0; set more than 0, or leave it out")
 
 
-def followed(config: Any) -> tuple[Known, Collection[str]]:
-    """The numbers that schedules of a configuration may follow, and the first parts below which there are no others."""
-    numbers = [*_NUMBERS, *(name for name in config.entry.metrics if name not in NEVER_FOLLOWED)]
-    known: dict[str, Collection[str] | None] = {
-        **dict.fromkeys(numbers, ("",)),
-        **dict.fromkeys((*_RLLIB_GROUPS, "evaluation")),
-        "env_runners": (*EPISODE_NAMES, *(VINE_NAMES if state_rollouts(config) else ())),
-        "learners": [*config.trained_policies(), "__all_modules__"],
-        "timers": (*TIMER_COLUMNS, *_RLLIB_TIMERS),
-        "schedules": config.schedule_options,
+def followed(config: Any) -> Below:
+    """The numbers that schedules of a configuration may follow, but for those of measures."""
+    more = _reports_more(config)
+    of_policy = Below(dict.fromkeys(LEARNER_NAMES), others=more or _learners_report_more(config))
+    known: dict[str, Below | None] = {
+        **dict.fromkeys([*_NUMBERS, *(name for name in config.entry.metrics if name not in NEVER_FOLLOWED)]),
+        **dict.fromkeys((*_RLLIB_GROUPS, "evaluation"), ANYTHING),
+        "env_runners": _of_episodes((*EPISODE_NAMES, *(VINE_NAMES if state_rollouts(config) else ())), more),
+        "learners": Below(dict.fromkeys([*config.trained_policies(), "__all_modules__"], of_policy)),
+        "timers": Below(dict.fromkeys((*TIMER_COLUMNS, *_RLLIB_TIMERS)), others=True),
+        "schedules": Below(dict.fromkeys(config.schedule_options)),
     }
     if config.settings.selects:
-        known[SELECTION] = COUNTS
+        known[SELECTION] = Below(dict.fromkeys(COUNTS))
     if config.settings.league is not None:
-        known["league"] = LEAGUE_NAMES
-    closed = [_TOP, *numbers, "learners", "schedules", SELECTION, "league"]
-    if _reports_more(config):
-        return known, closed
-    ppo = [config.get_config_for_module(policy).token_ppo_options for policy in config.trained_policies()]
-    own_loss = any(":" in options.objective or ":" in options.policy_loss.type for options in ppo)
-    own_learner = own_loss or config.learner_class is not config.get_default_learner_class()
-    return known, [*closed, "env_runners", *([] if own_learner else [_OF_A_POLICY])]
+        known["league"] = _of_episodes(LEAGUE_NAMES, False)
+    return Below(known)
+
+
+def _of_episodes(names: Iterable[str], others: bool) -> Below:
+    return Below({name: ANYTHING if name in _SEVERAL else None for name in names}, others)
 
 
 def _reports_more(config: Any) -> bool:
@@ -130,27 +133,33 @@ def _reports_more(config: Any) -> bool:
     return others or config.entry not in OWN.values()
 
 
+def _learners_report_more(config: Any) -> bool:
+    """Whether losses or a learner beside this package's own may."""
+    ppo = [config.get_config_for_module(policy).token_ppo_options for policy in config.trained_policies()]
+    own_loss = any(":" in options.objective or ":" in options.policy_loss.type for options in ppo)
+    return own_loss or config.learner_class is not config.get_default_learner_class()
+
+
 def _lacks_critic(by: str, config: Any) -> str | None:
     """What is wrong with a number of a critic that there is not."""
-    _, _, rest = by.partition("learners/")
-    policy, _, name = rest.partition("/")
+    policy, _, name = by.removeprefix("learners/").partition("/")
     if name not in CRITIC_NAMES or policy not in config.trained_policies():
         return None
     facts = PolicyFacts(config, policy)
-    if facts.needs_critic:
+    if facts.needs_critic or _reports_more(config) or _learners_report_more(config):
         return None
     return f"{by} is never a number: token_ppo.advantage_estimator `{facts.estimator_name}` needs no critic"
 
 
-def metric_problem(by: str, config: Any, known: Known, closed: Collection[str]) -> str | None:
-    """What is wrong with a result's name, as far as known before; ``known`` and ``closed`` are of :func:`followed`."""
+def metric_problem(by: str, config: Any) -> str | None:
+    """What is wrong with a result's name, as far as known before."""
     head, _, rest = by.partition("/")
     if head in NEVER_FOLLOWED:
         return f"{by!r} {NEVER_FOLLOWED[head]}"
     if head == "evaluation" and rest:
-        hint = _hint_of_evaluation(rest, config, closed)
+        hint = _hint_of_evaluation(rest, config)
     else:
-        hint = _hint(by, _wrong_part(by, known, closed)) or _hint_of_game(by, "", config.training_games)
+        hint = _hint(by, followed(config)) or _hint_of_game(by, "", config.training_games)
     return f"no result has {by!r}; {hint}" if hint else None
 
 
@@ -164,46 +173,49 @@ def result_problem(name: str, config: Any) -> tuple[str, bool] | None:
         return None
     if name == ENV_STEPS:
         return f"no result has {name!r}; did you mean {NUMBERS[name]!r}?", True
-    known, closed = followed(config)
-    problem = metric_problem(name, config, known, closed)
+    problem, known = metric_problem(name, config), followed(config).parts
     if problem is None or (config.supervised_options is not None and rest.endswith(f"/{_OF_STAGE}")):
         return None
     if head not in known and head in EPISODE_NAMES:
         problem = f"no result has {name!r}; did you mean 'env_runners/{name}'?"
-    ours = not _reports_more(config)
-    second, _, third = rest.partition("/")
-    if head == "learners" and third and second in (known[head] or ()):  # A supervised stage reports more than PPO.
-        ours = ours and _OF_A_POLICY in closed and config.supervised_options is None
-    return problem, ours and (head in closed or head == "evaluation" or head not in known)
+    below, (second, _, third) = known.get(head), rest.partition("/")
+    of_policy = below.parts.get(second) if below and head == "learners" and third else None
+    if of_policy:  # A supervised stage reports more than PPO.
+        return problem, not of_policy.others and config.supervised_options is None
+    return problem, not _reports_more(config) and (head == "evaluation" or below is None or not below.others)
 
 
-def _hint(by: str, wrong: tuple[str, str | None] | None) -> str | None:
-    if wrong is None:
-        return None
-    part, match = wrong
-    return f"did you mean {by.replace(part, match, 1)!r}?" if match else "e.g. env_runners/success_rate"
+def _hint(name: str, below: Below, above: str = "") -> str | None:
+    """What to write for a name of which a part cannot be; ``None`` if nothing is wrong."""
+    parts = name.split("/")
+    for number, part in enumerate(parts, 1):
+        if part not in below.parts:
+            if match := nearest(part, below.parts):
+                return f"did you mean '{above}{name.replace(part, match, 1)}'?"
+            return None if below.others else _FOR_EXAMPLE
+        inner = below.parts[part]
+        if inner is None:  # A number has no parts.
+            return _FOR_EXAMPLE if parts[number:] and not below.others else None
+        below = inner
+    return _FOR_EXAMPLE
 
 
-def _hint_of_evaluation(name: str, config: Any, closed: Collection[str]) -> str | None:
+def _hint_of_evaluation(name: str, config: Any) -> str | None:
     """What stands below ``evaluation`` in place of what does not: numbers of episodes, and those of measures."""
-    head, _, rest = name.partition("/")
-    complete = "env_runners" in closed
+    (head, _, rest), more = name.partition("/"), _reports_more(config)
     if head == "env_runners":
-        known = {head: EVALUATION_NAMES}
-        wrong = _wrong_part(name, known, (head,) if complete else ())
-        return _hint(f"evaluation/{name}", wrong) or _hint_of_game(name, "evaluation/", config.games_for_evaluation)
+        below = Below({head: _of_episodes(EVALUATION_NAMES, more)})
+        return _hint(name, below, "evaluation/") or _hint_of_game(name, "evaluation/", config.games_for_evaluation)
     columns = measured_names(config)
     if name in columns or (not rest and name in RLLIB_EVALUATION):
         return None
     if head in EVALUATION_NAMES:
         return f"did you mean 'evaluation/env_runners/{name}'?"
-    match = nearest(name, columns)
+    match = nearest(name, columns) or (nearest(head, ["env_runners"]) and f"env_runners/{rest}")
     if match:
         return f"did you mean 'evaluation/{match}'?"
-    if hint := _hint(f"evaluation/{name}", _wrong_part(name, {"env_runners": EVALUATION_NAMES}, ())):
-        return hint
     listed = f"those there are: {', '.join(sorted(columns))}" if columns else "there are none"
-    return f"no measure of evaluation_config.measures gives it ({listed})" if complete else None
+    return None if more else f"no measure of evaluation_config.measures gives it ({listed})"
 
 
 def measured_names(config: Any) -> set[str]:
@@ -226,31 +238,11 @@ def _hint_of_game(name: str, above: str, games: Callable[[], Sequence[GameConfig
         number = "/".join(itertools.dropwhile(lambda part: part not in EPISODE_NAMES, rest))
         number = "success_rate" if not number or number in _SEVERAL else number
         return f"there is one game: did you mean '{above}env_runners/{number}'?"
+    if rest and f"{game}_{rest[0]}" in ids:  # The id as it is written elsewhere.
+        game, *rest = f"{game}_{rest[0]}", *(rest[1:] or ["success_rate"])
+        return f"did you mean '{'/'.join([f'{above}env_runners/games', game, *rest])}'?"
     if game in ids:
         return None if rest else f"e.g. {above}{name}/success_rate"
-    if rest and f"{game}_{rest[0]}" in ids:
-        game, *rest = f"{game}_{rest[0]}", *rest[1:]
-    match = game if game in ids else nearest(game, ids)
-    meant = "/".join([f"{above}env_runners/games", match or ids[0], *(rest or ["success_rate"])])
+    match, rest = nearest(game, ids), rest or ["success_rate"]
+    meant = "/".join([f"{above}env_runners/games", match or ids[0], *rest])
     return f"did you mean {meant!r}?" if match else f"e.g. {meant}"
-
-
-def _wrong_part(name: str, known: Known, closed: Collection[str]) -> tuple[str, str | None] | None:
-    """The part of a name that cannot be, with the nearest one that can; ``None`` if nothing is wrong."""
-    head, _, rest = name.partition("/")
-    second, _, third = rest.partition("/")
-    if head not in known:
-        match = nearest(head, known)
-        return (head, match) if match or _TOP in closed else None
-    names = known[head]
-    if names is None:
-        return None if second else (head, None)
-    if second not in names:
-        match = nearest(second, names) if second else None
-        return (second or head, match) if match or head in closed or not second else None
-    if third and head == "learners" and third not in LEARNER_NAMES:
-        match = nearest(third, LEARNER_NAMES)
-        return (third, match) if match or _OF_A_POLICY in closed else None
-    if third and head == "env_runners" and head in closed and second not in _SEVERAL:  # One number, not several.
-        return third, None
-    return (second, None) if (head == "learners" or second in _SEVERAL) and not third else None
