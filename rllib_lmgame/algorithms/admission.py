@@ -121,16 +121,16 @@ def refuse(rules: tuple[Rule, ...], s: Settings, f: Any) -> None:
     """Raise :class:`ConfigError` for the first rule that settings break."""
     with _of_policy(s, f):
         for rule, message in broken(rules, s, f):
-            raise ConfigError(_place(rule, s), message)
+            raise ConfigError(_place(s, rule.key, *rule.beside), message)
 
 
-def _place(rule: Rule, s: Settings) -> str:
-    """The key to name: of options of the language model that do not fit together, that which is the policy's own."""
-    for key in (rule.key, *rule.beside) if s.name else ():
+def _place(s: Settings, *keys: str) -> str:
+    """The key to name of those that do not fit together: a policy's own for its language model, else the first."""
+    for key in keys if s.name else ():
         section, _, option = key.partition(".")
         if section == "language_model" and option in s.policies[s.name].language_model:
             return f"config.policies.{s.name}.{key}"
-    return f"config.{rule.key}"
+    return f"config.{keys[0]}"
 
 
 @contextmanager
@@ -163,7 +163,7 @@ def _check_updates(config: Any, s: Settings) -> None:
         with _of_policy(of_policy, f):
             for rule, message in broken(UPDATE, begins, f):
                 if not of_policy.follows(rule.key):  # Else the schedule is refused.
-                    raise ConfigError(_place(rule, of_policy), message)
+                    raise ConfigError(_place(of_policy, rule.key, *rule.beside), message)
     for of_policy, f in trained.values():
         refuse(CRITIC, of_policy, f)
 
@@ -263,12 +263,9 @@ def _check_players(config: Any, s: Settings) -> None:
 
 def _check_language_model(s: Settings, *, trained: bool) -> None:
     """The options of one policy's language model, and the files that they name."""
-    own = s.policies[s.name].language_model
 
     def key(*names: str) -> str:
-        """The key to name where options do not fit together: the policy's own, else the section's first."""
-        theirs = next((name for name in names if name in own), None)
-        return f"config.policies.{s.name}.language_model.{theirs}" if theirs else f"config.language_model.{names[0]}"
+        return _place(s, *(f"language_model.{name}" for name in names))
 
     if s.lm.model == TINY_MODEL:
         most = check_shape(s.lm.tiny, key("tiny")).max_position_embeddings

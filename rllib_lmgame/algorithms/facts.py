@@ -13,7 +13,6 @@ from rllib_lmgame.inference.registry import EngineEntry, find_engine
 from rllib_lmgame.league.matchmaking import Matchmaker, resolve_matchmaker
 from rllib_lmgame.settings.algorithms import TOKEN_PPO
 from rllib_lmgame.settings.plugins import ENGINES, ESTIMATORS
-from rllib_lmgame.settings.sections.league import is_league
 from rllib_lmgame.settings.sections.token_ppo import GROUP
 from rllib_lmgame.settings.tree import Settings
 
@@ -31,11 +30,6 @@ class RunFacts:
             return None
         found = (PolicyFacts(self._config, policy).compares for policy in self._config.trained_policies())
         return next((option for option in found if option), None)
-
-    @property
-    def seats_by_league(self) -> bool:
-        """Whether ``policy_mapping_fn`` says ``league``."""
-        return is_league(self._config.seat_mapping_spec)
 
     @property
     def matchmaker(self) -> Matchmaker:

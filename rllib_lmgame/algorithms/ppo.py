@@ -334,13 +334,10 @@ def gap_problem(policy: str, gap: float, config: LMGamePPOConfig) -> str:
 
 def truncation_warning(inference: InferenceOptions) -> str | None:
     """What to say of sampling for training that leaves out unlikely tokens, or ``None``."""
-    if inference.temperature == 0 or (inference.top_p >= 1 and inference.top_k == 0):
+    given = {"top_p": inference.top_p if inference.top_p < 1 else None, "top_k": inference.top_k or None}
+    keys = [f"inference.{name}={value:g}" for name, value in given.items() if value is not None]
+    if inference.temperature == 0 or not keys:
         return None
-    keys = []
-    if inference.top_p < 1:
-        keys.append(f"inference.top_p={inference.top_p:g}")
-    if inference.top_k > 0:
-        keys.append(f"inference.top_k={inference.top_k}")
     return (
         f"{' and '.join(keys)}: replies are sampled without the unlikely tokens, the learner's log-probabilities are "
         "over all of them; the policy gradient is biased and `logprob_gap` shows the difference. Train with top_p: 1 "

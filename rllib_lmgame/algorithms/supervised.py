@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
@@ -21,14 +20,6 @@ if TYPE_CHECKING:
     from rllib_lmgame.algorithms.base import LMGameAlgorithm
 
 
-@dataclass
-class Validation:
-    """What the last validation saw."""
-
-    success_rate: float | None
-    invalid_action_rate: float
-
-
 class SupervisedStage:
     """Takes supervised optimizer steps, some per training iteration, until a stop criterion holds."""
 
@@ -37,7 +28,7 @@ class SupervisedStage:
         self.options = options
         self.steps = 0
         self.done = False
-        self.validation: Validation | None = None
+        self._validated: dict[str, Any] = {}
         self.milestones: dict[str, dict[str, float]] = {}
         self._log = LoggedEpisodes(options.data) if options.data else None
 
@@ -101,7 +92,7 @@ class SupervisedStage:
             algorithm.config.games_for_evaluation(), self.options.evaluation_episodes, purpose="validation"
         )
         numbers = episode_metrics(result.summaries)
-        self.validation = Validation(numbers.get("success_rate"), numbers["invalid_action_rate"])
+        self._validated = numbers
         algorithm.log_numbers(("evaluation", ENV_RUNNER_RESULTS), numbers)
 
     def _milestone(self, name: str) -> None:
@@ -113,9 +104,10 @@ class SupervisedStage:
         self.milestones[name] = success_by_seed(result.summaries)
 
     def _criterion_holds(self) -> bool:
-        options, validation = self.options, self.validation
-        if validation is None:
+        """Whether the last validation saw enough success, or few enough invalid actions."""
+        options, seen = self.options, self._validated
+        if not seen:
             return False
-        success = options.stop_success is not None and (validation.success_rate or 0.0) >= options.stop_success
-        legal = options.stop_invalid_rate is not None and validation.invalid_action_rate <= options.stop_invalid_rate
+        success = options.stop_success is not None and (seen.get("success_rate") or 0.0) >= options.stop_success
+        legal = options.stop_invalid_rate is not None and seen["invalid_action_rate"] <= options.stop_invalid_rate
         return success or legal

@@ -16,6 +16,7 @@ from rllib_lmgame.settings.algorithms import TOKEN_PPO
 from rllib_lmgame.settings.schedules import check_points
 from rllib_lmgame.settings.schema import leaves
 from rllib_lmgame.settings.sections.exploiters import share_without_members
+from rllib_lmgame.settings.sections.league import is_league
 from rllib_lmgame.settings.sections.supervised import groups_needed, share_of_groups, spare_groups
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 from rllib_lmgame.settings.tree import Settings
@@ -597,7 +598,7 @@ _OF_TWO = "env: lmgame/TicTacToe-v0, policies: [a, b]"
 LEAGUE = (
     Rule(
         "policy_mapping_fn",
-        lambda s, f: s.seats is not None and not f.seats_by_league,
+        lambda s, f: s.seats is not None and not is_league(s.seats),
         "must be `league` beside a `league` section, or left out; the league seats",
         "{env: lmgame/TicTacToe-v0, policy_mapping_fn: self_play, league: {}}",
     ),

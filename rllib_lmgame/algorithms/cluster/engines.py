@@ -131,19 +131,9 @@ def _model_named(config: LMGameConfig, policy: str) -> Iterator[None]:
 
 def engine_stats(groups: Mapping[str, EngineGroup]) -> dict[str, float]:
     """Counters over all engines."""
-    total = {
-        "generated_tokens": 0.0,
-        "prompt_tokens": 0.0,
-        "prompt_tokens_computed": 0.0,
-        "busy_s": 0.0,
-        "engines": 0.0,
-    }
-    for group in groups.values():
-        for stats in group.stats():
-            for key in ("generated_tokens", "prompt_tokens", "prompt_tokens_computed", "busy_s"):
-                total[key] += getattr(stats, key)
-            total["engines"] += 1
-    return total
+    stats = [each for group in groups.values() for each in group.stats()]
+    counted = ("generated_tokens", "prompt_tokens", "prompt_tokens_computed", "busy_s")
+    return {key: float(sum(getattr(each, key) for each in stats)) for key in counted} | {"engines": float(len(stats))}
 
 
 def engine_metrics(before: Mapping[str, float], after: Mapping[str, float], wall_s: float) -> dict[str, float]:

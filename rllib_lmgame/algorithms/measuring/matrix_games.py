@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 from rllib_lmgame.envs.games.dilemmas.matrix_game import MatrixGame
@@ -56,13 +57,10 @@ class BestResponseGap:
 
 def _decisions(game: GameConfig) -> list[InformationSet]:
     """What both are asked."""
-    session = make_session(game.env, game.env_config)
-    try:
+    with closing(make_session(game.env, game.env_config)) as session:
         session.reset(0)
         shown = [session.observe(agent) for agent in session.agent_ids]
         return [
             InformationSet(agent, seat, (seen.text,), (), seen.legal_actions, session.instructions)
             for seat, (agent, seen) in enumerate(zip(session.agent_ids, shown, strict=True))
         ]
-    finally:
-        session.close()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
-from rllib_lmgame.envs.registry import make_session
+from rllib_lmgame.algorithms.games import roles_of
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.policies.chat.format import ChatFormat
@@ -146,11 +146,8 @@ def profiles(config: RunnerConfig, line_ups: LineUps, game: GameConfig) -> dict[
 
     Returns: One line-up named ``()``, or one per trained policy where several may take the same seat.
     """
-    session = make_session(game.env, game.env_config)
-    roles = dict(session.roles)
-    session.close()
+    roles, trained = roles_of(game), config.trained_policies()
     drawn = line_ups.drawn(roles)
-    trained = config.trained_policies()
     found: dict[str, Seats] = {}
     for policy in trained:
         seats = {}
