@@ -715,7 +715,7 @@ def test_a_schedule_that_is_added_or_follows_another_counter_goes_on_from_there(
         before._schedules.observe({"ppo_iteration": iteration, "num_env_steps_sampled_lifetime": iteration * 100})
     before._ppo_iteration, before.metrics.logged[steps] = 50, 5000
     state = json.loads(json.dumps(before.lmgame_state()))
-    if old:  # Checkpoints of old hold what was followed; those before them nothing at all.
+    if old:  # Some hold what was followed alone.
         state["schedules"]["seen"] = {"ppo_iteration": 50.0}
     changed = {
         "lr": {"by": "env_steps", "points": [[0, 1e-3], [5000, 1e-5]]},
@@ -727,11 +727,6 @@ def test_a_schedule_that_is_added_or_follows_another_counter_goes_on_from_there(
     after.set_lmgame_state(state)
     wanted = {"lr": 1e-5, "token_ppo.policy_loss.high": 0.3, "text_rollouts.reward_scale": 2}
     assert after._schedules.values() == pytest.approx(wanted)
-    if old:
-        after = Loop(config_of(changed))
-        after.metrics.logged[steps] = 5000
-        after.set_lmgame_state({key: value for key, value in state.items() if key != "schedules"})
-        assert after._schedules.values() == pytest.approx(wanted)
 
 
 class Notes:
