@@ -20,10 +20,12 @@ import copy
 import dataclasses
 import inspect
 import math
+import operator
 import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
 
@@ -47,6 +49,7 @@ to many who read them."""
 LARGEST = 1e9
 """Likewise for other numbers: products of some of them stay within a float32, and waits within what clocks take."""
 
+_UNIONS = (typing.Union, types.UnionType)
 REQUIRED = dataclasses.MISSING
 """Default of an option that has to be given."""
 
@@ -266,7 +269,7 @@ def declared(group: type) -> dict[str, Option]:
     hints, found = typing.get_type_hints(group), {}
     for field in dataclasses.fields(group):
         key, hint = field.name.rstrip("_"), hints[field.name]
-        arms = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+        arms = typing.get_args(hint) if typing.get_origin(hint) in _UNIONS else (hint,)
         inner = next((arm for arm in arms if isinstance(arm, type) and dataclasses.is_dataclass(arm)), None)
         found[key] = Option(key, field, hint, inner)
     return found
@@ -377,15 +380,18 @@ def check_value(value: Any, hint: Any, metadata: Limits, path: str) -> Any:
         raise ConfigError(path, f"{shown(value)} is not one of {', '.join(map(repr, choices))}{hint_text}")
     for where, number in _numbers(value, hint, path):
         _check_size(number, metadata.get("low"), metadata.get("high"), where)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        low, above = metadata.get("low"), metadata.get("above")
-        if low is not None and value < low:
-            raise ConfigError(path, f"must be at least {digits(low)}, got {digits(value)}")
-        if above is not None and value <= above:
-            raise ConfigError(path, f"must be greater than {digits(above)}, got {digits(value)}")
-        if (below := metadata.get("below")) is not None and value >= below:
-            raise ConfigError(path, f"must be less than {digits(below)}, got {digits(value)}")
+    for name, wrong, words in _BOUNDS if isinstance(value, int | float) and not isinstance(value, bool) else ():
+        bound = metadata.get(name)
+        if bound is not None and wrong(value, bound):
+            raise ConfigError(path, f"must be {words} {digits(bound)}, got {digits(value)}")
     return value
+
+
+_BOUNDS = (
+    ("low", operator.lt, "at least"),
+    ("above", operator.le, "greater than"),
+    ("below", operator.ge, "less than"),
+)
 
 
 def _numbers(value: Any, hint: Any, path: str) -> Iterator[tuple[str, int | float]]:
@@ -438,23 +444,16 @@ def describe(value: Any) -> str:
 
 
 def _check_type(value: Any, hint: Any, path: str) -> Any:
-    origin = typing.get_origin(hint)
+    origin, arms = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
-    if origin in (typing.Union, types.UnionType):
-        errors: list[ConfigError] = []
-        for arm in typing.get_args(hint):
-            try:
+    if origin in _UNIONS:
+        for arm in arms:
+            with suppress(ConfigError):
                 return _check_type(value, arm, path)
-            except ConfigError as error:
-                errors.append(error)
-        raise ConfigError(path, f"expected {type_name(hint)}, got {describe(value)}{_number_hint(value, hint)}")
-    if origin is typing.Literal:
-        if value in typing.get_args(hint):
+    elif origin is typing.Literal:
+        if value in arms:
             return value
-    elif hint is type(None):
-        if value is None:
-            return None
     elif hint is float:
         if isinstance(value, int | float) and not isinstance(value, bool):
             try:
@@ -466,26 +465,15 @@ def _check_type(value: Any, hint: Any, path: str) -> Any:
             return value
         if isinstance(value, float) and value.is_integer():
             return int(value)
-    elif origin is Callable or hint is Callable or origin is typing.get_origin(Callable[..., Any]):
-        if callable(value):
-            return value
-    elif origin is list:
+    elif origin in (list, tuple):
         if isinstance(value, list | tuple):
-            (arm,) = typing.get_args(hint) or (Any,)
-            return [_check_type(v, arm, f"{path}[{i}]") for i, v in enumerate(value)]
-    elif origin is tuple:
-        if isinstance(value, list | tuple):
-            arms = typing.get_args(hint)
-            if len(arms) == 2 and arms[1] is Ellipsis:
-                return tuple(_check_type(v, arms[0], f"{path}[{i}]") for i, v in enumerate(value))
-            if len(arms) == len(value):
-                return tuple(
-                    _check_type(v, a, f"{path}[{i}]") for i, (v, a) in enumerate(zip(value, arms, strict=True))
-                )
+            inner = arms[:1] * len(value) if origin is list or arms[1:] == (Ellipsis,) else arms
+            if len(inner) == len(value):
+                pairs = enumerate(zip(value, inner, strict=True))
+                return origin(_check_type(item, arm, f"{path}[{place}]") for place, (item, arm) in pairs)
     elif origin is dict:
         if isinstance(value, Mapping):
-            arm = (typing.get_args(hint) or (Any, Any))[1]
-            return {k: _check_type(v, arm, f"{path}.{k}") for k, v in value.items()}
+            return {key: _check_type(item, arms[1], f"{path}.{key}") for key, item in value.items()}
     elif isinstance(hint, type) and isinstance(value, hint) and not (isinstance(value, bool) and hint is not bool):
         return value
     raise ConfigError(path, f"expected {type_name(hint)}, got {describe(value)}{_number_hint(value, hint)}")
@@ -518,7 +506,7 @@ def type_name(hint: Any) -> str:
     if dataclasses.is_dataclass(hint):
         return "a name or options" if isinstance(hint, type) and tag_of(hint) else "options"
     origin = typing.get_origin(hint)
-    if origin in (typing.Union, types.UnionType):
+    if origin in _UNIONS:
         return " or ".join(type_name(a) for a in typing.get_args(hint))
     if origin is typing.Literal:
         return " or ".join(f"`{value}`" for value in typing.get_args(hint))
