@@ -40,7 +40,7 @@ from rllib_lmgame.settings.schedules import (
     of_old_form,
     without_schedules,
 )
-from rllib_lmgame.settings.schema import build, check_value, with_changes
+from rllib_lmgame.settings.schema import check_value, with_changes
 from rllib_lmgame.settings.sections.games import read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import (
@@ -65,8 +65,7 @@ from rllib_lmgame.settings.sections.rllib import (
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.settings.sections.token_ppo import KLOptions, TokenPPOOptions
-from rllib_lmgame.settings.tree import Settings, written
-from rllib_lmgame.storage import with_whole_paths
+from rllib_lmgame.settings.tree import Settings, read_section, written
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.quiet import leave_out_noise
 
@@ -226,11 +225,9 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         section = self.entry.sections[name]
         _check_no_search_space(name, options)
         self._give(name, *written(options, name))
-        options, found = without_schedules(section.group, options, f"config.{name}")
-        self._follow(set(written(options, name)) - {name}, {f"{name}.{key}": each for key, each in found.items()})
-        options = with_whole_paths(section.group, options)
-        values = build(section.group, options, f"config.{name}", getattr(self, section.attribute))
-        setattr(self, section.attribute, values)
+        made, found = read_section(name, section.group, options, getattr(self, section.attribute))
+        self._follow(set(written(options, name)) - {name}, found)
+        setattr(self, section.attribute, made)
         return self
 
     def _set_players(self, players: dict[str, PlayerOptions]) -> None:

@@ -20,7 +20,7 @@ from rllib_lmgame.imports import import_path
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.league import LeagueOptions
-from rllib_lmgame.settings.sections.rllib import FLAT_KEYS, OTHER_SECTIONS
+from rllib_lmgame.settings.sections.rllib import FLAT_KEYS
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
@@ -98,7 +98,7 @@ class AlgorithmEntry:
         ]
         if missing:
             yield f"the entry {self.name!r} lacks the sections {', '.join(missing)}; write {{**COMMON_SECTIONS, ...}}"
-        for taken in sorted(set(self.sections) & {*FLAT_KEYS, *OTHER_SECTIONS}):
+        for taken in sorted(set(self.sections) & set(FLAT_KEYS)):
             yield f"the entry {self.name!r} has a section {taken!r}, which is another key of the configuration"
 
     @property

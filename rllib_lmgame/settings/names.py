@@ -13,7 +13,6 @@ from rllib_lmgame.settings.sections.language_model import PlayerOptions
 from rllib_lmgame.settings.sections.rllib import (
     FLAT_KEYS,
     OTHER_NAMES,
-    OTHER_SECTIONS,
     WITHOUT_EFFECT,
     EvaluationOptions,
     rllib_words,
@@ -59,7 +58,7 @@ def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KE
     """
     if key not in groups and _SUPERVISED.get(key) in groups:
         return _SUPERVISED[key]
-    likely = (*FLAT_KEYS, *groups, *OTHER_SECTIONS)
+    likely = (*FLAT_KEYS, *groups)
     flat = {*flat, *likely}
     within: dict[str, str] = {}
     for section, group in groups.items():
@@ -114,7 +113,7 @@ def check_top_level(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
     Unclear keys are left to the configuration, which imports RLlib and knows its whole list.
     """
     groups = entry.groups
-    known = {*groups, *OTHER_SECTIONS, *own_attributes(entry.sections), *FLAT_KEYS}
+    known = {*groups, *own_attributes(entry.sections), *FLAT_KEYS}
     for key in map(str, config):
         check_name(f"config.{key}")
         if key in RUNTIME_FIELDS:

@@ -108,9 +108,9 @@ class Settings:
         for name, group in entry.groups.items():
             if name in config and (config[name] is not None or sections[name] is not None):
                 check_keys(config[name], name, entry.groups, f"config.{name}")
-                values, found = without_schedules(group, {} if config[name] is None else config[name], f"config.{name}")
-                sections[name] = build(group, with_whole_paths(group, values), f"config.{name}", sections[name])
-                schedules |= {f"{name}.{key}": each for key, each in found.items()}
+                values = {} if config[name] is None else config[name]
+                sections[name], found = read_section(name, group, values, sections[name])
+                schedules |= found
         flat, found = without_schedules(RLlibOptions, {"env_config": config.get("env_config") or {}}, "config")
         schedules |= found
         for key in [key for key in config if key.rstrip("_") in FIELDS and key != "env_config"]:
@@ -339,6 +339,16 @@ class Settings:
         """The section that is called so, or that an attribute of this name holds."""
         names = self.entry.sections.items()
         return next((name for name, section in names if key in (name, section.attribute)), None)
+
+
+def read_section(name: str, group: type, values: Any, base: Any) -> tuple[Any, dict[str, ScheduleOptions]]:
+    """Options of a section on top of ``base``, with absolute paths, and the schedules among them by dotted keys.
+
+    Raises: ConfigError: for a wrong key or value.
+    """
+    values, found = without_schedules(group, values, f"config.{name}")
+    options = build(group, with_whole_paths(group, values), f"config.{name}", base)
+    return options, {f"{name}.{key}": each for key, each in found.items()}
 
 
 def written(values: Any, path: str = "") -> Iterator[str]:

@@ -30,7 +30,6 @@ from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.spaces import describe_space, find_search_spaces
 from rllib_lmgame.experiments.spec import STOPS
 from rllib_lmgame.inference.registry import find_engine
-from rllib_lmgame.settings.schedules import with_schedules
 from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.rllib import FIELDS
 
@@ -121,14 +120,9 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
     if not experiment.algorithm.own:
         return resolved
     s = config.settings
-    resolved |= {key: s.value(key) for key in FIELDS if s.value(key) or key not in ("env", "env_config")}
-    resolved |= {name: None if group is None else as_mapping(group) for name, group in s.sections.items()}
-    resolved["deepspeed"] = s.deepspeed
-    resolved["policies"] = {name: as_mapping(options) for name, options in s.policies.items()}
-    if config.games:
-        resolved["games"] = [_game(game) for game in config.games]
-    resolved["evaluation_config"] = _evaluation(config)
-    return with_schedules(resolved, s.schedules)
+    resolved |= {key: s.value(key) for key in FIELDS} | dict.fromkeys(s.sections) | s.as_yaml()
+    resolved |= {"deepspeed": s.deepspeed, "evaluation_config": _evaluation(config)}
+    return {key: value for key, value in resolved.items() if not (config.games and key in ("env", "env_config"))}
 
 
 def _game(game: Any) -> dict[str, Any]:

@@ -190,11 +190,8 @@ FIELDS = {key: each.field for key, each in declared(RLlibOptions).items()}
 SCHEDULED_KEYS = tuple(key for key, field in FIELDS.items() if field.metadata["schedulable"])
 """Those that may follow a schedule during a run."""
 
-FLAT_KEYS = (*FIELDS, "lambda_", "callbacks")
-"""RLlib's keys that a user is likely to mean; :func:`rllib_keys` knows them all, but imports RLlib."""
-
-OTHER_SECTIONS = tuple(declared(OtherOptions))
-"""Keys of the configuration that are neither option groups nor RLlib's, and ``evaluation_config``."""
+FLAT_KEYS = (*FIELDS, *declared(OtherOptions), "lambda_", "callbacks")
+"""Keys beside the sections that a user is likely to mean; :func:`rllib_keys` knows all of RLlib's, but imports it."""
 
 WITHOUT_EFFECT = {
     "clip_param": "set token_ppo.policy_loss.low and token_ppo.policy_loss.high",
