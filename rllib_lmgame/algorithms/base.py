@@ -31,9 +31,8 @@ from ray.tune import PlacementGroupFactory
 from ray.tune.result import TRIAL_INFO
 
 from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
-from rllib_lmgame.algorithms.checkpoints.leagues import check_league
 from rllib_lmgame.algorithms.checkpoints.learner_files import load_learners, save_learners
-from rllib_lmgame.algorithms.checkpoints.models import check_models
+from rllib_lmgame.algorithms.checkpoints.models import check_league, check_models
 from rllib_lmgame.algorithms.cluster import engines
 from rllib_lmgame.algorithms.cluster.env_runners import RunnerGroup
 from rllib_lmgame.algorithms.cluster.learner_calls import push_from_learners

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rllib_lmgame.algorithms.checkpoints.leagues import check_league
-from rllib_lmgame.algorithms.checkpoints.models import check_models
+from rllib_lmgame.algorithms.checkpoints.models import check_league, check_models
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.policies.model.files import ModelFiles

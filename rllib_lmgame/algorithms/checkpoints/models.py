@@ -1,4 +1,4 @@
-"""Whether the weights of a checkpoint suit the models of a run that restores it, and its value functions."""
+"""Whether a checkpoint suits a run that restores it: its models, value functions and league."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rllib_lmgame.algorithms.checkpoints.manifest import LEARNER_SHARDS, hf_directory
+from rllib_lmgame.algorithms.checkpoints.manifest import LEARNER_SHARDS, MAX_MANIFEST_BYTES, hf_directory, read_json
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.json_files import read_mapping
+from rllib_lmgame.league.files import DIRECTORY, LIST_FILE
+from rllib_lmgame.league.league import policies_gone
 from rllib_lmgame.learners.weights import STATE_FILE, critic_difference
 from rllib_lmgame.policies.model.files import (
     MAX_JSON_BYTES,
@@ -63,6 +65,27 @@ def check_models(checkpoint: Path, config: LMGameConfig, *, local_files_only: bo
                     f"{checkpoint} does not suit this run: policy {policy!r} {problem}. To begin with its weights "
                     f"and its tokenizer, set language_model.model to {saved}"
                 )
+
+
+def check_league(checkpoint: Path, config: LMGameConfig) -> None:
+    """Refuse a league with members or results of a policy that does not learn in this run.
+
+    Nothing is checked if the checkpoint or the run has no league. Raises: CheckpointError: names the policies.
+    """
+    file = checkpoint / DIRECTORY / LIST_FILE
+    if config.settings.league is None or not file.is_file():
+        return
+    try:
+        gone = policies_gone(read_json(file, MAX_MANIFEST_BYTES), config.trained_policies())
+    except (KeyError, TypeError, AttributeError):
+        raise CheckpointError(f"{file} is damaged: it holds no league") from None
+    if gone:
+        named = ", ".join(repr(policy) for policy in gone)
+        raise CheckpointError(
+            f"{checkpoint} does not suit this run: its league has members or results of {named}, and no policy of that "
+            "name learns here. Keep it in config.policies; to begin another league with weights of this one, set "
+            "language_model.model to a policy's files in the checkpoint and restore nothing"
+        )
 
 
 def _with_critic(checkpoint: Path) -> dict[str, bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
@@ -31,7 +32,7 @@ class RunnerGroup:
         healthy = self._group.healthy_worker_ids()
         split = deal_with_spares if with_spares(plans) else split_plans
         shares = [share for share in split(plans, len(healthy)) if share] if healthy else []
-        calls = [_PlayCall(share, settings) for share in shares]
+        calls = [partial(_play, plans=share, settings=settings) for share in shares]
         if calls:
             ids = healthy[: len(calls)]
             parts = self._group.foreach_env_runner(
@@ -46,13 +47,7 @@ class RunnerGroup:
         self._heal(self._group)
 
 
-class _PlayCall:
-    """A call of ``play`` that travels to one env runner."""
-
-    def __init__(self, plans: list[EpisodePlan], settings: PlaySettings) -> None:
-        self.plans = plans
-        self.settings = settings
-
-    def __call__(self, runner: Any) -> PlayResult:
-        result: PlayResult = runner.play(self.plans, self.settings)
-        return result
+def _play(runner: Any, *, plans: list[EpisodePlan], settings: PlaySettings) -> PlayResult:
+    """What travels to one env runner."""
+    result: PlayResult = runner.play(plans, settings)
+    return result

@@ -243,8 +243,7 @@ def _check_restored(spec: ExperimentSpec, config: Any) -> None:
     """Refuse a checkpoint with models of other shapes, other tokenizers, or a league of other policies."""
     if spec.options.restore is None:
         return
-    from rllib_lmgame.algorithms.checkpoints.leagues import check_league
-    from rllib_lmgame.algorithms.checkpoints.models import check_models
+    from rllib_lmgame.algorithms.checkpoints.models import check_league, check_models
     from rllib_lmgame.algorithms.models import prepare_models
 
     prepared = config.copy(copy_frozen=False)
