@@ -93,8 +93,6 @@ def admit(config: Any) -> None:
             refuse(LEAGUE, s, run)
             check_reach(s.league, _most_play(s))
             check_contest(config)
-    if s.schedules and not config.follows_schedules:
-        raise ConfigError(place_of(next(iter(s.schedules))), f"has no effect: {config.entry.name} follows no schedules")
     check_schedules(config)
     _check_overlong(config, s, run)
     with games_blamed_first(config):
@@ -339,6 +337,8 @@ def check_schedules(config: Any) -> None:
     s, run = config.settings, RunFacts(config)
     if not s.schedules:
         return
+    if not config.follows_schedules:
+        raise ConfigError(place_of(next(iter(s.schedules))), f"has no effect: {config.entry.name} follows no schedules")
     check_metrics(config)
     policies = {name: (s.policy(name), PolicyFacts(config, name)) for name in s.trained_policies()}
     for key, options in s.schedules.items():
@@ -353,8 +353,10 @@ def check_schedules(config: Any) -> None:
     _check_weights(config)
     with games_blamed_first(config):
         for game, values in game_variants(config):
-            with _as_schedule("games", values):
+            try:
                 close_game(make_game(game.env, game.env_config))
+            except ConfigError as error:
+                raise _at(values, "games", error.path, error.message) from error
 
 
 def _check_alone(key: str, s: Settings, policies: Mapping[str, tuple[Settings, PolicyFacts]]) -> None:
@@ -389,8 +391,7 @@ def _check_play(config: Any, s: Settings, run: RunFacts) -> None:
         rule, message = problem
         if rule.key not in values and found.count(problem) == len(found):
             raise ConfigError(f"config.{rule.key}", message)
-        with _as_schedule("text_rollouts", values):
-            raise ConfigError(rule.key, message)
+        raise _at(values, "text_rollouts", rule.key, message)
 
 
 def _check_loss(config: Any, policies: Mapping[str, tuple[Settings, PolicyFacts]]) -> None:
@@ -403,8 +404,7 @@ def _check_loss(config: Any, policies: Mapping[str, tuple[Settings, PolicyFacts]
                 found.append(next(broken(UPDATE, policy.at(followed), f), None))
         for rule, message in (problem for problem in found if problem is not None):
             if all(found) or not rule.where_set:
-                with _as_schedule("token_ppo", values):
-                    raise ConfigError(rule.key, message)
+                raise _at(values, "token_ppo", rule.key, message)
 
 
 def _check_lengths(config: Any, s: Settings) -> None:
@@ -438,17 +438,9 @@ def _check_weights(config: Any) -> None:
         raise ConfigError(place_of(next(iter(weights))), "all games would have a weight of 0 at once")
 
 
-@contextmanager
-def _as_schedule(section: str, values: Mapping[str, float]) -> Iterator[None]:
-    """A :class:`ConfigError` raised inside names the schedule of its option (else the first one) and the values."""
-    try:
-        yield
-    except ConfigError as error:
-        option = error.path.rpartition(".")[2]
-        keys = [key for key in values if key.endswith(f".{option}")]
-        keys += [key for key in values if key.startswith(f"{section}.")]
-        at = ", ".join(f"{key}={value:g}" for key, value in values.items())
-        raise ConfigError(
-            place_of(next(iter(keys), next(iter(values)))),
-            f"at {at}: {error.path.removeprefix('config.')}: {error.message}",
-        ) from error
+def _at(values: Mapping[str, float], section: str, key: str, message: str) -> ConfigError:
+    """The error for values of schedules at which ``key`` is refused: names its schedule, else the first of them."""
+    keys = [followed for followed in values if followed.endswith(f".{key.rpartition('.')[2]}")]
+    keys += [followed for followed in values if followed.startswith(f"{section}.")]
+    at = ", ".join(f"{followed}={value:g}" for followed, value in values.items())
+    return ConfigError(place_of([*keys, *values][0]), f"at {at}: {key.removeprefix('config.')}: {message}")
