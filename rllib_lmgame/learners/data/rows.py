@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import starmap
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from ray.rllib.core.learner.training_data import TrainingData
@@ -238,11 +238,11 @@ def build_rows(trajectories: Sequence[Trajectory], *, max_row_tokens: int, rewar
     """
     if max_row_tokens < 2:
         raise ValueError(f"max_row_tokens must be at least 2 (a sampled token and one before it), not {max_row_tokens}")
-    plan = _Plan()
+    plan = _Plan(max_row_tokens)
     for index, trajectory in enumerate(trajectories):
         if any(turn.has_choice for turn in trajectory.turns):
-            _plan_trajectory(plan, index, trajectory, max_row_tokens)
-    return _materialise(plan, trajectories, reward_scale)
+            plan.add(index, trajectory)
+    return _materialise(plan, trajectories, reward_scale) if plan.rows else []
 
 
 def context_cuts(rows: Sequence[Row]) -> int:
@@ -250,155 +250,107 @@ def context_cuts(rows: Sequence[Row]) -> int:
     return sum(row.context_cut for row in rows)
 
 
+class _Segment(NamedTuple):
+    """A stretch of ids from one source, with ``reward`` on its last token; without log-probabilities it is context."""
+
+    ids: np.ndarray
+    logprobs: np.ndarray | None = None
+    version: int = -1
+    turn: int = -1
+    reward: float = 0.0
+
+
 @dataclass(slots=True)
+class _PlannedRow:
+    """``end`` is the number of segments up to its end."""
+
+    end: int
+    trajectory: int
+    needs_bootstrap: bool
+    context_cut: bool
+
+
 class _Plan:
-    """Segments of all rows, laid end to end. A segment is a stretch of ids from one source."""
+    """Segments of all rows, laid end to end; those after the last row's end are the row that is being written."""
 
-    ids: list[np.ndarray] = field(default_factory=list)
-    sampled: list[bool] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-    """Per segment: version of the weights that sampled it, -1 where none did."""
-    turns: list[int] = field(default_factory=list)
-    """Per segment: number of the turn whose reply it belongs to, -1 where it belongs to none."""
-    rewards: list[float] = field(default_factory=list)
-    """Per segment: reward on its last token."""
-    logprobs: list[np.ndarray] = field(default_factory=list)
-    """Of the sampled segments only."""
-    row_ends: list[int] = field(default_factory=list)
-    """Per row: number of segments up to its end."""
-    trajectory: list[int] = field(default_factory=list)
-    needs_bootstrap: list[bool] = field(default_factory=list)
-    context_cut: list[bool] = field(default_factory=list)
+    def __init__(self, limit: int) -> None:
+        self.segments: list[_Segment] = []
+        self.rows: list[_PlannedRow] = []
+        self._limit = limit
+        self._tokens, self._cut = 0, False
 
+    def add(self, index: int, trajectory: Trajectory) -> None:
+        """Plan the rows of one trajectory; a truncated one also shows its last state, for the bootstrap value."""
+        self._trajectory = index
+        rewards = _rewards_of_replies(trajectory.turns)
+        for number, turn in enumerate(trajectory.turns):
+            size = len(turn.response_ids)
+            if len(turn.rollout_logprobs) != size:
+                raise ValueError(
+                    f"turn {number} of {_name(trajectory)} has {size} response ids and {len(turn.rollout_logprobs)} "
+                    "log-probabilities; it needs one per id"
+                )
+            self._add_context(turn.prompt_ids, size, new_row=turn.new_row)
+            if size and not self._tokens:
+                raise ValueError(
+                    f"turn {number} of {_name(trajectory)} has no prompt before its reply, so nothing predicts the "
+                    "reply's first token"
+                )
+            if size:
+                self._add_reply(turn, number, rewards[number])
+        final = trajectory.final_prompt_ids
+        if not trajectory.terminated and final is not None and len(final):
+            self._add_context(final, 0, new_row=trajectory.final_new_row)
+        self._close(needs_bootstrap=not trajectory.terminated)
 
-class _OpenRow:
-    """The row that is being written."""
+    def _add_context(self, ids: np.ndarray, room: int, *, new_row: bool) -> None:
+        """What is seen before a reply of ``room`` tokens."""
+        if new_row:
+            self._close()
+        if self._tokens + len(ids) + room > self._limit:
+            self._open_window(ids, room)
+        elif len(ids):
+            self._append(_Segment(ids))
 
-    __slots__ = ("cut", "ids", "logprobs", "rewards", "sampled", "tokens", "turns", "versions")
+    def _add_reply(self, turn: Turn, number: int, reward: float) -> None:
+        """The reply in pieces that fit (nearly always one); between two pieces a new window is begun."""
+        start, size = 0, len(turn.response_ids)
+        while start < size:
+            end = min(size, start + self._limit - self._tokens)
+            piece = turn.response_ids[start:end], turn.rollout_logprobs[start:end]
+            self._append(_Segment(*piece, turn.policy_version, number, reward if end == size else 0.0))
+            if end < size:
+                self._open_window(turn.response_ids[:0], size - end)
+            start = end
 
-    def __init__(self) -> None:
-        self.reset()
+    def _append(self, segment: _Segment) -> None:
+        self.segments.append(segment)
+        self._tokens += len(segment.ids)
 
-    def reset(self) -> None:
-        self.ids: list[np.ndarray] = []
-        self.sampled: list[bool] = []
-        self.versions: list[int] = []
-        self.turns: list[int] = []
-        self.rewards: list[float] = []
-        self.logprobs: list[np.ndarray] = []
-        self.tokens = 0
-        self.cut = False
+    def _open_window(self, delta: np.ndarray, room: int) -> None:
+        """Begin a row with the tail of the open one and ``delta``, leaving room for ``room`` tokens where possible."""
+        half = self._limit // 2
+        keep = min(self._limit - room, max(half, len(delta))) if room < self._limit else min(self._limit - 1, half)
+        context = np.concatenate([*(segment.ids for segment in self._open()), np.asarray(delta)])[-keep:]
+        cut = self._cut or len(context) < self._tokens + len(delta)
+        self._close()
+        if len(context):
+            self._append(_Segment(context))
+        self._cut = cut
 
-    def add_context(self, ids: np.ndarray) -> None:
-        if len(ids):
-            self.ids.append(ids)
-            self.sampled.append(False)
-            self.versions.append(-1)
-            self.turns.append(-1)
-            self.rewards.append(0.0)
-            self.tokens += len(ids)
+    def _open(self) -> list[_Segment]:
+        return self.segments[self.rows[-1].end if self.rows else 0 :]
 
-    def add_reply(self, ids: np.ndarray, logprobs: np.ndarray, version: int, turn: int, reward: float) -> None:
-        self.ids.append(ids)
-        self.sampled.append(True)
-        self.versions.append(version)
-        self.turns.append(turn)
-        self.rewards.append(reward)
-        self.logprobs.append(logprobs)
-        self.tokens += len(ids)
-
-    def tail(self, delta: np.ndarray, keep: int) -> np.ndarray:
-        """The last ``keep`` ids of the row followed by ``delta``."""
-        return np.concatenate([*self.ids, np.asarray(delta)])[-keep:]
-
-    def close(self, plan: _Plan, trajectory: int, needs_bootstrap: bool) -> None:
-        """Move the row into ``plan`` (if it has anything to learn; the one before then holds the last state) and empty
-        it.
-        """
-        if needs_bootstrap and not self.ids:
-            plan.needs_bootstrap[-1] = True
-        elif self.logprobs or needs_bootstrap:
-            plan.ids += self.ids
-            plan.sampled += self.sampled
-            plan.versions += self.versions
-            plan.turns += self.turns
-            plan.rewards += self.rewards
-            plan.logprobs += self.logprobs
-            plan.row_ends.append(len(plan.ids))
-            plan.trajectory.append(trajectory)
-            plan.needs_bootstrap.append(needs_bootstrap)
-            plan.context_cut.append(self.cut)
-        self.reset()
-
-
-def _plan_trajectory(plan: _Plan, index: int, trajectory: Trajectory, limit: int) -> None:
-    row = _OpenRow()
-    rewards = _rewards_of_replies(trajectory.turns)
-    for number, turn in enumerate(trajectory.turns):
-        if turn.new_row:
-            row.close(plan, index, False)
-        size = len(turn.response_ids)
-        if len(turn.rollout_logprobs) != size:
-            raise ValueError(
-                f"turn {number} of {_name(trajectory)} has {size} response ids and {len(turn.rollout_logprobs)} "
-                "log-probabilities; it needs one per id"
-            )
-        if row.tokens + len(turn.prompt_ids) + size > limit:
-            _open_window(plan, index, row, turn.prompt_ids, size, limit)
-        else:
-            row.add_context(turn.prompt_ids)
-        if not size:
-            continue
-        if not row.tokens:
-            raise ValueError(
-                f"turn {number} of {_name(trajectory)} has no prompt before its reply, so nothing predicts the "
-                "reply's first token"
-            )
-        for ids, logprobs, last in _pieces(plan, index, row, turn, limit):
-            row.add_reply(ids, logprobs, turn.policy_version, number, rewards[number] if last else 0.0)
-    _close_trajectory(plan, index, trajectory, row, limit)
-
-
-def _open_window(plan: _Plan, index: int, row: _OpenRow, delta: np.ndarray, room: int, limit: int) -> None:
-    """Begin a row with the tail of the open one and ``delta``, leaving room for ``room`` tokens where possible."""
-    wanted = max(limit // 2, len(delta))
-    keep = min(limit - room, wanted) if room < limit else min(limit - 1, limit // 2)
-    context = row.tail(delta, keep)
-    cut = row.cut or len(context) < row.tokens + len(delta)
-    row.close(plan, index, False)
-    row.add_context(context)
-    row.cut = cut
-
-
-def _pieces(
-    plan: _Plan, index: int, row: _OpenRow, turn: Turn, limit: int
-) -> Iterator[tuple[np.ndarray, np.ndarray, bool]]:
-    """The reply in pieces that fit (nearly always one); between two pieces a new window is begun."""
-    ids, logprobs = turn.response_ids, turn.rollout_logprobs
-    start, size = 0, len(ids)
-    while True:
-        end = min(size, start + limit - row.tokens)
-        yield ids[start:end], logprobs[start:end], end == size
-        if end == size:
-            return
-        _open_window(plan, index, row, ids[:0], size - end, limit)
-        start = end
-
-
-def _close_trajectory(plan: _Plan, index: int, trajectory: Trajectory, row: _OpenRow, limit: int) -> None:
-    """Close the last row; a truncated trajectory also shows its last state, whose value is the bootstrap value."""
-    final = trajectory.final_prompt_ids
-    if trajectory.terminated:
-        row.close(plan, index, False)
-        return
-    if final is not None and len(final):
-        if trajectory.final_new_row:
-            row.close(plan, index, False)
-        if row.tokens + len(final) > limit:
-            _open_window(plan, index, row, final, 0, limit)
-        else:
-            row.add_context(final)
-    row.close(plan, index, True)
+    def _close(self, needs_bootstrap: bool = False) -> None:
+        """End the row, or drop it if there is nothing to learn; without one the row before holds the last state."""
+        row = self._open()
+        if needs_bootstrap and not row:
+            self.rows[-1].needs_bootstrap = True
+        elif needs_bootstrap or any(segment.logprobs is not None for segment in row):
+            self.rows.append(_PlannedRow(len(self.segments), self._trajectory, needs_bootstrap, self._cut))
+        elif row:
+            del self.segments[-len(row) :]
+        self._tokens, self._cut = 0, False
 
 
 def _rewards_of_replies(turns: Sequence[Turn]) -> list[float]:
@@ -420,26 +372,27 @@ def _rewards_of_replies(turns: Sequence[Turn]) -> list[float]:
 
 def _materialise(plan: _Plan, trajectories: Sequence[Trajectory], reward_scale: float) -> list[Row]:
     """Lay all segments end to end once; the rows are views of the result."""
-    if not plan.row_ends:
-        return []
-    sizes = np.fromiter(map(len, plan.ids), np.int64, len(plan.ids))
+    segments, logprobs, versions, turns, earned = zip(*plan.segments, strict=True)
+    sizes = np.fromiter(map(len, segments), np.int64, len(segments))
     ends = np.cumsum(sizes)
-    sampled = np.array(plan.sampled)
-    input_ids = np.concatenate(plan.ids, dtype=np.int32, casting="unsafe")
-    policy_version = np.repeat(np.array(plan.versions, np.int32), sizes)
-    turn = np.repeat(np.array(plan.turns, np.int32), sizes)
+    sampled = np.array([each is not None for each in logprobs])
+    input_ids = np.concatenate(segments, dtype=np.int32, casting="unsafe")
+    policy_version = np.repeat(np.array(versions, np.int32), sizes)
+    turn = np.repeat(np.array(turns, np.int32), sizes)
     loss_mask = np.repeat(sampled, sizes)
     rollout_logprobs = np.zeros(len(input_ids), np.float32)
-    if plan.logprobs:
-        rollout_logprobs[loss_mask] = np.concatenate(plan.logprobs, dtype=np.float32, casting="unsafe")
+    if sampled.any():
+        known = [each for each in logprobs if each is not None]
+        rollout_logprobs[loss_mask] = np.concatenate(known, dtype=np.float32, casting="unsafe")
     rewards = np.zeros(len(input_ids))
-    rewards[ends[sampled] - 1] = np.array(plan.rewards)[sampled] * reward_scale
-    stops = ends[np.array(plan.row_ends) - 1]
-    _check_rewards(rewards, stops, plan, trajectories)
-    allowed = allowed_in_turns(turn for index in dict.fromkeys(plan.trajectory) for turn in trajectories[index].turns)
+    rewards[ends[sampled] - 1] = np.array(earned)[sampled] * reward_scale
+    stops = ends[np.array([row.end for row in plan.rows]) - 1]
+    owners = [row.trajectory for row in plan.rows]
+    _check_rewards(rewards, stops, owners, trajectories)
+    allowed = allowed_in_turns(turn for index in dict.fromkeys(owners) for turn in trajectories[index].turns)
     per_row: list[AllowedTokens | None] = [None] * len(stops)
     if allowed is not None:
-        owner = np.repeat(plan.trajectory, np.diff(stops, prepend=0))
+        owner = np.repeat(owners, np.diff(stops, prepend=0))
         allowed = take_out_forced(loss_mask, rewards, owner, allowed)
         per_row = _split(allowed, loss_mask, stops)
         rollout_logprobs[~loss_mask], policy_version[~loss_mask], turn[~loss_mask] = 0.0, -1, -1
@@ -451,41 +404,40 @@ def _materialise(plan: _Plan, trajectories: Sequence[Trajectory], reward_scale: 
         "policy_version": policy_version,
         "turn": turn,
     }
-    rows = list(_cut(columns, stops, plan, trajectories, per_row, reward_scale))
+    rows = list(_cut(columns, stops, plan.rows, trajectories, per_row, reward_scale))
     return rows if allowed is None else [row for row in rows if row.needs_bootstrap or row.loss_mask.any()]
 
 
 def _cut(
     columns: Mapping[str, np.ndarray],
     stops: np.ndarray,
-    plan: _Plan,
+    planned: Sequence[_PlannedRow],
     trajectories: Sequence[Trajectory],
     allowed: Sequence[AllowedTokens | None],
     reward_scale: float,
 ) -> Iterator[Row]:
     """The rows, as views of the arrays over all tokens."""
-    turns = {index: trajectories[index].turns for index in set(plan.trajectory)}
+    turns = {row.trajectory: trajectories[row.trajectory].turns for row in planned}
     seen = {index: np.array([turn.observation for turn in played], np.int64) for index, played in turns.items()}
     values = {
         index: np.array([turn.value * reward_scale for turn in played], np.float32) for index, played in turns.items()
     }
     start = 0
-    for number, stop in enumerate(stops.tolist()):
-        index = plan.trajectory[number]
-        trajectory = trajectories[index]
+    for row, stop, choices in zip(planned, stops.tolist(), allowed, strict=True):
+        trajectory = trajectories[row.trajectory]
         yield Row(
             **{name: column[start:stop] for name, column in columns.items()},
-            trajectory=index,
-            needs_bootstrap=plan.needs_bootstrap[number],
+            trajectory=row.trajectory,
+            needs_bootstrap=row.needs_bootstrap,
             role=trajectory.role,
             module_id=trajectory.module_id,
             group=trajectory.group,
             game=trajectory.game,
             episode=trajectory.episode_id,
-            observations=seen[index],
-            state_values=values[index],
-            context_cut=plan.context_cut[number],
-            allowed=allowed[number],
+            observations=seen[row.trajectory],
+            state_values=values[row.trajectory],
+            context_cut=row.context_cut,
+            allowed=choices,
         )
         start = stop
 
@@ -498,12 +450,14 @@ def _split(allowed: AllowedTokens, loss_mask: np.ndarray, stops: np.ndarray) -> 
     return list(starmap(AllowedTokens, zip(counts, ids, strict=True)))
 
 
-def _check_rewards(rewards: np.ndarray, stops: np.ndarray, plan: _Plan, trajectories: Sequence[Trajectory]) -> None:
+def _check_rewards(
+    rewards: np.ndarray, stops: np.ndarray, owners: Sequence[int], trajectories: Sequence[Trajectory]
+) -> None:
     bad = np.flatnonzero(~(np.abs(rewards) <= np.finfo(np.float32).max))
     if len(bad):
         row = int(np.searchsorted(stops, bad[0], side="right"))
         raise ValueError(
-            f"{_name(trajectories[plan.trajectory[row]])} has a reward that is not finite ({rewards[bad[0]]}); "
+            f"{_name(trajectories[owners[row]])} has a reward that is not finite ({rewards[bad[0]]}); "
             "rewards must be numbers"
         )
 
