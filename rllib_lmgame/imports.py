@@ -88,26 +88,9 @@ _IMPORT_PATH = re.compile(r"([^\W\d]\w*)(\.[^\W\d]\w*)*:[^\W\d][\w.]*")
 
 IMPORTING_KEYS = frozenset(
     {
-        "run",
-        "env",
-        "games",
-        "player",
-        "expert",
-        "oracle",
-        "judge",
-        "engine",
-        "advantage_estimator",
-        "objective",
-        "policy_loss",
-        "matchmaking",
-        "policy_mapping_fn",
-        "callbacks",
-        "measures",
-        "report",
-        "type",
-        "sample_from",
-        "choice",
-        "grid_search",
+        *("run", "env", "games", "player", "expert", "oracle", "judge", "engine", "advantage_estimator", "objective"),
+        *("policy_loss", "matchmaking", "policy_mapping_fn", "callbacks", "measures", "report", "type", "sample_from"),
+        *("choice", "grid_search"),
     }
 )
 """Keys whose text may be an import path; of search spaces, those that may list some."""

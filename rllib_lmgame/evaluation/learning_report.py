@@ -41,7 +41,8 @@ def learning_report(
 
 
 def _report_trial(directory: Path, checkpoint: Path, episodes: int, split: str) -> None:
-    milestones = _milestones(checkpoint)
+    path = checkpoint / MILESTONES_FILE
+    milestones: dict[str, dict[str, float]] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     with loaded_policies(checkpoint, log_dir=str(directory / "episodes"), trust=True) as policies:
         games = policies.config.games_for_evaluation(split)
         temperatures = {"after PPO": None, "after PPO, greedy": 0.0}
@@ -59,11 +60,6 @@ def _report_trial(directory: Path, checkpoint: Path, episodes: int, split: str) 
     print()
     print("One held-out episode, replayed:")
     print(episode_text(read_log(directory / "episodes" / "report-0.jsonl")[-1]))
-
-
-def _milestones(checkpoint: Path) -> dict[str, dict[str, float]]:
-    path = checkpoint / MILESTONES_FILE
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
 def _outcomes(summaries: Sequence[Any]) -> dict[str, Any]:

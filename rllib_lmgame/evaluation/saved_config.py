@@ -158,26 +158,20 @@ def _with_saved_models(values: dict[str, Any]) -> dict[str, Any]:
     saved = {"model": TINY_MODEL, "tokenizer": None}
     policies = values.get("policies")
     entries = {name: options or {} for name, options in policies.items()} if isinstance(policies, Mapping) else {}
-    if not all(
-        isinstance(options, Mapping) and isinstance(options.get("language_model") or {}, Mapping)
-        for options in entries.values()
-    ):
+    if not all(isinstance(options, Mapping) for options in entries.values()):
         return values
-    models = {
-        name: options for name, options in entries.items() if options.get("player", LANGUAGE_MODEL) == LANGUAGE_MODEL
-    }
-    trained = {name for name, options in models.items() if options.get("trained") is not False}
+    own = {name: options.get("language_model") or {} for name, options in entries.items()}
+    if not all(isinstance(section, Mapping) for section in own.values()):
+        return values
+    models = [name for name, options in entries.items() if options.get("player", LANGUAGE_MODEL) == LANGUAGE_MODEL]
+    trained = [name for name in models if entries[name].get("trained") is not False]
     result = dict(values)
     if entries:
-        result["policies"] = {
-            name: {**options, "language_model": {**(options.get("language_model") or {}), **saved}}
-            if name in trained
-            else options
-            for name, options in entries.items()
-        }
+        of_saved = {name: {**entries[name], "language_model": {**own[name], **saved}} for name in trained}
+        result["policies"] = {name: of_saved.get(name, options) for name, options in entries.items()}
     section = values.get("language_model")
     if isinstance(section, Mapping):
-        others = [options.get("language_model") or {} for name, options in models.items() if name not in trained]
+        others = [own[name] for name in models if name not in trained]
         unused = {key: value for key, value in saved.items() if all(key in other for other in others)}
         result["language_model"] = {**section, **unused}
     return result

@@ -293,7 +293,16 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         if action_tokens == 0:
             self.metrics.log_dict(meter.before, key=module_id, window=1)
             return
-        self._loop(self._module_update(module_id, settings, batch, meter)).run(self._weights_seq_no)
+        optimizer = self.get_optimizer(module_id)
+        UpdateLoop(
+            update=self._module_update(module_id, settings, batch, meter),
+            objective=self.objective(module_id),
+            engine=self.engines[module_id],
+            optimizer=optimizer,
+            lr=float(self._optimizer_lr_schedules[optimizer].get_current_value()),
+            steps=self._steps[module_id],
+            device=self._device,
+        ).run(self._weights_seq_no)
         self.updates[module_id] += 1
         if module_id in self.critics:
             self.critics[module_id].rescale()
@@ -318,18 +327,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             kl_coefficient=float(self.curr_kl_coeffs_per_module[module_id]) if settings.ppo.kl is not None else 0.0,
             num_updates=self.updates[module_id],
             critic=self.critics.get(module_id),
-        )
-
-    def _loop(self, update: ModuleUpdate) -> UpdateLoop:
-        optimizer = self.get_optimizer(update.module_id)
-        return UpdateLoop(
-            update,
-            objective=self.objective(update.module_id),
-            engine=self.engines[update.module_id],
-            optimizer=optimizer,
-            lr=float(self._optimizer_lr_schedules[optimizer].get_current_value()),
-            steps=self._steps[update.module_id],
-            device=self._device,
         )
 
     # The KL coefficient: RLlib's adaptive one, or scheduled.

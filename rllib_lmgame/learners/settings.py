@@ -12,8 +12,6 @@ from rllib_lmgame.settings.sections.token_ppo import FIT, WARMUP_STEPS_AFTER_SUP
 from rllib_lmgame.threads import AUTO
 
 _SEED_STRIDE = 1_000_003
-
-
 _FOLLOWING = {
     "gamma": "gamma",
     "lambda": "lam",
@@ -55,12 +53,13 @@ class LearnerSettings:
     def from_config(cls, config: Any) -> LearnerSettings:
         """Read an algorithm's configuration, as it is for one module."""
         ppo, inference = config.token_ppo_options, config.inference_options
+        default_steps = 0 if config.supervised_options is None else WARMUP_STEPS_AFTER_SUPERVISION
         return cls(
             ppo=ppo,
             gamma=float(config.gamma),
             lam=float(config.lambda_),
             vf_loss_coeff=float(config.vf_loss_coeff),
-            lr_warmup_steps=_warmup_steps(ppo, behind_supervision=config.supervised_options is not None),
+            lr_warmup_steps=default_steps if ppo.lr_warmup_steps is None else ppo.lr_warmup_steps,
             temperature=learning_temperature(inference.temperature),
             reward_scale=config.text_rollout_options.reward_scale,
             grad_clip=None if config.grad_clip is None else float(config.grad_clip),
@@ -125,9 +124,3 @@ def learner_threads(config: Any) -> int | None:
     if found is None and isinstance(reserved, int | float) and not isinstance(reserved, bool) and reserved >= 1:
         return int(reserved)
     return found
-
-
-def _warmup_steps(ppo: TokenPPOOptions, behind_supervision: bool) -> int:
-    if ppo.lr_warmup_steps is not None:
-        return ppo.lr_warmup_steps
-    return WARMUP_STEPS_AFTER_SUPERVISION if behind_supervision else 0

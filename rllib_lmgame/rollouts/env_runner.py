@@ -108,9 +108,8 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
             num_timesteps: Ignored: only complete episodes are sampled.
         """
         config = self.config
-        count = num_episodes or max(
-            1, config.text_rollout_options.episodes_per_iteration // max(1, config.num_env_runners)
-        )
+        share = config.text_rollout_options.episodes_per_iteration // max(1, config.num_env_runners)
+        count = num_episodes or max(1, share)
         self._sampled += 1
         games = config.training_games()
         plans = plan_episodes(
@@ -142,9 +141,8 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
             return self.chat(module_id).with_options(**changes)
         if module_id not in self._chats:
             options = self.config.language_model_of(module_id)
-            self._chats[module_id] = ChatFormat(
-                load_tokenizer(self.config.model_files[module_id].directory(), options), options
-            )
+            tokenizer = load_tokenizer(self.config.model_files[module_id].directory(), options)
+            self._chats[module_id] = ChatFormat(tokenizer, options)
         return self._chats[module_id]
 
     def client(self, weights: str, members: Mapping[str, tuple[str, ...]] | None = None) -> EngineClient:
@@ -201,9 +199,8 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
             return
         directory = Path(self.config.episode_log_dir or ".")
         try:
-            EpisodeLog(directory / f"{name}-{self.worker_index}.jsonl").write(
-                [episode_record(episode) for episode in played]
-            )
+            log = EpisodeLog(directory / f"{name}-{self.worker_index}.jsonl")
+            log.write([episode_record(episode) for episode in played])
         except (OSError, ValueError, TypeError, RecursionError) as error:
             logger.error("The episode log in %s could not be written: %s", directory, error)
 

@@ -85,23 +85,18 @@ def _ranking(played: PlayedEpisode, verdicts: dict[str, bool | None]) -> dict[st
         return dict(outcomes(verdicts, _results(played)))
     # A game that was broken off: results so far rank nobody. Who ran out of tokens has lost.
     known = {True: Outcome.WIN, False: Outcome.LOSS, None: None}
-    ran_out = {
-        agent
-        for agent, end in played.ends.items()
-        if end.stop_reason in (StopReason.CONTEXT_OVERFLOW, StopReason.TOKEN_BUDGET)
-    }
+    no_tokens = (StopReason.CONTEXT_OVERFLOW, StopReason.TOKEN_BUDGET)
+    ran_out = {agent for agent, end in played.ends.items() if end.stop_reason in no_tokens}
     return {agent: Outcome.LOSS if agent in ran_out else known[verdicts[agent]] for agent in played.seats}
 
 
 def _results(played: PlayedEpisode) -> dict[str, float]:
     """What every player got: what the game calls its result, or, where it names none, the return."""
-    named = {
-        agent: info["result"] for agent, info in played.infos.items() if isinstance(info.get("result"), int | float)
-    }
-    return {
-        agent: float(named[agent] if named.keys() >= played.seats.keys() else seat.episode_return)
-        for agent, seat in played.seats.items()
-    }
+    given = {agent: info.get("result") for agent, info in played.infos.items()}
+    named = {agent: result for agent, result in given.items() if isinstance(result, int | float)}
+    if named.keys() >= played.seats.keys():
+        return {agent: float(named[agent]) for agent in played.seats}
+    return {agent: float(seat.episode_return) for agent, seat in played.seats.items()}
 
 
 def _success(seats: list[SeatSummary], *, against_others: bool) -> float | None:

@@ -37,17 +37,16 @@ MAX_IDLE = 64
 """Threads kept for the next calls."""
 
 
+@dataclass(eq=False)
 class GameCalls:
     """Calls one game. What it raises, or a hang, becomes an :class:`~rllib_lmgame.rollouts.seats.EpisodeFailed`.
 
-    Args:
-        trusted: The game's calls are bounded and need no time limit.
+    A ``trusted`` game's calls are bounded and need no time limit.
     """
 
-    def __init__(self, game_id: str, trusted: bool, timeout_s: float) -> None:
-        self.game_id = game_id
-        self.trusted = trusted
-        self.timeout_s = timeout_s
+    game_id: str
+    trusted: bool
+    timeout_s: float
 
     async def __call__(
         self, what: str, function: Callable[..., T], *args: Any, unwanted: Callable[[T], None] | None = None

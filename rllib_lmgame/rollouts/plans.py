@@ -119,16 +119,10 @@ class EpisodePlan:
     def replacement(self, new_level: bool) -> EpisodePlan:
         """The plan that replaces a failed one: the same players, with another level if the level may be to blame."""
         attempt = self.attempt + 1
-        episode_id = f"{first_id(self.episode_id)}+{attempt}"
+        again = replace(self, attempt=attempt, episode_id=f"{first_id(self.episode_id)}+{attempt}")
         if not new_level:
-            return replace(self, attempt=attempt, episode_id=episode_id)
-        return replace(
-            self,
-            attempt=attempt,
-            episode_id=episode_id,
-            seed=stable_seed(self.seed, attempt),
-            group=f"{self.group}+{attempt}",
-        )
+            return again
+        return replace(again, seed=stable_seed(self.seed, attempt), group=f"{self.group}+{attempt}")
 
 
 def first_id(name: str) -> str:

@@ -234,18 +234,8 @@ async def play_episode(
     while game.views:
         await game.advance()
     final = {agent: game.final[agent].text for agent in game.seats}
-    return PlayedEpisode(
-        plan,
-        session.game_id,
-        game.seats,
-        game.steps,
-        game.ends,
-        final,
-        game.stop_reason(),
-        game.infos,
-        session.instructions,
-        session.cooperative,
-    )
+    played = (game.seats, game.steps, game.ends, final, game.stop_reason(), game.infos)
+    return PlayedEpisode(plan, session.game_id, *played, session.instructions, session.cooperative)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,11 +285,13 @@ class GameInPlay:
         absent = [agent for agent in views if agent not in replies]
         passes = await self._passes(absent)
         if None in passes.values():
-            after = await self._forfeit(absent[0]) if len(views) == 1 < len(self.seats) else None
+            after: _AfterStep | None = None
+            if len(views) == 1 < len(self.seats):
+                after = await self.call("forfeit", _forfeit, self.session, absent[0], self._in_game)
             if after is not None:
                 self._broken_off = self.ends[absent[0]].stop_reason
                 return self._take(after, {}, {}, {absent[0]: ""})
-            if not self._models_left():
+            if not any(seat.played_for and agent not in self.ends for agent, seat in self.seats.items()):
                 return await self._break_off(self.ends[absent[0]].stop_reason)
         said = {agent: text or "" for agent, text in passes.items()}
         after = await self.call("step", _step, self.session, {**replies, **said}, self._in_game)
@@ -310,9 +302,6 @@ class GameInPlay:
         if len(self.seats) == 1:
             return dict.fromkeys(absent)
         return {agent: await self.call("pass_action", self.session.pass_action, agent) for agent in absent}
-
-    async def _forfeit(self, agent: str) -> _AfterStep | None:
-        return await self.call("forfeit", _forfeit, self.session, agent, self._in_game)
 
     def stop_reason(self) -> StopReason:
         """Why the episode ended: what broke it off, a forfeit, or how it ended for the last of its players."""
@@ -349,8 +338,7 @@ class GameInPlay:
 
     def _take(self, after: _AfterStep, views: Views, replies: dict[str, str], passes: dict[str, str]) -> Views:
         """Note what a step brought."""
-        result = after.result
-        infos = after.infos
+        result, infos = after.result, after.infos
         for agent in replies:
             self.seats[agent].acted(bool(infos.get(agent, {}).get("invalid_action")))
         rewards = self._reward(result)
@@ -381,9 +369,6 @@ class GameInPlay:
         self.ends[agent] = SeatEnd(terminated, reason, len(self.steps))
         self.final[agent] = view
         self.seats[agent].finish(view, reason, terminated)
-
-    def _models_left(self) -> bool:
-        return any(seat.played_for and agent not in self.ends for agent, seat in self.seats.items())
 
     async def _break_off(self, reason: StopReason) -> Views:
         """Cut the episode short for those who are left: nobody can learn from it any more."""

@@ -158,6 +158,12 @@ class PlayResult:
         self.wall_s = max(self.wall_s, other.wall_s)
         self.error = self.error or other.error
 
+    def choose(self, places: Sequence[int]) -> None:
+        """Keep the episodes at these places, in this order."""
+        self.summaries = [self.summaries[i] for i in places]
+        if self.episodes:
+            self.episodes = [self.episodes[i] for i in places]
+
 
 PROMPT_IDS = "prompt_ids"
 RESPONSE_IDS = "response_ids"
@@ -279,16 +285,9 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
     outputs = {column: items_of(episode.extra_model_outputs[column]) for column in COLUMNS}
     rewards = items_of(episode.rewards)
     seen = items_of(episode.observations)
-    allowed = (
-        items_of(episode.extra_model_outputs[ALLOWED])
-        if ALLOWED in episode.extra_model_outputs
-        else [None] * len(rewards)
-    )
-    values = (
-        items_of(episode.extra_model_outputs[STATE_VALUE])
-        if STATE_VALUE in episode.extra_model_outputs
-        else [math.nan] * len(rewards)
-    )
+    given = episode.extra_model_outputs
+    allowed = items_of(given[ALLOWED]) if ALLOWED in given else [None] * len(rewards)
+    values = items_of(given[STATE_VALUE]) if STATE_VALUE in given else [math.nan] * len(rewards)
     turns = [
         Turn(
             prompt_ids=outputs[PROMPT_IDS][i],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -181,9 +180,8 @@ class EngineReplies:
     ) -> Choices | None:
         if not self.legal_moves_only or not observation.legal_actions:  # Free talk, for example.
             return None
-        choices = tuple(
-            ids for action in observation.legal_actions if (ids := seat.chat.choice_ids(action)) is not None
-        )
+        spelled = map(seat.chat.choice_ids, observation.legal_actions)
+        choices = tuple(ids for ids in spelled if ids is not None)
         if not choices:
             unsaid = (
                 f"the tokenizer can spell none of the legal actions of {session.game_id}, such as "
@@ -316,7 +314,10 @@ class LanguageModelSeat(Seat):
         }
         if terminated or not self.turns or not bootstraps.get(reason, True):
             return
-        prompt = self._open_prompt or self.conversation.prompt(_before_the_limit(observation), self._note)
+        left = observation.turns_left
+        if left is not None:  # No prompt of a reply ever says that no turn is left.
+            observation = replace(observation, turns_left=max(1, left))
+        prompt = self._open_prompt or self.conversation.prompt(observation, self._note)
         self.final_prompt = prompt.fitted(self.chat.options.context_length)
 
     def out_of_tokens(self, session: GameSession, prompt: Prompt, needed: int) -> Exception:
@@ -334,10 +335,3 @@ class LanguageModelSeat(Seat):
             message = f"a reply of {session.game_id} has {needed} tokens or more; {prompt.max_tokens} are allowed"
             return ConfigError(f"config.language_model.{key}", message)
         return OutOfTokens(StopReason.CONTEXT_OVERFLOW if prompt.out_of_context else StopReason.TOKEN_BUDGET)
-
-
-def _before_the_limit(observation: Observation) -> Observation:
-    """The last state as the critic knows such states: no prompt of a reply ever says that no turn is left."""
-    if observation.turns_left is None:
-        return observation
-    return dataclasses.replace(observation, turns_left=max(1, observation.turns_left))

@@ -22,7 +22,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import StopReason
@@ -109,15 +109,8 @@ class LineUps:
     def _policy(self, plan: EpisodePlan, roles: Roles, agent: str) -> str:
         seed = stable_seed(plan.seed, plan.index, "seats")
         try:
-            policy = self._mapping(
-                agent,
-                None,
-                role=roles[agent],
-                roles=dict(roles),
-                agent_ids=tuple(roles),
-                seed=seed,
-                number=plan.number,
-            )
+            seats: dict[str, Any] = {"role": roles[agent], "roles": dict(roles), "agent_ids": tuple(roles)}
+            policy = self._mapping(agent, None, **seats, seed=seed, number=plan.number)
         except ConfigError:
             raise
         except Exception as error:
@@ -248,7 +241,8 @@ def play_all(source: EpisodeSource, plans: Sequence[EpisodePlan]) -> PlayResult:
         result.extend(part)
     if with_spares(plans):
         _leave_out(result, plans)
-    _sort(result)
+    # By the plans, so that the batch does not depend on which runner was faster.
+    result.choose(sorted(range(len(result.summaries)), key=lambda i: result.summaries[i].index))
     result.wall_s = time.perf_counter() - start
     return result
 
@@ -263,10 +257,8 @@ def lost(plans: Sequence[EpisodePlan], played: PlayResult) -> list[Failure]:
 
 def replacements(failures: Sequence[Failure], limit: int) -> list[EpisodePlan]:
     """Plans in place of those that failed, in order; a level that may be to blame is exchanged."""
-    again = sorted(
-        (failure for failure in failures if failure.plan.attempt < limit and not _final(failure)),
-        key=lambda failure: failure.plan.index,
-    )
+    again = [failure for failure in failures if failure.plan.attempt < limit and not _final(failure)]
+    again.sort(key=lambda failure: failure.plan.index)
     return [failure.plan.replacement(new_level=failure.reason in LEVEL_TO_BLAME) for failure in again]
 
 
@@ -291,16 +283,6 @@ def _leave_out(result: PlayResult, plans: Sequence[EpisodePlan]) -> None:
         race.leave(episode_id)
     for summary in result.summaries:
         race.finish(summary.episode_id)
-    kept = [race.wants(summary.episode_id) for summary in result.summaries]
-    result.aborted += [summary.episode_id for summary, keep in zip(result.summaries, kept, strict=True) if not keep]
-    if result.episodes:
-        result.episodes = [episode for episode, keep in zip(result.episodes, kept, strict=True) if keep]
-    result.summaries = [summary for summary, keep in zip(result.summaries, kept, strict=True) if keep]
-
-
-def _sort(result: PlayResult) -> None:
-    """Sort by plan index, so that the batch does not depend on which runner was faster."""
-    order = sorted(range(len(result.summaries)), key=lambda i: result.summaries[i].index)
-    if result.episodes:
-        result.episodes = [result.episodes[i] for i in order]
-    result.summaries = [result.summaries[i] for i in order]
+    names = [summary.episode_id for summary in result.summaries]
+    result.aborted += [name for name in names if not race.wants(name)]
+    result.choose([place for place, name in enumerate(names) if race.wants(name)])

@@ -121,9 +121,8 @@ def _as_planned(result: GameResult, plan: EpisodePlan, game: GameConfig) -> Game
         was = f"of {result.game} with the seed {result.seed!r}, not of {game.env} with the seed {plan.seed}"
         raise ConfigError("--out", f"game {result.episode_id} is one {was}")
     sat = {seat.agent_id: seat.player for seat in result.seats}
-    if len(sat) < len(result.seats) or sat != {
-        agent: assignment.module_id for agent, assignment in plan.line_up.items()
-    }:
+    planned = {agent: assignment.module_id for agent, assignment in plan.line_up.items()}
+    if len(sat) < len(result.seats) or sat != planned:
         raise ConfigError("--out", f"game {result.episode_id} was played by others than it should be: {sat}")
     return result
 

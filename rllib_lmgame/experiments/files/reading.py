@@ -296,24 +296,14 @@ def _real(text: str) -> float:
     return math.nan if text.lower() == ".nan" else float(text.replace("_", ""))
 
 
-def _truth(text: str) -> bool:
-    return {"true": True, "false": False}[text.lower()]
-
-
-def _nothing(text: str) -> None:
-    if text.lower() not in ("", "~", "null"):
-        raise ValueError("something")
-
-
 _SCALARS: dict[str, Any] = {
     _TAG + "str": _text,
     _TAG + "int": _integer,
     _TAG + "float": _real,
-    _TAG + "bool": _truth,
-    _TAG + "null": _nothing,
+    _TAG + "bool": lambda text: {"true": True, "false": False}[text.lower()],
+    _TAG + "null": lambda text: {"": None, "~": None, "null": None}[text.lower()],
     _TAG + "merge": str,
 }
-
 
 _MOST_SAID = 200
 """Characters of what PyYAML says, which may hold a tag or a name of any length."""
@@ -425,14 +415,8 @@ def _record(source: Source, name: str, path: list[str], text: str) -> None:
 
 
 _OPTIONAL_NAMES = (
-    "num_samples",
-    "storage_path",
-    "checkpoint_config",
-    "max_failures",
-    "time_budget_s",
-    "scheduler",
-    "callbacks",
-    "report",
+    *("num_samples", "storage_path", "checkpoint_config", "max_failures"),
+    *("time_budget_s", "scheduler", "callbacks", "report"),
 )
 
 

@@ -51,7 +51,7 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
     common: dict[str, Any] = {
         "log_to_driver": options.verbosity > 0,
         "logging_level": quieten_ray(options.verbosity),
-        "runtime_env": _runtime_env(options),
+        "runtime_env": options.runtime_env or None,
     }
     cluster = None
     try:
@@ -144,7 +144,3 @@ def _local_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) ->
             cluster.add_node(**node)
     cluster.wait_for_nodes()
     return cluster
-
-
-def _runtime_env(options: RunOptions) -> dict[str, Any] | None:
-    return options.runtime_env or None

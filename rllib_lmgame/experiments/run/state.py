@@ -95,7 +95,8 @@ def mend(directory: Path, command: str) -> list[str]:
         return []
     copy = _copied_files(directory)
     if not copy and not usable:
-        raise CheckpointError(_nothing_left(directory, damaged, command))
+        lost = f"{damaged[0] if damaged else directory / MAIN} is damaged and there is no copy of it"
+        raise CheckpointError(f"{lost}, so --resume cannot know the trials; {ways_on(directory, command)}")
     for path in damaged:
         path.replace(path.with_name(f"damaged-{path.name}"))
     for name, content in copy.items():
@@ -130,26 +131,13 @@ def _copied_files(directory: Path) -> dict[str, bytes]:
     return files if _is_good_copy(files) else {}
 
 
-def _nothing_left(directory: Path, damaged: list[Path], command: str) -> str:
-    text = (
-        f"{damaged[0] if damaged else directory / MAIN} is damaged and there is no copy of it, so --resume cannot "
-        "know the trials"
-    )
-    return f"{text}; {ways_on(directory, command)}"
-
-
 def ways_on(directory: Path, command: str) -> str:
     """For a message: the newest whole checkpoints of an experiment without a state, each after ``command``."""
-    checkpoints = [
-        newest
-        for trial in sorted(directory.iterdir())
-        if trial.is_dir() and (newest := newest_whole(trial)) is not None
-    ]
-    if not checkpoints:
+    newest = [newest_whole(trial) for trial in sorted(directory.iterdir()) if trial.is_dir()]
+    commands = [f"{command} {checkpoint}" for checkpoint in newest if checkpoint is not None]
+    if not commands:
         return "there is no whole checkpoint either"
-    return "\n  ".join(
-        ["start a new experiment from a checkpoint:", *(f"{command} {checkpoint}" for checkpoint in checkpoints)]
-    )
+    return "\n  ".join(["start a new experiment from a checkpoint:", *commands])
 
 
 def newest_whole(trial: Path) -> Path | None:

@@ -27,7 +27,10 @@ def state_is_whole(name: str, data: bytes) -> bool:
             return sum(1 for _ in pickletools.genops(data)) > 0
         content = _read(data)
         for fields, metadata in content["trial_data"]:
-            _check_trial(_read(fields))
+            trial = _read(fields)
+            for name in Trial._nonjson_fields:  # Bare hexadecimal text.
+                if name in trial:
+                    _check_pickle(trial[name])
             _read(metadata)
         return bool(content["runner_data"])
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -48,12 +51,6 @@ def _checked(value: dict[str, Any]) -> dict[str, Any]:
     if value.get("_type") == _PICKLED:
         _check_pickle(value["value"])
     return value
-
-
-def _check_trial(fields: dict[str, Any]) -> None:
-    for name in Trial._nonjson_fields:
-        if name in fields:
-            _check_pickle(fields[name])
 
 
 def _check_pickle(hexadecimal: str) -> None:

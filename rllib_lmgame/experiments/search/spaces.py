@@ -162,7 +162,7 @@ def sample_points(config: Mapping[str, Any], *, random_points: int = 4, seed: in
     grids = [n for n in nodes if n.kind == GRID]
     functions = [n for n in nodes if n.kind == "sample_from"]
     others = [n for n in nodes if n.kind not in {GRID, "sample_from"}]
-    rounds = max([random_points if others else 1, *(_num_corners(n) for n in others)])
+    rounds = max([random_points if others else 1, *(len(n.argument) if n.kind == "choice" else 2 for n in others)])
     points = list(itertools.islice(itertools.product(*(n.argument for n in grids)), MAX_GRID_POINTS))
     for i in range(max(rounds, len(points))):
         grid_values = points[i % len(points)]
@@ -174,10 +174,6 @@ def sample_points(config: Mapping[str, Any], *, random_points: int = 4, seed: in
 def grid_size(config: Mapping[str, Any]) -> int:
     """Number of points of the grid (1 without one)."""
     return math.prod(len(n.argument) for n in find_search_spaces(config) if n.kind == GRID)
-
-
-def _num_corners(node: SearchNode) -> int:
-    return len(node.argument) if node.kind == "choice" else 2
 
 
 def _call(functions: Sequence[SearchNode], config: Mapping[str, Any], drawn: Mapping[Path, Any]) -> dict[str, Any]:

@@ -30,23 +30,6 @@ def evaluate_stock_checkpoint(
     """
     if env is not None:
         check_environment(env)
-    algorithm = _load(path, env, env_config, num_episodes, explore, overrides or {}, seed)
-    try:
-        results = algorithm.evaluate()
-    finally:
-        algorithm.stop()
-    return _numbers(results.get("env_runners", {}))
-
-
-def _load(
-    path: str,
-    env: str | None,
-    env_config: Mapping[str, Any] | None,
-    num_episodes: int,
-    explore: bool,
-    overrides: Mapping[str, Any],
-    seed: int | None,
-) -> Any:
     from ray.rllib.algorithms.algorithm import Algorithm
 
     try:
@@ -57,7 +40,7 @@ def _load(
     loaded.stop()
     if env is not None or env_config is not None:
         config.environment(env=env or config.env, env_config=dict(env_config or config.env_config))
-    config.update_from_dict(dict(overrides))
+    config.update_from_dict(dict(overrides or {}))
     config.env_runners(num_env_runners=0).learners(num_learners=0)
     config.evaluation(
         evaluation_interval=1,
@@ -72,7 +55,10 @@ def _load(
     except ValueError as error:
         raise ConfigError("", first_line(error)) from error
     algorithm.restore_from_path(str(Path(path).absolute()))
-    return algorithm
+    try:
+        return _numbers(algorithm.evaluate().get("env_runners", {}))
+    finally:
+        algorithm.stop()
 
 
 def _numbers(results: Mapping[str, Any], prefix: str = "") -> dict[str, float]:

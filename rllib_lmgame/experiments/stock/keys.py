@@ -10,15 +10,8 @@ from rllib_lmgame.settings.schema import describe
 from rllib_lmgame.text import first_line
 
 _EXTRA_KEYS = {
-    "multiagent",
-    "train_batch_size_per_learner",
-    "model_config",
-    "rl_module_spec",
-    "learner_class",
-    "callbacks",
-    "enable_rl_module_and_learner",
-    "enable_env_runner_and_connector_v2",
-    "custom_evaluation_function",
+    *("multiagent", "train_batch_size_per_learner", "model_config", "rl_module_spec", "learner_class", "callbacks"),
+    *("enable_rl_module_and_learner", "enable_env_runner_and_connector_v2", "custom_evaluation_function"),
 }
 _TRUTH_WORDS = {"yes", "no", "on", "off", "y", "n", "true", "false"}
 

@@ -92,13 +92,7 @@ class MinibatchSize(NamedTuple):
 
 
 _FILLED_LATER = (
-    "old_logprobs",
-    "values",
-    "ref_logprobs",
-    "advantages",
-    "returns",
-    "loss_weights",
-    "importance_weights",
+    *("old_logprobs", "values", "ref_logprobs", "advantages", "returns", "loss_weights", "importance_weights"),
 )
 """Arrays of a batch over its action tokens that are not made from its rows."""
 
@@ -248,11 +242,8 @@ class TokenBatch:
         """What some micro-batches have together; turns of several rows count once."""
         slots = np.concatenate([_none(), *(pack.token_slot for pack in minibatch)])
         slots = slots[self.kept[slots]]
-        return MinibatchSize(
-            float(len(slots)),
-            float(np.count_nonzero(np.bincount(self.turn[slots]))),
-            float(np.count_nonzero(np.bincount(self.trajectory[slots]))),
-        )
+        turns, trajectories = (np.count_nonzero(np.bincount(of[slots])) for of in (self.turn, self.trajectory))
+        return MinibatchSize(float(len(slots)), float(turns), float(trajectories))
 
     def stretches(self, by: str) -> np.ndarray:
         """Number of each action token's stretch of a row, int64 ``[A]``, rising; ``by`` ``turn`` or ``trajectory``."""
@@ -348,11 +339,9 @@ NO_ROWS: Any = _NoRows()
 def _allowed(rows: Sequence[Row], actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """How many ids each action token was chosen among (0: the whole vocabulary), and these ids end to end."""
     allowed = AllowedTokens.joined([(row.allowed, n) for row, n in zip(rows, actions.tolist(), strict=True)])
-    return (
-        (np.zeros(int(actions.sum()), np.int64), np.zeros(0, np.int32))
-        if allowed is None
-        else (allowed.counts, allowed.ids)
-    )
+    if allowed is None:
+        return np.zeros(int(actions.sum()), np.int64), np.zeros(0, np.int32)
+    return allowed.counts, allowed.ids
 
 
 def _sampled(rows: Sequence[Row], starts: np.ndarray) -> np.ndarray:
@@ -377,11 +366,8 @@ def _action_columns(rows: Sequence[Row], position: np.ndarray) -> dict[str, Any]
 
 def _turns(trajectories: Sequence[Row], trajectory: np.ndarray, turn: np.ndarray) -> dict[str, Any]:
     """Where the replies begin in the flat arrays, and what is known of the state before each."""
-    begins = (
-        np.flatnonzero(np.concatenate([[True], (np.diff(trajectory) != 0) | (np.diff(turn) != 0)]))
-        if len(turn)
-        else np.zeros(0, np.int64)
-    )
+    changes = (np.diff(trajectory) != 0) | (np.diff(turn) != 0)
+    begins = np.flatnonzero(np.concatenate([[True], changes])) if len(turn) else _none()
     first = np.concatenate([[0], np.cumsum([len(row.observations) for row in trajectories])])
     place = first[trajectory[begins]] + turn[begins]
     return {

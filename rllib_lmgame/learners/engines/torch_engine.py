@@ -222,18 +222,18 @@ class UpdateEngine(Protocol):
         """Read what :meth:`save` wrote."""
 
 
+@dataclass(eq=False)
 class TorchEngine:
     """Every learner holds all weights; gradients are summed over learners once per optimizer step."""
+
+    module: LanguageModelRLModule
+    optimizer: GuardedAdamW
+    ranks: Ranks
 
     keeps_graphs = True
     lockstep = False
     loss_factor = 1.0
     holds_all_weights = True
-
-    def __init__(self, module: LanguageModelRLModule, optimizer: GuardedAdamW, ranks: Ranks) -> None:
-        self.module = module
-        self.optimizer = optimizer
-        self.ranks = ranks
 
     def forward(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
         return self.module.forward_train(batch)

@@ -195,33 +195,20 @@ class StepCounts:
     nan_in_a_row: int = 0
 
 
+@dataclass(kw_only=True, eq=False)
 class UpdateLoop:
     """One update of one policy. All learners run it, those without rows too.
 
     ``lr`` is the schedule's rate; ``steps`` are the policy's, counted on.
     """
 
-    def __init__(
-        self,
-        update: ModuleUpdate,
-        *,
-        objective: Objective,
-        engine: UpdateEngine,
-        optimizer: GuardedAdamW,
-        lr: float,
-        steps: StepCounts,
-        device: torch.device,
-    ) -> None:
-        self._update = update
-        self._settings = update.settings
-        self._ranks = update.ranks
-        self._meter = update.meter
-        self._objective = objective
-        self._engine = engine
-        self._optimizer = optimizer
-        self._lr = lr
-        self._steps = steps
-        self._device = device
+    update: ModuleUpdate
+    objective: Objective
+    engine: UpdateEngine
+    optimizer: GuardedAdamW
+    lr: float
+    steps: StepCounts
+    device: torch.device
 
     def run(self, version: int) -> None:
         """Change the weights, which are of this version.
@@ -229,10 +216,10 @@ class UpdateLoop:
         Raises:
             FloatingPointError: The gradients of ``max_nan_steps`` steps in a row were not finite.
         """
-        update, settings = self._update, self._settings
+        update, settings = self.update, self.update.settings
         one_pass = self._fits_one_pass()
-        self._meter.before[WITHOUT_GRADIENT] = 0.0
-        if self._objective.needs_old_policy and not one_pass:
+        self.update.meter.before[WITHOUT_GRADIENT] = 0.0
+        if self.objective.needs_old_policy and not one_pass:
             self._record_old_policy()
             if not self._has_gradient():
                 return
@@ -240,77 +227,77 @@ class UpdateLoop:
             self._fit_critic(update.critic)
             return
         for epoch in range(settings.num_epochs):
-            rng = np.random.default_rng(settings.minibatch_seed(version, epoch, self._ranks.rank))
+            rng = np.random.default_rng(settings.minibatch_seed(version, epoch, self.update.ranks.rank))
             for number, minibatch in enumerate(self._minibatches(rng, one_pass)):
-                self._meter.first_minibatch = epoch == number == 0
+                self.update.meter.first_minibatch = epoch == number == 0
                 self._step(minibatch, one_pass)
 
     def _has_gradient(self) -> bool:
         """Whether there is anything to learn; it is noted where there is not."""
-        if self._objective.has_gradient(self._update):
+        if self.objective.has_gradient(self.update):
             return True
-        self._meter.before |= {WITHOUT_GRADIENT: 1.0, "policy_loss": 0.0, "total_loss": 0.0}
+        self.update.meter.before |= {WITHOUT_GRADIENT: 1.0, "policy_loss": 0.0, "total_loss": 0.0}
         return False
 
     def _fits_one_pass(self) -> bool:
         """One epoch of one minibatch that fits into memory: the pass with gradient also records the old policy."""
-        if not self._objective.needs_old_policy or self._update.fits_critic:
+        if not self.objective.needs_old_policy or self.update.fits_critic:
             return False
-        batch, settings = self._update.batch, self._settings
-        tokens = int(self._ranks.max(batch.num_tokens if batch else 0))
+        batch, settings = self.update.batch, self.update.settings
+        tokens = int(self.update.ranks.max(batch.num_tokens if batch else 0))
         return settings.num_epochs == 1 and settings.ppo.num_minibatches == 1 and tokens <= settings.microbatch_tokens
 
     def _minibatches(self, rng: np.random.Generator, one_pass: bool) -> list[list[PackedBatch]]:
-        ppo, batch = self._settings.ppo, self._update.batch
+        ppo, batch = self.update.settings.ppo, self.update.batch
         if batch is None:
             return [[] for _ in range(ppo.num_minibatches)]
         limit = self._pack_tokens
-        if one_pass and self._engine.keeps_graphs and self._device.type == "cpu":
+        if one_pass and self.engine.keeps_graphs and self.device.type == "cpu":
             limit = min(limit, _CACHE_TOKENS)
-        whole_groups = self._objective.needs_groups(self._settings)
+        whole_groups = self.objective.needs_groups(self.update.settings)
         return batch.minibatches(ppo.num_minibatches, rng, limit, whole_groups=whole_groups)
 
     def _all_rows(self) -> list[PackedBatch]:
-        batch = self._update.batch
+        batch = self.update.batch
         return batch.microbatches(self._pack_tokens) if batch else []
 
     @property
     def _pack_tokens(self) -> int:
         """Tokens of a pack; with fewer than any row has, each goes alone."""
-        return self._settings.microbatch_tokens if self._engine.module.packs else 1
+        return self.update.settings.microbatch_tokens if self.engine.module.packs else 1
 
     @torch.no_grad()
     def _record_old_policy(self) -> None:
         """One pass without gradient over all rows, for the objective to record."""
-        flags = {"temperature": self._settings.temperature, "with_entropy": False}
+        flags = {"temperature": self.update.settings.temperature, "with_entropy": False}
         for pack, inputs in self._passes(self._all_rows()):
-            self._objective.record(self._update, pack, self._engine.forward(inputs | flags), inputs)
-        self._objective.prepare(self._update)
+            self.objective.record(self.update, pack, self.engine.forward(inputs | flags), inputs)
+        self.objective.prepare(self.update)
 
     @torch.no_grad()
     def _fit_critic(self, critic: Critic) -> None:
         """In place of optimizer steps: a pass that sums up the features of the value head, and its fit."""
-        settings, objective = self._settings, self._objective
-        batch = self._update.batch or NO_ROWS
-        inputs = advantage_inputs(batch, gamma=settings.gamma, lam=settings.lam, ranks=self._ranks)
-        sums = critic.begin_fit(inputs, objective.critic_targets(self._update), self._device)
+        settings, objective = self.update.settings, self.objective
+        batch = self.update.batch or NO_ROWS
+        inputs = advantage_inputs(batch, gamma=settings.gamma, lam=settings.lam, ranks=self.update.ranks)
+        sums = critic.begin_fit(inputs, objective.critic_targets(self.update), self.device)
         packs = self._all_rows()
-        update = replace(self._update, minibatch=self._size_of(packs))  # Of all rows: its loss is a figure alone.
+        update = replace(self.update, minibatch=self._size_of(packs))  # Of all rows: its loss is a figure alone.
         flags = objective.forward_flags(update) | {"with_value_features": True}
         for pack, tensors in self._passes(packs):
-            out = self._engine.forward(tensors | flags)
-            self._meter.add(objective.loss(update, pack, out)[1])
+            out = self.engine.forward(tensors | flags)
+            self.update.meter.add(objective.loss(update, pack, out)[1])
             sums.add(pack, out["value_features"])
         last = not settings.critic_warms_up(update.num_updates + 1)
-        self._meter.before |= critic.finish_fit(sums, last=last)
+        self.update.meter.before |= critic.finish_fit(sums, last=last)
 
     def _step(self, minibatch: list[PackedBatch], one_pass: bool) -> None:
         """One optimizer step over the micro-batches of ``minibatch``, on all learners."""
-        engine, objective = self._engine, self._objective
+        engine, objective = self.engine, self.objective
         size = self._size_of(minibatch)
         if size.tokens == 0:
             return
-        update = replace(self._update, minibatch=size)
+        update = replace(self.update, minibatch=size)
         flags = objective.forward_flags(update)
         passes = self._passes(minibatch)
         outputs: list[dict[str, torch.Tensor]] = []
@@ -324,36 +311,36 @@ class UpdateLoop:
         for pack, inputs in passes:
             out = outputs.pop(0) if one_pass else engine.forward(inputs | flags)
             loss, sums = objective.loss(update, pack, out)
-            self._meter.add(sums)
+            self.update.meter.add(sums)
             engine.backward(loss * (engine.loss_factor / size.tokens))
-        if self._meter.before[WITHOUT_GRADIENT]:
+        if self.update.meter.before[WITHOUT_GRADIENT]:
             return  # What was added to the gradients of the next step is 0.
         trained = objective.trained_parts(update)
         # Its rate is not warmed up: what is to be held back are the policy's first steps.
         critic_alone = POLICY not in trained
-        factor = 1.0 if critic_alone else warmup_factor(self._steps.applied, self._settings.lr_warmup_steps)
-        rates = learning_rates(self._settings.ppo, self._lr, factor, critic_alone)
-        self._optimizer.max_value_grad_norm = self._settings.ppo.critic.grad_clip
-        set_learning_rates(self._optimizer, {part: rates[part] if part in trained else 0.0 for part in PARTS})
+        factor = 1.0 if critic_alone else warmup_factor(self.steps.applied, self.update.settings.lr_warmup_steps)
+        rates = learning_rates(self.update.settings.ppo, self.lr, factor, critic_alone)
+        self.optimizer.max_value_grad_norm = self.update.settings.ppo.critic.grad_clip
+        set_learning_rates(self.optimizer, {part: rates[part] if part in trained else 0.0 for part in PARTS})
         result = engine.step()
         self._count_step(result.skipped, critic_alone)
-        self._meter.add(
+        self.update.meter.add(
             {"nan_steps": float(result.skipped), "steps": 1.0, "grad_norm": 0.0 if result.skipped else result.grad_norm}
         )
 
     def _size_of(self, minibatch: Sequence[PackedBatch]) -> MinibatchSize:
         """What a minibatch has on all learners."""
-        batch = self._update.batch
-        return MinibatchSize(*self._ranks.sum(batch.size_of(minibatch) if batch else [0.0] * 3).tolist())
+        batch = self.update.batch
+        return MinibatchSize(*self.update.ranks.sum(batch.size_of(minibatch) if batch else [0.0] * 3).tolist())
 
     def _count_step(self, skipped: bool, critic_alone: bool) -> None:
-        limit = self._settings.ppo.max_nan_steps
-        self._steps.nan_in_a_row = self._steps.nan_in_a_row + 1 if skipped else 0
+        limit = self.update.settings.ppo.max_nan_steps
+        self.steps.nan_in_a_row = self.steps.nan_in_a_row + 1 if skipped else 0
         if not skipped:
-            self._steps.applied += not critic_alone
-        elif self._steps.nan_in_a_row >= limit:
+            self.steps.applied += not critic_alone
+        elif self.steps.nan_in_a_row >= limit:
             raise FloatingPointError(
-                f"{self._update.module_id}: the gradients of {limit} optimizer steps in a row were not finite; "
+                f"{self.update.module_id}: the gradients of {limit} optimizer steps in a row were not finite; "
                 "lower `lr`, set `grad_clip`, or raise `token_ppo.max_nan_steps`"
             )
 
@@ -361,15 +348,15 @@ class UpdateLoop:
         """The micro-batches with their inputs; under ``lockstep`` as many passes and calls of the head on every
         learner.
         """
-        engine, packs = self._engine, list(packs)
+        engine, packs = self.engine, list(packs)
         row_tokens = sum(pack.num_tokens for pack in packs)
-        count = int(self._ranks.max(len(packs))) if engine.lockstep else max(1, len(packs))
+        count = int(self.update.ranks.max(len(packs))) if engine.lockstep else max(1, len(packs))
         packs += [dummy_batch() for _ in range(count - len(packs))]
-        chunks = np.array([num_chunks(pack.num_actions, self._settings.ppo.head_chunk_tokens) for pack in packs])
+        chunks = np.array([num_chunks(pack.num_actions, self.update.settings.ppo.head_chunk_tokens) for pack in packs])
         if engine.lockstep:
-            chunks = self._ranks.max(chunks)
+            chunks = self.update.ranks.max(chunks)
         computed_tokens = sum(pack.num_tokens for pack in packs)
-        self._meter.add({"computed_tokens": float(computed_tokens), "row_tokens": float(row_tokens)})
+        self.update.meter.add({"computed_tokens": float(computed_tokens), "row_tokens": float(row_tokens)})
         return [
-            (pack, pack.to_torch(self._device) | {"head_chunks": int(n)}) for pack, n in zip(packs, chunks, strict=True)
+            (pack, pack.to_torch(self.device) | {"head_chunks": int(n)}) for pack, n in zip(packs, chunks, strict=True)
         ]

@@ -194,7 +194,8 @@ def replay(session: RecordedSession, runner: Table, episode_id: str) -> MultiAge
         name = assignment.module_id
         if assignment.player != LANGUAGE_MODEL:
             return Scripted(name, assignment.player, make=SolverPlayer)
-        return LanguageModel(name, None, runner.chat(name), _as_recorded, options)
+        chat = runner.chat(name)
+        return LanguageModel(name, None, chat, lambda *_: ExpertReplies(SolverPlayer(), random.Random(0)), options)
 
     seats = partial(take_seats, player_of=player_of)
     return to_multi_agent_episode(run_to_end(play_episode(session, plan, seats, 0.0)))
@@ -203,8 +204,3 @@ def replay(session: RecordedSession, runner: Table, episode_id: str) -> MultiAge
 def plan_of(session: RecordedSession, episode_id: str) -> EpisodePlan:
     """The plan of a recorded episode, without its line-up."""
     return EpisodePlan(episode_id, 0, session.seed, session.group, 0)
-
-
-def _as_recorded(*args: object) -> ExpertReplies:
-    """The expert of a record plays what was played."""
-    return ExpertReplies(SolverPlayer(), random.Random(0))

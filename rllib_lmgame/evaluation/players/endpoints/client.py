@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, NoReturn, Self, TypeGuard, TypeVar
+from typing import Any, Self, TypeGuard, TypeVar
 
 import aiohttp
 
@@ -158,9 +158,12 @@ class EndpointClient:
 
     async def _completion(self, body: dict[str, Any]) -> Answer:
         status, content = await self._ask("POST", "chat/completions", body)
-        if status != 200:
-            self._refused(status, content)
-        return self._read(content)
+        if status == 200:
+            return self._read(content)
+        told, said = self._told(status, content), _error_of(content).lower()
+        if status in (400, 413, 422) and any(word in said for word in TOO_LONG):
+            raise ConversationTooLong(told)
+        raise EndpointError(told + self._missing)
 
     async def _attempts(self, request: Callable[[], Awaitable[T]]) -> T:
         """What ``request`` gives, tried again while its problem may pass; EndpointError after all attempts."""
@@ -196,12 +199,6 @@ class EndpointClient:
             raise _Passing(f"{url} gave no answer within {self._limit_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise _Passing(f"no answer from {url}: {self._clean(str(error) or type(error).__name__)}") from None
-
-    def _refused(self, status: int, content: bytes) -> NoReturn:
-        told, said = self._told(status, content), _error_of(content).lower()
-        if status in (400, 413, 422) and any(word in said for word in TOO_LONG):
-            raise ConversationTooLong(told)
-        raise EndpointError(told + self._missing)
 
     def _read(self, content: bytes) -> Answer:
         """The answer in a response; raises _Passing if it has none."""
@@ -258,9 +255,9 @@ def _error_of(content: bytes) -> str:
     """The error in a response, as OpenAI's form has it; else what the response begins with."""
     try:
         error = parse(content)["error"]
-        return (
-            error if isinstance(error, str) else " ".join(str(error[key]) for key in ("code", "message") if error[key])
-        )
+        if isinstance(error, str):
+            return error
+        return " ".join(str(error[key]) for key in ("code", "message") if error[key])
     except (ValueError, KeyError, TypeError, AttributeError):
         return _shown(content)
 
