@@ -51,8 +51,6 @@ _MALLINFO2 = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblk
 
 
 class _MallInfo(ctypes.Structure):
-    """``struct mallinfo2`` of malloc.h."""
-
     _fields_ = tuple((name, ctypes.c_size_t) for name in _MALLINFO2.split())
 
 

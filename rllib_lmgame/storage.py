@@ -61,5 +61,4 @@ def _whole(value: Any, word: Any) -> Any:
 
 
 def is_remote(path: str) -> bool:
-    """Whether ``path`` is an address on the network."""
     return path.startswith(("http://", "https://"))

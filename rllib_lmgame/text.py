@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -49,3 +50,14 @@ def shown(value: object, most: int = 100) -> str:
     """``value`` as it would be written in Python, of a long one the beginning alone."""
     text = repr(value) if not isinstance(value, str) else repr(value[: most + 1])
     return text if len(text) <= most + 2 else f"{text[:most]}..."
+
+
+def columns(rows: Sequence[Sequence[str]], left: int) -> list[str]:
+    """``rows`` as lines of a table; the first ``left`` columns are aligned to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = (
+        [cell.ljust(width) for cell, width in zip(row[:left], widths, strict=False)]
+        + [cell.rjust(width) for cell, width in zip(row[left:], widths[left:], strict=True)]
+        for row in rows
+    )
+    return ["  ".join(cells).rstrip() for cells in padded]

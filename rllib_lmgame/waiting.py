@@ -48,7 +48,6 @@ def waiting() -> Iterator[None]:
 
 
 def clocked(clock: StepClock, function: Callable[..., T], *args: Any) -> T:
-    """``function(*args)``, with ``clock`` to be stopped by :func:`waiting`."""
     _of_thread.clock = clock
     try:
         return function(*args)

@@ -148,11 +148,8 @@ def run(args: argparse.Namespace) -> int:
 
     is_model = _is_model(args.checkpoint)
     if is_model and args.env is None:
-        what = (
-            "a Hugging Face model"
-            if expanded(args.checkpoint).is_dir()
-            else "no directory, but perhaps a model of the Hugging Face hub"
-        )
+        on_hub = "no directory, but perhaps a model of the Hugging Face hub"
+        what = "a Hugging Face model" if expanded(args.checkpoint).is_dir() else on_hub
         raise CheckpointError(f"{args.checkpoint} is {what}; name the game it is to play with --env")
     checkpoint = args.checkpoint if is_model else find_checkpoint(args.checkpoint)
     env_config = None if args.env_config is None else parse_env_config(args.env_config)
@@ -209,7 +206,6 @@ def _evaluate(checkpoint: str, env_config: dict[str, Any] | None, args: argparse
 
 
 def _refuse(args: argparse.Namespace, why: str, *flags: str) -> None:
-    """Raise :class:`ConfigError` if one of ``flags`` is given."""
     for flag in flags:
         value = getattr(args, flag.removeprefix("--").replace("-", "_"))
         if value is not None and value is not False:
@@ -217,7 +213,6 @@ def _refuse(args: argparse.Namespace, why: str, *flags: str) -> None:
 
 
 def _opponents(args: argparse.Namespace, sections: Mapping[str, Any] | None = None) -> PlayerSettings | None:
-    """What opponents share; ``sections`` as :func:`~.player_options.player_settings` takes them."""
     if not args.against:
         return None
     settings = player_settings(args, (args.env,) if args.env else (), at_once=1, sections=sections)
@@ -254,7 +249,6 @@ def _evaluate_stock(checkpoint: str, env_config: dict[str, Any] | None, args: ar
 
 
 def print_numbers(checkpoint: str, numbers: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the result: the numbers that matter first, or everything as JSON."""
     if as_json:
         print(json.dumps({"checkpoint": checkpoint, **numbers}, indent=1, default=float))
         return

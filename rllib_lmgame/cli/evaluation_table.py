@@ -8,7 +8,7 @@ from typing import Any
 
 from rllib_lmgame.cli.tournament_table import spent_lines
 from rllib_lmgame.measures.statistics import notes_on_levels
-from rllib_lmgame.text import printable
+from rllib_lmgame.text import columns, printable
 
 HEAD = (
     *("game", "split", "episodes", "levels", "success", "95 % interval", "return", "turns"),
@@ -25,16 +25,10 @@ def evaluation_table(numbers: Mapping[str, Any]) -> str:
     own where others have seats; otherwise the return is the sum over all seats.
     """
     rows = [HEAD, *(_row(game) for game in numbers["evaluated"])]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
-    lines = [f"temperature {numbers['temperature']:g}" + " (greedy)" * (numbers["temperature"] == 0)]
-    for number, row in enumerate(rows):
-        cells = [
-            cell.ljust(width) if column < 2 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-        if number:
-            lines += _details(numbers["evaluated"][number - 1])
+    head, *table = columns(rows, left=2)
+    lines = [f"temperature {numbers['temperature']:g}" + " (greedy)" * (numbers["temperature"] == 0), head]
+    for line, game in zip(table, numbers["evaluated"], strict=True):
+        lines += [line, *_details(game)]
     return printable("\n".join([*lines, *spent_lines(numbers.get("counts", {}))]))
 
 

@@ -36,10 +36,8 @@ def add_parser(subparsers: Any, summary: str) -> None:
     start = actions.add_parser(
         "run",
         help="run an example; flags of `rllib train file` may follow",
-        epilog=(
-            "example:\n  rllib example run quickstart-sokoban --set config.lr=1e-4 --stop '{ppo_iteration: 5}' "
-            "--dry-run"
-        ),
+        epilog="example:\n"
+        "  rllib example run quickstart-sokoban --set config.lr=1e-4 --stop '{ppo_iteration: 5}' --dry-run",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     start.add_argument("example", metavar="ID")
@@ -65,12 +63,8 @@ def list_examples(args: argparse.Namespace) -> int:
     rows = [(name, describe_example(path)) for name, path in examples().items()]
     rows = [row for row in rows if args.filter.lower() in " ".join(row).lower()]
     if not rows:
-        raise ConfigError(
-            "",
-            f"no example has {args.filter!r} in its name or description"
-            if args.filter
-            else f"no examples in {EXAMPLES}",
-        )
+        of_filter = f"no example has {args.filter!r} in its name or description"
+        raise ConfigError("", of_filter if args.filter else f"no examples in {EXAMPLES}")
     width = max(len(name) for name, _ in rows)
     kinds: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for name, description in rows:
@@ -90,7 +84,6 @@ def get_example(args: argparse.Namespace) -> int:
 
 
 def run_example(args: argparse.Namespace) -> int:
-    """Run one file as ``rllib train file`` does."""
     from rllib_lmgame.cli.main import make_parser
 
     parsed = make_parser("train").parse_args(["train", "file", str(find_example(args.example)), *args.flags])
@@ -108,6 +101,5 @@ def find_example(name: str) -> Path:
     if len(ends) == 1:
         return known[ends[0]]
     match = nearest(wanted, known)
-    raise ConfigError(
-        "", f"there is no example {name!r}" + (f"; did you mean {match!r}?" if match else "; see `rllib example list`")
-    )
+    hint = f"did you mean {match!r}?" if match else "see `rllib example list`"
+    raise ConfigError("", f"there is no example {name!r}; {hint}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S, CHECK_LIMIT_S
+from rllib_lmgame.text import columns
 
 if TYPE_CHECKING:
     from rllib_lmgame.envs.registry import GameSpec
@@ -96,14 +97,6 @@ def parse_env_config(text: str | None) -> dict[str, Any]:
     return value
 
 
-def table(rows: list[tuple[str, ...]]) -> str:
-    """Rows of text as columns."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
-
-
 def _list(wanted: str, as_json: bool) -> int:
     from dataclasses import asdict
 
@@ -117,7 +110,8 @@ def _list(wanted: str, as_json: bool) -> int:
     if as_json:
         print(json.dumps([asdict(spec) for spec in specs], indent=2, ensure_ascii=False, default=str))
         return 0
-    head, *rows = table([tuple(COLUMNS), *((spec.game_id, *spec.cells()) for spec in specs)]).splitlines()
+    cells = [tuple(COLUMNS), *((spec.game_id, *spec.cells()) for spec in specs)]
+    head, *rows = columns(cells, left=len(COLUMNS))
     print(head)
     for family in dict.fromkeys(spec.family for spec in specs):
         print("", family, *(row for spec, row in zip(specs, rows, strict=True) if spec.family == family), sep="\n")
@@ -144,11 +138,8 @@ def _check(game: str, env_config: Mapping[str, Any], call_limit_s: float, limit_
     for warning in report.warnings:
         print(f"- warning: {warning}")
     warned = f", {_number(len(report.warnings), 'warning')}" if report.warnings else ""
-    print(
-        f"{spec.game_id}: "
-        + (_number(len(report.problems), "problem") if report.problems else "keeps the contract")
-        + warned
-    )
+    verdict = _number(len(report.problems), "problem") if report.problems else "keeps the contract"
+    print(f"{spec.game_id}: {verdict}{warned}")
     return 1 if report.problems else 0
 
 

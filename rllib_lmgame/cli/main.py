@@ -47,7 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_standard_streams()
     ending = Ending()
     try:
-        _check_interpreter()
+        if sys.flags.optimize > 1:  # Python leaves out the docstrings that Ray reads when it is imported.
+            why = "Ray does not run with PYTHONOPTIMIZE=2 or python -OO; set PYTHONOPTIMIZE=1, or unset it"
+            raise ConfigError("", why)
         with raised_signals(ending):
             status = _status(arguments, started)
         sys.stdout.flush()
@@ -103,12 +105,6 @@ def _open_standard_streams() -> None:
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def _check_interpreter() -> None:
-    """Raise :class:`ConfigError` where Python leaves out the docstrings that Ray reads when it is imported."""
-    if sys.flags.optimize > 1:
-        raise ConfigError("", "Ray does not run with PYTHONOPTIMIZE=2 or python -OO; set PYTHONOPTIMIZE=1, or unset it")
 
 
 def _dispatch(arguments: list[str], started: float) -> int:

@@ -118,7 +118,6 @@ def _play(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raise :class:`ConfigError` for options that do not go together."""
     if args.players is not None:
         for flag, value in (("--checkpoint", args.checkpoint), ("--against", args.against), ("--policy", args.policy)):
             if value is not None:

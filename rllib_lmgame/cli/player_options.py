@@ -85,7 +85,6 @@ def player_settings(
 
 
 def check_temperature(value: float | None) -> None:
-    """Raise :class:`ConfigError` unless ``--temperature`` is left out or a temperature."""
     if value is not None and not 0 <= value < math.inf:
         raise ConfigError("--temperature", f"must be a number of at least 0, got {value:g}")
 

@@ -29,8 +29,6 @@ NOBODY = "none"
 
 @dataclass(frozen=True)
 class OpenCheckpoint:
-    """A checkpoint whose policies play."""
-
     place: Path
     config: LMGameConfig
 
@@ -63,7 +61,6 @@ class OpenCheckpoint:
         policy: str | None,
         settings: PlayerSettings,
     ) -> dict[str, Player]:
-        """Who plays the seats of ``agents`` in training, or ``policy``."""
         line_up = {} if policy is not None else LineUps(self.config).line_up(plan, session.roles)
         policies = {agent: policy or line_up[agent].module_id for agent in agents}
         settings = replace(settings, seed=self.config.seed or 0, flag="--policy")

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rllib_lmgame.text import printable
+from rllib_lmgame.text import columns, printable
 
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.tournament.run import Outcome
@@ -20,10 +20,9 @@ SHOWN_FAILURES = 3
 
 
 def standings_text(table: Standings) -> str:
-    """One game's table and, of a zero-sum game, the matrix of points."""
     head = WINS if table.zero_sum else PAYOFFS
     rows = [head, *((_wins if table.zero_sum else _payoffs)(standing) for standing in table.players)]
-    lines = [f"{table.game}: {table.games} games", *_columns(rows)]
+    lines = [f"{table.game}: {table.games} games", *columns(rows, left=1)]
     if len(table.players) > 1 and not all(math.isnan(cell) for row in table.matrix.tolist() for cell in row):
         names = [player.player for player in table.players]
         what = "points of the row against the column" if table.zero_sum else "return of the row with the column"
@@ -32,7 +31,7 @@ def standings_text(table: Standings) -> str:
         matrix = [(what, *numbers)] + [
             (f"{number} {name}", *row) for number, name, row in zip(numbers, names, cells, strict=True)
         ]
-        lines += ["", *_columns(matrix)]
+        lines += ["", *columns(matrix, left=1)]
     return printable("\n".join(lines))
 
 
@@ -73,19 +72,7 @@ def _span(interval: Sequence[float] | None, form: str) -> str:
     return " - ".join(format(bound, form) for bound in interval)
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.rjust(width) if column else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
 def spent_lines(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """A line for every player on whom anything was spent."""
     return [
         f"{player}: " + ", ".join(f"{number:,} {what.replace('_', ' ')}" for what, number in spent.items())
         for player, spent in counts.items()
@@ -94,7 +81,6 @@ def spent_lines(counts: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 
 def failures_text(outcome: Outcome, counts: Mapping[str, Mapping[str, int]]) -> str:
-    """What was spent, and what failed and why."""
     lines = spent_lines(counts)
     played = sum(map(len, outcome.results))
     lines.append(

@@ -145,7 +145,6 @@ def _add_obsolete_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, or with ``--dry-run`` only check."""
     _explain_obsolete(args)
     specs = [_with_flags(spec, args) for spec in _read(args)]
     said: set[str] = set()
@@ -218,9 +217,8 @@ def _read(args: argparse.Namespace) -> list[ExperimentSpec]:
             check_name(args.experiment_name, "--experiment-name")
             specs[0].name = args.experiment_name
         elif not chosen:
-            raise ConfigError(
-                "", f"--experiment-name {args.experiment_name}: the file has {', '.join(s.name for s in specs)}"
-            )
+            names = ", ".join(s.name for s in specs)
+            raise ConfigError("", f"--experiment-name {args.experiment_name}: the file has {names}")
         else:
             specs = chosen
     return specs
@@ -242,7 +240,6 @@ def _file_of(args: argparse.Namespace) -> str | None:
 
 
 def _explain_example(path: str) -> None:
-    """Raise if no such file exists but an example is called so."""
     from rllib_lmgame.cli.example import examples
 
     if path in examples() and not Path(path).exists():
@@ -263,7 +260,6 @@ def _from_flags(args: argparse.Namespace) -> list[ExperimentSpec]:
 
 
 def _with_flags(spec: ExperimentSpec, args: argparse.Namespace) -> ExperimentSpec:
-    """The experiment with what the flags say in place of what the file says."""
     changes: dict[str, Any] = {}
     if _file_of(args) is not None and args.config:
         changes["config"] = {**spec.config, **_mapping(args.config, "--config")}
@@ -285,11 +281,8 @@ def _with_flags(spec: ExperimentSpec, args: argparse.Namespace) -> ExperimentSpe
         arguments = _mapping(args.scheduler_config, "--scheduler-config")
         changes["scheduler"] = {"type": args.scheduler or _scheduler_type(spec), **arguments}
     if args.wandb_project:
-        wandb = {
-            "type": "wandb",
-            "project": args.wandb_project,
-            **({"group": args.wandb_run_name} if args.wandb_run_name else {}),
-        }
+        group = {"group": args.wandb_run_name} if args.wandb_run_name else {}
+        wandb = {"type": "wandb", "project": args.wandb_project, **group}
         changes["callbacks"] = [*(spec.options.callbacks or []), wandb]
     return _checked_changes(spec, changes) if changes else spec
 
@@ -320,18 +313,13 @@ def _scheduler_type(spec: ExperimentSpec) -> str:
 def _mapping(text: str | None, flag: str) -> dict[str, Any]:
     if text is None:
         return {}
-    value = json.loads(text) if _is_json(text) else parse_value(text, flag)
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = parse_value(text, flag)
     if not isinstance(value, dict):
         raise ConfigError("", f"{flag}: expected a mapping like '{{\"key\": 1}}', got {text!r}")
     return value
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _explain_obsolete(args: argparse.Namespace) -> None:
@@ -354,11 +342,8 @@ def _explain_obsolete(args: argparse.Namespace) -> None:
         _notice("--upload-dir is now --storage-path (which may be a URI)")
         args.storage_path = args.storage_path or args.upload_dir
     if args.resources_per_trial:
-        raise ConfigError(
-            "",
-            "--resources-per-trial: an algorithm asks for what its configuration needs; set num_env_runners, "
-            "... instead",
-        )
+        instead = "an algorithm asks for what its configuration needs; set num_env_runners, ... instead"
+        raise ConfigError("", f"--resources-per-trial: {instead}")
     if args.type:
         _notice("--type is not needed: the ending of the file says what it is")
     if args.wandb_run_name and not args.wandb_project:
@@ -366,15 +351,11 @@ def _explain_obsolete(args: argparse.Namespace) -> None:
     joins = args.ray_address not in (None, "local")
     for flag in ("ray_num_cpus", "ray_num_gpus", "ray_num_nodes", "ray_object_store_memory", "ray_ui") if joins else ():
         if getattr(args, flag):
-            written = "--" + flag.replace("_", "-")
-            raise ConfigError(
-                "",
-                f"{written} is for a cluster that this command starts, but --ray-address {args.ray_address} joins one",
-            )
+            why = f"is for a cluster that this command starts, but --ray-address {args.ray_address} joins one"
+            raise ConfigError("", f"--{flag.replace('_', '-')} {why}")
     if args.wandb_key:
-        raise ConfigError(
-            "", "--wandb-key: keys on a command line are visible to others; set the environment variable WANDB_API_KEY"
-        )
+        why = "keys on a command line are visible to others; set the environment variable WANDB_API_KEY"
+        raise ConfigError("", f"--wandb-key: {why}")
 
 
 def _print_notices(specs: Sequence[ExperimentSpec], said: set[str]) -> None:

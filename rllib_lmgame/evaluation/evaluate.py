@@ -128,7 +128,6 @@ def ray_cluster() -> Iterator[None]:
 
 
 def _check_games(games: Sequence[GameConfig], against: Sequence[str] = ()) -> None:
-    """Refuse a missing game, a wrong option of one, and a game for one ``against`` others."""
     for game in games:
         session = make_session(game.env, game.env_config)
         session.close()
@@ -194,10 +193,9 @@ def evaluate_checkpoint(
     """
     named = () if env is None else (env,)
     config = saved_policies(path, trust=trust, games=named, last=last_iterate)
-    known = (
-        () if env is not None else config.games_for_evaluation(split) if evaluation_games else config.training_games()
-    )
-    base = known or (GameConfig(str(env)),)
+    base: tuple[GameConfig, ...] = () if env is None else (GameConfig(env),)
+    if not base:
+        base = config.games_for_evaluation(split) if evaluation_games else config.training_games()
     games = tuple(GameConfig(game.env, {**game.env_config, **(env_config or {})}) for game in base)
     if not (evaluation_games and env is None):  # Of those the configuration says which levels are played.
         games = on_split(games, split, override=True)
@@ -290,7 +288,6 @@ def measure(
 
 
 def _game_numbers(result: PlayResult, number: int, game: GameConfig, *, greedy: bool) -> dict[str, Any]:
-    """The numbers of one game; its split is ``None`` where it has none."""
     summaries = [summary for summary in result.summaries if summary.game == number]
     numbers = episode_metrics(summaries, (failure.reason for failure in result.failures if failure.plan.game == number))
     split = game.env_config.get("split") if has_option(game.env, "split") else None

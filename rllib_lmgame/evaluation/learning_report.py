@@ -63,7 +63,6 @@ def _report_trial(directory: Path, checkpoint: Path, episodes: int, split: str) 
 
 
 def _outcomes(summaries: Sequence[Any]) -> dict[str, Any]:
-    """Win, draw and loss rates by policy and role; empty without games against others."""
     numbers = episode_metrics(summaries)
     return {name: numbers[name] for name in OUTCOME_RATES if name in numbers}
 
@@ -107,7 +106,6 @@ def outcome_table(outcomes: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def episode_text(record: Mapping[str, Any]) -> str:
-    """An episode of the log as a person would read it."""
     lines = []
     for step in record["steps"]:
         for agent, text in step["observations"].items():

@@ -55,9 +55,8 @@ def open_checkpoint(
         files = saved_model(directory, config, policy, last=last)
         problem = model_problem(files)
         if problem is None and not trusted and (code := code_problem(files)):
-            problem = (
-                f"{code}, and none of your runs wrote this checkpoint; pass {TRUST_FLAG} if you trust whoever made it"
-            )
+            unknown = "and none of your runs wrote this checkpoint"
+            problem = f"{code}, {unknown}; pass {TRUST_FLAG} if you trust whoever made it"
         if problem is not None:
             raise CheckpointError(problem)
     return directory, config

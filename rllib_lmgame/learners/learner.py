@@ -96,7 +96,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     # Set-up, called by RLlib's build().
 
     def configure_optimizers_for_module(self, module_id: str, config: Any = None) -> None:
-        """Register one AdamW; players without weights get none."""
         module = self.module[module_id]
         if not isinstance(module, LanguageModelRLModule):
             return
@@ -155,7 +154,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         return self._settings[module_id]
 
     def _scheduled_of(self, module_id: str) -> dict[str, float]:
-        """Present values of schedules that a module follows; those of its own stay."""
         own = self.config.settings.own_keys(module_id)
         return {key: value for key, value in self._scheduled.items() if key not in own}
 
@@ -220,7 +218,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         return self.metrics.reduce()
 
     def _follow(self, values: Mapping[str, float]) -> None:
-        """Take over the present values of options that follow a schedule."""
         if not values:
             return
         if values != self._scheduled:
@@ -375,7 +372,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         return self._entropy_coefficients.get(module_id) if aimed else None
 
     def _follow_entropy(self, module_id: str, entropy: float) -> None:
-        """The coefficient after an update with this mean entropy over all learners."""
         settings = self.settings(module_id)
         entropy_options = settings.ppo.entropy
         if entropy_options is not None and not settings.critic_warms_up(self.updates[module_id] - 1):
@@ -393,7 +389,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         return self.references[module_id].module
 
     def _update_copies(self, module_id: str) -> None:
-        """Update the average of the weights, and a reference that moves."""
         settings, reference = self.settings(module_id), self.references.get(module_id)
         decay = settings.ppo.ema_decay
         if settings.ppo.kl is None:

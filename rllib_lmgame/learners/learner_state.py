@@ -34,8 +34,6 @@ MAX_STATE_BYTES = 64 << 20
 
 
 class LearnerStateMixin:
-    """State, checkpoint and export methods of :class:`~rllib_lmgame.learners.learner.LMGameLearner`."""
-
     # RLlib's own path: in memory, from one learner.
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:

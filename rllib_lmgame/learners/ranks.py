@@ -42,7 +42,6 @@ class Ranks:
         return self._reduce(values, dist.ReduceOp.MAX)
 
     def union(self, names: Iterable[str]) -> list[str]:
-        """All names any learner has, sorted."""
         if self.world == 1:
             return sorted(names)
         gathered: list[Any] = [None] * self.world
@@ -63,7 +62,6 @@ class Ranks:
 
     @torch.no_grad()
     def copy_from_first(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Give every learner rank 0's values."""
         if self.world > 1:
             for tensor in tensors:
                 dist.broadcast(tensor.data, src=0)

@@ -51,7 +51,6 @@ class LearnerSettings:
 
     @classmethod
     def from_config(cls, config: Any) -> LearnerSettings:
-        """Read an algorithm's configuration, as it is for one module."""
         ppo, inference = config.token_ppo_options, config.inference_options
         default_steps = 0 if config.supervised_options is None else WARMUP_STEPS_AFTER_SUPERVISION
         return cls(
@@ -84,7 +83,6 @@ class LearnerSettings:
 
     @property
     def fits_critic(self) -> bool:
-        """Whether that is a fit of the last layer."""
         return self.ppo.critic.warmup is not None and self.ppo.critic.warmup.type == FIT
 
     def of_model(self, module: Any, on_gpu: bool) -> LearnerSettings:

@@ -6,8 +6,6 @@ from enum import Enum
 
 
 class WeightUse(Enum):
-    """What weights are wanted for."""
-
     TRAINING = "training"
     """Playing the episodes that are trained on."""
     EVALUATION = "evaluation"

@@ -55,11 +55,9 @@ class Answer:
 async def ask(
     decisions: Sequence[InformationSet], chat: ChatFormat, generate: Generate, *, legal_moves_only: bool
 ) -> list[Answer]:
-    """The model's probabilities at ``decisions``; all requests are made at once.
+    """The model's probabilities at ``decisions``, of whole replies; all requests are made at once.
 
-    Args:
-        legal_moves_only: As in training, decoding is limited to the legal actions, token by token. If false, the
-            probabilities are those of whole replies.
+    With ``legal_moves_only`` decoding is limited to the legal actions, token by token, as in training.
 
     Raises: NotAnswered if the engine failed; NoRoom if decisions do not fit the context; ConfigError if the tokenizer
     can spell none of a decision's actions.
@@ -91,11 +89,8 @@ async def ask_for_samples(
     """As :func:`ask`, with ``samples`` replies to each decision: for a model that reasons before it answers.
 
     If none of the replies is legal, all legal actions are equally likely. The prompt shows the player's earlier replies
-    without their reasoning.
-
-    Args:
-        numbers: One per decision; with the seed it makes its draws. Decisions of one game have the number of the game.
-            By default the place in ``decisions``.
+    without their reasoning. Each decision has one of ``numbers``, which makes its draws with the seed: that of its
+    game, or by default its place.
 
     Raises: NotAnswered if the engine failed; NoRoom if decisions do not fit the context.
     """
@@ -126,9 +121,7 @@ async def ask_for_words(
     seed: int = 0,
     numbers: Sequence[int] | None = None,
 ) -> list[Answer]:
-    """One drawn reply to each decision, for decisions that list no legal actions. Arguments and errors are those of
-    :func:`ask_for_samples`.
-    """
+    """One drawn reply to each decision that lists no legal actions; arguments and errors as :func:`ask_for_samples`."""
     requests = []
     for decision, number, prompt in _numbered(decisions, numbers, chat):
         own = stable_seed(seed, number, len(decision.replies), "words")
@@ -141,7 +134,6 @@ async def ask_for_words(
 def _numbered(
     decisions: Sequence[InformationSet], numbers: Sequence[int] | None, chat: ChatFormat
 ) -> Iterator[tuple[InformationSet, int, Prompt]]:
-    """Each decision with its number and what the model is shown."""
     return zip(
         decisions, range(len(decisions)) if numbers is None else numbers, prompts_of(decisions, chat), strict=True
     )
@@ -194,7 +186,6 @@ def _answered(generation: Generation) -> Generation:
 
 
 def _scored(generation: Generation, reply: tuple[int, ...]) -> np.ndarray:
-    """float64 ``[tokens]``: log-probabilities of ``reply``."""
     _answered(generation)
     if tuple(np.asarray(generation.response_ids).tolist()) != reply:
         raise ConfigError("config.inference.engine", "does not score replies (`GenerationRequest.scored`)")
@@ -228,7 +219,6 @@ def _constrained(replies: Mapping[str, tuple[tuple[int, ...], np.ndarray]]) -> A
 
 
 def _read(generation: Generation, decision: InformationSet, chat: ChatFormat) -> str | None:
-    """The legal action that a sampled reply plays, or ``None``."""
     said = chat.parser.parse(chat.read(generation.response_ids)).action
     if said is None:
         return None

@@ -29,11 +29,6 @@ def collect_episodes(
 ) -> Iterator[PlayedEpisode]:
     """Play ``episodes`` games, one after the other, a scripted player in every seat.
 
-    Args:
-        game: Id, entry point name or import path.
-        player: Scripted player (see :mod:`rllib_lmgame.policies.scripted`).
-        step_timeout_s: Limit of one call into a game that is not part of this package.
-
     Raises: ConfigError for an unknown game, option or player, or a game without what the player needs; EpisodeFailed if
     the game raises, hangs or gives nonsense.
     """

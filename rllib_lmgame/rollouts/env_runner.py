@@ -49,8 +49,6 @@ _SETS_OF_GAMES = 4
 
 
 class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
-    """Plays text games for RLlib."""
-
     config: RunnerConfig
 
     def __init__(self, *, config: RunnerConfig, worker_index: int = 0, **kwargs: Any) -> None:
@@ -75,11 +73,8 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         """Play ``plans``, which have their line-ups, at most ``num_envs_per_env_runner`` games at once.
 
         If some plans are spare, games still in play when enough groups have finished are dropped. An error that stops
-        every episode (a wrong configuration, a fault of this package) is returned as ``error``: if it were raised here,
-        RLlib would restart the runner and hide the cause.
-
-        Args:
-            guests: Players in the line-ups that are no policies of the run.
+        every episode is returned as ``error``: if it were raised here, RLlib would restart the runner and hide the
+        cause. ``guests`` are players in the line-ups that are no policies of the run.
         """
         start = time.perf_counter()
         options = settings.rollouts or self.config.text_rollout_options
@@ -100,12 +95,10 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     def sample(
         self, *, num_episodes: int | None = None, num_timesteps: int | None = None, **kwargs: Any
     ) -> list[MultiAgentEpisode]:
-        """RLlib's own entry point: complete episodes with levels of this runner's own seeds. Raises the ``error`` of
+        """RLlib's own entry point: complete episodes with levels of this runner's own seeds; raises ``error`` of
         :meth:`play`.
 
-        Args:
-            num_episodes: By default this runner's share of ``episodes_per_iteration``.
-            num_timesteps: Ignored: only complete episodes are sampled.
+        By default there are this runner's share of ``episodes_per_iteration``; ``num_timesteps`` is ignored.
         """
         config = self.config
         share = config.text_rollout_options.episodes_per_iteration // max(1, config.num_env_runners)
@@ -146,11 +139,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         return self._chats[module_id]
 
     def client(self, weights: str, members: Mapping[str, tuple[str, ...]] | None = None) -> EngineClient:
-        """Client of the engines that hold the weights of a policy or a member; raises ConfigError if none does.
-
-        Args:
-            members: Members -> the engines that hold them now.
-        """
+        """Client of the engines that hold the weights of a policy or a member; raises ConfigError if none does."""
         from rllib_lmgame.inference.serving.client import EngineClient
 
         held = (members or {}).get(weights)
@@ -170,7 +159,6 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
 
     @cached_property
     def line_ups(self) -> LineUps:
-        """Who sits where, by the configuration."""
         return LineUps(self.config)
 
     def _player(self, settings: PlaySettings, guests: Mapping[str, Player], assignment: SeatAssignment) -> Player:
@@ -207,11 +195,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     # -- RLlib --------------------------------------------------------------------------------------------------
 
     def assert_healthy(self) -> None:
-        """The runner is built."""
         assert self.module is not None
 
     def get_spaces(self) -> dict[str, tuple[gym.Space, gym.Space]]:
-        """Text in, text out, for every module."""
         space = (TEXT_SPACE, TEXT_SPACE)
         return {
             INPUT_ENV_SPACES: space,
@@ -228,15 +214,12 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         return {"sampled": self._sampled}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """See :meth:`get_state`."""
         self._sampled = int(state.get("sampled", self._sampled))
 
     def get_ctor_args_and_kwargs(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """For RLlib's checkpoints."""
         return (), {"config": self.config, "worker_index": self.worker_index}
 
     def stop(self) -> None:
-        """Close every game and client."""
         for pool in self._sessions.values():
             _close_all(pool)
         self._sessions.clear()
@@ -254,7 +237,6 @@ def _close_all(sessions: Iterable[GameSession]) -> None:
 
 
 async def _among(guests: Mapping[str, Player], played: Coroutine[Any, Any, PlayedPlans]) -> PlayedPlans:
-    """``played`` while the guests are there."""
     async with AsyncExitStack() as stack:
         stack.callback(played.close)  # Of a guest that cannot be entered.
         for guest in guests.values():

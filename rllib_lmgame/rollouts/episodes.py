@@ -49,7 +49,6 @@ def trajectory_of_seat(played: PlayedEpisode, seat: LanguageModelSeat) -> Trajec
 
 
 def summarize(played: PlayedEpisode) -> EpisodeSummary:
-    """The numbers of ``played``."""
     verdicts = {agent: _verdict(played.infos.get(agent, {})) for agent in played.seats}
     against_others = not played.cooperative and len(played.seats) > 1
     ranking = _ranking(played, verdicts) if against_others else {}
@@ -80,7 +79,6 @@ def _verdict(info: dict[str, Any]) -> bool | None:
 
 
 def _ranking(played: PlayedEpisode, verdicts: dict[str, bool | None]) -> dict[str, Outcome | None]:
-    """How a game against others ended for every player."""
     if played.infos.keys() >= played.seats.keys():
         return dict(outcomes(verdicts, _results(played)))
     # A game that was broken off: results so far rank nobody. Who ran out of tokens has lost.
@@ -130,14 +128,11 @@ def seed_and_level(name: str) -> tuple[str, str]:
 
 
 def level_name(summary: EpisodeSummary) -> str:
-    """The level of an episode, as in :func:`seed_and_level`."""
     return f"{summary.game_id} {summary.level or summary.seed}"
 
 
 def over_levels(summaries: Iterable[EpisodeSummary]) -> tuple[int | None, Rate | None]:
-    """Number of different levels (``None`` if they have no names) and the success rate over them (``None`` without
-    any).
-    """
+    """Number of different levels, if they have names, and the success rate over them, if there is any."""
     summaries = list(summaries)
     named = {level_name(summary) for summary in summaries if summary.level is not None}
     judged = [(summary.success, level_name(summary)) for summary in summaries if summary.success is not None]
@@ -148,7 +143,6 @@ def over_levels(summaries: Iterable[EpisodeSummary]) -> tuple[int | None, Rate |
 def _summarize_seat(
     seat: Seat, info: dict[str, Any], outcome: Outcome | None, assignment: SeatAssignment
 ) -> SeatSummary:
-    """The numbers of one seat; ``info`` is its last one."""
     turns = seat.turns if isinstance(seat, LanguageModelSeat) else []
     return SeatSummary(
         agent_id=seat.agent_id,
@@ -173,8 +167,7 @@ def _summarize_seat(
 
 
 def to_multi_agent_episode(played: PlayedEpisode) -> MultiAgentEpisode:
-    """RLlib's episode: observations and actions are text, token records are in ``extra_model_outputs``, the line-up in
-    ``custom_data``.
+    """RLlib's episode of text, with token records in ``extra_model_outputs`` and the line-up in ``custom_data``.
 
     A reward earned during another player's move belongs to the player's own last turn, as the learner needs it. Players
     that never acted have no episode. It is built directly: step by step would take several times as long.
@@ -221,7 +214,6 @@ def _single_agent_episode(played: PlayedEpisode, seat: Seat, moves: list[int]) -
 
 
 def _rewards(played: PlayedEpisode, agent: str, moves: list[int]) -> list[float]:
-    """What each move earned until the player's next one."""
     ends = [*moves[1:], len(played.steps)]
     return [
         sum(step.rewards.get(agent, 0.0) for step in played.steps[t:end]) for t, end in zip(moves, ends, strict=True)

@@ -81,8 +81,8 @@ class GameCalls:
 async def open_session(game: GameConfig, timeout_s: float) -> GameSession:
     """A new session of ``game``; like any call, building a game that is not ours may hang.
 
-    Raises: EpisodeFailed if the game could not be built; ConfigError for an unknown game or key, or an impossible
-    value; MissingDependencyError if the game needs a package that is not installed.
+    Raises: EpisodeFailed if it could not be built; ConfigError for an unknown game or key, or an impossible value;
+    MissingDependencyError if the game needs a missing package.
     """
     return await GameCalls(game.env, game_spec(game.env).own, timeout_s)(
         "the constructor", make_session, game.env, dict(game.env_config), unwanted=abandon
@@ -143,7 +143,6 @@ class _PausedWhileWaiting:
         self._since = self._loop.time()
 
     def pause(self) -> None:
-        """The call waits: no limit."""
         self._left -= self._loop.time() - self._since
         self._move(None)
 
@@ -164,8 +163,7 @@ class _PausedWhileWaiting:
 async def in_daemon_thread(function: Callable[..., T], *args: Any, unwanted: Callable[[T], None] | None = None) -> T:
     """Run ``function`` in a thread that cannot keep the process alive: a game that hangs is left behind.
 
-    Args:
-        unwanted: Gets the result if nobody waits for it any more, in any thread.
+    ``unwanted`` gets the result if nobody waits for it any more, in any thread.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
@@ -176,8 +174,6 @@ async def in_daemon_thread(function: Callable[..., T], *args: Any, unwanted: Cal
 
 @dataclass(slots=True)
 class _Job:
-    """One call, and who waits for it."""
-
     function: Callable[..., Any]
     args: tuple[Any, ...]
     loop: asyncio.AbstractEventLoop
@@ -243,8 +239,7 @@ _MAX_BITS = 14_284
 
 
 def plain_info(info: Mapping[Any, Any]) -> dict[str, Any]:
-    """``info`` with text keys and JSON values: arrays become lists; what JSON cannot hold becomes text (``nan``,
-    ``inf``).
+    """``info`` with text keys and JSON values: arrays become lists, what JSON cannot hold (``nan``, ``inf``) text.
 
     Raises: ValueError if ``success`` is no bool, ``result`` is not finite, or ``measures`` does not map at most
     :data:`MAX_MEASURES` names to finite numbers.
@@ -264,7 +259,6 @@ def plain_info(info: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _measures(measures: Any) -> dict[str, float]:
-    """A game's own numbers, as floats."""
     if not isinstance(measures, Mapping) or len(measures) > MAX_MEASURES:
         raise ValueError(f"`measures` must be a mapping of at most {MAX_MEASURES} names to numbers")
     for name, number in measures.items():

@@ -21,13 +21,13 @@ from rllib_lmgame.settings.sections.supervised import spare_groups
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Recording:
-    """What the players of an episode saw and replied.
+    """What the players of an episode saw and replied, by agent.
 
     Attributes:
         episode_id: Players draw random numbers by this name.
-        seen: Agent -> key of the text that it saw before each of its turns.
-        actions: Agent -> what it typed in each of its turns.
-        replies: Language-model agent -> ids of the reply of each turn.
+        seen: Key of the text before each turn.
+        actions: What was typed in each turn.
+        replies: Of language models, ids of the reply of each turn.
     """
 
     episode_id: str
@@ -147,17 +147,13 @@ def plan_episodes(
     game_weights: Sequence[float] = (1.0,),
     oversample: float = 1.0,
 ) -> list[EpisodePlan]:
-    """Plan one iteration.
+    """Plan one iteration, in order of ``index``; each game's number of groups differs from its share by less than one.
 
     Args:
         purpose: ``train``, ``sft``, ``evaluation``; different purposes draw different seeds.
         group_size: Episodes per level.
         game_weights: Share of each game.
         oversample: Planned groups of each game / needed groups. The rest is spare and comes last.
-
-    Returns:
-        Plans in order of ``index``. Spare ones aside, each game's number of groups differs from its share by less than
-            one.
     """
     dealt = deal_games(-(-num_episodes // group_size), game_weights, stable_seed(run_seed, purpose, iteration, "games"))
     needed = Counter(dealt)
@@ -196,9 +192,7 @@ def plan_evaluation(num_games: int, episodes_per_game: int, purpose: str = "eval
 
 
 def deal_games(groups: int, weights: Sequence[float], seed: int) -> list[int]:
-    """The game of each group, by systematic sampling: each share is met within less than one group, and exactly in the
-    long run.
-    """
+    """The game of each group, by systematic sampling: shares are met within one group, and exactly in the long run."""
     if len(weights) == 1:
         return [0] * groups
     rng = random.Random(seed)

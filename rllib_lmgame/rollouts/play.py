@@ -51,14 +51,12 @@ class Sessions:
         return pool.pop() if pool else None
 
     def release(self, game: GameConfig, session: GameSession) -> None:
-        """Keep ``session`` for the next episode."""
         self._sessions[game.key].append(session)
 
     def forget(self, plan: EpisodePlan) -> None:
         """The episode is over."""
 
     def close(self) -> None:
-        """Close the games, without waiting for them."""
         while self._sessions:
             for session in self._sessions.popitem()[1]:
                 abandon(session)
@@ -85,10 +83,7 @@ async def play_many(
 ) -> PlayedPlans:
     """Play every plan; if some are spare, until enough have finished (:mod:`~rllib_lmgame.rollouts.plans`).
 
-    Args:
-        games: ``EpisodePlan.game`` is an index into them.
-        seats: Makes the seats of a game.
-        at_once: Most games in play at the same time.
+    ``EpisodePlan.game`` is an index into ``games``; at most ``at_once`` of them are in play at the same time.
     """
     played: list[PlayedEpisode] = []
     failures: list[Failure] = []
@@ -119,8 +114,7 @@ async def play_one(
 ) -> PlayedEpisode | Failure:
     """One episode; an error that ends it alone becomes a failure. The game is kept for later unless it may be to blame.
 
-    Raises: ConfigError if no episode can work; MissingDependencyError if the game needs a package that is not
-    installed.
+    Raises: ConfigError if no episode can work; MissingDependencyError if the game needs a missing package.
     """
     session: GameSession | None = None
     reusable = False
@@ -171,12 +165,7 @@ class GameStep:
 
 @dataclass(frozen=True, slots=True)
 class SeatEnd:
-    """How one player's game ended.
-
-    Attributes:
-        terminated: By the game's own rules; otherwise it was cut short (truncated).
-        step: Steps of the game played by then.
-    """
+    """How one player's game ended: by its own rules, or cut short (truncated), after so many steps."""
 
     terminated: bool
     stop_reason: StopReason
@@ -189,7 +178,6 @@ class PlayedEpisode:
 
     Attributes:
         seats: Per agent; language-model seats hold the turn records.
-        ends: Per agent, how its game ended.
         final_observations: Per agent, what it saw at its end.
         infos: The game's last infos per agent (``success`` and more), also of those who left early.
         instructions: The game's rules.
@@ -223,10 +211,7 @@ async def play_episode(
     seat_factory: SeatFactory,
     step_timeout_s: float,
 ) -> PlayedEpisode:
-    """Play one episode; ``session`` is reset here.
-
-    Args:
-        step_timeout_s: Limit of one call into a game that is not part of this package.
+    """Play one episode; ``session`` is reset here, ``step_timeout_s`` limits calls into games of others.
 
     Raises: EpisodeFailed if the episode must be dropped; ConfigError if the run cannot go on.
     """
@@ -249,16 +234,12 @@ class _AfterStep:
 
 
 class GameInPlay:
-    """A game between two steps: its seats, what has been played, and who has left.
-
-    ``views`` is what the players who act next see; it is empty at the end.
-    """
+    """A game between two steps; ``views`` is what the players who act next see, empty at the end."""
 
     @classmethod
     async def begin(
         cls, session: GameSession, plan: EpisodePlan, seat_factory: SeatFactory, step_timeout_s: float
     ) -> Self:
-        """Start the level and take the seats."""
         call = GameCalls(session.game_id, session.trusted, step_timeout_s)
         views: Views = await call("reset", _reset, session, plan.seed)
         return cls(session, seat_factory(session, plan), call, views)
@@ -276,7 +257,6 @@ class GameInPlay:
         self._broken_off: StopReason | None = None
 
     async def advance(self) -> None:
-        """One step of the game."""
         self.views = await self._step(self.views)
 
     async def _step(self, views: Views) -> Views:
@@ -337,7 +317,6 @@ class GameInPlay:
             raise
 
     def _take(self, after: _AfterStep, views: Views, replies: dict[str, str], passes: dict[str, str]) -> Views:
-        """Note what a step brought."""
         result, infos = after.result, after.infos
         for agent in replies:
             self.seats[agent].acted(bool(infos.get(agent, {}).get("invalid_action")))
@@ -380,18 +359,15 @@ class GameInPlay:
 
 
 def _reset(session: GameSession, seed: int) -> Views:
-    """Start the level; returns what those see who are to act."""
     session.reset(seed)
     return _look(session, _to_act(session))
 
 
 def _step(session: GameSession, actions: Mapping[str, str], in_game: Sequence[str]) -> _AfterStep:
-    """Make a step; ``in_game`` are the players whose game is not over."""
     return _after_step(session, session.step(actions), in_game)
 
 
 def _forfeit(session: GameSession, agent: str, in_game: Sequence[str]) -> _AfterStep | None:
-    """Give up the game for ``agent``; ``None`` if the game knows no forfeit."""
     result = session.forfeit(agent)
     return None if result is None else _after_step(session, result, in_game)
 
@@ -424,7 +400,6 @@ def _look(session: GameSession, agents: Sequence[str]) -> Views:
 
 
 def _reason(result: StepResult, agent: str, infos: Mapping[str, Mapping[str, Any]]) -> StopReason:
-    """Why the game ended for ``agent``."""
     if not result.end_of(agent):
         return StopReason.MAX_TURNS
     return StopReason.FORFEIT if infos.get(agent, {}).get("forfeit") else StopReason.GAME_OVER

@@ -33,10 +33,9 @@ from rllib_lmgame.text import in_words
 
 
 class Player(ABC):
-    """A named player, who takes seats in any number of games at once.
+    """A named player, who takes seats in any number of games at once; ``source`` is what the user wrote.
 
-    It is an asynchronous context: what it loads when entered is freed when left, in the same event loop. ``source`` is
-    what the user wrote; by default the name.
+    It is an asynchronous context: what it loads when entered is freed when left, in the same event loop.
     """
 
     def __init__(self, name: str, source: str | None = None) -> None:
@@ -111,11 +110,9 @@ class LanguageModel(Player):
 
     @property
     def assignment(self) -> SeatAssignment:
-        """See :class:`Player`."""
         return SeatAssignment(self.name, LANGUAGE_MODEL, member=self.source)
 
     def seat(self, session: GameSession, plan: EpisodePlan, agent: str, seed: int) -> Seat:
-        """See :class:`Player`."""
         source = self._replies(plan, seed)
         return LanguageModelSeat(
             agent,
@@ -140,11 +137,10 @@ def engine_replies(
     temperature: float | None = None,
     seeded: bool = False,
 ) -> EngineReplies:
-    """An engine's replies, sampled as a configuration says.
+    """An engine's replies, sampled as a configuration says, or at another ``temperature``: top-p and top-k are then
+    off.
 
-    Args:
-        temperature: Instead of that of training; top-p and top-k are then off.
-        seeded: Give every request a seed of its own.
+    ``seeded`` gives every request a seed of its own.
     """
     as_in_training = temperature is None
     return EngineReplies(
@@ -160,10 +156,8 @@ def engine_replies(
 class Scripted(Player):
     """A scripted player, made anew for every seat.
 
-    Args:
-        source: A name or import path of :mod:`rllib_lmgame.policies.scripted`; by default the name.
-        limit_s: Of one move, whoever made the game; by default the limit of other calls into the game.
-        make: Makes the player instead of ``source``.
+    ``source`` is a name or import path of :mod:`rllib_lmgame.policies.scripted`; ``make`` makes the player instead.
+    ``limit_s`` is the limit of one move, whoever made the game; by default that of other calls into the game.
     """
 
     def __init__(
@@ -179,7 +173,6 @@ class Scripted(Player):
         self._make = make
 
     def seat(self, session: GameSession, plan: EpisodePlan, agent: str, seed: int) -> Seat:
-        """See :class:`Player`."""
         player = make_scripted_player(self.source) if self._make is None else self._make()
         if plan.beginning is not None:
             recorded = replace(plan, episode_id=plan.beginning.recording.episode_id)
@@ -189,9 +182,7 @@ class Scripted(Player):
 
 @dataclass
 class ScriptedSeat(Seat):
-    """A scripted player's seat. ``limit_s`` is the limit of a move in seconds; ``None``: that of any call into the
-    game.
-    """
+    """A scripted player's seat; without ``limit_s`` (seconds) a move has the limit of any call into the game."""
 
     player: ScriptedPlayer = None  # type: ignore[assignment]
     seed: int = 0

@@ -42,8 +42,7 @@ class PlaySettings:
         log: File name of the episode log.
         keep: ``episodes`` (RLlib episodes) or ``nothing`` (numbers only).
         members: Weights that are not a policy's current ones -> the engines that hold them now.
-        rollouts, inference: Replace the configuration's sections where a schedule changes them.
-        language_model: Changed options of that section; a policy's own stay.
+        rollouts, inference, language_model: What a schedule has changed of these sections; a policy's own options stay.
     """
 
     games: tuple[GameConfig, ...]
@@ -71,11 +70,10 @@ class Failure:
 class SeatSummary:
     """One player's numbers of one episode.
 
-    ``trained``: the seat is the learner's own. ``success`` is the game's verdict on the player, ``None`` if it gives
-    none. ``outcome`` is ``win``, ``draw`` or ``loss`` in a game against others. ``measures`` are numbers the game
-    reported at the player's end. ``member`` names the weights if they were not the policy's current ones.
-    ``illegal_actions`` are invalid ones that could be read; ``unread`` is the first reply without a readable answer,
-    shortened.
+    ``trained``: the seat is the learner's own. ``success`` is the game's verdict on the player, if it gives one,
+    ``outcome`` ``win``, ``draw`` or ``loss`` against others. ``measures`` are the game's own numbers. ``member`` names
+    weights that were not the policy's current ones. ``illegal_actions`` are invalid ones that could be read; ``unread``
+    is the first reply without a readable answer, shortened.
     """
 
     agent_id: str
@@ -108,7 +106,6 @@ class TurnNumbers:
 
     @classmethod
     def of(cls, turn: Turn) -> TurnNumbers:
-        """Those of a turn."""
         return cls(turn.reward, len(turn.response_ids), turn.has_choice)
 
 
@@ -116,10 +113,9 @@ class TurnNumbers:
 class EpisodeSummary:
     """Numbers of one episode, small enough to send everywhere.
 
-    ``success`` is the share of trained seats that won (of all seats if none is trained). It is ``None`` where trained
-    seats play only each other, since somebody wins every decided game. ``level`` is the digest of the level, which many
-    seeds may draw. ``continued`` belongs to an episode that went on from a state of another one: its language models'
-    turns after that state.
+    ``success`` is the share of trained seats that won (of all seats if none is trained); ``None`` where trained seats
+    play only each other, since somebody wins every decided game. ``level`` is the digest of the level, which many seeds
+    may draw. ``continued`` has the turns after the state that an episode went on from.
     """
 
     episode_id: str
@@ -138,9 +134,7 @@ class EpisodeSummary:
 
 @dataclass
 class PlayResult:
-    """Results of a set of plans in the order of ``EpisodePlan.index``; ``aborted``: ids left behind when enough had
-    finished.
-    """
+    """Results of plans in the order of ``EpisodePlan.index``; ``aborted``: ids left behind when enough had finished."""
 
     episodes: list[MultiAgentEpisode] = field(default_factory=list)
     summaries: list[EpisodeSummary] = field(default_factory=list)
@@ -150,7 +144,6 @@ class PlayResult:
     error: Exception | None = None
 
     def extend(self, other: PlayResult) -> None:
-        """Take in another runner's result."""
         self.episodes.extend(other.episodes)
         self.summaries.extend(other.summaries)
         self.failures.extend(other.failures)
@@ -179,8 +172,7 @@ STATE_VALUE = "state_value"
 """Column of an episode from whose states rollouts were played; NaN where none was wanted."""
 
 CUSTOM_DATA_KEY = "lmgame"
-"""Key in ``custom_data`` of RLlib's episodes: trajectory data that is not per turn; in the whole episode, the line-up.
-"""
+"""Key in ``custom_data`` of RLlib's episodes: what is not per turn; in the whole episode, the line-up."""
 
 
 @dataclass(slots=True)
@@ -190,8 +182,7 @@ class Turn:
     It holds the ids that were sampled, never text that would have to be tokenised again.
 
     Attributes:
-        prompt_ids: int32; the ids between the previous reply and this one (a delta), or the whole prompt if
-            ``new_row``.
+        prompt_ids: int32; the ids between the previous reply and this one (a delta), or all if ``new_row``.
         response_ids: int32 ``[n]``; the sampled ids, stop token included.
         rollout_logprobs: float32 ``[n]``.
         reward: What the reply earned (unscaled), known once the player acts again or the episode ends.
@@ -226,14 +217,13 @@ class Trajectory:
 
     Attributes:
         turns: In order; at least one.
-        terminated: The game ended, or its turn limit did and the limit is part of the task. If false the trajectory was
-            truncated and ``final_prompt_ids`` is set.
+        terminated: The game ended, or its turn limit did and the limit is part of the task; else it was truncated.
         role: Kind of seat, for per-role normalisation.
         module_id: Weights that played.
         episode_id: RLlib's id of the episode.
         group: Same group: same seed of the same game. Empty if the episode stands alone.
-        final_prompt_ids: Truncated only: the ids that show the last state (a delta, or a whole prompt if
-            ``final_new_row``); the value at their last token is the bootstrap value.
+        final_prompt_ids: Truncated only: the ids that show the last state (a delta, or all if ``final_new_row``); the
+            value at their last token is the bootstrap value.
     """
 
     turns: list[Turn]
@@ -249,7 +239,6 @@ class Trajectory:
 
 
 def trajectory_columns(turns: Sequence[Turn]) -> dict[str, list[Any]]:
-    """``extra_model_outputs`` of an episode with these turns."""
     columns: dict[str, list[Any]] = {
         PROMPT_IDS: [t.prompt_ids for t in turns],
         RESPONSE_IDS: [t.response_ids for t in turns],
@@ -264,7 +253,6 @@ def trajectory_columns(turns: Sequence[Turn]) -> dict[str, list[Any]]:
 
 
 def trajectory_data(trajectory: Trajectory) -> dict[str, Any]:
-    """``custom_data[CUSTOM_DATA_KEY]`` of the episode of ``trajectory``."""
     return {
         "role": trajectory.role,
         "group": trajectory.group,

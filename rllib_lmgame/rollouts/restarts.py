@@ -29,8 +29,6 @@ from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, LanguageModelSe
 
 @dataclass
 class RecordedReplies:
-    """The recorded replies of a language model, then those of ``source``."""
-
     source: ReplySource
     beginning: Beginning
 
@@ -46,9 +44,7 @@ class RecordedReplies:
 
 
 class RecordedPlayer:
-    """A scripted player that must answer as in the recorded episode, with the same draws (``seed``), then goes on with
-    others.
-    """
+    """A scripted player that must answer as recorded, with the same draws (``seed``), then goes on with others."""
 
     def __init__(self, player: ScriptedPlayer, beginning: Beginning, seed: int) -> None:
         self._player = player
@@ -57,12 +53,10 @@ class RecordedPlayer:
         self._turn = 0
 
     def think(self, session: GameSession, agent_id: str) -> str | None:
-        """What the player says of its next action, if it says anything."""
         think = getattr(self._player, "think", None)
         return think(session, agent_id) if think else None
 
     def act(self, session: GameSession, agent_id: str, observation: Observation, rng: random.Random) -> str:
-        """The player's action."""
         turn, self._turn = self._turn, self._turn + 1
         _check_seen(self._beginning, session, agent_id, turn, observation)
         if turn >= self._beginning.played(agent_id):

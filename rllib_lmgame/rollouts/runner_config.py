@@ -17,7 +17,6 @@ class RunnerConfig(Protocol):
     """The part of an algorithm's configuration that playing takes.
 
     Attributes:
-        player_options: The policies by name.
         num_env_runners: Runners that share the episodes; with 0 the driver's own runner plays them all.
         num_envs_per_env_runner: Games a runner plays at once.
         model_files: Policy -> where its tokenizer is.

@@ -61,8 +61,7 @@ class Seat:
         role: Kind of seat.
         module_id: Policy that plays it.
         episode_return: Sum of all rewards, unscaled.
-        invalid_actions: Actions the game refused.
-        illegal_actions: Those of them that could be read.
+        invalid_actions, illegal_actions: Actions the game refused; those of them that could be read.
         turns_played: Actions handed in.
         thought: Reasoning before the last action, if any.
         failed: The episode is dropped because this seat gave no reply.
@@ -131,13 +130,10 @@ class ReplySource(Protocol):
 
 @dataclass
 class EngineReplies:
-    """Replies sampled by an inference engine.
+    """Replies sampled by an inference engine; ``temperature`` 0 is greedy, ``top_k`` 0 is off.
 
-    Args:
-        temperature: 0 is greedy.
-        top_k: 0 is off.
-        legal_moves_only: Limit decoding to the game's legal moves, in turns for which it lists them.
-        seeded: Give every request a seed of its own.
+    ``legal_moves_only`` limits decoding to the game's legal moves, in turns for which it lists them; ``seeded`` gives
+    every request a seed of its own.
     """
 
     generate: Generate
@@ -202,7 +198,6 @@ def _with_allowed(generation: Generation, choices: Choices) -> Generation:
 
 
 def _generation_problem(generation: Generation) -> str | None:
-    """Why the reply cannot be used, or ``None``."""
     if generation.stop_reason is StopReason.ENGINE_ERROR:
         return generation.error or "the engine failed"
     tokens, logprobs = len(generation.response_ids), len(generation.logprobs)
@@ -238,8 +233,7 @@ class LanguageModelSeat(Seat):
 
     Attributes:
         turns: One per reply that the game took, rewards credited.
-        format_errors: Replies without a readable answer.
-        unread: The first of them, shortened.
+        format_errors: Replies without a readable answer; ``unread`` is the first of them, shortened.
         bootstrap_turn_limit: To the learner, a game's turn limit is a truncation, not the end.
         bootstrap_token_budget: The same of ``max_tokens_per_episode``.
         final_prompt: If truncated after at least one turn: the last state, as much of it as the context holds. The

@@ -1,5 +1,4 @@
-"""Where episodes come from: plans get their line-ups and are given in, finished episodes come out, failed ones are
-played again.
+"""Where episodes come from: plans get their line-ups, finished episodes come out, failed ones are played again.
 
 Guarantees (each has a test):
 
@@ -45,8 +44,8 @@ Roles = Mapping[str, str]
 class LineUps:
     """Gives plans their line-ups by the configuration's seat mapping: who takes which seat.
 
-    A line-up follows from the plan and the game's seats alone. So the driver makes it, and all others read it in the
-    plan. Options may change a game's seats: each game is built once, looked at, and closed.
+    A line-up follows from the plan and the game's seats alone, so the driver makes it. Options may change a game's
+    seats: each game is built once, looked at, and closed.
 
     Args:
         players: Policy -> scripted player that plays in its place.
@@ -73,8 +72,8 @@ class LineUps:
     ) -> tuple[list[EpisodePlan], list[Failure]]:
         """``plans`` with line-ups (existing ones are kept), and those whose game could not be built.
 
-        Raises: ConfigError for an unknown game, or if the mapping names no policy; MissingDependencyError if a game
-        needs a package that is not installed.
+        Raises: ConfigError for an unknown game, or if the mapping names no policy; MissingDependencyError for a
+        package.
         """
         seated: list[EpisodePlan] = []
         failures: list[Failure] = []
@@ -100,7 +99,6 @@ class LineUps:
         return [self.line_up(EpisodePlan("", 0, seed, "", seed), roles) for seed in range(DRAWS)]
 
     def assignment(self, policy: str) -> SeatAssignment:
-        """A seat for one of the policies, or guests."""
         if policy in self.guests:
             return self.guests[policy]
         player = self.players.get(policy, self.config.player_options[policy].player)
@@ -182,9 +180,7 @@ class Runners(Protocol):
 class Rounds(EpisodeSource):
     """Plays everything at once and waits for all of it; what failed is played in the next round.
 
-    Args:
-        max_failed_rounds: Rounds in a row without a finished episode that end it; also the most replacements of an
-            episode.
+    After ``max_failed_rounds`` rounds in a row without a finished episode it ends; an episode is replaced as often.
     """
 
     def __init__(self, runners: Runners, settings: PlaySettings, line_ups: LineUps, max_failed_rounds: int) -> None:
@@ -231,9 +227,7 @@ class Rounds(EpisodeSource):
 
 
 def play_all(source: EpisodeSource, plans: Sequence[EpisodePlan]) -> PlayResult:
-    """Finished episodes in the order of ``plans``, all failures, and the seconds it took; errors:
-    :meth:`EpisodeSource.take`.
-    """
+    """Finished episodes in the order of ``plans``, and all failures; errors as of :meth:`EpisodeSource.take`."""
     start = time.perf_counter()
     result = PlayResult()
     source.give(plans)

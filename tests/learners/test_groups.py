@@ -155,7 +155,7 @@ def test_a_learner_trains_on_groups(make_learner: Callable[..., Any], monkeypatc
     step = UpdateLoop._step
 
     def watched(loop: UpdateLoop, packs: list[PackedBatch], one_pass: bool) -> None:
-        batch = loop._update.batch
+        batch = loop.update.batch
         assert batch is not None
         seen.append({int(batch.group[batch.trajectory[slot]]) for pack in packs for slot in pack.token_slot})
         step(loop, packs, one_pass)

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ModelOptions:
-    """How a model is talked to and sampled from: three sections of a configuration."""
-
     language_model: LanguageModelOptions
     inference: InferenceOptions
     text_rollouts: TextRolloutOptions
@@ -142,9 +140,8 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, directory: str, options
         config = AutoConfig.from_pretrained(directory, trust_remote_code=options.trust_remote_code)
         known = config.get_text_config().vocab_size
     except Exception as error:  # an architecture that this version does not know, or a damaged file
-        raise ConfigError(
-            "config.language_model.model", f"no model that can be read at {directory!r}: {first_line(error)}"
-        ) from error
+        message = f"no model that can be read at {directory!r}: {first_line(error)}"
+        raise ConfigError("config.language_model.model", message) from error
     if tokenizer.vocab_size > known:
         message = f"the tokenizer of {options.tokenizer or directory} has {tokenizer.vocab_size} tokens, the model in"
         raise ConfigError("config.language_model.tokenizer", f"{message} {directory} knows {known}")
@@ -162,12 +159,9 @@ def hugging_face_player(name: str, source: str, settings: PlayerSettings) -> Pla
     directory = str(path) if path.exists() else model
     check_model(directory, settings.flag)
     sections = settings.sections
+    own = {**sections.get("language_model", {}), "model": directory}
     options = ModelOptions(
-        build(
-            LanguageModelOptions,
-            {**sections.get("language_model", {}), "model": directory},
-            "--config.language_model",
-        ),
+        build(LanguageModelOptions, own, "--config.language_model"),
         build(InferenceOptions, sections.get("inference", {}), "--config.inference"),
         build(TextRolloutOptions, sections.get("text_rollouts", {}), "--config.text_rollouts"),
     )

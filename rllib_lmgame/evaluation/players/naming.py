@@ -35,7 +35,6 @@ def split_name(text: str) -> tuple[str | None, str]:
 
 
 def without_names(texts: Iterable[str]) -> list[str]:
-    """The players of ``PLAYER`` and ``NAME=PLAYER``."""
     return [split_name(text)[1] for text in texts]
 
 
@@ -49,9 +48,8 @@ def make_players(texts: Sequence[str], settings: PlayerSettings) -> dict[str, Pl
         named, source = split_name(text)
         name = named or source.rstrip("/")
         if not is_writable(name):
-            raise ConfigError(
-                settings.flag, f"{name!r} is no name of a player: it must be text that UTF-8 holds; write NAME=..."
-            )
+            why = "it must be text that UTF-8 holds; write NAME=..."
+            raise ConfigError(settings.flag, f"{name!r} is no name of a player: {why}")
         if name in players:
             raise ConfigError(settings.flag, f"two players are called {name!r}; give one another name: NAME={source}")
         players[name] = make_player(name, source, settings)
@@ -87,7 +85,6 @@ def make_player(name: str, source: str, settings: PlayerSettings) -> Player:
 
 
 def _directory(source: str) -> tuple[str | None, str | None]:
-    """Directory and policy of a text that names a directory that is there."""
     if expanded(source).is_dir():
         return source, None
     directory, _, policy = source.rpartition(":")

@@ -37,8 +37,6 @@ MAX_SETTINGS_BYTES = 4_000_000
 
 
 class TournamentDirectory:
-    """The directory a tournament is written to; made if missing."""
-
     def __init__(self, path: str | Path) -> None:
         self.path = expanded(path)
         self._games = EpisodeLog(self.path / GAMES_FILE)
@@ -107,7 +105,6 @@ class TournamentDirectory:
 
 
 def _cut_after_last_line(path: Path) -> None:
-    """Take back what was written of a line whose end is missing."""
     with path.open("r+b") as file:
         size = end = file.seek(0, os.SEEK_END)
         while end > 0:
@@ -156,12 +153,10 @@ def write_standings(path: Path, content: Sequence[Mapping[str, Any]], counts: Ma
 
 
 def matrix_name(standings: Standings) -> str:
-    """Name of the files of a game's matrix, without their ending."""
     return "payoffs-" + re.sub(r"[^\w.-]+", "-", standings.game.rpartition("/")[2])
 
 
 def write_csv(standings: Standings, path: Path) -> None:
-    """The matrix with names; cells of those who never met are empty."""
     names = [player.player for player in standings.players]
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)

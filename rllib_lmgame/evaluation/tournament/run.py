@@ -129,8 +129,6 @@ def _as_planned(result: GameResult, plan: EpisodePlan, game: GameConfig) -> Game
 
 @dataclass
 class _Hall:
-    """Where the games are played, at several boards at once."""
-
     tournament: Tournament
     sessions: Sessions
     outcome: Outcome
@@ -193,7 +191,6 @@ class _Hall:
 
 
 async def _seats(game: GameConfig, sessions: Sessions, timeout_s: float) -> tuple[str, ...]:
-    """The seats of a game, which is built for it."""
     try:
         session = await open_session(game, timeout_s)
     except EpisodeFailed as failure:

@@ -115,7 +115,6 @@ def load_file(path: str | Path) -> tuple[dict[str, Any], Source]:
 
 
 def _read(path: Path) -> bytes:
-    """Content of a file on disk, or a :class:`ConfigError` that says why not."""
     if str(path).startswith(("s3:/", "gs:/")):
         raise ConfigError("", f"{path} is a remote address; download the file first and give its local path")
     try:
@@ -132,7 +131,6 @@ def _read(path: Path) -> bytes:
 
 
 def load_text(text: str, name: str) -> tuple[Any, Source]:
-    """Parse YAML text; ``name`` stands for the file in messages."""
     loader = None
     try:
         loader = _Loader(text)
@@ -169,8 +167,7 @@ class _Builder:
         self.open: set[int] = set()
 
     def build(self, node: yaml.Node, path: Path_) -> Any:
-        place = f"{self.source.name}:{node.start_mark.line + 1}"
-        self._check(node, path, place)
+        self._check(node, path)
         self.open.add(id(node))
         try:
             if isinstance(node, yaml.MappingNode):
@@ -178,35 +175,37 @@ class _Builder:
             if isinstance(node, yaml.SequenceNode):
                 return self._sequence(node, path)
             assert isinstance(node, yaml.ScalarNode)
-            return self._scalar(node, path, place)
+            return self._scalar(node, path)
         finally:
             self.open.discard(id(node))
 
-    def _check(self, node: yaml.Node, path: Path_, place: str) -> None:
+    def _error(self, node: yaml.Node, path: Path_, message: str) -> ConfigError:
+        return ConfigError(dotted(path), message, self._place(node))
+
+    def _place(self, node: yaml.Node) -> str:
+        return f"{self.source.name}:{node.start_mark.line + 1}"
+
+    def _check(self, node: yaml.Node, path: Path_) -> None:
         self.count += 1
         if node.tag not in _PLAIN_TAGS[type(node)]:
             tag = node.tag.replace(_TAG, "!!")
-            raise ConfigError(
-                dotted(path),
-                f"the tag {tag if len(tag) <= 100 else shown(tag)} is not allowed here; an experiment file holds plain "
-                "data only",
-                place,
-            )
+            tag = tag if len(tag) <= 100 else shown(tag)
+            message = f"the tag {tag} is not allowed here; an experiment file holds plain data only"
+            raise self._error(node, path, message)
         if id(node) in self.open:
-            raise ConfigError(dotted(path), "an alias refers to the value it stands in", place)
+            raise self._error(node, path, "an alias refers to the value it stands in")
         if self.count > MAX_VALUES:
-            raise ConfigError(dotted(path), f"aliases expand to more than {MAX_VALUES:,} values", place)
+            raise self._error(node, path, f"aliases expand to more than {MAX_VALUES:,} values")
         if len(path) > MAX_DEPTH:
-            raise ConfigError(dotted(path[:3]), f"nested deeper than {MAX_DEPTH} levels", place)
+            raise self._error(node, path[:3], f"nested deeper than {MAX_DEPTH} levels")
 
-    def _record(self, path: Path_, line: int) -> None:
-        place = f"{self.source.name}:{line}"
-        self._spend(len(self.source.record(path, place)), place)
+    def _record(self, path: Path_, node: yaml.Node) -> None:
+        self._spend(len(self.source.record(path, self._place(node))), node)
 
-    def _spend(self, characters: int, place: str) -> None:
+    def _spend(self, characters: int, node: yaml.Node) -> None:
         self.characters += characters
         if self.characters > MAX_TEXT:
-            raise ConfigError("", f"aliases expand to more than {MAX_TEXT:,} characters", place)
+            raise self._error(node, (), f"aliases expand to more than {MAX_TEXT:,} characters")
 
     def _mapping(self, node: yaml.MappingNode, path: Path_) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -216,17 +215,13 @@ class _Builder:
         for key_node, value_node in node.value:
             if _is_merge(key_node):
                 continue
-            line = key_node.start_mark.line + 1
-            key = self._key(key_node, path, line)
+            key = self._key(key_node, path)
+            own = (*path, key)
             if key in lines:
-                raise ConfigError(
-                    dotted((*path, key)),
-                    f"this key stands here twice, first on line {lines[key]}",
-                    f"{self.source.name}:{line}",
-                )
-            lines[key] = line
-            self._record((*path, key), line)
-            values[key] = self.build(value_node, (*path, key))
+                raise self._error(key_node, own, f"this key stands here twice, first on line {lines[key]}")
+            lines[key] = key_node.start_mark.line + 1
+            self._record(own, key_node)
+            values[key] = self.build(value_node, own)
         return values
 
     def _merge(self, node: yaml.Node, path: Path_) -> dict[str, Any]:
@@ -234,39 +229,33 @@ class _Builder:
         values: dict[str, Any] = {}
         for mapping in reversed(node.value) if isinstance(node, yaml.SequenceNode) else (node,):
             if not isinstance(mapping, yaml.MappingNode):
-                raise ConfigError(
-                    dotted(path),
-                    "`<<` takes a mapping or a list of mappings",
-                    f"{self.source.name}:{mapping.start_mark.line + 1}",
-                )
+                raise self._error(mapping, path, "`<<` takes a mapping or a list of mappings")
             values.update(self.build(mapping, path))
         return values
 
-    def _key(self, node: yaml.Node, path: Path_, line: int) -> str:
+    def _key(self, node: yaml.Node, path: Path_) -> str:
         key = self.build(node, path) if isinstance(node, yaml.ScalarNode) else None
-        place = f"{self.source.name}:{line}"
         if key is None or isinstance(key, float | bool):
             hint = " (quote it if it is a name)" if isinstance(key, float | bool) else ""
-            raise ConfigError(dotted(path), f"a key must be text{hint}", place)
+            raise self._error(node, path, f"a key must be text{hint}")
         if len(str(key)) > MAX_KEY:
-            raise ConfigError(dotted(path), f"the key {shown(key)} is longer than {MAX_KEY} characters", place)
+            raise self._error(node, path, f"the key {shown(key)} is longer than {MAX_KEY} characters")
         return str(key)
 
     def _sequence(self, node: yaml.SequenceNode, path: Path_) -> list[Any]:
         values = []
         for i, item in enumerate(node.value):
-            self._record((*path, i), item.start_mark.line + 1)
+            self._record((*path, i), item)
             values.append(self.build(item, (*path, i)))
         return values
 
-    def _scalar(self, node: yaml.ScalarNode, path: Path_, place: str) -> Any:
-        text = node.value
-        self._spend(len(text), place)
+    def _scalar(self, node: yaml.ScalarNode, path: Path_) -> Any:
+        self._spend(len(node.value), node)
         try:
-            return _SCALARS[node.tag](text)
+            return _SCALARS[node.tag](node.value)
         except (KeyError, ValueError):
             kind = node.tag.replace(_TAG, "!!")
-            raise ConfigError(dotted(path), f"{shown(text)} cannot be read as {kind}", place) from None
+            raise self._error(node, path, f"{shown(node.value)} cannot be read as {kind}") from None
 
 
 def _is_merge(key: yaml.Node) -> bool:

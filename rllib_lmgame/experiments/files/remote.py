@@ -37,9 +37,8 @@ def fetch(url: str, max_bytes: int, timeout_s: float = TIMEOUT_S) -> bytes:
     try:
         answer = answers.get(timeout=2 * timeout_s)
     except queue.Empty:
-        raise ConfigError(
-            "", f"{url}: the server is too slow; its answer was not whole within {2 * timeout_s:g} s"
-        ) from None
+        slow = f"the server is too slow; its answer was not whole within {2 * timeout_s:g} s"
+        raise ConfigError("", f"{url}: {slow}") from None
     if isinstance(answer, bytes):
         return answer
     raise _named(answer, url, timeout_s) from None
@@ -58,17 +57,14 @@ def _named(error: Exception, url: str, timeout_s: float) -> Exception:
 
 def _fetch(url: str, max_bytes: int, timeout_s: float) -> bytes:
     if urllib.parse.urlsplit(url).path.endswith(".py"):
-        raise ConfigError(
-            "", f"{url}: Python is not run from the network; download the file, read it, and run it from disk"
-        )
+        why = "Python is not run from the network; download the file, read it, and run it from disk"
+        raise ConfigError("", f"{url}: {why}")
     opener = urllib.request.build_opener(_Redirects)
-    with opener.open(
-        urllib.request.Request(url, headers={"User-Agent": "rllib-lmgame"}), timeout=timeout_s
-    ) as response:
+    request = urllib.request.Request(url, headers={"User-Agent": "rllib-lmgame"})
+    with opener.open(request, timeout=timeout_s) as response:
         if response.headers.get_content_type() == "text/html":
-            raise ConfigError(
-                "", f"{url} is a web page; give the address of the file itself (on GitHub: the one behind `Raw`)"
-            )
+            hint = "give the address of the file itself (on GitHub: the one behind `Raw`)"
+            raise ConfigError("", f"{url} is a web page; {hint}")
         return _read(response, url, max_bytes)
 
 
@@ -86,9 +82,8 @@ def _read(response: Any, url: str, max_bytes: int) -> bytes:
     while chunk := response.read1(_CHUNK_BYTES):
         content += chunk
         if len(content) > max_bytes:
-            raise ConfigError(
-                "", f"{url} has more than {max_bytes:,} bytes, which is the most an experiment file may have"
-            )
+            most = "which is the most an experiment file may have"
+            raise ConfigError("", f"{url} has more than {max_bytes:,} bytes, {most}")
     missing = int(response.headers.get("Content-Length") or len(content)) - len(content)
     if missing > 0:
         raise ConfigError("", f"{url}: the connection broke off {missing:,} bytes before the end")

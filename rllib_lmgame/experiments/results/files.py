@@ -27,11 +27,8 @@ class ResultFile(JsonLoggerCallback):
     """Tune's logger of ``result.json`` with the guarantees above."""
 
     def log_trial_start(self, trial: Any) -> None:
-        self.log_trial_end(trial)
-        trial.init_local_path()
-        self.update_config(trial, trial.config)
         path = _prepared(self, trial, RESULT_FILE)
-        cut(path, iteration_kept(trial))
+        self.update_config(trial, trial.config)
         self._trial_files[trial] = path.open("at", encoding="utf-8")
 
     def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
@@ -45,10 +42,7 @@ class ProgressFile(CSVLoggerCallback):
     """Tune's logger of ``progress.csv`` with the guarantees above; a file that is continued keeps its columns."""
 
     def log_trial_start(self, trial: Any) -> None:
-        self.log_trial_end(trial)
-        trial.init_local_path()
         path = _prepared(self, trial, PROGRESS_FILE)
-        cut(path, iteration_kept(trial))
         columns = _columns(path)
         self._trial_files[trial] = path.open("at", encoding="utf-8", newline="")
         self._trial_csv[trial] = columns and csv.DictWriter(self._trial_files[trial], columns, extrasaction="ignore")
@@ -127,7 +121,6 @@ def _iteration_of(line: bytes, column: int | None) -> int | None:
 
 
 def _columns(path: Path) -> list[str] | None:
-    """Header of a file of results that is continued."""
     if not path.is_file():
         return None
     with path.open(encoding="utf-8", newline="") as file:
@@ -135,12 +128,15 @@ def _columns(path: Path) -> list[str] | None:
 
 
 def _prepared(logger: Any, trial: Any, name: str) -> Path:
-    """The file to write to, with what was written before."""
+    """The file to write to, with the lines that stay."""
+    logger.log_trial_end(trial)
+    trial.init_local_path()
     if trial.storage.storage_filesystem.type_name == "local":
-        directory = Path(trial.storage.trial_fs_path)
-        directory.mkdir(parents=True, exist_ok=True)
-        return directory / name
-    path = Path(trial.local_path) / name
-    if not path.exists():
-        logger._restore_from_remote(name, trial)
+        path = Path(trial.storage.trial_fs_path) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+    else:
+        path = Path(trial.local_path) / name
+        if not path.exists():
+            logger._restore_from_remote(name, trial)
+    cut(path, iteration_kept(trial))
     return path

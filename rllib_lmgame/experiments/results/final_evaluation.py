@@ -37,7 +37,6 @@ def print_final_evaluation(summary: TrialSummary) -> None:
 
 
 def final_line(game: Mapping[str, Any], policies: Sequence[str]) -> str:
-    """How the final policy does at a game, from the game's entry in ``evaluated``."""
     interval = dict(zip(("success_low", "success_high"), game.get("success_interval", ()), strict=False))
     split = f", {game['split']}" if game.get("split") else ""
     head = f"final policy, {game['num_episodes']} episodes of {game['game']}{split}:"

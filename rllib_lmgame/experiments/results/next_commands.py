@@ -35,7 +35,6 @@ def resume_command(arguments: Sequence[str] | None = None) -> str:
 
 
 def _program(name: str) -> str:
-    """A program beside the one that runs, by the path by which this one was called."""
     own = Path(sys.argv[0])
     beside = own.with_name(name)
     return str(beside) if own.name == "rllib" and len(own.parts) > 1 and beside.exists() else name

@@ -55,7 +55,6 @@ class TrialSummary:
 
 
 def experiment_directory(spec: ExperimentSpec) -> str:
-    """Directory or URI that holds an experiment's trials."""
     return f"{storage_root(spec)}/{spec.name}"
 
 
@@ -99,16 +98,10 @@ def cause(trial: Any) -> str:
     if (line := memory_line(text)) is not None:
         return line
     if says_full_disk(text):
-        return (
-            "a disk is full, the trial could not be saved; make room and go on from its newest whole checkpoint with "
-            "--resume"
-        )
-    lines = [line.rstrip() for line in text.splitlines() if line.strip()]
-    causes = [
-        line
-        for line in lines
-        if not line.startswith((" ", "Traceback", "Failure #", "The above exception", "During handling"))
-    ]
+        way_on = "make room and go on from its newest whole checkpoint with --resume"
+        return f"a disk is full, the trial could not be saved; {way_on}"
+    told_of = (" ", "Traceback", "Failure #", "The above exception", "During handling")
+    causes = [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith(told_of)]
     return "\n".join(causes[-3:]) or "the trial ended without a message"
 
 
@@ -118,19 +111,14 @@ def says_full_disk(error: object) -> bool:
 
 
 def full_disk_line(spec: ExperimentSpec) -> str:
-    """What happened to an experiment whose disk is full, and how to go on."""
     places = (experiment_directory(spec), tempfile.gettempdir())
-    free = ", ".join(
-        f"{place}: {shutil.disk_usage(place).free // 2**20} MiB free" for place in places if Path(place).is_dir()
-    )
-    return (
-        f"{spec.name}: the disk is full ({free}); make room and go on from the newest whole checkpoints with the same "
-        "command and --resume"
-    )
+    mib = {place: shutil.disk_usage(place).free // 2**20 for place in places if Path(place).is_dir()}
+    free = ", ".join(f"{place}: {number} MiB free" for place, number in mib.items())
+    way_on = "make room and go on from the newest whole checkpoints with the same command and --resume"
+    return f"{spec.name}: the disk is full ({free}); {way_on}"
 
 
 def print_summary(summaries: Iterable[TrialSummary]) -> None:
-    """Print, per trial, its state and where its results are."""
     for summary in summaries:
         iterations = summary.last_result.get("training_iteration", 0)
         chosen = "".join(f" {key}={value}" for key, value in summary.parameters.items())
@@ -150,27 +138,17 @@ def print_ranking(spec: ExperimentSpec, summaries: Sequence[TrialSummary]) -> Tr
         return next(iter(summaries), None)
     histories = {summary.trial_id: _history(summary) for summary in summaries}
     metric, mode = ranked_by(spec, histories.values())
-    values = {
-        trial: measured[metric]
-        for trial, results in histories.items()
-        if metric in (measured := last_measured(results))
-    }
-    best = sorted(
-        summaries,
-        key=lambda s: (
-            s.trial_id not in values,
-            -values.get(s.trial_id, 0.0) if mode == "max" else values.get(s.trial_id, 0.0),
-        ),
-    )
+    measured = {trial: last_measured(results) for trial, results in histories.items()}
+    values = {trial: numbers[metric] for trial, numbers in measured.items() if metric in numbers}
+    sign = -1.0 if mode == "max" else 1.0
+    best = sorted(summaries, key=lambda s: (s.trial_id not in values, sign * values.get(s.trial_id, 0.0)))
     print(f"{spec.name}, best first by {metric} ({mode}, last measured)")
     for place, summary in enumerate(best, 1):
         value = f"{values[summary.trial_id]:.4g}" if summary.trial_id in values else "never measured"
         chosen = "".join(f" {key}={value}" for key, value in summary.parameters.items())
         state = " (failed)" if summary.error else ""
-        print(
-            f"  {place:>3}. {value:<14} {summary.trial_id}{chosen}, "
-            f"{summary.last_result.get('training_iteration', 0)} iterations{state}"
-        )
+        iterations = f"{summary.last_result.get('training_iteration', 0)} iterations"
+        print(f"  {place:>3}. {value:<14} {summary.trial_id}{chosen}, {iterations}{state}")
     return best[0]
 
 

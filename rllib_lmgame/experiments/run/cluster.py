@@ -60,9 +60,8 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
             init_ray(address=cluster.address, **common)
             started = True
         else:
-            started = not (options.address is None and join_existing(**common)) and _start_or_join(
-                checked, options, common
-            )
+            joined = options.address is None and join_existing(**common)
+            started = not joined and _start_or_join(checked, options, common)
         if started:
             check_placeable(checked, [node["Resources"] for node in ray.nodes()])
             if options.memory_check:
@@ -84,7 +83,6 @@ def head_address() -> str:
 
 
 def _tell_dashboard(options: RunOptions) -> None:
-    """Print where the dashboard is, if somebody wants it."""
     import ray
 
     if wants_dashboard(options.dashboard):

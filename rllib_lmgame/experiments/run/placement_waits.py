@@ -29,17 +29,11 @@ class WaitingCallback(Callback):
         self._next = time.monotonic() + SAY_EVERY_S
 
     def on_trial_recover(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        text = cause(trial).splitlines()[-1]
-        start = (
-            f"goes on from {trial.checkpoint.path}"
-            if trial.checkpoint is not None
-            else "begins anew: it has no checkpoint yet"
-        )
-        print(
-            f"trial {trial.trial_id} failed ({trial.num_failures} of max_failures: {trial.max_failures}) and "
-            f"{start}: {text}",
-            file=self._stream or sys.stderr,
-        )
+        text, start = cause(trial).splitlines()[-1], "begins anew: it has no checkpoint yet"
+        if trial.checkpoint is not None:
+            start = f"goes on from {trial.checkpoint.path}"
+        failures = f"{trial.num_failures} of max_failures: {trial.max_failures}"
+        print(f"trial {trial.trial_id} failed ({failures}) and {start}: {text}", file=self._stream or sys.stderr)
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         now = time.monotonic()

@@ -24,12 +24,8 @@ def place_runs(specs: Iterable[ExperimentSpec], *, resume: bool) -> None:
         if is_uri(experiment_directory(spec)):
             continue
         root = Path(experiment_directory(spec)).parent
-        name = run_name(
-            spec.name,
-            lambda name, root=root: has_run(root / name),
-            lambda name, root=root: is_running(root / name),
-            resume=resume,
-        )  # type: ignore[misc]
+        has, runs = ((lambda name, of=of, root=root: of(root / name)) for of in (has_run, is_running))
+        name = run_name(spec.name, has, runs, resume=resume)
         while name != spec.name and name in taken:
             name += "-2"
         if name != spec.name and resume:
@@ -54,6 +50,5 @@ def run_name(name: str, has_run: Callable[[str], bool], is_running: Callable[[st
 
 def has_run(directory: Path) -> bool:
     """Whether a directory holds the trials of a run, also of one whose state was lost."""
-    return any(
-        next(directory.glob(pattern), None) for pattern in ("*experiment_state*", "*/result.json")
-    ) or is_running(directory)
+    patterns = ("*experiment_state*", "*/result.json")
+    return any(next(directory.glob(pattern), None) for pattern in patterns) or is_running(directory)

@@ -36,9 +36,8 @@ def save_settings(spec: ExperimentSpec) -> None:
     if files.type_name == "local":
         write_json(Path(directory) / SETTINGS_FILE, _settings(spec.options), indent=1)
         return
-    with files.open_output_stream(
-        f"{directory}/{SETTINGS_FILE}"
-    ) as file:  # An object store keeps only what was written to its end.
+    # An object store keeps only what was written to its end.
+    with files.open_output_stream(f"{directory}/{SETTINGS_FILE}") as file:
         file.write(json.dumps(_settings(spec.options), indent=1).encode())
 
 
@@ -53,12 +52,8 @@ def check_unchanged(spec: ExperimentSpec) -> list[str]:
         return []
     except (OSError, ValueError, RecursionError) as error:
         place = f"{experiment_directory(spec)}/{SETTINGS_FILE}"
-        return [
-            (
-                f"{place} cannot be read ({error}); saved trials go on with the settings they were started with, "
-                "whatever the file says now"
-            )
-        ]
+        what = "saved trials go on with the settings they were started with, whatever the file says now"
+        return [f"{place} cannot be read ({error}); {what}"]
     difference = _difference(started, _settings(spec.options))
     if difference is not None:
         key, before, now = difference
@@ -114,10 +109,8 @@ class Resumption(Callback):
         if self._error is not None:
             raise self._error
         if not self._trials:
-            refusal = (
-                "the saved trials could not be taken over, though their files look whole (an earlier version may have "
-                "written them); -v shows Ray's own message"
-            )
+            why = "though their files look whole (an earlier version may have written them)"
+            refusal = f"the saved trials could not be taken over, {why}; -v shows Ray's own message"
             raise CheckpointError("; ".join(filter(None, (refusal, self._ways_on()))))
 
 
@@ -133,12 +126,9 @@ def with_settings_of(resumption: Resumption, scheduler: type) -> type:
 
 
 def _update(trial: Any, options: ExperimentOptions) -> None:
-    criteria = stopping_criteria(options)
-    if (
-        trial.status == "TERMINATED"
-        and _reached(trial.stopping_criterion, trial.last_result)
-        and not _reached(criteria, trial.last_result)
-    ):
+    criteria, last = stopping_criteria(options), trial.last_result
+    ended = trial.status == "TERMINATED" and _reached(trial.stopping_criterion, last)
+    if ended and not _reached(criteria, last):
         trial.set_status("PENDING")
     trial.stopping_criterion = criteria
     trial.max_failures = options.max_failures
@@ -163,7 +153,6 @@ def _name(value: Any) -> str:
 
 
 def _difference(before: Any, now: Any, path: tuple[str, ...] = ()) -> tuple[str, Any, Any] | None:
-    """Key and values of the first setting that differs."""
     if not (isinstance(before, dict) and isinstance(now, dict)):
         return None if before == now else (dotted(path), before, now)
     return next(

@@ -183,7 +183,6 @@ def _is_later(path: Path, known: Mapping[Path, Any]) -> bool:
 
 
 def _result_of(trial: Any, checkpoint: Path) -> Any:
-    """A checkpoint as Tune keeps it, with the result of its iteration."""
     from ray.train._internal.session import _TrainingResult
     from ray.tune import Checkpoint
 

@@ -49,7 +49,6 @@ def _with_games(settings: Any) -> Any:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """A text, or those of a search space."""
     if isinstance(value, str):
         yield value
     for item in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():

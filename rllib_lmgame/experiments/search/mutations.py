@@ -82,16 +82,14 @@ def _ends_below(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
         for key, item in value.items():
             yield from _ends_below((*path, str(key)), item)
     else:
-        raise ConfigError(
-            where, f"expected a list of values or one of {', '.join((*DISTRIBUTIONS, 'choice'))}, got {describe(value)}"
-        )
+        spaces = ", ".join((*DISTRIBUTIONS, "choice"))
+        raise ConfigError(where, f"expected a list of values or one of {spaces}, got {describe(value)}")
 
 
 def _drawn_from(space: SearchNode, value: Any, where: str) -> Any:
     if space.kind in (GRID, "sample_from"):
-        raise ConfigError(
-            f"{where}.{space.kind}", "values are drawn again and again; write a list of values, or a distribution"
-        )
+        why = "values are drawn again and again; write a list of values, or a distribution"
+        raise ConfigError(f"{where}.{space.kind}", why)
     return list(space.argument) if space.kind == "choice" else value
 
 
@@ -100,9 +98,8 @@ def _check_start(config: Mapping[str, Any], path: Path) -> None:
     section: Any = config
     for key in path if path[0] in config else ():
         if not isinstance(section, Mapping) or key not in section:
-            raise ConfigError(
-                dotted((WHERE, *path)), f"there is no value to start from; set {dotted(('config', *path))} too"
-            )
+            why = f"there is no value to start from; set {dotted(('config', *path))} too"
+            raise ConfigError(dotted((WHERE, *path)), why)
         section = section[key]
 
 

@@ -40,7 +40,6 @@ def _name(text: str) -> str:
 
 
 def scheduler_class(name: str) -> type:
-    """Ray Tune's class for a scheduler name."""
     from ray.tune.schedulers import SCHEDULER_IMPORT
 
     if name not in SCHEDULER_IMPORT:
@@ -62,18 +61,15 @@ def check_scheduler(setting: str | Mapping[str, Any] | None, num_trials: int) ->
     make_scheduler(setting)
     name, _ = split_scheduler(setting)
     if name in {"pbt", "pb2"} and num_trials < 2:
-        raise ConfigError(
-            "scheduler", f"{name} exchanges weights between trials and needs at least 2; set `num_samples`"
-        )
+        why = "exchanges weights between trials and needs at least 2; set `num_samples`"
+        raise ConfigError("scheduler", f"{name} {why}")
 
 
 def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) -> Any:
     """The scheduler of a setting: a name, or a mapping with ``type`` and arguments; ``wrap`` may derive its class."""
     name, arguments = split_scheduler(setting)
     cls = scheduler_class(name)
-    accepted = {
-        p: v for p, v in inspect.signature(cls.__init__).parameters.items() if p not in {"self", "args", "kwargs"}
-    }
+    accepted = [p for p in inspect.signature(cls.__init__).parameters if p not in {"self", "args", "kwargs"}]
     for key in arguments:
         if key not in accepted:
             match = nearest(key, accepted)
@@ -108,8 +104,7 @@ def _measured(scheduler: type) -> type:
 def _check_metric(arguments: Mapping[str, Any]) -> None:
     metric, mode = arguments.get("metric"), arguments.get("mode")
     if not isinstance(metric, str):
-        raise ConfigError(
-            "scheduler.metric", "missing; name the metric trials are compared by, e.g. env_runners/episode_return_mean"
-        )
+        example = "e.g. env_runners/episode_return_mean"
+        raise ConfigError("scheduler.metric", f"missing; name the metric trials are compared by, {example}")
     if mode not in {"max", "min"}:
         raise ConfigError("scheduler.mode", f"must be max or min, got {describe(mode)}")

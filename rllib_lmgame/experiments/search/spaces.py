@@ -75,17 +75,14 @@ def misspelt_space(config: Any, key: str) -> str | None:
         return None
     name = str(next(iter(value)))
     match = nearest(name, SEARCH_KEYS) or next((known for known in SEARCH_KEYS if known.startswith(name)), None)
-    return f"there is no search space {name!r}; " + (
-        f"did you mean {match!r}?" if match else f"known: {', '.join(SEARCH_KEYS)}"
-    )
+    hint = f"did you mean {match!r}?" if match else f"known: {', '.join(SEARCH_KEYS)}"
+    return f"there is no search space {name!r}; {hint}"
 
 
 def check_search_space(node: SearchNode, prefix: str = "config") -> None:
-    """Raise :class:`ConfigError` if the arguments of a search space cannot work."""
     if not node.path:
-        raise ConfigError(
-            prefix, f"`{node.kind}` stands for one value; write it below a key, e.g. lr: {{{node.kind}: ...}}"
-        )
+        below = f"write it below a key, e.g. lr: {{{node.kind}: ...}}"
+        raise ConfigError(prefix, f"`{node.kind}` stands for one value; {below}")
     where = f"{dotted((prefix, *node.path))}.{node.kind}"
     if node.kind in _VALUES:
         if not isinstance(node.argument, list) or not node.argument:
@@ -120,7 +117,6 @@ def _check_numbers(node: SearchNode, distribution: Distribution, where: str) -> 
 
 
 def to_tune(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration with Ray Tune's own objects in place of the search spaces."""
     return substitute(config, {node.path: _tune_space(node) for node in find_search_spaces(config)})
 
 
@@ -138,7 +134,6 @@ def _tune_space(node: SearchNode) -> Any:
 
 
 def substitute(config: Mapping[str, Any], values: Mapping[Path, Any]) -> dict[str, Any]:
-    """A deep copy of ``config`` with ``values`` at the given paths."""
     result = copy.deepcopy(dict(config))
     for path, value in values.items():
         section: Any = result
@@ -172,7 +167,6 @@ def sample_points(config: Mapping[str, Any], *, random_points: int = 4, seed: in
 
 
 def grid_size(config: Mapping[str, Any]) -> int:
-    """Number of points of the grid (1 without one)."""
     return math.prod(len(n.argument) for n in find_search_spaces(config) if n.kind == GRID)
 
 
@@ -188,9 +182,8 @@ def _call(functions: Sequence[SearchNode], config: Mapping[str, Any], drawn: Map
     except (ValueError, RecursiveDependencyError) as error:
         cause = error if error.__cause__ else error.__context__ or error
         failed = next((n for n in functions if str(n.path) in str(error)), functions[0])
-        raise ConfigError(
-            dotted(("config", *failed.path)), f"{failed.argument} fails: {type(cause).__name__}: {cause}"
-        ) from cause
+        message = f"{failed.argument} fails: {type(cause).__name__}: {cause}"
+        raise ConfigError(dotted(("config", *failed.path)), message) from cause
     return point
 
 
@@ -207,5 +200,4 @@ def _draw(node: SearchNode, i: int, rng: random.Random) -> Any:
 
 
 def describe_space(nodes: Sequence[SearchNode]) -> list[str]:
-    """One line per search space, for the dry run."""
     return [f"{dotted(n.path)}: {n.kind} {n.argument}" for n in nodes]

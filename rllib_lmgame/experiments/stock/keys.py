@@ -22,9 +22,8 @@ def check_stock_config(defaults: Any, values: Mapping[str, Any]) -> None:
     Raises: ConfigError: keys relative to the configuration.
     """
     known = defaults.to_dict()
-    settable = {
-        n for n in dir(type(defaults)) if isinstance(p := getattr(type(defaults), n, None), property) and p.fset
-    }
+    named = {name: getattr(type(defaults), name, None) for name in dir(type(defaults))}
+    settable = {name for name, found in named.items() if isinstance(found, property) and found.fset}
     valid = {*known, *settable, *_EXTRA_KEYS}
     for key, value in values.items():
         if key not in valid:
@@ -39,9 +38,8 @@ def check_stock_config(defaults: Any, values: Mapping[str, Any]) -> None:
 
 def _check_type(key: str, value: Any, default: Any) -> None:
     if isinstance(value, Mapping) and isinstance(default, int | float):
-        raise ConfigError(
-            key, f"expected a {'truth value' if isinstance(default, bool) else 'number'}, got {describe(value)}"
-        )
+        kind = "truth value" if isinstance(default, bool) else "number"
+        raise ConfigError(key, f"expected a {kind}, got {describe(value)}")
     if not isinstance(value, str):
         return
     if isinstance(default, bool) and value.lower() in _TRUTH_WORDS:

@@ -62,7 +62,6 @@ class TurnGAE(Estimator):
 
 
 def _first_values(inputs: AdvantageInputs) -> np.ndarray:
-    """Value at the first token of each turn, float64 ``[U]``."""
     return inputs.values[inputs.turn_offsets[:-1]].astype(np.float64)
 
 

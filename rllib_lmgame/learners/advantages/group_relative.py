@@ -118,7 +118,6 @@ class GiGPO(Estimator):
         return inputs.turn_per_token(of_turns).astype(np.float32)
 
     def _of_episodes(self, inputs: AdvantageInputs) -> np.ndarray:
-        """``A_episode`` at each turn, float64 ``[U]``."""
         trajectory = _trajectories(inputs)
         if self.average == STEPS:
             return self._compared(inputs.returns[trajectory], inputs.groups[trajectory])
@@ -128,7 +127,6 @@ class GiGPO(Estimator):
         return advantages[trajectory]
 
     def _of_steps(self, inputs: AdvantageInputs) -> np.ndarray:
-        """``A_step``, float64 ``[U]``."""
         returns = discounted_sums(inputs.turn_rewards, inputs.gamma, inputs.turn_ranges)
         seen = np.stack([inputs.groups[_trajectories(inputs)], inputs.turn_observations], axis=1)
         _, anchors = np.unique(seen, axis=0, return_inverse=True)

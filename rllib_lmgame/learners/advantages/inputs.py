@@ -106,7 +106,6 @@ class AdvantageInputs:
         return np.repeat(per_trajectory, np.diff(self.offsets))
 
     def turn_per_token(self, per_turn: np.ndarray) -> np.ndarray:
-        """``[U] -> [A]``: each turn's entry at all of its tokens."""
         return np.repeat(per_turn, np.diff(self.turn_offsets))
 
 

@@ -38,7 +38,6 @@ class GameUnits:
 
     @property
     def deviation(self) -> float:
-        """Running deviation of the targets."""
         return max(float(np.sqrt(max(self.square - self.mean**2, 0.0))), SMALLEST_DEVIATION)
 
 
@@ -52,7 +51,6 @@ class TokenUnits:
     scale: torch.Tensor
 
     def normal(self, points: torch.Tensor) -> torch.Tensor:
-        """Rewards in units of the targets."""
         return (points - self.mean) / self.deviation
 
     def normal_output(self, output: torch.Tensor) -> torch.Tensor:
@@ -131,7 +129,6 @@ class ValueUnits:
         return TokenUnits(*(torch.from_numpy(column[index].astype(np.float32)).to(device) for column in columns))
 
     def maps(self, games: Sequence[str]) -> dict[str, tuple[float, float]]:
-        """``(shift, scale)`` of each of these games."""
         known = ((game, self.games.get(game, _PLAIN)) for game in games)
         return {game: (units.shift, units.scale) for game, units in known}
 
@@ -268,7 +265,6 @@ class Critic:
         return named
 
     def set_sums(self, named: dict[str, Any]) -> None:
-        """Undo :meth:`sums`."""
         arrays = {name: np.array(tensor, np.float64) for name, tensor in named.items()}
         self._sums = {
             part: RegressionSums(arrays[f"{part}.gram"], _below(f"{part}.game.", arrays))
@@ -282,7 +278,6 @@ class Critic:
             save_tensors(self.sums(), directory / SUMS_FILE)
 
     def load(self, directory: Path) -> None:
-        """Undo :meth:`save`."""
         path = directory / SUMS_FILE
         self.set_sums(load_tensors(path) if path.exists() else {})
 
@@ -302,7 +297,6 @@ class BatchSums:
         }
 
     def add(self, pack: PackedBatch, features: torch.Tensor) -> None:
-        """The features ``[A, h]`` of a micro-batch."""
         slot = pack.token_slot
         targets, game, held_out = (
             torch.from_numpy(array[slot]).to(self._device) for array in (self._targets, self._game, self._held_out)

@@ -207,7 +207,6 @@ class TokenBatch:
 
     @property
     def action_ids(self) -> np.ndarray:
-        """The action tokens, int64 ``[A]``."""
         return self._ids[self._action_position]
 
     @property
@@ -356,7 +355,6 @@ def _sampled(rows: Sequence[Row], starts: np.ndarray) -> np.ndarray:
 
 
 def _action_columns(rows: Sequence[Row], position: np.ndarray) -> dict[str, Any]:
-    """Columns of the rows' action tokens (at ``position``), end to end; NaN where filled later."""
     given = {
         name: np.concatenate([getattr(row, name) for row in rows])[position]
         for name in ("rollout_logprobs", "rewards", "policy_version")
@@ -365,7 +363,6 @@ def _action_columns(rows: Sequence[Row], position: np.ndarray) -> dict[str, Any]
 
 
 def _turns(trajectories: Sequence[Row], trajectory: np.ndarray, turn: np.ndarray) -> dict[str, Any]:
-    """Where the replies begin in the flat arrays, and what is known of the state before each."""
     changes = (np.diff(trajectory) != 0) | (np.diff(turn) != 0)
     begins = np.flatnonzero(np.concatenate([[True], changes])) if len(turn) else _none()
     first = np.concatenate([[0], np.cumsum([len(row.observations) for row in trajectories])])
@@ -378,7 +375,6 @@ def _turns(trajectories: Sequence[Row], trajectory: np.ndarray, turn: np.ndarray
 
 
 def _labels(trajectories: Sequence[Row]) -> dict[str, Any]:
-    """Role, game, group and episode of each trajectory, given a row of each."""
     roles, games = (tuple(sorted({getattr(row, name) for row in trajectories})) for name in ("role", "game"))
     keys = [(row.game, row.group, row.role) if row.group else number for number, row in enumerate(trajectories)]
     groups: dict[Any, int] = {}

@@ -304,7 +304,6 @@ class _Plan:
         self._close(needs_bootstrap=not trajectory.terminated)
 
     def _add_context(self, ids: np.ndarray, room: int, *, new_row: bool) -> None:
-        """What is seen before a reply of ``room`` tokens."""
         if new_row:
             self._close()
         if self._tokens + len(ids) + room > self._limit:
@@ -416,7 +415,6 @@ def _cut(
     allowed: Sequence[AllowedTokens | None],
     reward_scale: float,
 ) -> Iterator[Row]:
-    """The rows, as views of the arrays over all tokens."""
     turns = {row.trajectory: trajectories[row.trajectory].turns for row in planned}
     seen = {index: np.array([turn.observation for turn in played], np.int64) for index, played in turns.items()}
     values = {
@@ -443,7 +441,6 @@ def _cut(
 
 
 def _split(allowed: AllowedTokens, loss_mask: np.ndarray, stops: np.ndarray) -> list[AllowedTokens | None]:
-    """``allowed`` of all marked tokens, by row."""
     tokens = np.cumsum(loss_mask)[stops - 1][:-1]
     counts = np.split(allowed.counts, tokens)
     ids = np.split(allowed.ids, np.cumsum(list(map(np.sum, counts)), dtype=np.int64)[:-1])

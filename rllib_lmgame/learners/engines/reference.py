@@ -93,7 +93,6 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, weights: Mapping[str, torch.Tensor]) -> None:
-        """Take in the weights after an update."""
         if not self.tensors:
             self.tensors = {name: tensor.detach().float().cpu().clone() for name, tensor in weights.items()}
             return

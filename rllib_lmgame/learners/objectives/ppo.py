@@ -273,7 +273,6 @@ class PPOObjective(Objective):
     def _policy_loss(
         self, update: ModuleUpdate, pack: PackedBatch, logprobs: torch.Tensor, old_logprobs: torch.Tensor
     ) -> tuple[Any, Any]:
-        """Of each token, times its importance weight, and its sums."""
         options = update.settings.ppo.policy_loss
         chosen = resolve_policy_loss(options.type)
         low, high = chosen.bounds(options.low, options.high)

@@ -28,7 +28,6 @@ class SupervisedObjective(Objective):
     needs_old_policy: ClassVar[bool] = False
 
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
-        """The configured ones, with its own steps and without what only PPO has."""
         ppo = replace(
             settings.ppo,
             num_minibatches=self.num_minibatches,

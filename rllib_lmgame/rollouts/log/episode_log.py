@@ -115,9 +115,7 @@ def _without_shared_prefixes(prompts: Iterable[tuple[bool, list[int]]]) -> Itera
 
 
 def whole_prompts(trajectory: Mapping[str, Any]) -> list[list[int]]:
-    """The prompts of an entry of ``trajectories``: a delta, or all ids where a row begins. A truncated one has its
-    final prompt last.
-    """
+    """The prompts of an entry of ``trajectories``: a delta, or all ids where a row begins; the final prompt is last."""
     entries = list(trajectory.get("turns", ()))
     if "final_prompt_ids" in trajectory:
         entries.append(

@@ -76,8 +76,8 @@ def logged_sessions(path: Path) -> Iterator[tuple[int, RecordedSession]]:
 class RecordedSession(GameSession):
     """A game that goes as a record of the episode log says, whatever is played. Its expert plays what was played.
 
-    An action that could not be read was logged as empty text and is replayed as an empty answer. Raises ValueError,
-    KeyError, TypeError or AttributeError if the record is wrong or incomplete.
+    An action that could not be read was logged, and is replayed, as an empty text. Raises ValueError, KeyError,
+    TypeError or AttributeError if the record is wrong or incomplete.
     """
 
     trusted = True
@@ -202,5 +202,4 @@ def replay(session: RecordedSession, runner: Table, episode_id: str) -> MultiAge
 
 
 def plan_of(session: RecordedSession, episode_id: str) -> EpisodePlan:
-    """The plan of a recorded episode, without its line-up."""
     return EpisodePlan(episode_id, 0, session.seed, session.group, 0)

@@ -201,7 +201,6 @@ class EndpointClient:
             raise _Passing(f"no answer from {url}: {self._clean(str(error) or type(error).__name__)}") from None
 
     def _read(self, content: bytes) -> Answer:
-        """The answer in a response; raises _Passing if it has none."""
         try:
             response = parse(content)
             message = response["choices"][0]["message"]
@@ -238,7 +237,6 @@ class EndpointClient:
         return secret is not None and len(secret) >= KEY_LENGTH and gives_away(text, secret, KEY_LENGTH)
 
     def spent(self) -> dict[str, int]:
-        """:class:`Counts` as plain data, without what did not happen."""
         counts = asdict(self.counts)
         return {name: number for name, number in counts.items() if number or name == "requests"}
 

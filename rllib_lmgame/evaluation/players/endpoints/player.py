@@ -8,12 +8,7 @@ from typing import Any, Self
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.endpoints.address import read_address
-from rllib_lmgame.evaluation.players.endpoints.client import (
-    Answer,
-    ConversationTooLong,
-    EndpointClient,
-    EndpointError,
-)
+from rllib_lmgame.evaluation.players.endpoints.client import Answer, ConversationTooLong, EndpointClient, EndpointError
 from rllib_lmgame.evaluation.players.settings import EndpointOptions, PlayerSettings
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.messages import MessageConversation
@@ -34,14 +29,13 @@ class EndpointPlayer(Player):
         self.model = build(LanguageModelOptions, sections.get("language_model", {}), "--config.language_model")
         inference = build(InferenceOptions, sections.get("inference", {}), "--config.inference")
         self.endpoint = build(EndpointOptions, sections.get("endpoint", {}), "--config.endpoint")
-        if self.model.reply_prefill:
-            raise ConfigError(
-                "--config.language_model.reply_prefill", f"player {name!r}: an endpoint writes whole replies"
-            )
-        if sections.get("text_rollouts", {}).get("legal_moves_only"):
-            raise ConfigError(
-                "--config.text_rollouts.legal_moves_only", f"player {name!r}: an endpoint cannot be kept to legal moves"
-            )
+        moves_only = sections.get("text_rollouts", {}).get("legal_moves_only")
+        for key, given, why in (
+            ("language_model.reply_prefill", self.model.reply_prefill, "writes whole replies"),
+            ("text_rollouts.legal_moves_only", moves_only, "cannot be kept to legal moves"),
+        ):
+            if given:
+                raise ConfigError(f"--config.{key}", f"player {name!r}: an endpoint {why}")
         self.sampling = _sampling(self.model, inference, settings.temperature)
         self.client = EndpointClient(
             read_address(source, settings.flag), self.endpoint, settings.time_limit_s, settings.at_once
@@ -132,7 +126,6 @@ class EndpointSeat(Seat):
             raise EpisodeFailed(StopReason.ENGINE_ERROR, f"{self.module_id}: {error}") from None
 
     def _whole(self, answer: Answer) -> str:
-        """The reply as models in this process write it, reasoning first."""
         parser = self.conversation.parser
         if answer.reasoning is None:
             return answer.text

@@ -28,7 +28,6 @@ _NOT_HEX = re.compile(r"[^0-9a-fA-F]")
 
 
 def is_pretended(key: str) -> bool:
-    """Whether a key is no secret."""
     return _core(key) in PRETEND
 
 
