@@ -40,3 +40,9 @@ def nearest(key: Any, valid: Iterable[str], cutoff: float = 0.6) -> str | None:
     word = str(key)
     matches = difflib.get_close_matches(word, [other for other in valid if other != word], n=1, cutoff=cutoff)
     return matches[0] if matches else None
+
+
+def did_you_mean(key: Any, valid: Iterable[str], otherwise: str) -> str:
+    """A hint for a message about an unknown key."""
+    match = nearest(key, valid)
+    return f"did you mean {match!r}?" if match else otherwise

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
 from rllib_lmgame.cli.evaluation_table import evaluation_table
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
-from rllib_lmgame.cli.player_options import SECTIONS, add_time_limit, player_settings, seed
+from rllib_lmgame.cli.player_options import SECTIONS, add_time_limit, add_verbosity, player_settings, seed
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.files.reading import parse_value
 from rllib_lmgame.imports import find_in_current_directory
@@ -122,15 +122,7 @@ def _add_loading(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trust-checkpoint", action="store_true", help=TRUST_HELP)
     parser.add_argument("--seed", type=seed, metavar="N", help="seed of the environments (stock algorithms)")
     parser.add_argument("--ray-address", "--address", metavar="ADDRESS", help="Ray cluster to join")
-    parser.add_argument(
-        "-v",
-        "--log-info",
-        dest="verbosity",
-        action="store_const",
-        const=1,
-        default=0,
-        help="print what Ray and the workers print",
-    )
+    add_verbosity(parser, "print what Ray and the workers print")
 
 
 def _add_obsolete(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.errors import ConfigError, did_you_mean
 
 CPU = "On two CPU cores"
 KINDS = {CPU: "", "On one GPU": "-1gpu", "On eight GPUs": "-8gpu"}
@@ -100,6 +100,5 @@ def find_example(name: str) -> Path:
     ends = [key for key in known if key.rsplit("/", 1)[-1] == wanted]
     if len(ends) == 1:
         return known[ends[0]]
-    match = nearest(wanted, known)
-    hint = f"did you mean {match!r}?" if match else "see `rllib example list`"
+    hint = did_you_mean(wanted, known, "see `rllib example list`")
     raise ConfigError("", f"there is no example {name!r}; {hint}")

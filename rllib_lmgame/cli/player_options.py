@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 if TYPE_CHECKING:
@@ -42,6 +42,11 @@ def seed(text: str) -> int:
     if value < 0:
         raise argparse.ArgumentTypeError(f"must be at least 0, got {value}")
     return value
+
+
+def add_verbosity(group: Any, shown: str) -> None:
+    """Add ``-v``, the same flag everywhere."""
+    group.add_argument("-v", "--log-info", dest="verbosity", action="store_const", const=1, default=0, help=shown)
 
 
 def add_time_limit(parser: argparse.ArgumentParser) -> None:
@@ -99,8 +104,7 @@ def _sections(text: str | None) -> Mapping[str, Mapping[str, Any]]:
         raise ConfigError("--config", f"expected sections like '{{language_model: {{think: optional}}}}', got {text!r}")
     for name in value:
         if name not in SECTIONS:
-            match = nearest(str(name), SECTIONS)
-            hint = f"did you mean {match!r}?" if match else f"sections: {', '.join(SECTIONS)}"
+            hint = did_you_mean(name, SECTIONS, f"sections: {', '.join(SECTIONS)}")
             raise ConfigError(f"--config.{name}", f"unknown section; {hint}")
     _check(value)
     return value

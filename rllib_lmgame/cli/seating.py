@@ -14,7 +14,7 @@ from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.cli.game_table import Person
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec
-from rllib_lmgame.errors import CheckpointError, ConfigError, nearest
+from rllib_lmgame.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.evaluation.players.language_model import policy_player
 from rllib_lmgame.evaluation.players.naming import make_player, split_name
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
@@ -130,7 +130,8 @@ def line_up_of(texts: Sequence[str], agents: Sequence[str]) -> tuple[dict[str, s
             others = player
             continue
         if seat not in agents:
-            raise ConfigError("--players", f"there is no seat {seat!r}; {_hint(seat, agents)}")
+            hint = did_you_mean(seat, agents, f"seats: {', '.join(agents)}")
+            raise ConfigError("--players", f"there is no seat {seat!r}; {hint}")
         if seat in named:
             raise ConfigError("--players", f"seat {seat!r} is given twice")
         named[seat] = player
@@ -144,11 +145,6 @@ def _people(session: GameSession, seat: str | None) -> tuple[str, ...]:
     if seat is None:
         return () if len(session.agent_ids) == 1 else session.agent_ids[:1]
     if seat not in session.agent_ids:
-        hint = _hint(seat, session.agent_ids, f"; `{NOBODY}` to watch")
+        hint = did_you_mean(seat, session.agent_ids, f"seats: {', '.join(session.agent_ids)}; `{NOBODY}` to watch")
         raise ConfigError("--seat", f"{session.game_id} has no seat {seat!r}; {hint}")
     return (seat,)
-
-
-def _hint(seat: str, agents: Sequence[str], more: str = "") -> str:
-    match = nearest(seat, agents)
-    return f"did you mean {match!r}?" if match else f"seats: {', '.join(agents)}{more}"

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.cli.player_options import add_verbosity
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.experiments.files.reading import apply_overrides, override_values, parse_value, read_experiments
 from rllib_lmgame.experiments.spec import ExperimentSpec, Source, check_name, make_specs
@@ -103,15 +104,7 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="go on from it even if none of your runs wrote it: code in it is run",
     )
-    group.add_argument(
-        "-v",
-        "--log-info",
-        dest="verbosity",
-        action="store_const",
-        const=1,
-        default=0,
-        help="Tune's own output and what workers print",
-    )
+    add_verbosity(group, "Tune's own output and what workers print")
     group.add_argument("-vv", "--log-debug", dest="verbosity", action="store_const", const=2, help="debug output")
     group.add_argument(
         "--ray-address",

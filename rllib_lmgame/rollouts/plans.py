@@ -6,6 +6,7 @@ They are made on the driver, so that they do not depend on the number of runners
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 import random
 from collections import Counter
@@ -159,26 +160,22 @@ def plan_episodes(
     needed = Counter(dealt)
     dealt += [game for game in sorted(needed) for _ in range(spare_groups(needed[game], oversample))]
     spare = (len(dealt) - needed.total()) * group_size
-    counts = [stable_seed(run_seed, purpose, iteration, game, "start") % _STARTS for game in range(len(game_weights))]
-    numbers = []
-    for game in dealt:
-        numbers.append(counts[game])
-        counts[game] += 1
-    plans = []
-    for index in range(num_episodes + spare):
-        group = index // group_size
-        plans.append(
-            EpisodePlan(
-                episode_id=f"{purpose}-{iteration}-{index}",
-                game=dealt[group],
-                seed=stable_seed(run_seed, purpose, iteration, group),
-                group=f"{purpose}-{iteration}-{group}",
-                index=index,
-                number=numbers[group],
-                spare=index >= num_episodes,
-            )
+    starts = [stable_seed(run_seed, purpose, iteration, game, "start") % _STARTS for game in range(len(game_weights))]
+    counters = list(map(itertools.count, starts))
+    numbers = [next(counters[game]) for game in dealt]
+    return [
+        EpisodePlan(
+            episode_id=f"{purpose}-{iteration}-{index}",
+            game=dealt[group],
+            seed=stable_seed(run_seed, purpose, iteration, group),
+            group=f"{purpose}-{iteration}-{group}",
+            index=index,
+            number=numbers[group],
+            spare=index >= num_episodes,
         )
-    return plans
+        for index in range(num_episodes + spare)
+        for group in [index // group_size]
+    ]
 
 
 def plan_evaluation(num_games: int, episodes_per_game: int, purpose: str = "evaluation") -> list[EpisodePlan]:

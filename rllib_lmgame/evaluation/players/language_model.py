@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, file_hash
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
 from rllib_lmgame.algorithms.config import LMGameConfig
-from rllib_lmgame.errors import CheckpointError, ConfigError, nearest
+from rllib_lmgame.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.policies.chat.format import ChatFormat
@@ -204,8 +204,7 @@ def policy_player(
 ) -> Player:
     """As :func:`checkpoint_player`, of an open checkpoint. Raises: ConfigError: no such policy."""
     if policy not in config.player_options:
-        match = nearest(policy, config.player_options)
-        hint = f"did you mean {match!r}?" if match else f"known: {', '.join(config.player_options)}"
+        hint = did_you_mean(policy, config.player_options, f"known: {', '.join(config.player_options)}")
         raise ConfigError(settings.flag, f"{policy!r} is no policy of the checkpoint; {hint}")
     player = config.player_options[policy].player
     if player != LANGUAGE_MODEL:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from rllib_lmgame.errors import CheckpointError, ConfigError, nearest
+from rllib_lmgame.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.policies.scripted import ENDPOINT, FORMS, HUGGING_FACE, SCRIPTED_PLAYERS, make_scripted_player
 from rllib_lmgame.rollouts.players import Player, Scripted
@@ -79,8 +79,7 @@ def make_player(name: str, source: str, settings: PlayerSettings) -> Player:
         return _scripted(name, source, settings)
     if "/" in source or source.startswith((".", "~")):
         raise CheckpointError(f"no such directory: {source}; a model of the Hugging Face hub is written hf:{source}")
-    match = nearest(source, SCRIPTED_PLAYERS)
-    hint = f"did you mean {match!r}?" if match else f"players are {FORMS}"
+    hint = did_you_mean(source, SCRIPTED_PLAYERS, f"players are {FORMS}")
     raise ConfigError(settings.flag, f"unknown player {source!r}; {hint}")
 
 

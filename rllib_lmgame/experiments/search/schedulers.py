@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.experiments.search.mutations import MUTATIONS, tune_mutations
 from rllib_lmgame.settings.schema import describe
 
@@ -44,8 +44,7 @@ def scheduler_class(name: str) -> type:
 
     if name not in SCHEDULER_IMPORT:
         known = sorted({*SCHEDULER_IMPORT, *ALIASES})
-        match = nearest(name, known)
-        hint = f"did you mean {match!r}?" if match else "known: " + ", ".join(known)
+        hint = did_you_mean(name, known, "known: " + ", ".join(known))
         raise ConfigError("scheduler.type", f"there is no scheduler {name!r}; {hint}")
     found = SCHEDULER_IMPORT[name]
     if not inspect.isfunction(found):
@@ -72,8 +71,7 @@ def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) ->
     accepted = [p for p in inspect.signature(cls.__init__).parameters if p not in {"self", "args", "kwargs"}]
     for key in arguments:
         if key not in accepted:
-            match = nearest(key, accepted)
-            hint = f"did you mean {match!r}?" if match else f"it takes {', '.join(accepted) or 'no arguments'}"
+            hint = did_you_mean(key, accepted, f"it takes {', '.join(accepted) or 'no arguments'}")
             raise ConfigError(f"scheduler.{key}", f"{name} has no such argument; {hint}")
     if name != FIFO and "metric" in accepted:
         _check_metric(arguments)

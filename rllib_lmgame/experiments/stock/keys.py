@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.settings.schema import describe
 from rllib_lmgame.text import first_line
 
@@ -27,8 +27,7 @@ def check_stock_config(defaults: Any, values: Mapping[str, Any]) -> None:
     valid = {*known, *settable, *_EXTRA_KEYS}
     for key, value in values.items():
         if key not in valid:
-            match = nearest(key, valid)
-            hint = f"did you mean {match!r}?" if match else f"{type(defaults).__name__} has no such setting"
+            hint = did_you_mean(key, valid, f"{type(defaults).__name__} has no such setting")
             raise ConfigError(key, f"unknown key; {hint}")
         _check_type(key, value, known.get(key))
     if values.get("framework", "torch") != "torch":

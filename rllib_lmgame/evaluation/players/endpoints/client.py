@@ -18,7 +18,7 @@ from typing import Any, Self, TypeGuard, TypeVar
 
 import aiohttp
 
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.evaluation.players.endpoints.address import Address
 from rllib_lmgame.evaluation.players.endpoints.secrecy import gives_away, is_pretended
 from rllib_lmgame.evaluation.players.settings import EndpointOptions
@@ -131,8 +131,7 @@ class EndpointClient:
     def _not_among(self, models: list[str]) -> str:
         if not models or self.address.model in models:
             return ""
-        match = nearest(self.address.model, models)
-        hint = f"did you mean {match!r}?" if match else f"it has {', '.join(sorted(models)[:5])}"
+        hint = did_you_mean(self.address.model, models, f"it has {', '.join(sorted(models)[:5])}")
         return f"; it lists no model {self.address.model!r}, {self._clean(hint)}"
 
     async def answer(self, messages: list[Message], **sampling: Any) -> Answer:
