@@ -20,8 +20,7 @@ from rllib_lmgame.text import in_words
 def import_path(path: str, key: str) -> Any:
     """The object at ``package.module:Name``; ``key`` is the one to name in errors.
 
-    Raises:
-        ConfigError: The module cannot be imported, whatever it raises, or the name does not exist.
+    Raises: ConfigError: The module cannot be imported, whatever it raises, or the name does not exist.
     """
     module_name, _, name = path.partition(":")
     if not module_name or not name:

@@ -43,8 +43,7 @@ def read_mapping(path: Path, max_bytes: int) -> dict[str, Any]:
 def write_json(path: Path, content: Any, indent: int | None = None) -> None:
     """Write a JSON file in one step: also after a crash or a full disk there is the old content or the new one.
 
-    Raises:
-        OSError: It cannot be written; what was there stays.
+    Raises: OSError: It cannot be written; what was there stays.
     """
     scratch = path.with_name(path.name + ".tmp")
     try:
@@ -60,8 +59,7 @@ def write_json(path: Path, content: Any, indent: int | None = None) -> None:
 def number_of(content: Any, name: str, *, low: float | None = None, above: float | None = None) -> float:
     """A finite number, at least ``low`` and more than ``above``.
 
-    Raises:
-        ValueError: It is none or out of range; ``name`` says what it is.
+    Raises: ValueError: It is none or out of range; ``name`` says what it is.
     """
     number = isinstance(content, int | float) and not isinstance(content, bool) and abs(content) <= sys.float_info.max
     if number and (low is None or content >= low) and (above is None or content > above):

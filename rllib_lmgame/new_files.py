@@ -31,10 +31,8 @@ _NO_LINKS = (errno.EPERM, errno.EACCES, errno.EXDEV, errno.EOPNOTSUPP, errno.ENO
 
 @dataclass
 class NewFile:
-    """A file in the making, written at ``scratch``, for the name ``wanted``.
-
-    ``path`` is the name it got at the end: another one if somebody else took that meanwhile, ``None`` if nothing was
-    written.
+    """A file in the making at ``scratch``; ``path`` is the name it got at the end, another one than ``wanted`` if need
+    be.
     """
 
     scratch: Path
@@ -52,8 +50,7 @@ class NewFile:
 def out_path(path: str | Path) -> Path:
     """What ``--out`` names, wherever a game goes meanwhile.
 
-    Raises:
-        ConfigError: It names a user whom nobody knows, or the working directory is gone.
+    Raises: ConfigError: It names a user whom nobody knows, or the working directory is gone.
     """
     out = expanded(path)
     if out.parts and out.parts[0].startswith("~"):
@@ -70,8 +67,7 @@ def new_file(path: str | Path) -> Iterator[NewFile]:
 
     If somebody else takes the name meanwhile, that is printed, and the file gets the next free one (``NAME-2``).
 
-    Raises:
-        ConfigError: There is such a file, another process is writing it, or it cannot be written.
+    Raises: ConfigError: There is such a file, another process is writing it, or it cannot be written.
     """
     out = out_path(path)
     with contextlib.ExitStack() as held:

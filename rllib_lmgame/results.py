@@ -18,8 +18,7 @@ def is_metric(value: Any) -> bool:
 def number_at(result: Mapping[str, Any], path: str) -> float | None:
     """A number of a result, by its name, of Python's, numpy's or torch's kind; it may be infinite.
 
-    ``None`` where there is nothing, NaN, a truth value, a text, several numbers, or a whole number that no float can
-    hold.
+    ``None`` for nothing, NaN, a truth value, a text, several numbers, or a whole number that no float can hold.
     """
     found: Any = result
     for part in path.split("/"):

@@ -34,8 +34,7 @@ def follow_umask(file: Path) -> None:
 
 
 def with_whole_paths(group: type, values: Any) -> Any:
-    """Options with the absolute paths of files and directories that they name and that are there; all else stays as it
-    is.
+    """Options with absolute paths where they name files and directories that are there; all else stays as it is.
 
     A trial has a working directory of its own, in which a relative path leads nowhere. The fields of ``group`` say
     which options may be paths (:func:`~rllib_lmgame.settings.schema.option`).

@@ -27,12 +27,9 @@ def threads_each(
     others: Sequence[str] = (),
     most: int | None = None,
 ) -> int:
-    """Threads of each of the processes that compute at the same time: the same number for all, from one to ``most``.
+    """Threads of each of the ``processes`` (their nodes) that compute at the same time, from one to ``most``.
 
-    Args:
-        cores: Cores on each node.
-        processes: The node of each process.
-        others: The node of each process that works beside them and takes one core.
+    ``cores`` are those of each node; ``others`` are the nodes of processes that work beside them and take one core.
     """
     crowds, beside = Counter(processes), Counter(others)
     shares = [int((cores[node] - beside[node]) / count + 1e-9) for node, count in crowds.items()]

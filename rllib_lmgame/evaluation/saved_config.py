@@ -37,10 +37,8 @@ def open_checkpoint(
 ) -> tuple[Path, LMGameConfig]:
     """Check a checkpoint; returns its absolute directory and its configuration.
 
-    Args:
-        trust: Take what could run code, whoever wrote it.
-        games: Games the user named instead of the checkpoint's.
-        last: Use the weights in training, not their average.
+    ``trust`` takes what could run code; ``games`` are named by the user instead of the checkpoint's; ``last`` uses the
+    weights in training, not their average.
 
     Raises: CheckpointError: not one of this package, damaged or not to be trusted; ConfigError: a wrong configuration.
     """

@@ -1,5 +1,4 @@
-"""The learner: an objective (token-level PPO, cross-entropy on replies, or another) minimised over packed rows of
-tokens.
+"""The learner: an objective minimised over packed rows of tokens.
 
 What an update does to one policy stands in :meth:`LMGameLearner._update_module`; the passes and steps in between in
 :mod:`rllib_lmgame.learners.objectives.base`.
@@ -177,16 +176,15 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         scheduled: Mapping[str, float] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Train every policy on its trajectories in ``training_data`` (or ``episodes``, a list); returns metrics by
-        module.
+        """Train every policy on its trajectories in ``training_data``, or in a list of ``episodes``; returns its
+        metrics.
 
         Args:
-            training_data: :class:`~rllib_lmgame.learners.data.rows.WholeEpisodes`, or RLlib's ``TrainingData`` with
-                episodes.
+            training_data: :class:`~rllib_lmgame.learners.data.rows.WholeEpisodes`, or RLlib's ``TrainingData``.
             timesteps: RLlib's counters, for schedules.
             objective: What to minimise in this update, instead of the configured objective.
-            scheduled: Options that follow a schedule -> their values from this update on, for all policies that have
-                none of their own.
+            scheduled: Options that follow a schedule -> their values from now on, for policies that have none of their
+                own.
             kwargs: RLlib's; epochs and minibatches come from the configuration.
         """
         self._check_is_built()

@@ -50,8 +50,7 @@ class LearnerStateMixin:
     def set_state(self, state: dict[str, Any]) -> None:
         """Undo :meth:`get_state`.
 
-        Raises:
-            CheckpointError: The state is damaged, or a policy has a value function only there, or only here.
+        Raises: CheckpointError: The state is damaged, or a policy has a value function only there, or only here.
         """
         if STATE_KEY in state:
             with _named("the learner's state"):
@@ -195,8 +194,7 @@ class LearnerStateMixin:
     def load_shard(self, directory: str | Path) -> None:
         """Read a checkpoint of :meth:`save_shard`. All learners must be asked.
 
-        Raises:
-            CheckpointError: A file is missing, damaged, or of other policies, or :meth:`set_state` would raise it.
+        Raises: CheckpointError: A file is missing, damaged, or of other policies, or :meth:`set_state` would raise it.
         """
         directory = Path(directory)
         path = directory / STATE_FILE
@@ -231,8 +229,7 @@ class LearnerStateMixin:
     def begin_again(self, directory: str | Path, module_id: str) -> None:
         """Make a policy what it was when :meth:`save_policy` wrote it, as PPO began. All learners must be asked.
 
-        Raises:
-            CheckpointError: naming a file that is missing or damaged.
+        Raises: CheckpointError: naming a file that is missing or damaged.
         """
         path = Path(directory) / CRITIC_FILE
         try:

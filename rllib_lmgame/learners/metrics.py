@@ -93,12 +93,8 @@ def update_metrics(
 ) -> dict[str, float]:
     """The metrics of one module's update, the same on all learners, which all must call.
 
-    Args:
-        meter: With everything that the update has added.
-        rows, batch: Of this learner; ``batch`` is ``None`` without any.
-        version: Of the weights before the update.
-        tokens: Action tokens that all learners have learned from.
-        seconds: What it took.
+    ``meter`` has all that the update has added; ``rows`` and ``batch`` (or ``None``) are this learner's, ``version`` is
+    of the weights before, ``tokens`` are those that all have learned from, ``seconds`` what it took.
     """
     b = batch or NO_ROWS
     gap = np.abs(b.old_logprobs - b.rollout_logprobs)

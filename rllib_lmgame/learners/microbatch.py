@@ -15,10 +15,8 @@ CPU_ACTIVATIONS = 2 * 2**30
 class Layer:
     """What a layer keeps of each token for the backward pass, in numbers.
 
-    Attributes:
-        width: Of the hidden state, which is all that gradient checkpointing keeps.
-        values: In full.
-        scores: Beside ``values``, for each token of the longest row: heads whose scores are written out.
+    ``width`` is all that gradient checkpointing keeps, ``values`` are kept in full, and ``scores`` beside them for each
+    token of the longest row: of heads whose scores are written out.
     """
 
     width: int = 0

@@ -70,8 +70,7 @@ class Ranks:
     def all_or_none(self) -> Iterator[None]:
         """A part in which no learner waits for another: all are through it after it, or all raise.
 
-        Raises:
-            OtherLearnerError: It failed elsewhere.
+        Raises: OtherLearnerError: It failed elsewhere.
         """
         failure: Exception | None = None
         try:

@@ -1,8 +1,7 @@
 """The directory of a tournament: its settings and the records of its games.
 
 1. A game stands in ``games.jsonl`` whole or not at all; half a line, left by a full disk or a kill, is cut off later.
-2. A directory belongs to one tournament: other players, games, options or orders are refused, and so is a second
-   process.
+2. A directory belongs to one tournament: other players, games, options or orders, or a second process, are refused.
 3. Nothing outside it is written: a directory that holds a link is refused.
 """
 

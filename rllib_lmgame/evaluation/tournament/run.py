@@ -36,13 +36,9 @@ MISCONFIGURED = "misconfigured"
 
 @dataclass(frozen=True)
 class Tournament:
-    """What is to be played.
+    """What is to be played, ``at_once`` games at the same time; ``games_each`` as in :func:`~.schedule.schedule`.
 
-    Attributes:
-        games_each: Games of every match-up, see :func:`~.schedule.schedule`.
-        seed: Of levels, seats and players.
-        at_once: Games in play at the same time.
-        options: Limits of an episode and of one call into a game.
+    ``seed`` is of levels, seats and players; ``options`` limit an episode and one call into a game.
     """
 
     games: tuple[GameConfig, ...]
@@ -80,12 +76,9 @@ async def play_tournament(
     begun: Callable[[int, int], None] = lambda played, planned: None,
     ended: Callable[[], object] = lambda: None,
 ) -> Outcome:
-    """Play what has not been played yet.
+    """Play what has not been played yet, and write it to ``directory``, which the caller holds.
 
-    Args:
-        directory: Where it is written down; held by the caller.
-        begun: Called with the games played before and the games planned.
-        ended: Called with every game that ends.
+    ``begun`` is called with the games played before and those planned, ``ended`` with every game that ends.
 
     Raises: ConfigError: a game or player cannot begin, or another tournament's directory; MissingDependencyError;
     OSError: a game could not be written.

@@ -330,12 +330,11 @@ def _similar_files(path: Path) -> str:
 
 
 def apply_overrides(experiments: Mapping[str, Any], source: Source, overrides: Iterable[str]) -> dict[str, Any]:
-    """Set values in every experiment of a file; ``experiments`` stays as it is.
+    """Set values in every experiment of a file (``experiments`` stays as it is), and note in ``source`` that they are
+    set.
 
-    Args:
-        source: Records overridden keys as coming from the command line.
-        overrides: ``path.to.key=value`` with a YAML value. ``NAME:`` in front sets it in that experiment only. Nothing
-            after ``=`` sets null.
+    ``overrides`` are ``path.to.key=value`` with a YAML value, nothing for null. ``NAME:`` in front sets it in that
+    experiment only.
 
     Raises: ConfigError: for no ``=``, a value that is not YAML, or a path through something that is no mapping.
     """
@@ -412,10 +411,8 @@ _OPTIONAL_NAMES = (
 def read_experiments(path: str, overrides: Iterable[str] = ()) -> list[ExperimentSpec]:
     """Read the experiments of a file. Raises: ConfigError: with file and line.
 
-    Args:
-        path: ``.yaml``, ``.yml`` or ``.py`` (which is run), perhaps after ``file://``; or the http(s) address of a YAML
-            file, which may set only what :mod:`.fetched` lets it.
-        overrides: ``--set`` texts, see :func:`apply_overrides`; they may set anything.
+    ``path`` is a ``.yaml``, ``.yml`` or ``.py`` file (which is run), or the http(s) address of a YAML file, which may
+    set only what :mod:`.fetched` lets it. ``overrides`` are ``--set`` texts and may set anything.
     """
     plain = path.removeprefix("file://")
     if is_remote(plain):

@@ -1,7 +1,4 @@
-"""Makes a trial whose process Ray killed for lack of memory fail like any other.
-
-Tune does not know Ray's error for such a death: it would end the whole run, whatever ``max_failures`` says.
-"""
+"""Makes a trial whose process Ray killed for lack of memory fail like any other; Tune would end the whole run."""
 
 from __future__ import annotations
 

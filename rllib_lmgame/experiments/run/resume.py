@@ -77,8 +77,7 @@ def _started_with(spec: ExperimentSpec) -> dict[str, Any]:
 
 
 class Resumption(Callback):
-    """Watches over Tune while it takes over saved trials, whose ``stop`` and ``max_failures`` are now those of
-    ``options``.
+    """Watches over Tune while it takes over saved trials; ``options`` give their ``stop`` and ``max_failures``.
 
     ``adopt`` is called with every saved trial before it starts; ``ways_on`` says what to do if none can be loaded.
     """

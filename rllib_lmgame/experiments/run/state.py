@@ -147,9 +147,8 @@ def newest_whole(trial: Path) -> Path | None:
 
 
 def adopt_newest(trial: Any) -> None:
-    """Let a restored Tune trial go on from its newest whole checkpoint, even one its saved state does not know.
+    """Let a restored trial go on from its newest whole checkpoint, even one its state does not know, if it is its own.
 
-    One with another trial's checkpoint (population-based training) stays with that.
     Raises: CheckpointError: if it had checkpoints and none of them is whole.
     """
     directory = Path(trial.storage.trial_fs_path)

@@ -40,8 +40,7 @@ _COUNTER = re.compile(r"(.*/)?num_(episodes|((env|agent|module)_steps_(sampled|t
 def check_stopping_number(setting: str, metric: str, number: float, *, ours: bool) -> str | None:
     """Refuse a number to stop at that is passed at once or never; returns a notice if it only seems unreachable.
 
-    ``setting`` is ``stop`` or ``stop_below``; ``ours``: only this package and RLlib report numbers.
-    Raises: ConfigError: as far as the metric's name tells.
+    ``ours``: only this package and RLlib report numbers. Raises: ConfigError: as far as the metric's name tells.
     """
     key = f"{setting}.{metric}"
     if metric in _RISING or _COUNTER.fullmatch(metric):

@@ -29,8 +29,7 @@ def alone(array: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AdvantageInputs:
-    """One update of one policy on one learner: ``A`` action tokens in ``U`` turns of ``N`` trajectories, all 0 without
-    rows.
+    """One update of one policy on one learner: ``A`` action tokens in ``U`` turns of ``N`` trajectories, or all 0.
 
     A trajectory is one player's view of one episode. Time runs over its sampled tokens only.
 
@@ -48,15 +47,13 @@ class AdvantageInputs:
         offsets: int64 ``[N + 1]``; tokens of trajectory ``n`` are ``[offsets[n], offsets[n + 1])``. Some have none.
         turn_offsets: int64 ``[U + 1]``; the same for turns. Turns without an action token are left out.
         turn_observations: int64 ``[U]``; key of the text the player saw before the turn, equal for equal texts.
-        turn_values: float32 ``[U]``; scaled mean return of rollouts from the state before the turn. ``None`` or NaN
-            unless the estimator asks for them (``state_rollouts``).
+        turn_values: float32 ``[U]``; scaled mean return of rollouts from before the turn; asked by ``state_rollouts``.
         groups: int64 ``[N]``; equal for trajectories of one group, counted from 0 on this learner.
         roles, games: int64 ``[N]``; index into ``role_names`` and ``game_names``.
         role_names, game_names: Of all learners, so that indices mean the same everywhere.
         episodes: Id of the episode of each trajectory.
         old_logprobs, rollout_logprobs: float32 ``[A]``; of the learner before the update, and of the sampler.
-        ref_logprobs: float32 ``[A]``; of the reference model. ``None`` without ``token_ppo.kl``, unless the estimator
-            asks for it.
+        ref_logprobs: float32 ``[A]``; of the reference model, with ``token_ppo.kl`` or where the estimator asks for it.
         gamma, lam: Discount and lambda of GAE, per action token or per turn, as the estimator takes them.
         baseline_decay: Decay of a running baseline, per batch.
         reward_scale: What the game's own rewards were multiplied by; it may change on resume.
@@ -212,8 +209,7 @@ def normalize(
         num_classes: The same on learners that reduce together; by default those seen here.
         all_reduce: Sum over all learners.
 
-    Raises:
-        ValueError: Unknown mode.
+    Raises: ValueError: Unknown mode.
     """
     if mode not in NORMALIZE_MODES:
         raise ValueError(f"normalize_advantages must be one of {', '.join(NORMALIZE_MODES)}, not `{mode}`")
@@ -237,10 +233,9 @@ def normalize(
 
 
 def token_gae(inputs: AdvantageInputs) -> np.ndarray:
-    """Generalised advantage estimates, float32 ``[A]``, with ``bootstrap`` after the last token (Schulman et al. 2016,
-    eq. 16).
+    """Generalised advantage estimates, float32 ``[A]``: ``A_t = r_t + gamma V_{t+1} - V_t + gamma lam A_{t+1}``.
 
-    ``A_t = r_t + gamma V_{t+1} - V_t + gamma lam A_{t+1}``.
+    ``V`` after the last token is ``bootstrap`` (Schulman et al. 2016, eq. 16).
     """
     return gae_with(inputs, inputs.lam).astype(np.float32)
 
@@ -365,8 +360,7 @@ class Foreign(Estimator):
 def resolve_estimator(choice: str | Mapping[str, Any]) -> Estimator:
     """The estimator of a name or ``package.module:name``, or of a mapping with it as ``type`` and its options.
 
-    Raises:
-        ConfigError: No such estimator, unknown options, or it does not take :class:`AdvantageInputs`.
+    Raises: ConfigError: No such estimator, unknown options, or it does not take :class:`AdvantageInputs`.
     """
     key = ESTIMATORS.key
     name, options = ESTIMATORS.split(choice)

@@ -12,8 +12,7 @@ from rllib_lmgame.settings.schema import option
 
 @dataclass(eq=False)
 class Vine(Estimator):
-    """``A_u = R_u + gamma V_{u+1} - V_u`` of turn ``u``, ``gamma`` per turn, without a value function (VinePPO,
-    2410.01679).
+    """``A_u = R_u + gamma V_{u+1} - V_u`` of turn ``u``, ``gamma`` per turn (VinePPO, arXiv 2410.01679).
 
     ``V`` is the mean return of rollouts from the state before the turn, by the policy that played it. After the last
     turn it is 0, also where the trajectory was cut short: rollouts from earlier states end there too.

@@ -180,8 +180,7 @@ class Critic:
     ) -> None:
         """Turn the recorded outputs of the head into rewards, in place. All learners must call.
 
-        ``inputs`` are views of the arrays of ``batch``. With ``normalize`` its returns are first taken into the
-        statistics.
+        ``inputs`` are views of the arrays of ``batch``; with ``normalize`` its returns first go into the statistics.
         """
         raw = None if batch is None else (batch.values, batch.bootstrap_values)
         if raw is not None and normalize and not self.units.trivial:

@@ -104,25 +104,22 @@ class TokenBatch:
     Tokens are ordered by trajectory, then time. Arrays without a value yet are NaN, so that early use is seen.
 
     Attributes:
-        rollout_logprobs: float32 ``[A]``.
-        rewards: float64 ``[A]``.
+        rollout_logprobs, rewards: float32 and float64 ``[A]``.
         policy_version, trajectory: int32 ``[A]``; ``trajectory`` counts from 0 here.
-        turn_offsets: int64 ``[U + 1]``; action tokens of reply ``u`` are ``[offsets[u], offsets[u + 1])``. Replies
-            without any are left out.
+        turn_offsets: int64 ``[U + 1]``; action tokens of reply ``u`` are ``[offsets[u], offsets[u + 1])``; none is
+            empty.
         turn_observation: int64 ``[U]``; key of what the player saw before it.
         turn_value: float32 ``[U]``; value of the state before it, by rollouts; NaN where there were none.
         roles, games: Names, sorted; ``role`` and ``game`` are int32 ``[N]`` indices into them.
         group: int64 ``[N]``; equal for trajectories of one game, seed and role, in order of appearance.
-        episodes: Id of the episode of each trajectory.
-        trajectory_ids: int64 ``[N]``; ``Row.trajectory`` of each.
+        episodes, trajectory_ids: Id of the episode, and int64 ``Row.trajectory``, of each trajectory.
         trajectory_offsets: int64 ``[N + 1]``; as ``turn_offsets``.
         needs_bootstrap: bool ``[N]``.
         old_logprobs, values, ref_logprobs, advantages, returns: float32 ``[A]``; filled later.
         loss_weights, importance_weights: float32 ``[A]``; filled later.
         sequence: int64 ``[A]``; the sequence of each token (:meth:`stretches`), filled later.
         bootstrap_values: float32 ``[N]``; 0, filled later where ``needs_bootstrap``.
-        row_lengths: int64 ``[R]``; tokens per row.
-        row_trajectory: int64 ``[R]``.
+        row_lengths, row_trajectory: int64 ``[R]``; tokens and trajectory of each row.
     """
 
     rollout_logprobs: np.ndarray
@@ -263,15 +260,11 @@ class TokenBatch:
     def minibatches(
         self, num_minibatches: int, rng: np.random.Generator, max_tokens: int, *, whole_groups: bool = False
     ) -> list[list[PackedBatch]]:
-        """Exactly ``num_minibatches`` lists of micro-batches; every row is in one of them, once.
+        """Exactly ``num_minibatches`` lists of micro-batches of ``max_tokens``; every row is in one of them, once.
 
         Trajectories (with ``whole_groups``: groups) stay whole, and the tokens of two minibatches differ by at most
         those of the longest one. With fewer of them the last minibatches are empty, since learners must agree on the
-        number.
-
-        Args:
-            rng: The same state gives the same minibatches.
-            max_tokens: Budget of a micro-batch.
+        number. The same state of ``rng`` gives the same minibatches.
         """
         if num_minibatches < 1:
             raise ValueError(f"num_minibatches must be at least 1, not {num_minibatches}")

@@ -50,8 +50,7 @@ class WholeEpisodes(TrainingData):
     ) -> list[tuple[TrainingData, dict[str, Any]]]:
         """One part per learner, and further arguments of its ``update`` (none).
 
-        Raises:
-            ValueError: Fewer episodes than learners, or fewer groups where these must stay whole.
+        Raises: ValueError: Fewer episodes than learners, or fewer groups where these must stay whole.
         """
         self.solve_refs()
         episodes: list[MultiAgentEpisode] = self.episodes
@@ -130,10 +129,9 @@ def _count(part: SingleAgentEpisode, column: str) -> int:
 
 
 def assign_balanced(sizes: np.ndarray, bins: int, order: np.ndarray) -> np.ndarray:
-    """Bin of each item, int64 ``[N]``: the lightest bin takes the next in ``order``, so bins differ by at most one
-    item.
+    """Bin of each item, int64 ``[N]``: the lightest bin takes the next in ``order``.
 
-    With at least as many items of size > 0 as bins, no bin stays empty.
+    Bins differ by at most the largest item. With at least as many items of size > 0 as bins, no bin stays empty.
     """
     loads = [(0, i) for i in range(bins)]
     chosen = np.zeros(len(sizes), np.int64)
@@ -156,13 +154,9 @@ def take_out_forced(
     """Unmark forced tokens, in place, and move their rewards to the last choice before, or else to the first after.
 
     Where a single id was left, nothing was decided: such tokens stay as context, out of the loss and of the time
-    advantages run over. A trajectory without a choice loses its rewards.
-
-    Args:
-        loss_mask: bool ``[T]``.
-        rewards: float64 ``[T]``.
-        owner: int ``[T]``; trajectory of each token, never falling.
-        allowed: Of the marked tokens; those still marked are returned.
+    advantages run over. A trajectory without a choice loses its rewards. ``loss_mask`` (bool), ``rewards`` (float64)
+    and ``owner`` (int, the trajectory, never falling) are ``[T]``; ``allowed`` is of the marked tokens, and those still
+    marked are returned.
     """
     position = np.flatnonzero(loss_mask)
     forced = allowed.counts == 1
@@ -225,16 +219,11 @@ class Row:
 def build_rows(trajectories: Sequence[Trajectory], *, max_row_tokens: int, reward_scale: float = 1.0) -> list[Row]:
     """The rows of all trajectories; the rows of one are adjacent and in the order they were played.
 
-    A reply that does not fit begins a new row with the tail of the context: half a row, or more if the last observation
-    is longer. A reply longer than a row is cut. Trajectories without a trained token have no rows.
+    A reply that does not fit in ``max_row_tokens`` (at least 2) begins a new row with the tail of the context: half a
+    row, or more if the last observation is longer. A reply longer than a row is cut. Trajectories without a trained
+    token have no rows.
 
-    Args:
-        max_row_tokens: At least 2.
-        reward_scale: Factor on rewards.
-
-    Raises:
-        ValueError: A reply with nothing before it, with too many or few log-probabilities, or an infinite or NaN
-            reward.
+    Raises: ValueError: A reply with nothing before it, or too many or few log-probabilities; an infinite or NaN reward.
     """
     if max_row_tokens < 2:
         raise ValueError(f"max_row_tokens must be at least 2 (a sampled token and one before it), not {max_row_tokens}")

@@ -52,8 +52,7 @@ _KNOWN_KEYS = frozenset(
 def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) -> dict[str, Any]:
     """DeepSpeed's configuration: the user's section (``auto`` leaves a value to us), and what the learner must set.
 
-    Raises:
-        ConfigError: for an unknown key, or one that another setting of the algorithm decides.
+    Raises: ConfigError: for an unknown key, or one that another setting of the algorithm decides.
     """
     config = {key: value for key, value in user.items() if value != "auto"}
     for key in config:
@@ -131,8 +130,7 @@ class DeepSpeedEngine:
 
     The module is changed in place: cast, and with ZeRO 3 partitioned. ``config`` is that of :func:`deepspeed_config`.
 
-    Raises:
-        MissingDependencyError: if DeepSpeed is not installed.
+    Raises: MissingDependencyError: if DeepSpeed is not installed.
     """
 
     keeps_graphs = False
@@ -189,9 +187,7 @@ class DeepSpeedEngine:
 
         DeepSpeed's learners wait for each other when they have written: an error of one is kept until all are through.
 
-        Raises:
-            OSError: The files cannot be written.
-            OtherLearnerError: Those of another learner cannot.
+        Raises: OSError: The files cannot be written; OtherLearnerError: those of another learner cannot.
         """
         failures: list[Exception] = []
         with self.ranks.all_or_none():
@@ -241,8 +237,7 @@ def _errors_kept(owner: Any, method: str, failures: list[Exception]) -> Iterator
 def import_deepspeed(ranks: Ranks) -> Any:
     """Import DeepSpeed and make it use the learners' process group; RLlib starts none for a single learner.
 
-    Raises:
-        MissingDependencyError: if it is not installed.
+    Raises: MissingDependencyError: if it is not installed.
     """
     on_gpu = ranks.device.type == "cuda"
     os.environ.setdefault("DS_ACCELERATOR", "cuda" if on_gpu else "cpu")
@@ -267,9 +262,7 @@ def import_deepspeed(ranks: Ranks) -> Any:
 def check_deepspeed(user: Mapping[str, Any] | None, grad_clip: float | None) -> None:
     """Check the section on the driver, without importing DeepSpeed.
 
-    Raises:
-        ConfigError: see :func:`deepspeed_config`.
-        MissingDependencyError: if DeepSpeed is not installed.
+    Raises: ConfigError: as :func:`deepspeed_config`; MissingDependencyError: DeepSpeed is not installed.
     """
     if user is None:
         return

@@ -17,10 +17,8 @@ class Reference:
     """The reference model of one policy. It follows the policy after its updates, on all learners in step.
 
     An average moves by less than half precision can hold. There the first learner keeps it in float32 in its main
-    memory and gives the others what it rounds to; a float32 model is its own average.
-
-    ``weights`` are the complete tensors the model was made of, by their names in memory; they may be more exact than
-    it.
+    memory and gives the others what it rounds to. ``weights`` are the complete tensors the model was made of, maybe
+    more exact.
     """
 
     def __init__(

@@ -122,8 +122,8 @@ def make_optimizer(
 def learning_rates(
     options: TokenPPOOptions, lr: float, factor: float = 1.0, critic_alone: bool = False
 ) -> dict[str, float]:
-    """Rate of each part, ``factor`` (the warm-up's) times its own or else ``lr``; the head's is ``LEAST_VALUE_LR`` or
-    more.
+    """Rate of each part: ``factor`` (of the warm-up) times its own or ``lr``; the head's is at least
+    ``LEAST_VALUE_LR``.
 
     With ``critic_alone`` the iteration belongs to the critic's warm-up.
     """

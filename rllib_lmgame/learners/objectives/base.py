@@ -168,8 +168,7 @@ class Objective:
 def resolve_objective(name: str) -> Objective:
     """A new object of the class registered under ``name``, or of that at ``package.module:Class``.
 
-    Raises:
-        ConfigError: No such objective, one that is none, or whose methods take something else.
+    Raises: ConfigError: No such objective, one that is none, or whose methods take something else.
     """
     found = OBJECTIVES.make(name)
     hint = f"derive from {Objective.__name__} ({__name__}), or from PPOObjective (rllib_lmgame.learners.objectives.ppo)"
@@ -213,8 +212,7 @@ class UpdateLoop:
     def run(self, version: int) -> None:
         """Change the weights, which are of this version.
 
-        Raises:
-            FloatingPointError: The gradients of ``max_nan_steps`` steps in a row were not finite.
+        Raises: FloatingPointError: The gradients of ``max_nan_steps`` steps in a row were not finite.
         """
         update, settings = self.update, self.update.settings
         one_pass = self._fits_one_pass()

@@ -293,8 +293,7 @@ DPPO = PolicyLoss(dppo, *LOSSES["dppo"], to_sampler=True)
 def token_losses(name: str, loss: PolicyLoss, terms: PolicyTerms) -> tuple[Tensor, Stats]:
     """The loss of each token ``[A]`` and sums for the metrics.
 
-    Raises:
-        ValueError: ``loss``, which the configuration calls ``name``, gives something else.
+    Raises: ValueError: ``loss``, which the configuration calls ``name``, gives something else.
     """
     given: Any = loss.function(terms)
     if isinstance(given, tuple) and len(given) == 2:
@@ -317,8 +316,7 @@ def _shown(given: Any) -> str:
 def resolve_policy_loss(name: str) -> PolicyLoss:
     """The policy loss registered under ``name``, or the one at ``package.module:name``.
 
-    Raises:
-        ConfigError: No such loss, or one that does not take :class:`PolicyTerms`.
+    Raises: ConfigError: No such loss, or one that does not take :class:`PolicyTerms`.
     """
     found: Any = POLICY_LOSSES.find(name)
     if isinstance(found, PolicyLoss):
