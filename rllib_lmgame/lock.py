@@ -51,7 +51,9 @@ def locked(directory: str | Path, key: str, taken: str, hint: str, for_it_alone:
         raise ConfigError(key, f"{taken} ({_holder(path)}); {hint}") from None
     with file:
         with contextlib.suppress(OSError):  # a full disk
-            _sign(file)
+            file.truncate(0)
+            since = datetime.now().isoformat(" ", "seconds")
+            file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}).encode())
         try:
             yield
         finally:
@@ -102,12 +104,6 @@ def is_running(directory: Path) -> bool:
     except OSError:  # no such file, or a file system without locks
         return False
     return False
-
-
-def _sign(file: RawIOBase) -> None:
-    file.truncate(0)
-    holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now().isoformat(" ", "seconds")}
-    file.write(json.dumps(holder).encode())
 
 
 def _holder(path: Path) -> str:

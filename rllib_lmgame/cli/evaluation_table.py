@@ -68,10 +68,7 @@ def _details(game: Mapping[str, Any]) -> list[str]:
     lines += [f"  dropped, {reason}: {count:.0f}" for reason, count in game.get("dropped", {}).items()]
     if game.get("unreadable"):
         lines.append("  most replies could not be read, such as")
-        lines += [f"    {_in_one_line(reply)}" for reply in game["unreadable"]]
+        # Between quotes, with line ends and all that cannot be shown spelt out.
+        cut = [reply[:MAX_REPLY] + " ..." * (len(reply) > MAX_REPLY) for reply in game["unreadable"]]
+        lines += [f"    {json.dumps(reply, ensure_ascii=False)}" for reply in cut]
     return lines
-
-
-def _in_one_line(reply: str) -> str:
-    """The beginning of a reply between quotes, line ends and all that cannot be shown spelt out."""
-    return json.dumps(reply[:MAX_REPLY] + " ..." * (len(reply) > MAX_REPLY), ensure_ascii=False)

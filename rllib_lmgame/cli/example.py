@@ -68,14 +68,10 @@ def list_examples(args: argparse.Namespace) -> int:
     width = max(len(name) for name, _ in rows)
     kinds: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for name, description in rows:
-        kinds[kind_of(name)].append(f"{name:{width}}  {description}")
+        kind = next((kind for kind, ending in KINDS.items() if ending and name.endswith(ending)), CPU)
+        kinds[kind].append(f"{name:{width}}  {description}")
     print("\n\n".join("\n".join([kind, *lines]) for kind, lines in kinds.items() if lines))
     return 0
-
-
-def kind_of(example: str) -> str:
-    """What an example runs on: its name says so where that is more than two CPU cores."""
-    return next((kind for kind, ending in KINDS.items() if ending and example.endswith(ending)), CPU)
 
 
 def get_example(args: argparse.Namespace) -> int:

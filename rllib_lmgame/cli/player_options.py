@@ -72,7 +72,8 @@ def player_settings(
     from rllib_lmgame.evaluation.players.settings import EndpointOptions, PlayerSettings
     from rllib_lmgame.settings.schema import build
 
-    check_temperature(args.temperature)
+    if args.temperature is not None and not 0 <= args.temperature < math.inf:
+        raise ConfigError("--temperature", f"must be a number of at least 0, got {args.temperature:g}")
     time_limit_s = CALL_LIMIT_S if args.time_limit is None else args.time_limit
     if not 0 < time_limit_s < math.inf:
         raise ConfigError("--time-limit", f"must be a number of seconds above 0, got {time_limit_s:g}")
@@ -87,11 +88,6 @@ def player_settings(
         games=games,
         sections=sections,
     )
-
-
-def check_temperature(value: float | None) -> None:
-    if value is not None and not 0 <= value < math.inf:
-        raise ConfigError("--temperature", f"must be a number of at least 0, got {value:g}")
 
 
 def _sections(text: str | None) -> Mapping[str, Mapping[str, Any]]:

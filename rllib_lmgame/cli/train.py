@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.cli.example import examples
 from rllib_lmgame.cli.player_options import add_verbosity
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.experiments.files.reading import apply_overrides, override_values, parse_value, read_experiments
@@ -202,7 +203,8 @@ def _read(args: argparse.Namespace) -> list[ExperimentSpec]:
     if args.algo or args.env:
         flag = "--algo" if args.algo else "--env"
         raise ConfigError("", f"{flag} does not go with a file; use --set {'run' if args.algo else 'env'}=... instead")
-    _explain_example(path)
+    if not Path(path).exists() and path in examples():
+        raise ConfigError("", f"there is no file {path}, but an example of that name: `rllib example run {path}`")
     specs = read_experiments(path, args.overrides)
     if args.experiment_name:
         chosen = [s for s in specs if s.name == args.experiment_name]
@@ -230,13 +232,6 @@ def _file_of(args: argparse.Namespace) -> str | None:
     if words and args.file:
         raise ConfigError("", f"two files are named: {words[0]} and {args.file}")
     return words[0] if words else args.file
-
-
-def _explain_example(path: str) -> None:
-    from rllib_lmgame.cli.example import examples
-
-    if path in examples() and not Path(path).exists():
-        raise ConfigError("", f"there is no file {path}, but an example of that name: `rllib example run {path}`")
 
 
 def _from_flags(args: argparse.Namespace) -> list[ExperimentSpec]:

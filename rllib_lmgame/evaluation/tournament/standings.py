@@ -99,7 +99,10 @@ def standings(
 
 
 def _by_wins(results: Sequence[GameResult], players: Sequence[str], seed: int) -> list[Standing]:
-    rated = ratings(_comparisons_by_level(results), players, seed=seed)
+    by_level: dict[str, list[Comparison]] = {}  # Ratings draw levels anew, not games.
+    for result in results:
+        by_level.setdefault(result.played_on, []).extend(result.comparisons)
+    rated = ratings(list(by_level.values()), players, seed=seed)
     nash = _nash(_advantages(results, players), players)
     counts = {player: Counter[str]() for player in players}
     for result in results:
@@ -186,14 +189,6 @@ def _per_game(
             means.append(fmean(known))
             levels.append(result.played_on)
     return means, levels
-
-
-def _comparisons_by_level(results: Sequence[GameResult]) -> list[list[Comparison]]:
-    """What the games of each level say of pairs of players: ratings draw levels anew, not games."""
-    found: dict[str, list[Comparison]] = {}
-    for result in results:
-        found.setdefault(result.played_on, []).extend(result.comparisons)
-    return list(found.values())
 
 
 def _strength(standing: Standing) -> float:

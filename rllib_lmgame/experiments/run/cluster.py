@@ -66,7 +66,10 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
             check_placeable(checked, [node["Resources"] for node in ray.nodes()])
             if options.memory_check:
                 check_memory(checked, machine_mib())
-        _tell_dashboard(options)
+        if wants_dashboard(options.dashboard):
+            print(dashboard_line(ray._private.worker.get_dashboard_url()), flush=True)
+            if line := metrics_line(ray.nodes()):
+                print(line, flush=True)
         yield
     finally:
         shut_down()
@@ -80,16 +83,6 @@ def head_address() -> str:
     import ray
 
     return "" if ray.util.client.ray.is_connected() else str(ray.get_runtime_context().gcs_address)
-
-
-def _tell_dashboard(options: RunOptions) -> None:
-    import ray
-
-    if wants_dashboard(options.dashboard):
-        print(dashboard_line(ray._private.worker.get_dashboard_url()), flush=True)
-        line = metrics_line(ray.nodes())
-        if line:
-            print(line, flush=True)
 
 
 def join_or_start(address: str | None, verbosity: int) -> None:

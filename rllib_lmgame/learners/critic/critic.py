@@ -188,7 +188,8 @@ class Critic:
         self._to_rewards(batch, raw)
         if normalize:
             returns = estimator.value_targets(inputs, monte_carlo=True)
-            self.units.observe(inputs, returns, head_is_new=self.units.trivial and self._head_is_new())
+            zero = self.units.trivial and not any(bool(tensor.any()) for tensor in self._engine.value_output())
+            self.units.observe(inputs, returns, head_is_new=zero)
             self._to_rewards(batch, raw)  # A game met for the first time has units only now.
 
     def token_units(self, batch: TokenBatch | None, pack: PackedBatch, device: torch.device) -> TokenUnits | None:
@@ -211,9 +212,6 @@ class Critic:
         cut = np.flatnonzero(batch.needs_bootstrap)
         batch.values[:] = self.units.in_rewards(values, batch.games, batch.game[batch.trajectory])
         batch.bootstrap_values[cut] = self.units.in_rewards(bootstraps[cut], batch.games, batch.game[cut])
-
-    def _head_is_new(self) -> bool:
-        return not any(bool(tensor.any()) for tensor in self._engine.value_output())
 
     # The fit.
 
