@@ -67,7 +67,7 @@ def settings(method: str, seed: int, turns: int, model: str) -> dict[str, Any]:
         steps = max(50, round(turns / (32 * EXPERT_TURNS) / 50) * 50)
         return common | {
             "config.supervised.max_steps": steps,
-            "config.supervised.stop_success": None,
+            "config.supervised.stop_at": None,
             "config.supervised.lr": 3.0e-4,
             "config.evaluation_interval": 1,
             "stop.training_iteration": steps // 50 + 1,
@@ -87,7 +87,7 @@ def settings(method: str, seed: int, turns: int, model: str) -> dict[str, Any]:
 
 def warm_start_settings(seed: int) -> dict[str, Any]:
     """What the run that all methods of a seed start from has that its file has not."""
-    return {"config.seed": seed, "config.supervised.stop_success": 0.5, "report": {"type": "learning"}}
+    return {"config.seed": seed, "config.supervised.stop_at.success": 0.5, "report": {"type": "learning"}}
 
 
 def train(file: Path, overrides: Mapping[str, Any], directory: Path) -> Path:

@@ -37,6 +37,8 @@ TAGGED = (
     *(".constant_groups", ".normalize_rewards", ".matchmaking"),
 )
 """Ends of keys of groups that have a type."""
+ACTING = ("token_ppo.kl", ".stop_at.every", ".stop_at.episodes")
+"""Ends of keys that were told to be without effect, and that have one where they can be written now."""
 FORMS = {"data_selection.drop_constant_groups": {True: "drop", False: "keep"}}
 """Old key -> its values as they are written now."""
 SPACES = set(SEARCH_KEYS)
@@ -70,7 +72,11 @@ def entries(corpus: Path = CORPUS, every: int = 1) -> Iterator[tuple[int, dict[s
                     continue
                 key = key and _renamed(key.replace("config.schedules.", "config."))
                 names = {_renamed(name) for keys in told for name in keys.split(", ")}
-                yield number, entry, Verdict(key, words, tuple(sorted(names - {"config.token_ppo.kl"})))
+                yield (
+                    number,
+                    entry,
+                    Verdict(key, words, tuple(sorted(name for name in names if not name.endswith(ACTING)))),
+                )
 
 
 def _translate(entry: Any) -> bool:

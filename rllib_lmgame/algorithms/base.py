@@ -266,7 +266,7 @@ class LMGameAlgorithm(PPO):
         result: dict[str, Any] = super().step()
         self._has_result = True
         entry, stage = self.config.entry, self.config.supervised_options
-        evaluates = bool(self.config.evaluation_interval) or (stage is not None and stage.validates)
+        evaluates = bool(self.config.evaluation_interval) or (stage is not None and stage.stop_at is not None)
         return with_columns(
             result,
             top=entry.metrics,

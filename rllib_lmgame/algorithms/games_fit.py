@@ -120,14 +120,14 @@ def _check_names(mapped: Mapping[str, str], games: list[Roles]) -> None:
 def check_success(config: Any) -> None:
     """Raise :class:`ConfigError` if a supervised stage waits for a success that nobody can have."""
     stage = config.supervised_options
-    if stage is None or stage.stop_success is None:
+    if stage is None or stage.stop_at is None or stage.stop_at.success is None:
         return
     for game in config.games_for_evaluation():
         if is_self_play(game, LineUps(config)):
             raise ConfigError(
-                f"config.{config.section_of('supervised_options')}.stop_success",
+                f"config.{config.section_of('supervised_options')}.stop_at.success",
                 f"trained policies take every seat of {game.env} and play against each other, so there is no "
-                "success; use stop_invalid_rate or max_steps, or give a seat to a policy that is not trained "
+                "success; use invalid_rate or max_steps, or give a seat to a policy that is not trained "
                 "(policies: {player: {}, opponent: {player: solver}})",
             )
 

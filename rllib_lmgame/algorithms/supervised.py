@@ -13,7 +13,7 @@ from rllib_lmgame.rollouts.episodes import success_by_seed
 from rllib_lmgame.rollouts.log.replay import LoggedEpisodes
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
-from rllib_lmgame.settings.sections.supervised import SupervisedOptions
+from rllib_lmgame.settings.sections.supervised import StopOptions, SupervisedOptions
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, episode_metrics
 
 if TYPE_CHECKING:
@@ -46,8 +46,9 @@ class SupervisedStage:
         self.steps += steps
         with algorithm.timed(WEIGHT_SYNC_TIMER):
             algorithm.push_weights()
-        if options.validates and (self.steps % options.evaluate_every < steps or self.steps >= options.max_steps):
-            self._validate()
+        stop = options.stop_at
+        if stop is not None and (self.steps % stop.every < steps or self.steps >= options.max_steps):
+            self._validate(stop)
         self.done = self.steps >= options.max_steps or self._criterion_holds()
         if self.done:
             self._milestone("after warm start")
@@ -86,11 +87,10 @@ class SupervisedStage:
         with self.algorithm.engines_asleep():
             return update_learners(self.algorithm.learner_group, data, {}, objective=objective)
 
-    def _validate(self) -> None:
+    def _validate(self, stop: StopOptions) -> None:
         algorithm = self.algorithm
-        result = algorithm.evaluate_games(
-            algorithm.config.games_for_evaluation(), self.options.evaluation_episodes, purpose="validation"
-        )
+        games = algorithm.config.games_for_evaluation()
+        result = algorithm.evaluate_games(games, stop.episodes, purpose="validation")
         numbers = episode_metrics(result.summaries)
         self._validated = numbers
         algorithm.log_numbers(("evaluation", ENV_RUNNER_RESULTS), numbers)
@@ -105,9 +105,9 @@ class SupervisedStage:
 
     def _criterion_holds(self) -> bool:
         """Whether the last validation saw enough success, or few enough invalid actions."""
-        options, seen = self.options, self._validated
-        if not seen:
+        stop, seen = self.options.stop_at, self._validated
+        if stop is None or not seen:
             return False
-        success = options.stop_success is not None and (seen.get("success_rate") or 0.0) >= options.stop_success
-        legal = options.stop_invalid_rate is not None and seen["invalid_action_rate"] <= options.stop_invalid_rate
+        success = stop.success is not None and (seen.get("success_rate") or 0.0) >= stop.success
+        legal = stop.invalid_rate is not None and seen["invalid_action_rate"] <= stop.invalid_rate
         return success or legal

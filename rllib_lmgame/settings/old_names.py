@@ -55,6 +55,16 @@ OLD_NAMES: Mapping[str, New] = {
     "league.power": New("league.matchmaking.power"),
     "league.forgotten_share": New("league.forgotten.share", "forgotten: null for 0"),
     "league.forgotten_below": New("league.forgotten.below"),
+    **{
+        f"{stage}.{old}": New(f"{stage}.stop_at.{new}")
+        for stage in ("warm_start", "supervised")
+        for old, new in {
+            "stop_success": "success",
+            "stop_invalid_rate": "invalid_rate",
+            "evaluate_every": "every",
+            "evaluation_episodes": "episodes",
+        }.items()
+    },
 }
 """Old key below ``config`` -> the new one."""
 

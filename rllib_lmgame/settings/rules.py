@@ -847,16 +847,6 @@ TOLD = (
         "with inference.temperature: 0 all episodes of a group are alike unless the other players draw",
         "{text_rollouts: {group_size: 2}, data_selection: {constant_groups: drop}, inference: {temperature: 0}}",
     ),
-    Told(
-        tuple(
-            f"{stage}.{name}"
-            for stage in ("warm_start", "supervised")
-            for name in ("evaluate_every", "evaluation_episodes")
-        ),
-        lambda s, f: s.supervised is not None and not s.supervised.validates,
-        "nothing is validated; set stop_success or stop_invalid_rate",
-        "warm_start: {evaluate_every: 10}",
-    ),
 )
 
 

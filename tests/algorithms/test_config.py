@@ -512,7 +512,7 @@ def test_games_stand_instead_of_env_and_its_options() -> None:
     ],
 )
 def test_a_success_to_stop_at_needs_somebody_to_win_against(settings: dict[str, Any]) -> None:
-    LMGamePPOConfig().update_from_dict({**BASE, **settings, "warm_start": {"stop_success": 0.5}}).validate()
+    LMGamePPOConfig().update_from_dict({**BASE, **settings, "warm_start": {"stop_at": {"success": 0.5}}}).validate()
 
 
 @pytest.mark.parametrize(

@@ -49,9 +49,8 @@ RUN_ELSEWHERE = {
 
 SMALLER = {
     "range(20)": "range(3)",
-    "stop_success=0.4": (
-        "stop_success=0.4, max_steps=4, steps_per_iteration=2, episodes_per_step=4, evaluate_every=2, "
-        "evaluation_episodes=4"
+    'stop_at={"success": 0.4}': (
+        'stop_at={"success": 0.4, "every": 2, "episodes": 4}, max_steps=4, steps_per_iteration=2, episodes_per_step=4'
     ),
     "episodes_per_iteration=128": "episodes_per_iteration=8",
 }

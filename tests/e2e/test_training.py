@@ -21,9 +21,7 @@ WARM_START = {
     "max_steps": 2,
     "steps_per_iteration": 2,
     "episodes_per_step": 8,
-    "stop_success": 0.9,
-    "evaluate_every": 2,
-    "evaluation_episodes": 8,
+    "stop_at": {"success": 0.9, "every": 2, "episodes": 8},
     "test_episodes": 8,
 }
 ITERATIONS = 3

@@ -301,7 +301,7 @@ def test_a_mistake_in_a_list_of_games_is_reported_at_its_entry(place, line):
 @pytest.mark.parametrize(
     "override",
     [
-        "config.warm_start={stop_success: 0.5}",
+        "config.warm_start={stop_at: {success: 0.5}}",
         "config.policy_mapping_fn=league",
         "config.token_ppo={advantage_estimator: vine}",
         "config.evaluation_config={measures: [best_response_gap]}",
@@ -319,7 +319,7 @@ def test_a_mistake_in_a_game_is_reported_at_its_entry_whatever_makes_it_first(ov
     "override",
     [
         "config.env_config.min_distance={points: [[0, 3], [20, 5]]}",
-        "config.warm_start={stop_success: 0.5}",
+        "config.warm_start={stop_at: {success: 0.5}}",
         "config.policy_mapping_fn=league",
         "config.token_ppo={advantage_estimator: vine}",
     ],

@@ -92,6 +92,10 @@ FORMS: dict[str, list[Any]] = {
     "league.exploiters": [{}],
     "warm_start.expert": ["solver", "random", "rllib_lmgame.policies.scripted:RandomPlayer"],
     "supervised.expert": ["solver", "random", "rllib_lmgame.policies.scripted:RandomPlayer"],
+    **{
+        f"{stage}.stop_at": [None, {}, {"success": 0.25, "every": 10}, {"invalid_rate": 0.1, "episodes": 8}]
+        for stage in ("warm_start", "supervised")
+    },
 }
 """Values of options whose type does not say which values there are."""
 
@@ -226,7 +230,7 @@ COMPANIONS: dict[tuple[str, str], dict[str, Any]] = {
     ("token_ppo.kl", "reward"): {},
     ("token_ppo.advantage_estimator", "vine"): {},
     ("token_ppo.normalize_advantages", "group"): {"text_rollouts": {"group_size": 2}},
-    ("warm_start.stop_success", "0.25"): {},
+    ("warm_start.stop_at", "{'success': 0.25, 'every': 10}"): {},
     ("data_selection.constant_groups", "{'type': 'drop', 'max_refill': 2}"): {"text_rollouts": {"group_size": 2}},
     ("data_selection.normalize_rewards", "group"): {"text_rollouts": {"group_size": 2}},
     ("league.averaged_snapshots", "True"): {"env": "lmgame/TicTacToe-v0", "token_ppo": {"ema_decay": 0.9}},

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_quickly
 from rllib_lmgame.experiments.files.reading import load_text
 from rllib_lmgame.experiments.spec import make_specs
-from rllib_lmgame.settings.algorithms import PPO
+from rllib_lmgame.settings.algorithms import PPO, SFT
 from rllib_lmgame.settings.old_names import OLD_NAMES
 from rllib_lmgame.settings.schema import walk
 
@@ -26,11 +27,12 @@ def written(key: str, value: Any = 1) -> dict[str, Any]:
 def test_an_old_key_is_told_the_new_one(old: str) -> None:
     new, how = OLD_NAMES[old]
     with pytest.raises(ConfigError) as caught:
-        LMGamePPOConfig().update_from_dict(written(old))
+        (LMGameSFTConfig if old.startswith("supervised.") else LMGamePPOConfig)().update_from_dict(written(old))
     assert caught.value.path == f"config.{old}"
     assert caught.value.message == f"is now config.{new}" + (f" ({how})" if how else "")
     section, _, name = new.partition(".")
-    assert name in {each.key for each in walk(PPO.groups[section])}, "there is such a key"
+    group = {**PPO.groups, **SFT.groups}[section]
+    assert name in {each.key for each in walk(group)}, "there is such a key"
 
 
 def test_a_file_is_told_its_line() -> None:

@@ -200,7 +200,7 @@ def _check_evaluated(spec: ExperimentSpec, config: Any) -> None:
     from rllib_lmgame.algorithms.schedule_metrics import measured_names
 
     stage = config.supervised_options
-    validates = stage is not None and stage.validates
+    validates = stage is not None and stage.stop_at is not None
     columns = None
     for key, name in _named_metrics(spec).items():
         head, _, rest = name.partition("/")

@@ -10,6 +10,21 @@ from rllib_lmgame.settings.trust import is_name
 
 
 @dataclass(frozen=True)
+class StopOptions:
+    """``warm_start.stop_at``: validation episodes, and what of them ends the stage; without a bound they only tell."""
+
+    success: float | None = option(
+        None,
+        "Success rate that is high enough; not where trained policies play only each other.",
+        above=0,
+        high=1,
+    )
+    invalid_rate: float | None = option(None, "Share of invalid actions that is low enough.", low=0, high=1)
+    every: int = option(100, "Optimizer steps between validations.", low=1)
+    episodes: int = option(256, "Validation episodes.", low=1, high=1e6)
+
+
+@dataclass(frozen=True)
 class SupervisedOptions:
     """The ``warm_start`` section of ``LMGamePPO`` and the ``supervised`` section of ``LMGameSFT``.
 
@@ -26,16 +41,7 @@ class SupervisedOptions:
     episodes_per_step: int = option(32, "Episodes in one optimizer step.", low=1, high=100_000)
     steps_per_iteration: int = option(50, "Optimizer steps per training iteration.", low=1, high=100_000)
     max_steps: int = option(1000, "Most optimizer steps.", low=1)
-    stop_success: float | None = option(
-        None,
-        "Stop once the success rate on validation episodes is this high; not where trained policies play only "
-        "each other.",
-        above=0,
-        high=1,
-    )
-    stop_invalid_rate: float | None = option(None, "Stop once at most this share of actions is invalid.", low=0, high=1)
-    evaluate_every: int = option(100, "Optimizer steps between validations (with a stop criterion).", low=1)
-    evaluation_episodes: int = option(256, "Validation episodes.", low=1, high=1e6)
+    stop_at: StopOptions | None = option(None, "What ends it before that, looked at in validations; null: nothing.")
     test_episodes: int = option(
         0,
         "Held-out test episodes played before and after this stage, for the report at the end; 0 plays none.",
@@ -44,11 +50,6 @@ class SupervisedOptions:
     )
     lr: float = option(2e-3, "Learning rate.", above=0)
     lr_warmup_steps: int = option(50, "Optimizer steps of linear warm-up.", low=0)
-
-    @property
-    def validates(self) -> bool:
-        """Whether validation episodes are played, because a criterion asks for them."""
-        return self.stop_success is not None or self.stop_invalid_rate is not None
 
 
 def share_of_groups(share: float, groups: int) -> int:
