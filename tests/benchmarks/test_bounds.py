@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
+import bounds
+import iteration
+import line_ups
 import numpy as np
 import pytest
+from recital import Recital
 
 from rllib_lmgame.rollouts.records import Trajectory, Turn
-
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-if not BENCHMARKS.is_dir():
-    pytest.skip("benchmarks/ is not there", allow_module_level=True)
-sys.path.insert(0, str(BENCHMARKS))
-
-import bounds  # noqa: E402
-import iteration  # noqa: E402
-import line_ups  # noqa: E402
-from recital import Recital  # noqa: E402
 
 
 def turn(prompt: list[int], reply: list[int], new_row: bool) -> Turn:

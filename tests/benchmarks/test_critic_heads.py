@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import critic_heads
 import numpy as np
 import pytest
 import torch
@@ -17,14 +17,7 @@ import torch
 from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-if not BENCHMARKS.is_dir():
-    pytest.skip("benchmarks/ is not there", allow_module_level=True)
-sys.path.insert(0, str(BENCHMARKS))
-
-import critic_heads  # noqa: E402
-
-QUICKSTART = BENCHMARKS.parent / "tuned_examples" / "quickstart-sokoban.yaml"
+QUICKSTART = Path(__file__).parents[2] / "tuned_examples" / "quickstart-sokoban.yaml"
 
 
 @pytest.mark.parametrize("deviation", [0.1, 0.75, 4.0])

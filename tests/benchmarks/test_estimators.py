@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
+import estimators
 import pytest
 
 from rllib_lmgame.experiments.checks.check import check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.policies.model.tiny import build_tiny_model
-
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-if not BENCHMARKS.is_dir():
-    pytest.skip("benchmarks/ is not there", allow_module_level=True)
-sys.path.insert(0, str(BENCHMARKS))
-
-import estimators  # noqa: E402
 
 
 @pytest.mark.parametrize("method", [*estimators.METHODS, "warm start"])

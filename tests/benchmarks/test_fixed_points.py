@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
+import fixed_points
 import pytest
-
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-if not BENCHMARKS.is_dir():
-    pytest.skip("benchmarks/ is not there", allow_module_level=True)
-sys.path.insert(0, str(BENCHMARKS))
-
-import fixed_points  # noqa: E402
 
 
 @pytest.mark.parametrize(

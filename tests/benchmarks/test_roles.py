@@ -7,16 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import roles
 
 from rllib_lmgame.rollouts.plans import SeatAssignment
 from rllib_lmgame.rollouts.records import GameConfig
-
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-if not BENCHMARKS.is_dir():
-    pytest.skip("benchmarks/ is not there", allow_module_level=True)
-sys.path.insert(0, str(BENCHMARKS))
-
-import roles  # noqa: E402
 
 GAME = GameConfig("lmgame/Werewolf-v0", {"players": 5})
 MODEL, SOLVER = SeatAssignment("player", trained=True), SeatAssignment("solver", "solver")

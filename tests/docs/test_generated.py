@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import generate
 import pytest
+from game_pages import example_code
 
 import rllib_lmgame.envs
 from rllib_lmgame.envs.contract.base import GameError
@@ -19,23 +18,12 @@ from rllib_lmgame.envs.registry import own_games
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.fixture(scope="module")
-def generate() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
-    assert spec is not None and spec.loader is not None
-    sys.path.insert(0, str(DOCS))  # as when it is run as a script
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_committed_pages_are_what_the_code_says(generate: ModuleType) -> None:
+def test_committed_pages_are_what_the_code_says() -> None:
     assert generate.stale() == [], "run `python docs/generate.py`"
 
 
 def test_a_changed_page_is_stale(
-    generate: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     docs = tmp_path / "docs"
     for folder in (docs, tmp_path / "tuned_examples"):
@@ -58,8 +46,8 @@ def test_a_changed_page_is_stale(
     )
 
 
-def test_the_example_of_a_game_in_which_all_reply_at_once_plays_it(generate: ModuleType) -> None:
-    code = importlib.import_module("game_pages").example_code(own_games()["lmgame/RockPaperScissors-v0"])
+def test_the_example_of_a_game_in_which_all_reply_at_once_plays_it() -> None:
+    code = example_code(own_games()["lmgame/RockPaperScissors-v0"])
     scope: dict[str, Any] = {}
     exec(code.removeprefix("```python").removesuffix("```"), scope)
     assert scope["env"].agents == [] and all(scope["terminations"].values())
@@ -89,7 +77,7 @@ def test_every_game_has_a_row_and_a_page_with_a_turn() -> None:
             assert f"- **{line}" in page, f"{name}: the class docstring has no line `{line}:`"
 
 
-def test_table_cells_cannot_break_the_table(generate: ModuleType) -> None:
+def test_table_cells_cannot_break_the_table() -> None:
     assert generate.table(("a", "b"), [("x || y", "one\ntwo")]).splitlines()[-1] == r"| x \|\| y | one two |"
 
 

@@ -22,6 +22,7 @@ from rllib_lmgame.imports import IMPORTING_KEYS
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.objectives import resolve_objective
 from rllib_lmgame.settings.plugins import MATCHMAKERS, MEASURES
+from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -83,22 +84,6 @@ def test_settings_in_commands_are_taken(command: str) -> None:
     specs = read_experiments(str(ROOT / path), make_parser("train").parse_args(words).overrides)
     check_quickly(specs)
     assert check_experiments(specs)
-
-
-def test_example_file_of_the_readme_passes_every_check(tmp_path: Path) -> None:
-    (text,) = blocks(ROOT / "README.md", "yaml")
-    path = tmp_path / "sokoban.yaml"
-    path.write_text(text, encoding="utf-8")
-    specs = read_experiments(str(path), [])
-    check_quickly(specs)
-    (experiment,) = check_experiments(specs)
-    assert experiment.configs[0].inference_options.engine == "vllm"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_yaml_in_the_documentation_is_yaml(page: Path) -> None:
-    for text in blocks(page, "yaml"):
-        assert isinstance(yaml.safe_load(text), dict)
 
 
 def test_cluster_files_start_what_the_documentation_says() -> None:
@@ -179,6 +164,12 @@ def test_what_games_for_several_report_is_listed() -> None:
         for line in re.findall(r"^- \*\*Measures\*\*: (.*(?:\n  .*)*)", path.read_text(encoding="utf-8"), re.MULTILINE):
             there[path.stem] = set(re.findall(r"`([a-z_]+)`", line))
     assert told == there
+
+
+def test_ways_of_averaging_are_told() -> None:
+    page = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
+    (rows,) = re.findall(r"^\| `aggregation` \|.*\n\|[-|]+\n((?:\|.*\n)+)", page, re.MULTILINE)
+    assert re.findall(r"^\| `(\w+)`", rows, re.MULTILINE) == list(AGGREGATIONS)
 
 
 NAMED = {

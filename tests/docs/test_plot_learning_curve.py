@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import plot_learning_curve as plot
 import pytest
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-
-
-@pytest.fixture
-def plot() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        yield importlib.import_module("plot_learning_curve")
 
 
 def result(iteration: int, phase: int, ppo_iteration: int, success: float | None) -> dict[str, Any]:
@@ -57,16 +46,14 @@ def experiment(tmp_path: Path) -> Path:
     return tmp_path / "quickstart"
 
 
-def test_curves_begin_behind_the_warm_start_and_their_mean_has_what_all_have(
-    plot: ModuleType, experiment: Path
-) -> None:
+def test_curves_begin_behind_the_warm_start_and_their_mean_has_what_all_have(experiment: Path) -> None:
     first, second = (plot.read_curve(path) for path in plot.trial_directories([experiment]))
     assert first.iterations == list(range(1, 11)) and first.seconds[0] == 6.0
     iterations, values = plot.mean_curve([first, second])
     assert iterations == list(range(1, 11)) and values[0] == pytest.approx((0.41 + 0.51) / 2)
 
 
-def test_progress_csv_says_the_same_as_result_json(plot: ModuleType, experiment: Path, tmp_path: Path) -> None:
+def test_progress_csv_says_the_same_as_result_json(experiment: Path, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (experiment / "seed0" / "result.json").read_text().splitlines()]
     keys = ["training_iteration", "phase", "ppo_iteration", "time_total_s"]
     with (tmp_path / "progress.csv").open("w", newline="") as file:
@@ -79,16 +66,14 @@ def test_progress_csv_says_the_same_as_result_json(plot: ModuleType, experiment:
     assert len({str((curve.iterations, curve.values, curve.seconds)) for curve in curves}) == 1
 
 
-def test_a_restarted_trial_counts_each_iteration_once(plot: ModuleType, tmp_path: Path) -> None:
+def test_a_restarted_trial_counts_each_iteration_once(tmp_path: Path) -> None:
     played = [result(i, 1, i, 0.1) for i in range(1, 6)] + [result(i, 1, i, 0.2) for i in range(4, 8)]
     curve = plot.read_curve(write_trial(tmp_path / "trial", played))
     assert curve.iterations == list(range(1, 8)) and curve.values == [0.1] * 3 + [0.2] * 4
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_trials_that_differ_in_the_seed_alone_are_seeds_of_one_run(
-    known: bool, plot: ModuleType, tmp_path: Path
-) -> None:
+def test_trials_that_differ_in_the_seed_alone_are_seeds_of_one_run(known: bool, tmp_path: Path) -> None:
     """Told by their settings; where these are not known, by the experiment's directory."""
     names = ("grpo", "rloo")
     for name in names:
@@ -102,7 +87,7 @@ def test_trials_that_differ_in_the_seed_alone_are_seeds_of_one_run(
     assert runs == [[f"{name}_0", f"{name}_1"] for name in names]
 
 
-def test_without_a_report_the_newest_checkpoint_has_the_milestones(plot: ModuleType, tmp_path: Path) -> None:
+def test_without_a_report_the_newest_checkpoint_has_the_milestones(tmp_path: Path) -> None:
     trial = write_trial(tmp_path / "trial", [result(1, 1, 1, 0.5)])
     assert plot.read_curve(trial).heldout == {}
     for number in (0, 1):
@@ -112,14 +97,14 @@ def test_without_a_report_the_newest_checkpoint_has_the_milestones(plot: ModuleT
     assert plot.read_curve(trial).heldout == {"after warm start": [("lmgame/Sokoban-v0 0", 1.0)]}
 
 
-def test_smoothing_keeps_a_line_and_its_length(plot: ModuleType) -> None:
+def test_smoothing_keeps_a_line_and_its_length() -> None:
     assert plot.smoothed([3.0] * 12) == [3.0] * 12
     line = [float(i) for i in range(20)]
     assert plot.smoothed(line, 5)[2:-2] == pytest.approx(line[2:-2])
     assert plot.smoothed([1.0, 2.0], 9) == [1.5, 1.5]
 
 
-def test_figure_and_tables_are_written(plot: ModuleType, experiment: Path, tmp_path: Path) -> None:
+def test_figure_and_tables_are_written(experiment: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "figures" / "curve"
     assert plot.main([str(experiment), "--out", str(out), "--title", "made up"]) == 0
@@ -140,7 +125,7 @@ def test_figure_and_tables_are_written(plot: ModuleType, experiment: Path, tmp_p
     ],
 )
 def test_what_is_missing_is_named(
-    results: list[Any] | None, named: str, plot: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    results: list[Any] | None, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trial = tmp_path / "trial"
     if results:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
+import prose
 import pytest
 
-DOCS = Path(__file__).parents[2] / "docs"
 SHORT = "One two three four five. "
 LONG = "word " * 36 + "end."
-
-
-@pytest.fixture
-def prose() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(DOCS))
-        yield importlib.import_module("prose")
 
 
 @pytest.mark.parametrize(
@@ -36,7 +26,7 @@ def prose() -> Iterator[ModuleType]:
     ],
 )
 def test_what_is_too_long_is_told_with_its_line(
-    name: str, text: str, line: int, prose: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, text: str, line: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, name, text)
     assert prose.main(tmp_path) == 1
@@ -54,7 +44,7 @@ def test_what_is_too_long_is_told_with_its_line(
         ("rllib_lmgame/module.py", f'"""Short::\n\n    {LONG}\n\nShort.\n"""\n'),
     ],
 )
-def test_code_and_addresses_are_no_prose(name: str, text: str, prose: ModuleType, tmp_path: Path) -> None:
+def test_code_and_addresses_are_no_prose(name: str, text: str, tmp_path: Path) -> None:
     write(tmp_path, name, text)
     assert prose.main(tmp_path) == 0
 
