@@ -55,33 +55,6 @@ def test_what_can_work_is_accepted(make_config: Callable[..., Any], overrides: d
 
 
 @pytest.mark.parametrize(
-    ("overrides", "key", "words"),
-    [
-        (with_(NCCL, {"num_gpus_per_engine": 0}), "inference.weight_transport", "engines on GPUs"),
-        (with_(NCCL, {"engine": "transformers"}), "inference.weight_transport", "engine: vllm"),
-        (with_(IPC, {"engine": "transformers"}), "inference.weight_transport", "engine: vllm"),
-        (with_(NCCL, num_gpus_per_learner=0), "num_gpus_per_learner", "learners on GPUs"),
-        (with_(IPC, num_gpus_per_learner=0), "num_gpus_per_learner", "learners on GPUs"),
-        (
-            with_(NCCL, {"num_gpus_per_engine": 0.4}, num_gpus_per_learner=0.6),
-            "inference.weight_transport",
-            "whole GPUs",
-        ),
-        (with_(IPC, num_gpus_per_learner=1), "inference.weight_transport", "on one GPU"),
-        (with_(IPC, {"num_engines": 2}), "inference.num_engines", "must be 1"),
-        (with_(IPC, num_learners=2), "num_learners", "must be 1"),
-        (with_(IPC, {"tensor_parallel_size": 2, "num_gpus_per_engine": 2}), "inference.weight_transport", "on one GPU"),
-    ],
-)
-def test_what_cannot_work_is_refused(
-    make_config: Callable[..., Any], overrides: dict[str, Any], key: str, words: str
-) -> None:
-    with pytest.raises(ConfigError, match=words) as refused:
-        make_config(**overrides).validate()
-    assert refused.value.path == f"config.{key}"
-
-
-@pytest.mark.parametrize(
     "line_up",
     [
         {"policies": {"one": {}, "two": {}, "frozen": {"trained": False}}, "policy_mapping_fn": "random_seat"},

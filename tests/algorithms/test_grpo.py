@@ -40,20 +40,6 @@ def test_a_checkpoints_configuration_keeps_its_defaults() -> None:
     assert config_of(text_rollouts={"format_penalty": -1.0}).text_rollout_options.group_size == 8
 
 
-@pytest.mark.parametrize("choice", ["gae", {"type": "bilevel_gae", "turn_gamma": 0.9}])
-def test_estimators_that_need_a_critic_are_refused(choice: Any) -> None:
-    with pytest.raises(ConfigError, match=r"gae` needs a critic.* take LMGamePPO, or one of grpo, dr_grpo") as caught:
-        config_of(token_ppo={"advantage_estimator": choice}).validate()
-    assert caught.value.path == "config.token_ppo.advantage_estimator"
-
-
-def test_an_estimator_of_one_policy_alone_is_named_where_it_stands() -> None:
-    own = {"player": {"token_ppo": {"advantage_estimator": "gae"}}}
-    with pytest.raises(ConfigError, match="needs a critic") as caught:
-        config_of(algorithm_config_overrides_per_module=own).validate()
-    assert caught.value.path == "config.algorithm_config_overrides_per_module.player.token_ppo.advantage_estimator"
-
-
 def test_groups_of_one_are_refused() -> None:
     with pytest.raises(ConfigError, match="`grpo` compares the episodes of a group; set at least 2"):
         config_of(text_rollouts={"group_size": 1}).validate()

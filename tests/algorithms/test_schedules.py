@@ -22,7 +22,6 @@ from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.schedule_metrics import NEVER_FOLLOWED
 from rllib_lmgame.algorithms.scheduled import occurring, scheduled_games, schedules_of
 from rllib_lmgame.algorithms.selection import Selected
-from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.algorithms.state_values import Wanted
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
@@ -339,12 +338,6 @@ def test_the_old_name_of_a_type_is_told() -> None:
     assert caught.value.path == "config.lr.kind"
 
 
-@pytest.mark.parametrize("key", ["data_selection", "token_ppo"])
-def test_an_empty_list_is_no_section(key: str) -> None:
-    with pytest.raises(ConfigError, match="expected a mapping"):
-        LMGamePPOConfig().update_from_dict({**SOKOBAN, key: []})
-
-
 @pytest.mark.parametrize("by", ["env_runners/nonsense", "learners/player/nonsense"])
 def test_callbacks_of_ones_own_may_report_numbers_to_follow(by: str) -> None:
     config = config_of({"gamma": ramp(1, by=by)})
@@ -369,11 +362,6 @@ def test_numbers_that_results_have_may_be_followed(by: str) -> None:
             check_schedules(config)
         config.league().data_selection(keep_groups=0.5).text_rollouts(group_size=2)
     check_schedules(config)
-
-
-def test_one_number_has_no_parts() -> None:
-    with pytest.raises(ConfigError, match="no result has 'env_runners/success_rate/x'"):
-        check_schedules(config_of({"gamma": ramp(1, by="env_runners/success_rate/x")}))
 
 
 def test_stages_that_are_added_on_resume_begin_where_others_of_their_rule_stand() -> None:
@@ -514,20 +502,6 @@ def test_a_scheduled_value_is_one_for_the_options_beside_it(schedules: dict[str,
     config_of(named, token_ppo=options).validate()
 
 
-def test_a_value_that_a_schedule_begins_with_is_the_schedules_fault() -> None:
-    with pytest.raises(ConfigError, match="has no effect with type: cispo") as caught:
-        config_of({"token_ppo.policy_loss.dual": ramp(3)}, token_ppo={"policy_loss": "cispo"}).validate()
-    assert caught.value.path == "config.token_ppo.policy_loss.dual"
-
-
-def test_a_bound_that_the_optimizer_cannot_have_is_refused() -> None:
-    zero = {"deepspeed": {"zero_optimization": {"stage": 1}}}
-    config = config_of({"token_ppo.critic.grad_clip": ramp(1, 0.5)}, **zero)
-    with pytest.raises(ConfigError, match="DeepSpeed clips by one norm") as caught:
-        config.validate()
-    assert caught.value.path == "config.token_ppo.critic.grad_clip"
-
-
 @pytest.mark.parametrize(
     ("key", "own", "settings", "words"),
     [
@@ -595,11 +569,6 @@ def test_a_schedule_may_act_on_policies_that_have_what_it_takes_of_their_own() -
     check_schedules(config_of(schedule, policies={"a": options, "b": {}}))
     with pytest.raises(ConfigError, match="every policy has its own"):
         check_schedules(config_of(schedule, policies={"a": options}))
-
-
-def test_supervised_learning_follows_no_schedules() -> None:
-    with pytest.raises(ConfigError, match="LMGameSFT follows no schedules"):
-        LMGameSFTConfig().update_from_dict(in_place(SOKOBAN, {"lr": ramp(1e-3)})).validate()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-from rllib_lmgame.algorithms.admission import check_schedules
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.selection import (
     group_spreads,
@@ -24,7 +23,6 @@ from rllib_lmgame.algorithms.selection import (
     play_and_select,
     punish_overlong,
 )
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, Trajectory, Turn
 from rllib_lmgame.settings.sections.supervised import (
@@ -298,20 +296,3 @@ OVERSAMPLED = {"data_selection": {"oversample": 1.25}, "text_rollouts": GROUPS}
 )
 def test_oversampling_goes_with_the_rest(beside: dict[str, Any]) -> None:
     LMGamePPOConfig().update_from_dict({"env": "lmgame/Sokoban-v0", **OVERSAMPLED, **beside}).validate()
-
-
-def test_a_schedule_that_leaves_an_env_runner_without_a_spare_group_is_refused() -> None:
-    episodes = {"points": [[0, 64], [10, 16]], "type": "step"}
-    config = {"env": "lmgame/Sokoban-v0", **OVERSAMPLED, "num_env_runners": 2}
-    config["text_rollouts"] = {"episodes_per_iteration": episodes, "group_size": 8}
-    with pytest.raises(ConfigError, match=r"16: .*are 1 more than are needed") as caught:
-        check_schedules(LMGamePPOConfig().update_from_dict(config))
-    assert caught.value.path == "config.text_rollouts.episodes_per_iteration"
-
-
-def test_a_schedule_of_a_filter_is_looked_at_to_its_end() -> None:
-    selection = {"keep_groups": {"points": [[0, 1], [10, 0.2]]}}
-    config = {"env": "lmgame/Sokoban-v0", "text_rollouts": GROUPS, "data_selection": selection}
-    with pytest.raises(ConfigError, match="leaves 0") as caught:
-        check_schedules(LMGamePPOConfig().update_from_dict(config))
-    assert caught.value.path == "config.data_selection.keep_groups"
