@@ -141,6 +141,22 @@ def start(ray_cluster: Any) -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
+def rllib() -> Iterator[Callable[..., Any]]:
+    """Function that starts ``rllib`` with a line of arguments, see ``commands``."""
+    from commands import Command
+
+    started: list[Command] = []
+
+    def run(line: str, **environment: str) -> Command:
+        started.append(Command(line, **environment))
+        return started[-1]
+
+    yield run
+    for command in started:
+        command.end()
+
+
+@pytest.fixture
 def endpoint() -> Iterator[Any]:
     """An endpoint in this process, see ``endpoint_server``."""
     from endpoint_server import Endpoint

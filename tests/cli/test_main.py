@@ -212,16 +212,7 @@ def test_flags_may_stand_anywhere(file, capsys):
 
 
 def test_a_dry_run_names_the_directory_that_the_run_will_write_to(file, tmp_path, capsys):
-    arguments = [
-        "train",
-        "file",
-        str(file),
-        "--dry-run",
-        "--storage-path",
-        str(tmp_path / "r"),
-        "--experiment-name",
-        "mine",
-    ]
+    arguments = f"train file {file} --dry-run --storage-path {tmp_path}/r --experiment-name mine".split()
     for name in ("mine", "mine-2", "mine-3"):
         assert main(arguments) == 0
         assert f"results: {tmp_path / 'r' / name}\n" in capsys.readouterr().out
@@ -235,7 +226,7 @@ def test_a_dry_run_names_the_directory_that_the_run_will_write_to(file, tmp_path
 
 
 def test_a_dry_run_refuses_to_resume_what_a_run_refuses(file, tmp_path, capsys):
-    arguments = ["train", "file", str(file), "--dry-run", "--resume", "--storage-path", str(tmp_path / "r"), "-n", "x"]
+    arguments = f"train file {file} --dry-run --resume --storage-path {tmp_path}/r -n x".split()
     assert main(arguments) == 2
     assert "nothing to resume" in capsys.readouterr().err
     directory = tmp_path / "r" / "x"
@@ -248,16 +239,7 @@ def test_a_dry_run_refuses_to_resume_what_a_run_refuses(file, tmp_path, capsys):
 
 
 def test_flags_win_over_the_file(file, tmp_path, capsys):
-    arguments = [
-        "train",
-        "file",
-        str(file),
-        "--dry-run",
-        "--stop",
-        '{"ppo_iteration": 7}',
-        "--storage-path",
-        str(tmp_path / "r"),
-    ]
+    arguments = f"train file {file} --dry-run --storage-path {tmp_path}/r".split()
     arguments += [
         "--checkpoint-freq",
         "3",
@@ -268,6 +250,7 @@ def test_flags_win_over_the_file(file, tmp_path, capsys):
         "3",
     ]
     arguments += ["--set", "config.lr=5e-5", "--config", '{"gamma": 0.5}', "--experiment-name", "other"]
+    arguments += ["--stop", '{"ppo_iteration": 7}']
     assert main(arguments) == 0
     text = capsys.readouterr().out
     for words in (

@@ -15,7 +15,7 @@ import pytest
 import rllib_lmgame
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = (
+COPIED = [
     "rllib_lmgame",
     "tuned_examples",
     "setup.py",
@@ -25,7 +25,7 @@ COPIED = (
     "README.md",
     "envs",
     "policies",
-)
+]
 
 
 @pytest.fixture(scope="module")
@@ -41,19 +41,8 @@ def wheel(tmp_path_factory) -> zipfile.ZipFile:
         elif source.is_file():
             shutil.copy(source, copy / name)
     out = tmp_path_factory.mktemp("wheel")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "--no-index",
-        "-w",
-        str(out),
-        str(copy),
-    ]
+    flags = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    command = [sys.executable, "-m", "pip", "wheel", *flags, "-w", str(out), str(copy)]
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
     return zipfile.ZipFile(next(out.glob("*.whl")))
 

@@ -230,7 +230,6 @@ def test_a_game_that_hangs_is_left(
         ([TIC_TAC_TOE, "--players", "X=random", "--config", "{endpoint: {attempts: 0}}"], "endpoint.attempts"),
         ([TIC_TAC_TOE, "--config", "{language_model: {}}"], "--config: is for hf: and openai: players"),
         ([TIC_TAC_TOE, "--against", "random", "--time-limit", "5"], "--time-limit: is for endpoints"),
-        ([TIC_TAC_TOE, "--seed", "-1"], "--seed: must be at least 0, got -1"),
         (["lmgame/Sokoban-v0", "--seat", "player"], "--seat needs a --checkpoint or --against"),
         (["--checkpoint", "/no/such"], "no such directory"),
         (["--checkpoint", "{}", "--seat", "playr"], "did you mean 'player'"),

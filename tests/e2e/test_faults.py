@@ -19,11 +19,6 @@ def ray_call(name: str, method: str) -> Any:
     return ray.get(getattr(ray.get_actor(name), method).remote())
 
 
-def dropped(result: dict[str, Any]) -> dict[str, int]:
-    """Reason -> number of episodes dropped for it."""
-    return {reason: int(count) for reason, count in result["env_runners"]["dropped"].items() if count > 0}
-
-
 def faulty(name: str, **options: Any) -> dict[str, Any]:
     return {"env": f"faulty_games:{name}", "env_config": {**GAME, **options}}
 
@@ -62,27 +57,11 @@ def test_episodes_of_a_faulty_game_are_dropped_and_replaced(players: Any, game: 
     assert all(abs(seat.episode_return) < 100 for summary in result.summaries for seat in summary.seats)
 
 
-def test_dropped_episodes_are_counted_by_reason(players: Any) -> None:
-    from rllib_lmgame.algorithms.cluster.engines import engine_metrics, engine_stats
-
-    result = play(players, "Raises")
-    stats = engine_stats(players.engine_groups)
-    players.log_episodes(result, engine_metrics(stats, stats, 1.0))
-    assert players.metrics.peek(("env_runners", "dropped", "env_error")) == len(result.failures) > 0
-
-
 def test_a_game_that_always_fails_ends_the_run_and_says_why(players: Any) -> None:
     from rllib_lmgame.rollouts.sources import RolloutError
 
     with pytest.raises(RolloutError, match=r"no episode was finished.*AlwaysRaises.*KeyError.*third square"):
         play(players, "AlwaysRaises", 4)
-
-
-def test_an_unknown_game_is_a_configuration_error(players: Any) -> None:
-    from rllib_lmgame.errors import ConfigError
-
-    with pytest.raises(ConfigError, match="Countdwn"):
-        play(players, "Countdwn", 1)
 
 
 def test_a_runner_killed_in_play_costs_its_own_episodes_only(
