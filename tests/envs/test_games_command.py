@@ -82,11 +82,7 @@ def test_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
     [
         (("games", "check", "lmgame/Sokobn-v0"), "did you mean 'lmgame/Sokoban-v0'"),
         (("games", "check", "lmgame/Sokoban-v0", "--env-config", "{'a': 1"), "write it like '{num_boxes: 2}'"),
-        (("play", "lmgame/Sokoban-v0", "--env-config", "{num_box: 1}"), "did you mean 'num_boxes'"),
         (("games", "list", "-f", "no such thing"), "no game has 'no such thing'"),
-        (("play", "lmgame/Sokoban-v0", "--against", "random"), "has one seat"),
-        (("play", "lmgame/TicTacToe-v0", "--against", "minmax"), "did you mean 'minimax'"),
-        (("play", "lmgame/TicTacToe-v0", "--seat", "O"), "--seat needs a --checkpoint or --against"),
         (("play", "lmgame/TicTacToe-v0", "--against", "random", "--seat", "Z"), "seats: X, O"),
         (("play", "lmgame/Sokoban-v0", "--env-config", "[1]"), "must be a mapping"),
         (("play", "lmgame/Sokoban-v0", "--env-config", '{"num_box": 1}'), "did you mean 'num_boxes'"),
@@ -105,18 +101,8 @@ def test_check_names_warnings_and_the_call_that_hangs(
     out = capsys.readouterr().out
     assert "- warning: author_games:Letters: it has no attribute `instructions`" in out
     assert out.endswith("author_games:Letters: keeps the contract, 2 warnings\n")
-    assert (
-        run(
-            "games",
-            "check",
-            "author_games:Hanging",
-            "--env-config",
-            "{where: the constructor}",
-            "--call-timeout",
-            "0.2",
-        )
-        == 1
-    )
+    hanging = ["author_games:Hanging", "--env-config", "{where: the constructor}"]
+    assert run("games", "check", *hanging, "--call-timeout", "0.2") == 1
     assert "the constructor did not come back within 0.2 s" in capsys.readouterr().out
     assert run("games", "check", "author_games:Letters", "--timeout", "0") == 2
     assert "--timeout: must be" in capsys.readouterr().err
@@ -134,17 +120,6 @@ def test_play_both_seats_and_leave(capsys: pytest.CaptureFixture[str], monkeypat
     assert run("play", "lmgame/TicTacToe-v0") == 0
     out = capsys.readouterr().out
     assert "Invalid action" in out and "X 2 3" in out and out.endswith("left\n")
-
-
-def test_a_scripted_player_takes_the_other_seats(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    typed(monkeypatch, ["!"] * 5)
-    assert run("play", "lmgame/TicTacToe-v0", "--against", "minimax", "--seat", "O") == 0
-    out = capsys.readouterr().out
-    assert out.count("X (minimax)> ") == 5 and "return: X 0, O 0" in out, "two perfect players draw"
-    assert run("play", "lmgame/KuhnPoker-v0", "--against", "random", "--seat", "none", "--no-pause") == 0
-    assert "the game is over" in capsys.readouterr().out
 
 
 def test_piped_input_is_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
