@@ -223,16 +223,8 @@ def _counts(episodes: Iterable[EpisodeNumbers]) -> dict[str, int]:
 
 
 EPISODE_COLUMNS = (
-    "episode_return_mean",
-    "episode_len_mean",
-    "success_rate",
-    "invalid_action_rate",
-    "illegal_action_rate",
-    "format_error_rate",
-    "turns_per_episode",
-    "tokens_per_turn",
-    "truncated_rate",
-    "generated_tokens_per_s",
+    *("episode_return_mean", "episode_len_mean", "success_rate", "invalid_action_rate", "illegal_action_rate"),
+    *("format_error_rate", "turns_per_episode", "tokens_per_turn", "truncated_rate", "generated_tokens_per_s"),
     "engine_busy_fraction",
 )
 OVER_LEVELS = ("levels", "success_low", "success_high")
@@ -254,23 +246,9 @@ VINE_NAMES = ("vine_states", "vine_rollouts", "vine_turns", "vine_tokens", "vine
 """What it reports there of rollouts from states."""
 
 LEARNER_COLUMNS: tuple[str, ...] = (
-    "policy_loss",
-    "vf_loss",
-    "vf_explained_var",
-    "mean_kl_loss",
-    "curr_kl_coeff",
-    "entropy",
-    "approx_kl",
-    "clip_fraction",
-    "logprob_gap",
-    "first_minibatch_ratio_error",
-    "staleness",
-    "padding_waste",
-    "grad_norm",
-    "nan_steps",
-    "updates_without_gradient",
-    "trained_tokens",
-    "trained_tokens_per_s",
+    *("policy_loss", "vf_loss", "vf_explained_var", "mean_kl_loss", "curr_kl_coeff", "entropy", "approx_kl"),
+    *("clip_fraction", "logprob_gap", "first_minibatch_ratio_error", "staleness", "padding_waste", "grad_norm"),
+    *("nan_steps", "updates_without_gradient", "trained_tokens", "trained_tokens_per_s"),
 )
 LEARNER_NAMES = (
     *LEARNER_COLUMNS,
@@ -291,29 +269,11 @@ CRITIC_NAMES = (
 """Those that are numbers only where the policy has a critic."""
 
 RESULT_HEADS = (
-    "training_iteration",
-    "time_total_s",
-    "time_this_iter_s",
-    "done",
-    "env_runners",
-    "learners",
-    "evaluation",
-    "timers",
-    "schedules",
-    "data_selection",
-    "fault_tolerance",
-    "env_runner_group",
-    "num_env_steps_sampled_lifetime",
-    "num_agent_steps_sampled_lifetime",
-    "num_env_steps_sampled",
-    "num_training_step_calls_per_iteration",
-    "iterations_since_restore",
-    "time_since_restore",
-    "counters",
-    "info",
-    "perf",
-    "custom_metrics",
-    "config",
+    *("training_iteration", "time_total_s", "time_this_iter_s", "done", "env_runners", "learners", "evaluation"),
+    *("timers", "schedules", "data_selection", "fault_tolerance", "env_runner_group"),
+    *("num_env_steps_sampled_lifetime", "num_agent_steps_sampled_lifetime", "num_env_steps_sampled"),
+    *("num_training_step_calls_per_iteration", "iterations_since_restore", "time_since_restore", "counters"),
+    *("info", "perf", "custom_metrics", "config"),
 )
 """Heads of the names of numbers that RLlib reports; an algorithm's entry names its own."""
 OF_TUNE = frozenset({"time_this_iter_s", "timestamp", "pid"})

@@ -81,8 +81,6 @@ class ThreadedEngine:
         self._stats = EngineStats()
         self._started_at = time.monotonic()
 
-    # --- protocol
-
     async def start(self) -> None:
         if self._thread is None:
             self._started_at = time.monotonic()
@@ -168,8 +166,6 @@ class ThreadedEngine:
             return
         self._inbox.put(None)
         await asyncio.get_running_loop().run_in_executor(None, self._thread.join, 30.0)
-
-    # --- beyond the protocol
 
     def submit(self, requests: Sequence[GenerationRequest], on_done: OnDone) -> None:
         """Queue requests; ``on_done`` is called in the engine's thread with those of them that ended in one step."""

@@ -99,7 +99,7 @@ class TransformersCore(Core):
     def step(self) -> Sequence[Finished]:
         """Score replies, else prefill what waits, if there is room, else advance every running reply by one token."""
         if self._to_score:
-            return self._score(self._next_to_score())
+            return self._score(self._next(self._to_score, len(self._to_score)))
         batch = self._admit()
         if batch:
             return self._forward(batch, [r.request.prompt_ids for r in batch], [0] * len(batch))
@@ -131,18 +131,10 @@ class TransformersCore(Core):
     def wake_up(self) -> None:
         self._model.to(self._device)
 
-    # --- one forward pass
-
     def _admit(self) -> list[Running]:
         """Waiting requests that fit into free slots and one prefill step, as running ones."""
         batch: list[Running] = []
-        longest = 0
-        while self._waiting and self._free:
-            request = self._waiting[0]
-            longest = max(longest, len(request.prompt_ids))
-            if batch and longest * (len(batch) + 1) > self._prefill_tokens:
-                break
-            self._waiting.popleft()
+        for request in self._next(self._waiting, len(self._free)):
             running = Running(request, self._free.pop())
             if request.sampling.seed is not None:
                 running.generator = torch.Generator(self._device).manual_seed(request.sampling.seed & (2**63 - 1))
@@ -153,16 +145,15 @@ class TransformersCore(Core):
             batch.append(running)
         return batch
 
-    def _next_to_score(self) -> list[GenerationRequest]:
-        """Queued replies to be scored, as many as one step takes."""
+    def _next(self, queue: deque[GenerationRequest], most: int) -> list[GenerationRequest]:
+        """Out of a queue at most ``most`` requests, as many as one step takes."""
         batch: list[GenerationRequest] = []
         longest = 0
-        while self._to_score:
-            request = self._to_score[0]
-            longest = max(longest, len(request.prompt_ids) + len(request.scored or ()))
+        while queue and len(batch) < most:
+            longest = max(longest, len(queue[0].prompt_ids) + len(queue[0].scored or ()))
             if batch and longest * (len(batch) + 1) > self._prefill_tokens:
                 break
-            batch.append(self._to_score.popleft())
+            batch.append(queue.popleft())
         return batch
 
     def _score(self, batch: Sequence[GenerationRequest]) -> list[Finished]:

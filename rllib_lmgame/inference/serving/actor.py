@@ -112,8 +112,6 @@ class EngineActor:
         self._refusal: str | None = None
         self._updates = asyncio.Lock()
 
-    # --- life
-
     async def alive(self) -> int:
         """Process id; answers as soon as the process is up, long before the model is."""
         return os.getpid()
@@ -165,8 +163,6 @@ class EngineActor:
         if self._engine is not None:
             await self._engine.shutdown()
 
-    # --- requests
-
     async def submit(self, client_id: str, packed: Packed) -> None:
         """Queue one tick's requests of a client."""
         requests = decode_requests(packed)
@@ -212,8 +208,6 @@ class EngineActor:
             del self._mailboxes[client_id]
         if self._engine is not None and hasattr(self._engine, "abort"):
             self._engine.abort(ids)
-
-    # --- weights
 
     async def update_weights(self, bundle: WeightBundle, version: int) -> str:
         """Load a bundle and serve as ``version``; returns the checksum of what was loaded.
@@ -286,8 +280,6 @@ class EngineActor:
         """The update failed: weights may be mixed and a worker may wait for ever, so this process ends."""
         self._leave("a weight update over devices failed")
 
-    # --- engine operations, passed through
-
     async def pause(self) -> None:
         await self.start()
         await self._engine.pause()
@@ -310,8 +302,6 @@ class EngineActor:
         await self.start()
         await self._engine.call("wake_up")
         await self._engine.resume()
-
-    # --- inside
 
     async def _load(self) -> None:
         loop = asyncio.get_running_loop()

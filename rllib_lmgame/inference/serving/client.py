@@ -178,8 +178,6 @@ class EngineClient:
             link.outbox.clear()
             link.waiting.clear()
 
-    # --- engines
-
     def _attach(self) -> None:
         """Begin with a clean slate when the event loop is another one than last time."""
         loop = asyncio.get_running_loop()
@@ -263,8 +261,6 @@ class EngineClient:
         self._mark(link, False)
         if self._router.route(None) is None:
             self._mark(link, True)
-
-    # --- messages
 
     def _send(self, link: Link) -> None:
         batch = [r for r in link.outbox if r.request_id in link.waiting]

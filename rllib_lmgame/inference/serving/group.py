@@ -250,8 +250,6 @@ class EngineGroup:
         for handle in list(self._handles.values()):  # without the lock: a restart in progress must not delay the end
             ray.kill(handle, no_restart=True)
 
-    # --- one engine
-
     def _spawn(self, name: str, restarted: bool | None = None) -> None:
         actor = ray.remote(EngineActor).options(**self._actor_options[name])
         self._handles[name] = actor.remote(self._specs[name], restarted)
@@ -363,8 +361,6 @@ class EngineGroup:
         needed = {"CPU": self._options.num_cpus_per_engine, "GPU": self._options.num_gpus_per_engine}
         free = ray.available_resources()
         return f"no process yet: asks for {needed}, free on the cluster: " + str({k: free.get(k, 0) for k in needed})
-
-    # --- the watcher
 
     def _watch(self) -> None:
         if self._watch_interval_s > 0 and self._watcher is None:

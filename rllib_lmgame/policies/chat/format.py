@@ -98,8 +98,6 @@ class ChatFormat:
         other.options = replace(self.options, **changes)
         return other
 
-    # -- encoding -----------------------------------------------------------------------------------------------
-
     def encode(self, text: str) -> list[int]:
         """Ids of text of our own within a larger one: never a control token."""
         return self.guard.encode_own(text)
@@ -219,8 +217,6 @@ class ChatFormat:
             raise ConfigError("config.language_model.tokenizer", "the tokenizer has no end-of-sequence token")
         return int(self.tokenizer.eos_token_id)
 
-    # -- prompts ------------------------------------------------------------------------------------------------
-
     def message(self, observation: Observation, note: str | None = None) -> Message:
         """The user message that shows ``observation``; ``note`` says why the last reply could not be read."""
         before, text, after = message_parts(self.options, observation, note)
@@ -287,8 +283,6 @@ class ChatFormat:
         opening = self.parser.think_opening
         _, found, rest = tail.rpartition(opening)
         return opening + rest if found and self.parser.think_closing not in rest else ""
-
-    # -- template -----------------------------------------------------------------------------------------------
 
     def _find_template(self) -> str:
         template = self.options.chat_template

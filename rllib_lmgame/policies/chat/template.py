@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rllib_lmgame.policies.chat.rendering import Messages, Rendered
 
@@ -127,15 +127,13 @@ def cut(render: Callable[[Sequence[Messages]], Sequence[Rendered]], reasoning: t
     lead = shown.removeprefix(opener)
     pieces = TemplatePieces(bare_head, head, middle, tail, turn_end, turn_tail, opener, lead, moved)
     expected = _conversation(pieces, bare=middle is None)
-    return TemplatePieces(
-        **{
-            **vars(pieces),
-            "trims_system": _trims(blank_system, _SYSTEM),
-            "trims_first": _trims(blank_user if middle is None else blank_system, _USER),
-            "trims_user": _trims(blank_user, _USER),
-            "trims_reasoning": _trims_reasoning(reasoned, reasoning[1]),
-            "keeps_order": (bare_turns if middle is None else turns).text == expected,
-        }
+    return replace(
+        pieces,
+        trims_system=_trims(blank_system, _SYSTEM),
+        trims_first=_trims(blank_user if middle is None else blank_system, _USER),
+        trims_user=_trims(blank_user, _USER),
+        trims_reasoning=_trims_reasoning(reasoned),
+        keeps_order=(bare_turns if middle is None else turns).text == expected,
     )
 
 
@@ -167,7 +165,7 @@ def _trims(rendered: Rendered, marker: str) -> tuple[bool, bool]:
     return (not before.endswith(_BLANKS[0]), not behind.startswith(_BLANKS[1])) if found else (False, False)
 
 
-def _trims_reasoning(rendered: Rendered, closing: str) -> bool:
+def _trims_reasoning(rendered: Rendered) -> bool:
     """A template that shows earlier replies without reasoning leaves out the line ends behind it too."""
     before, found, _ = rendered.text.partition(_REPLY)
     return bool(found) and _REASON not in before and not before.endswith("\n\n")

@@ -16,14 +16,8 @@ from typing import Any
 from torch import nn
 
 _LENGTHS = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_seq_len",
-    "seq_length",
-    "max_target_positions",
-    "max_sequence_length",
-    "max_seq_length",
-    "seq_len",
+    *("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_target_positions"),
+    *("max_sequence_length", "max_seq_length", "seq_len"),
 )
 _SCALED_ALREADY = ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling")
 """Kinds of RoPE whose ``max_position_embeddings`` is the length after scaling; others' is multiplied."""
