@@ -46,16 +46,13 @@ class SamplingSpec:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """One reply to sample.
+    """One reply to sample; ``request_id`` is unique over the whole run.
 
     Attributes:
-        request_id: Unique over the whole run.
-        prompt_ids: Token ids of the full prompt.
-        sampling: How to sample.
         choices: If given, the reply is one of these token sequences (legal moves), each with its stop token, and
             log-probabilities are those under the constraint.
         scored: If given, nothing is sampled: the reply is these tokens, with the model's log-probabilities at
-            temperature 1 over the whole vocabulary. ``sampling`` does not matter then.
+            temperature 1 over the whole vocabulary.
     """
 
     request_id: str
@@ -70,12 +67,10 @@ class Generation:
     """One sampled reply, or the one that was to be scored (``stop_reason`` is then ``EOS``).
 
     Attributes:
-        request_id: That of the request.
         response_ids: int32 ``[tokens]``, the stop token included if there was one.
         logprobs: float32 ``[tokens]``, of each token under the distribution it was sampled from.
-        stop_reason: ``EOS`` (a stop token), ``MAX_TOKENS``, or ``ENGINE_ERROR``.
+        stop_reason: ``EOS`` (a stop token), ``MAX_TOKENS``, or ``ENGINE_ERROR`` with a message in ``error``.
         policy_version: Version of the weights that sampled every token.
-        error: Message if ``stop_reason`` is ``ENGINE_ERROR``.
         allowed: What each token was chosen among, if there were choices. Who asked fills it in, not the engine.
     """
 
@@ -176,11 +171,10 @@ _KEPT = 4096
 
 @dataclass(frozen=True, slots=True)
 class AllowedTokens:
-    """What each of ``n`` tokens was chosen among: a list of ids per token, laid end to end.
+    """What each of ``n`` tokens was chosen among: a list of ids per token, end to end.
 
-    Attributes:
-        counts: int32 ``[n]``; 1 where the token was forced, 0 where it was chosen among the whole vocabulary.
-        ids: int32 ``[sum(counts)]``; among them the token itself.
+    ``counts`` int32 ``[n]``: 1 where the token was forced, 0 where all could follow. ``ids`` int32 ``[sum(counts)]``:
+    with the token.
     """
 
     counts: np.ndarray

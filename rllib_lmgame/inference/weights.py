@@ -36,13 +36,9 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True)
 class WeightBundle:
-    """All weights in one contiguous buffer.
+    """All weights in one contiguous buffer, uint8 ``[bytes]``, with the sender's :func:`state_checksum`.
 
-    Attributes:
-        names, shapes, dtypes, offsets: Of each tensor; dtypes as ``float32``, ``bfloat16``, ...; offsets in bytes.
-        buffer: uint8 ``[bytes]``.
-        version: Version of the weights.
-        checksum: :func:`state_checksum` of the state, computed by the sender.
+    Of each tensor: names, shapes, dtypes (``float32``, ``bfloat16``, ...), offsets in bytes.
     """
 
     names: tuple[str, ...]
@@ -248,9 +244,6 @@ class DeviceTransport(WeightTransport):
        called back; it stays behind in a thread.
     3. Engines that took part in a push that failed start again, and refuse to serve until the next one.
     4. Several engines serve the weights only if all hold the same. They are not compared with the sender's.
-
-    Args:
-        tensor_parallel_size: Workers per engine.
     """
 
     def __init__(self, tensor_parallel_size: int = 1) -> None:

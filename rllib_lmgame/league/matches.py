@@ -24,13 +24,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Who plays an episode; without an opponent the policy plays itself.
+    """Who plays an episode; without an opponent (a member, or another policy's present weights, ``against``) the policy
+    plays itself.
 
-    Attributes:
-        policy: Who learns from it.
-        member: The opponent, if it is a member.
-        number: Of its group among those of the same game, policy and opponent: seats are dealt by it.
-        against: The opponent, if it is another policy with its present weights.
+    ``number`` is that of its group among those of the same game, policy and opponent: seats are dealt by it.
     """
 
     policy: str

@@ -12,13 +12,11 @@ Files = tuple[tuple[str, int, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A snapshot of a policy, which never changes. Its directory has its name.
+    """A snapshot of a policy, which never changes; ``name`` is unique in the league, and its directory's.
 
     Attributes:
-        name: Unique in the league.
         policy: Whose snapshot it is; it shares the policy's chat format and options.
         iteration: PPO iterations the policy had been trained for.
-        version: Of the weights.
         checksum: Of the weights (:func:`~rllib_lmgame.inference.weights.state_checksum`).
         files: What a checkpoint's manifest says of them; they are hashed once.
     """

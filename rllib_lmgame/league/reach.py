@@ -13,14 +13,10 @@ from rllib_lmgame.settings.sections.league import LeagueOptions
 
 @dataclass(frozen=True, slots=True)
 class MostPlay:
-    """The most that is played in an iteration.
+    """The most that is played in an iteration: ``policies`` learn, each with as many matches.
 
-    Attributes:
-        policies: How many learn; each has as many matches.
-        groups: Groups of episodes in a round.
-        group_size: Episodes of a group.
-        rounds: The first one, and those played in place of constant groups.
-        games: How many games the groups are dealt to.
+    A round has ``groups`` of ``group_size`` episodes, dealt to ``games``; rounds after the first replace constant
+    groups.
     """
 
     policies: int

@@ -15,14 +15,11 @@ from rllib_lmgame.envs.registry import make_game
 
 
 def game_tree(game: str, env_config: Mapping[str, Any] | None = None, max_states: int = MAX_STATES) -> GameTree:
-    """Walk through a game.
+    """Walk through a game, an id or import path of a :class:`~rllib_lmgame.envs.contract.TextTreeGame`.
 
-    Args:
-        game: Id or import path of a :class:`~rllib_lmgame.envs.contract.TextTreeGame`.
-        env_config: As the game takes it; ``show_rules`` is off unless set, as in a session.
-        max_states: Give up when there are more.
+    ``show_rules`` is off unless set, as in a session.
 
-    Raises: ValueError: another kind of game, cut short by ``max_turns``, or with too many states.
+    Raises: ValueError: another kind of game, cut short by ``max_turns``, or with more than ``max_states``.
     """
     env = make_game(game, {"show_rules": False, **(env_config or {})})
     try:

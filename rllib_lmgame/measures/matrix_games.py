@@ -18,22 +18,19 @@ __all__ = ["best_response_gaps", "cooperation_rate", "payoff_arrays", "social_we
 def payoff_arrays(matrix: Mapping[tuple[str, str], float], actions: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     """Pay-offs of both players ``[actions of the first, actions of the second]`` in a symmetric game.
 
-    Args:
-        matrix: (own action, the other's) -> own pay-off, as in
-            :class:`~rllib_lmgame.envs.games.dilemmas.matrix_game.MatrixGame`.
-        actions: Their order.
+    ``matrix``: (own action, the other's) -> own pay-off, as in
+    :class:`~rllib_lmgame.envs.games.dilemmas.matrix_game.MatrixGame`.
     """
     own = np.array([[matrix[one, two] for two in actions] for one in actions], dtype=float)
     return own, own.T
 
 
 def best_response_gaps(payoffs: Sequence[np.ndarray], strategies: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """What each player gains by a best response to the others' mixed strategies. All are 0 in an equilibrium; the sum
-    is NashConv.
+    """What each player gains by a best response to the others' mixed strategies; 0 in an equilibrium, the sum is
+    NashConv.
 
-    Args:
-        payoffs: Per player ``[actions of player 0, actions of player 1, ...]``.
-        strategies: Per player the probabilities of its actions.
+    ``payoffs`` are per player ``[actions of player 0, actions of player 1, ...]``, strategies probabilities of its
+    actions.
 
     Raises: ValueError: if a strategy is no distribution over the player's actions.
     """

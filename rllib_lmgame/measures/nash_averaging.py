@@ -17,11 +17,9 @@ ZERO = 1e-7
 
 @dataclass(frozen=True)
 class NashAverage:
-    """Weights and scores, ``[players]`` each.
+    """The equilibrium of maximum entropy, ``weights`` ``[players]``: who is in the field, and how much.
 
-    Attributes:
-        weights: The equilibrium of maximum entropy: who is in the field, and how much.
-        scores: Mean pay-off against that field: 0 for those in it, never above.
+    ``scores`` ``[players]`` are mean pay-offs against that field: 0 for those in it, never above.
     """
 
     weights: np.ndarray
@@ -29,11 +27,10 @@ class NashAverage:
 
 
 def nash_average(payoffs: np.ndarray) -> NashAverage:
-    """The Nash average of a tournament.
+    """The Nash average of a tournament: antisymmetric ``[players, players]``, what the row's player gets against the
+    column's.
 
-    ``payoffs`` ``[players, players]`` is what the row's player gets against the column's; antisymmetric.
-
-    Raises: ValueError: if it is not.
+    Raises: ValueError: if it is not antisymmetric.
     """
     matrix = np.asarray(payoffs, dtype=float)
     if matrix.ndim != 2 or not len(matrix) or not np.allclose(matrix, -matrix.T, atol=1e-12, rtol=1e-9):

@@ -18,9 +18,7 @@ PRIOR_LEVELS = 0.25
 
 
 def wilson_interval(successes: float, trials: float, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson score interval of a proportion (E. B. Wilson, JASA 22, 1927).
-
-    ``successes`` may be a fraction (several seats in one episode), ``trials`` too (they are not independent).
+    """Wilson score interval of a proportion (E. B. Wilson, JASA 22, 1927); both numbers may be fractions.
 
     Raises: ValueError: no trials, or more successes than trials.
     """

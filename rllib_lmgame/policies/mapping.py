@@ -3,17 +3,12 @@
 In YAML ``policy_mapping_fn`` is one of these names, a name with options (``{type: versus, opponents: {minimax: 3,
 random: 1}}``), a mapping from agent id or role to policy, or an import path to a function with RLlib's signature:
 
-``self_play`` (or ``shared``)
-    Every seat plays the one trained policy; several trained ones take turns.
-``per_role``
-    Every role has a policy of its own.
-``versus``
-    A trained policy against policies that are not trained, every seat as often as every other.
-``random_seat``
-    The policies change seats from episode to episode.
-``league``
-    A trained policy against itself and its past versions, which the algorithm deals (:mod:`rllib_lmgame.league`);
-    outside its training it is self-play.
+* ``self_play`` (or ``shared``): every seat plays the one trained policy; several trained ones take turns;
+* ``per_role``: every role has a policy of its own;
+* ``versus``: a trained policy against others that are not trained, every seat as often as every other;
+* ``random_seat``: the policies change seats from episode to episode;
+* ``league``: a trained policy against itself and its past versions, which the algorithm deals
+  (:mod:`rllib_lmgame.league`); outside its training it is self-play.
 
 Besides RLlib's arguments a mapping gets the seat's ``role``, all ``agent_ids``, their ``roles`` (agent id -> role), and
 the episode's ``seed``. The ``number`` of the episode among those of its game lets it deal evenly (``None`` where nobody
@@ -98,11 +93,10 @@ class RoleMapping:
 
 
 class VersusMapping:
-    """A trained policy in one seat, in the others ``opponents``, policies that are not trained, by their relative
-    shares.
+    """A trained policy in one seat, in the others ``opponents``, which are not trained, by their relative shares.
 
     In as many episodes in a row as there are seats, the trained policy takes every seat once, against the same
-    opponents. Over many, opponents' shares are met as evenly as can be. Several trained policies take turns.
+    opponents. Over many, shares are met as evenly as can be. Several trained policies take turns.
     """
 
     def __init__(self, trained: Sequence[str], opponents: Mapping[str, float]) -> None:

@@ -36,13 +36,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Answers:
-    """What a program gave.
-
-    Attributes:
-        compiles: It is Python.
-        problem: Why the function could not be called (all the way), in one line, or empty.
-        answers: One per call, in order.
-    """
+    """What a program gave: whether it is Python, why the function could not be called, and an answer per call."""
 
     compiles: bool
     problem: str
@@ -91,8 +85,7 @@ def run_tests(source: str, entry: str, tests: str, prelude: str = "", limits: Li
     """Run test code (``assert`` statements about ``entry`` or ``candidate``) against the program ``source``.
 
     Each runs in a sandbox of its own, and only calls and results pass between them, so the program can neither see nor
-    alter the tests. An assertion that fails or raises is counted, and the next one is tried (``assertions.py``).
-    ``prelude`` is code the tests need beforehand.
+    alter the tests. Assertions that fail or raise are counted (``assertions.py``). ``prelude`` is code the tests need.
 
     Raises: SandboxError: if the sandbox cannot be set up here.
     """

@@ -46,13 +46,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class ProgramEnd:
-    """How a run ended.
+    """How a run ended: both outputs, cut at :attr:`Limits.output_bytes`, and seconds by the clock, start-up included.
 
-    Attributes:
-        stdout, stderr: Each output, at most :attr:`Limits.output_bytes`.
-        exit_code: Negative for a signal, ``None`` if the program was killed for :attr:`stop`.
-        stop: ``finished``, ``timeout`` or ``too much output``.
-        seconds: Wall-clock time, start-up included.
+    ``exit_code`` is negative for a signal, and ``None`` if the program was killed for ``stop``.
     """
 
     stdout: str

@@ -303,11 +303,9 @@ def with_columns(
     """Add what ``result`` lacks as NaN: Tune's CSV file has only the columns of the first result.
 
     Args:
-        result: Of one iteration; changed.
         top: The algorithm's own numbers at the top.
         modules: Trained policies.
         learner: The algorithm's numbers of each.
-        evaluates: Whether some iterations evaluate.
         measured: Paths below ``evaluation`` of what is measured beside episodes.
         counts: Path -> names there of what is counted.
     """

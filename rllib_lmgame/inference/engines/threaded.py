@@ -41,7 +41,7 @@ OnDone = Callable[[list[Generation]], None]
 
 
 class ThreadedEngine:
-    """Implements :class:`~rllib_lmgame.inference.protocol.DeviceEngine` over a :class:`Core`; an engine names its
+    """A :class:`~rllib_lmgame.inference.protocol.DeviceEngine` over a :class:`Core`; an engine names its
     ``core_class``.
 
     Args:

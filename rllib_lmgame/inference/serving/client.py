@@ -36,9 +36,7 @@ class AffinityRouter:
     2. No request goes to an engine that is down while another is up.
     3. A new key goes to the engine with the fewest requests in flight, then with the fewest keys.
 
-    Args:
-        num_engines: Engines are numbered from 0.
-        max_keys: Keys remembered; the one not used for longest is forgotten first.
+    Of ``max_keys`` the one not used for longest is forgotten first.
     """
 
     def __init__(self, num_engines: int, max_keys: int = 16_384) -> None:

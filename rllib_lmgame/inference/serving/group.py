@@ -116,10 +116,8 @@ class EngineGroup:
             name: Prefix of the actors' names; unique on the cluster.
             model: Hugging Face directory or hub id, or an object whose ``directory()`` makes one on the engine's node.
             options: The ``inference`` section; with ``num_threads: auto`` the engines share this machine's cores.
-            context_length: Most tokens of prompt and reply together.
             seed: Of requests without a seed; each engine gets another.
             version: Version of the weights in ``model``.
-            trust_remote_code: Run code that comes with the model.
             placement_group, bundle_indices: Bundle of each engine; without, Ray places them.
             wait: Return when all are ready; otherwise call :meth:`wait_until_ready`.
             watch_interval_s: Between two looks at the actors; 0 leaves restarts to :meth:`restart_dead`.
@@ -165,10 +163,10 @@ class EngineGroup:
         self._watch()
 
     def push(self, state: State, version: int, transport: WeightTransport | None = None) -> PushResult:
-        """Give every engine the weights ``state`` as ``version``, by default through the object store.
+        """Give every engine the weights ``state`` as ``version``; in the object store they stay for engines that start
+        again.
 
-        There it stays for engines that start again. One that dies meanwhile is started again and has the weights before
-        this returns.
+        One that dies meanwhile is started again and has them before this returns.
 
         Raises: WeightUpdateError: An engine refused the weights; TimeoutError: naming the engines that did not answer.
         """

@@ -206,10 +206,9 @@ class Vocabulary:
     Attributes:
         ending: Ids of control tokens that end a reply.
         control: Ids that no text may give: control tokens, and what is written like one (``<|…|>``).
-        tags: Structural tags that are one token, and their ids; part of replies even as special tokens.
-        special_tags: Those the tokenizer marks as special.
-        marks: Other marks of replies with control tokens in them, and their ids: of the reasoning, and what the
-            template writes where a reply begins.
+        tags: Structural tags that are one token, and their ids; ``special_tags`` are those the tokenizer marks as
+            special.
+        marks: Other marks of replies with control tokens, and their ids: of the reasoning, and where a reply begins.
     """
 
     ending: frozenset[int]
@@ -226,17 +225,11 @@ def read_vocabulary(
     think_tag: str,
     lead: str = "",
 ) -> Vocabulary:
-    """Sort the tokens of a vocabulary.
+    """Sort the tokens of a vocabulary; ``structure`` are ids of the chat template's own text.
 
-    A special token ends a reply, unless it belongs into one. Such are the reasoning's marks, what the template writes
-    where a reply begins, and a pair of marks (``[TOOL_CALLS]`` and ``[/TOOL_CALLS]``) that neither template nor
-    tokenizer names.
-
-    Args:
-        tokenizer: The tokenizer.
-        structure: Ids of the chat template's own text.
-        answer_tag, think_tag: Tags of replies.
-        lead: What the template writes where a reply begins.
+    A special token ends a reply, unless it belongs into one. Such are the reasoning's marks, ``lead`` (what the
+    template writes where a reply begins), and a pair of marks (``[TOOL_CALLS]`` and ``[/TOOL_CALLS]``) that neither
+    template nor tokenizer names.
     """
     known = tokenizer.get_vocab()
     added = tokenizer.added_tokens_decoder

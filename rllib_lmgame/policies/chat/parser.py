@@ -40,13 +40,7 @@ def is_name(tag: str) -> bool:
 
 @dataclass(frozen=True)
 class ParsedReply:
-    """A reply taken apart.
-
-    Attributes:
-        action: Text for the game; ``None`` if no readable answer was found.
-        think: Reasoning text, if there was any.
-        error: Why ``action`` is ``None``, in words a model or person can act on.
-    """
+    """A reply taken apart; ``error`` says why ``action`` is ``None``, in words a model or person can act on."""
 
     action: str | None
     think: str | None = None

@@ -46,9 +46,7 @@ def render(template: str, conversations: Sequence[Messages], variables: Mapping[
     """The conversations as Transformers' ``apply_chat_template(tokenize=False, add_generation_prompt=True)`` writes
     them.
 
-    ``variables`` is what else the template sees: special tokens, arguments of one's own.
-
-    Raises: RenderingStopped: if it takes more time or memory than it may.
+    ``variables``: special tokens, and arguments of one's own. Raises: RenderingStopped: it takes more than it may.
     """
     if len(template) > MAX_TEXT:
         raise RenderingStopped(f"it has {len(template):,} characters, more than {MAX_TEXT:,}")

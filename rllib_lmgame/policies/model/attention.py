@@ -44,11 +44,8 @@ class PackedRows(AbstractContextManager["PackedRows"]):
     """Where the rows of a pack begin, known to the attention of every forward pass inside ``with``.
 
     May be entered again, also by other threads at once (recomputed layers need it in the backward pass).
-    ``cu_seqlens``: int32 ``[rows + 1]``, where each row begins.
-
-    Attributes:
-        groups: See :func:`row_groups`.
-        flash_arguments: The same for flash attention, under Transformers' names.
+    ``cu_seqlens``: int32 ``[rows + 1]``, where each row begins. ``flash_arguments`` are ``groups`` under Transformers'
+    names.
     """
 
     def __init__(self, cu_seqlens: torch.Tensor) -> None:
@@ -109,14 +106,11 @@ def packed_attention(
     eager: bool = False,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Causal attention within each row, by ``scaled_dot_product_attention``.
+    """Causal attention within each row, by ``scaled_dot_product_attention``; returns ``[1, tokens, heads, value_dim]``,
+    ``None``.
 
-    Args:
-        query: ``[1, heads, tokens, head_dim]``.
-        key: ``[1, key_heads, tokens, head_dim]``.
-        value: ``[1, key_heads, tokens, value_dim]``.
-
-    Returns: ``[1, tokens, heads, value_dim]`` and ``None``.
+    ``query`` is ``[1, heads, tokens, head_dim]``, ``key`` ``[1, key_heads, tokens, head_dim]``, ``value`` ``[1,
+    key_heads, tokens, value_dim]``.
 
     Raises: ConfigError: a bias depends on positions; RuntimeError: with gradients outside of :class:`PackedRows`.
     """

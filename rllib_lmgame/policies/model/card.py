@@ -69,12 +69,8 @@ In training replies were drawn among the legal moves alone; a free reply, as her
 
 @dataclass(frozen=True)
 class Played:
-    """What a policy was trained on.
-
-    Attributes:
-        games: Name and ``env_config`` of each game.
-        temperature, top_p, top_k: How replies were sampled; a temperature of 0 is greedy.
-        legal_moves_only: They were drawn among the legal moves alone.
+    """What a policy was trained on: name and ``env_config`` of each game, how replies were sampled (temperature 0 is
+    greedy), and whether among legal moves alone.
     """
 
     games: Sequence[tuple[str, Mapping[str, Any]]]

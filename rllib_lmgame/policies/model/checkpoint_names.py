@@ -16,12 +16,9 @@ import torch
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Tensors in memory, and those of the checkpoint that come of them and of no others.
+    """Tensors in memory (``names``), and those of the checkpoint that come of them alone (``shapes`` by name).
 
-    Attributes:
-        names: In memory.
-        shapes: In the checkpoint, by name.
-        renamed: They differ in nothing but the name.
+    ``renamed``: they differ in nothing but the name.
     """
 
     names: tuple[str, ...]
@@ -30,10 +27,7 @@ class Part:
 
 
 def parts_of(model: Any, state: Mapping[str, torch.Tensor]) -> tuple[Part, ...]:
-    """``state`` in the smallest parts that Transformers can take back one by one.
-
-    ``model`` remembers what ``from_pretrained`` did to its checkpoint. Of ``state`` only names, shapes and dtypes
-    count.
+    """``state`` in the smallest parts that Transformers can take back one by one; only names, shapes and dtypes count.
 
     Raises: ValueError: if Transformers cannot take back what it did.
     """
@@ -88,8 +82,8 @@ def load_checkpoint_tensors(
 ) -> None:
     """Copy a checkpoint's ``tensors`` into a model's ``own``, in place. Parts that lack a tensor stay as they are.
 
-    Weights that are not only renamed need 16 bytes an entry, one part at a time: sending the numbers of entries through
-    ``parts`` (:func:`parts_of` ``own``) shows where each goes.
+    Others than renamed ones need 16 bytes an entry, one part at a time: the numbers of entries, taken back, show where
+    each goes.
     """
     for part in parts:
         if not part.shapes.keys() <= tensors.keys():

@@ -34,9 +34,8 @@ def save_policy(
     options: LanguageModelOptions,
     played: Played | None = None,
 ) -> None:
-    """Write configuration, safetensors, tokenizer with its chat template, what ends a reply, and the model card.
-
-    ``tensors`` are on the CPU. There is no card without ``played`` or without a tokenizer.
+    """Write configuration, safetensors (``tensors`` on the CPU), tokenizer with chat template, what ends a reply, and
+    the card.
 
     Raises: CheckpointError: naming the file that cannot be written; FileNotFoundError: the tokenizer's directory has
     gone.

@@ -17,12 +17,10 @@ Head = Callable[[torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Positions whose token was chosen among a few ids (constrained decoding), and these ids, end to end.
+    """Positions (int64 ``[C]``, rising) whose token was chosen among a few ids, and these ids (int64 ``[S]``), end to
+    end.
 
-    Attributes:
-        positions: int64 ``[C]``; rising.
-        owner: int64 ``[S]``; place in ``positions``, never falling.
-        ids: int64 ``[S]``.
+    ``owner`` int64 ``[S]``: place in ``positions``, never falling.
     """
 
     positions: torch.Tensor

@@ -83,9 +83,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         packs: A batch may hold several rows; otherwise each row needs a pass of its own.
         prunes: The last layer may be computed only at positions that are read, if the batch suits it.
         sharded: An engine spreads the weights over learners; states then carry the version alone.
-        language_model: Any ``AutoModelForCausalLM``; absent if ``inference_only``.
-        value_backbone: The value function's own backbone (``value_model: separate``), else ``None``.
-        value_head: See :class:`ValueHead`; ``None`` without a value function.
+        value_backbone: The value function's own (``value_model: separate``), else ``None``; so is ``value_head``
+            without one.
     """
 
     version: int = 0

@@ -37,12 +37,10 @@ def build_tiny_model(
     corpus: Iterable[str],
     overrides: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a tiny random model with its tokenizer into ``directory``, which is made if missing, and return it.
+    """Write a tiny random model with its tokenizer into ``directory``, and return it.
 
-    Words of ``corpus`` (observations, actions) become tokens; the same texts give the same tokenizer. ``overrides`` are
-    fields of :class:`TinyModelOptions`.
-
-    Raises: ConfigError: for an unknown override or a value out of range.
+    Words of ``corpus`` become tokens; the same texts give the same tokenizer. ``overrides`` are fields of
+    :class:`TinyModelOptions`. Raises: ConfigError: one is unknown, or its value out of range.
     """
     import torch
     from transformers import Qwen2ForCausalLM
