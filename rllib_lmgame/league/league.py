@@ -111,7 +111,11 @@ class League:
     def tables(self, iteration: int) -> list[Table]:
         """Whom policies meet in ``iteration``: a table per opponent engine, in turn for policies that meet members."""
         standings = {policy: self.standings(policy) for policy in self.policies}
-        seated = [policy for policy in self.policies if standings[policy] and self._share_alone(policy) < 1]
+        alone = {
+            policy: share_without_members(self.exploiters.get(policy), self.options.self_play_share)
+            for policy in self.policies
+        }
+        seated = [policy for policy in self.policies if standings[policy] and alone[policy] < 1]
         tables = []
         for number in range(self.options.opponent_engines if seated else 0):
             policy = seated[number % len(seated)]
@@ -122,9 +126,6 @@ class League:
                 member = draw_member(standings[policy], self.options, self._matchmaker, chance)
             tables.append(Table(policy, member))
         return tables
-
-    def _share_alone(self, policy: str) -> float:
-        return share_without_members(self.exploiters.get(policy), self.options.self_play_share)
 
     def standings(self, policy: str) -> list[Standing]:
         """How a policy stands against members, oldest first. An exploiter meets past versions of its policy only."""

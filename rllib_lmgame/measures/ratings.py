@@ -66,7 +66,7 @@ def bradley_terry(wins: np.ndarray, smoothing: float = SMOOTHING) -> np.ndarray:
     met = won + np.swapaxes(won, -1, -2)
     log_strength = np.zeros(wins.shape[:-1])
     for _ in range(500):
-        chance = _sigmoid(log_strength[..., :, None] - log_strength[..., None, :])
+        chance = 0.5 * (1.0 + np.tanh(0.5 * (log_strength[..., :, None] - log_strength[..., None, :])))
         gradient = won.sum(-1) - (met * chance).sum(-1)
         weight = met * chance * (1 - chance)
         # Ones in place of the direction that changes nothing: all ratings moved together.
@@ -123,7 +123,3 @@ def ratings(
 def _sided(comparison: Comparison) -> Comparison:
     first, second, score = comparison
     return (first, second, float(score)) if first <= second else (second, first, 1.0 - score)
-
-
-def _sigmoid(values: np.ndarray) -> np.ndarray:
-    return 0.5 * (1.0 + np.tanh(0.5 * values))

@@ -11,7 +11,6 @@ import errno
 import platform
 import struct
 import sys
-from collections.abc import Iterable
 from functools import cache
 
 FULL, READ_ONLY, NO_FILES = "full", "read only", "no files"
@@ -86,7 +85,8 @@ def seccomp_filter(profile: str) -> bytes:
         special["clone"], [(_LOAD, 0, 0, _low(0)), (_ANY_BIT, 0, 1, _CLONE_THREAD), (_RETURN, 0, 0, _ALLOW), _refuse()]
     )
     program += _case(special["clone3"], [_refuse(errno.ENOSYS)])
-    program += _case(special["ioctl"], [(_LOAD, 0, 0, _low(1)), *_one_of(_IOCTLS), _refuse(errno.ENOTTY)])
+    harmless = [step for code in _IOCTLS for step in ((_EQUAL, 0, 1, code), (_RETURN, 0, 0, _ALLOW))]
+    program += _case(special["ioctl"], [(_LOAD, 0, 0, _low(1)), *harmless, _refuse(errno.ENOTTY)])
     reads_limit = [
         (_LOAD, 0, 0, _low(2)),
         (_EQUAL, 0, 3, 0),
@@ -122,10 +122,6 @@ def _numbers(table: str, name: str) -> dict[str, int]:
 def _case(number: int, steps: list[Instruction]) -> list[Instruction]:
     """``steps``, which end in a return, if the call is ``number``."""
     return [(_EQUAL, 0, len(steps), number), *steps]
-
-
-def _one_of(values: Iterable[int]) -> list[Instruction]:
-    return [step for value in values for step in ((_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW))]
 
 
 def _refuse(code: int = errno.EPERM) -> Instruction:

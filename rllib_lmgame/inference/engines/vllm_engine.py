@@ -86,10 +86,12 @@ class VLLMCore(Core):
         self._params = lru_cache(maxsize=4096)(_sampling_params)
 
     def add(self, request: GenerationRequest) -> None:
+        from vllm import SamplingParams
         from vllm.v1.engine import EngineCoreRequest
 
         if request.scored is not None:
-            params = _scoring_params()
+            # The log-probability of every token of the prompt, computed anew: the prefix cache holds none.
+            params = SamplingParams(max_tokens=1, prompt_logprobs=0, ignore_eos=True, detokenize=False)
             self._scored[request.request_id] = request.scored
         else:
             params = self._params(replace(request.sampling, seed=None))
@@ -346,13 +348,6 @@ def _sampling_params(spec: SamplingSpec) -> Any:
         logprobs=0,
         detokenize=False,
     )
-
-
-def _scoring_params() -> Any:
-    """The log-probability of every token of the prompt, which is computed anew: the prefix cache holds none."""
-    from vllm import SamplingParams
-
-    return SamplingParams(max_tokens=1, prompt_logprobs=0, ignore_eos=True, detokenize=False)
 
 
 def _personal(params: Any, request: GenerationRequest) -> Any:

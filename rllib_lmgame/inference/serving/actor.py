@@ -22,7 +22,6 @@ import uuid
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from rllib_lmgame.inference.protocol import (
@@ -80,7 +79,7 @@ class Mailbox:
     finished: list[Generation] = field(default_factory=list)
     waiting: set[str] = field(default_factory=set)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    on_done: Callable[[list[Generation]], None] | None = None
+    on_done: Callable[[list[Generation]], Any] | None = None
 
     def put(self, generations: list[Generation]) -> None:
         """Add replies, unless the client gave them up."""
@@ -331,7 +330,8 @@ class EngineActor:
         box = self._mailboxes.get(client_id)
         if box is None:
             box = self._mailboxes[client_id] = Mailbox()
-            box.on_done = partial(_from_thread, asyncio.get_running_loop(), box)
+            loop = asyncio.get_running_loop()
+            box.on_done = lambda generations: loop.call_soon_threadsafe(box.put, generations)
         return box
 
     async def _leave_if_broken(self) -> None:
@@ -350,10 +350,6 @@ class EngineActor:
 
     async def _generate(self, request: GenerationRequest, box: Mailbox) -> None:
         box.put([await self._engine.generate(request)])
-
-
-def _from_thread(loop: asyncio.AbstractEventLoop, box: Mailbox, generations: list[Generation]) -> None:
-    loop.call_soon_threadsafe(box.put, generations)
 
 
 def _was_restarted() -> bool:

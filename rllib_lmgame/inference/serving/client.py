@@ -155,7 +155,8 @@ class EngineClient:
         try:
             return await waiting.answer
         except asyncio.CancelledError:
-            self._give_up(link, request.request_id)
+            if link.waiting.pop(request.request_id, None) is not None and link.handle is not None:
+                _ignore_failure(link.handle, "abort", self._id, [request.request_id])
             raise
         finally:
             self._router.finished(link.index)
@@ -254,12 +255,6 @@ class EngineClient:
         link.outbox.clear()
         link.task = self._loop.create_task(self._reconnect(link))
 
-    def _avoid(self, link: Link) -> None:
-        """Take no new request to an engine that refuses, if there is another."""
-        self._mark(link, False)
-        if self._router.route(None) is None:
-            self._mark(link, True)
-
     def _send(self, link: Link) -> None:
         batch = [r for r in link.outbox if r.request_id in link.waiting]
         link.outbox.clear()
@@ -289,7 +284,9 @@ class EngineClient:
                 return
             generations = decode_generations(packed)
             if refusal is not None and any(g.error is not None for g in generations):
-                self._avoid(link)
+                self._mark(link, False)  # No new request to an engine that refuses, if there is another.
+                if self._router.route(None) is None:
+                    self._mark(link, True)
             for generation in generations:
                 self._answer(link, generation)
             if not generations or link.incarnation not in (None, incarnation):
@@ -328,10 +325,6 @@ class EngineClient:
         waiting = link.waiting.pop(generation.request_id, None)
         if waiting is not None and not waiting.answer.done():
             waiting.answer.set_result(generation)
-
-    def _give_up(self, link: Link, request_id: str) -> None:
-        if link.waiting.pop(request_id, None) is not None and link.handle is not None:
-            _ignore_failure(link.handle, "abort", self._id, [request_id])
 
 
 def _ignore_failure(handle: Any, method: str, *args: Any) -> None:
