@@ -45,20 +45,14 @@ from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.rollouts.episodes import over_levels
+from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, EpisodeSource, LineUps, Rounds, play_all
 from rllib_lmgame.settings.algorithms import reference
 from rllib_lmgame.settings.old_names import check_saved
 from rllib_lmgame.storage import is_uri
-from rllib_lmgame.telemetry.metrics import (
-    PHASES,
-    WEIGHT_SYNC_TIMER,
-    episode_metrics,
-    flatten,
-    returns_by_seat,
-    with_columns,
-)
+from rllib_lmgame.telemetry.metrics import PHASES, WEIGHT_SYNC_TIMER, flatten, with_columns
 from rllib_lmgame.telemetry.phases import WHY_DROPPED, tell_phase
 
 logger = logging.getLogger(__name__)

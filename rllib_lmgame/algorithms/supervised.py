@@ -11,10 +11,11 @@ from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.rollouts.episodes import success_by_seed
 from rllib_lmgame.rollouts.log.replay import LoggedEpisodes
+from rllib_lmgame.rollouts.metrics import episode_metrics
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.settings.sections.supervised import StopOptions, SupervisedOptions
-from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER, episode_metrics
+from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.base import LMGameAlgorithm

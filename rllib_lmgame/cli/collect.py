@@ -108,7 +108,8 @@ def _write(out: str, episodes: Iterable[PlayedEpisode], successes_only: bool) ->
 
 
 def _told(summaries: Sequence[EpisodeSummary]) -> str:
-    from rllib_lmgame.telemetry.metrics import MEASURES, episode_metrics, win_draw_loss
+    from rllib_lmgame.rollouts.metrics import episode_metrics
+    from rllib_lmgame.telemetry.metrics import MEASURES, win_draw_loss
 
     numbers, played = episode_metrics(summaries), len(summaries)
     parts = [f"played {played}"]

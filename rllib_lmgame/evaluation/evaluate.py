@@ -21,13 +21,14 @@ from rllib_lmgame.new_files import new_file
 from rllib_lmgame.policies.model.files import check_model, load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import over_levels, success_by_seed
+from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat, unread_replies
 from rllib_lmgame.rollouts.plans import plan_evaluation
 from rllib_lmgame.rollouts.players import Player
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import LineUps
 from rllib_lmgame.settings.algorithms import PPO
-from rllib_lmgame.telemetry.metrics import MOSTLY, episode_metrics, returns_by_seat, unread_replies
+from rllib_lmgame.telemetry.metrics import MOSTLY
 
 AGAINST = "--against"
 
@@ -184,7 +185,7 @@ def evaluate_checkpoint(
         connected: Connects to a Ray cluster, by default :func:`~.ray_cluster.be_connected`.
 
     Returns:
-        Metrics of :func:`~rllib_lmgame.telemetry.metrics.episode_metrics`, ``temperature``, ``successes`` (by seed),
+        Metrics of :func:`~rllib_lmgame.rollouts.metrics.episode_metrics`, ``temperature``, ``successes`` (by seed),
         and ``counts`` (requests, tokens, failures of each opponent). ``out`` is the log's name, ``None`` if it could
         not be written. ``evaluated`` has per game its name, configuration, split, numbers, different ``levels``, and
         returns. ``success_interval`` is over levels of the kind played, missing for one level.

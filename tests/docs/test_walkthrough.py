@@ -39,6 +39,7 @@ ASIDE = {
     "policies/model/": "the network: Transformers' own, on packed rows",
     "learners/critic/": "units and fit of the value function: neither is set here",
     "telemetry/": "what is told of a run",
+    "rollouts/metrics": "what is told of episodes",
     "learners/metrics": "what is told of an update",
 }
 """Rooms, and files that are a room of their own, that do not count as the way, each with the reason. What lies at the

@@ -24,12 +24,12 @@ from rllib_lmgame.rollouts.episodes import (
     to_multi_agent_episode,
     trajectory_of_seat,
 )
+from rllib_lmgame.rollouts.metrics import episode_metrics
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
 from rllib_lmgame.rollouts.play import GameStep, PlayedEpisode, SeatEnd
 from rllib_lmgame.rollouts.players import ScriptedSeat
 from rllib_lmgame.rollouts.records import COLUMNS, Turn, trajectory_of
 from rllib_lmgame.rollouts.seats import LanguageModelSeat, Seat
-from rllib_lmgame.telemetry.metrics import episode_metrics
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 

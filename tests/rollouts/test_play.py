@@ -19,11 +19,11 @@ from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import summarize, trajectory_of_seat
 from rllib_lmgame.rollouts.log.episode_log import episode_record
+from rllib_lmgame.rollouts.metrics import episode_metrics, unread_replies
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.records import TEXT_SPACE
 from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat
-from rllib_lmgame.telemetry.metrics import episode_metrics, unread_replies
 
 MakeRunner = Callable[..., TextGameEnvRunner]
 Rewards = dict[str, float]

@@ -8,14 +8,9 @@ import pytest
 
 from rllib_lmgame.algorithms.base import COUNTED
 from rllib_lmgame.rollouts.episodes import EpisodeSummary, SeatSummary
+from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat
 from rllib_lmgame.settings.algorithms import PPO
-from rllib_lmgame.telemetry.metrics import (
-    LEARNER_NAMES,
-    episode_metrics,
-    flatten,
-    returns_by_seat,
-    with_columns,
-)
+from rllib_lmgame.telemetry.metrics import LEARNER_NAMES, flatten, with_columns
 
 
 def seat(agent: str = "player", **numbers: Any) -> SeatSummary:
