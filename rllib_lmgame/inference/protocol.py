@@ -292,16 +292,9 @@ def decode_generations(packed: Packed) -> list[Generation]:
     all_ids, all_logprobs = np.frombuffer(ids, np.int32), np.frombuffer(logprobs, np.float32)
     generations, start = [], 0
     for i, (request_id, length) in enumerate(zip(request_ids, lengths, strict=True)):
-        end = start + length
+        part, start = slice(start, start + length), start + length
+        reason = _REASONS[reasons[i]]
         generations.append(
-            Generation(
-                request_id,
-                all_ids[start:end],
-                all_logprobs[start:end],
-                _REASONS[reasons[i]],
-                versions[i],
-                errors.get(i),
-            )
+            Generation(request_id, all_ids[part], all_logprobs[part], reason, versions[i], errors.get(i))
         )
-        start = end
     return generations

@@ -154,11 +154,8 @@ def not_finite(state: Mapping[str, torch.Tensor]) -> str | None:
     import torch
 
     for name, tensor in state.items():
-        if (
-            tensor.is_floating_point()
-            and tensor.numel()
-            and not all(torch.isfinite(extreme) for extreme in torch.aminmax(tensor))
-        ):
+        numbers = tensor.is_floating_point() and tensor.numel()
+        if numbers and not all(torch.isfinite(extreme) for extreme in torch.aminmax(tensor)):
             return name
     return None
 
@@ -386,18 +383,13 @@ class _SyncClient:
         several = len(self._engines) > 1
         digests = self._run({n: e.finish_device_update.remote(several) for n, e in self._engines.items()})
         if len({repr(found) for found in digests.values()}) > 1:
-            self._fail(
-                WeightUpdateError(
-                    f"engines {', '.join(self._engines)} hold different weights after version {self._version}"
-                )
-            )
+            names = ", ".join(self._engines)
+            self._fail(WeightUpdateError(f"engines {names} hold different weights after version {self._version}"))
         self._run({n: e.end_device_update.remote(self._version) for n, e in self._engines.items()})
 
     def _all(self, method: str, arguments: Sequence[tuple[str, dict[str, Any]]]) -> None:
         calls = zip(self._engines.items(), arguments, strict=True)
-        self._run(
-            {name: getattr(engine, method).remote(operation, **kwargs) for (name, engine), (operation, kwargs) in calls}
-        )
+        self._run({n: getattr(e, method).remote(operation, **kwargs) for (n, e), (operation, kwargs) in calls})
 
     def _run(self, calls: Mapping[str, Any]) -> dict[str, Any]:
         """Results of all calls; the first that fails ends the push, since others may wait for that engine."""
@@ -409,11 +401,8 @@ class _SyncClient:
         while names:
             done, _ = ray.wait(list(names), timeout=max(0.0, deadline - time.monotonic()))
             if not done:
-                self._fail(
-                    TimeoutError(
-                        f"{', '.join(names.values())} did not take part in a weight transfer within {self._timeout:g} s"
-                    )
-                )
+                late = f"{', '.join(names.values())} did not take part in a weight transfer within {self._timeout:g} s"
+                self._fail(TimeoutError(late))
             name = names.pop(done[0])
             try:
                 answer, lost = gather({name: done[0]}, 0, "take part")

@@ -189,9 +189,7 @@ class League:
         ``resets``.
         """
         met = {
-            policy: {
-                standing.member.name: standing.win_rate for standing in self.standings(policy) if standing.games > 0
-            }
+            policy: {one.member.name: one.win_rate for one in self.standings(policy) if one.games > 0}
             for policy in self.policies
         }
         means = {policy: sum(rates.values()) / len(rates) for policy, rates in met.items() if rates}

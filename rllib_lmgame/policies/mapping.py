@@ -254,12 +254,5 @@ def _check_policy(policy: Any, policies: Sequence[str], key: str) -> None:
     if policy not in policies:
         match = nearest(str(policy), policies)
         declare = f"{policy}: {{player: {policy if policy in SCRIPTED_PLAYERS else '...'}}}"
-        raise ConfigError(
-            key,
-            f"unknown policy {policy!r}; "
-            + (
-                f"did you mean {match!r}?"
-                if match
-                else f"name one of {', '.join(policies)}, or add {declare} to policies"
-            ),
-        )
+        hint = f"name one of {', '.join(policies)}, or add {declare} to policies"
+        raise ConfigError(key, f"unknown policy {policy!r}; " + (f"did you mean {match!r}?" if match else hint))

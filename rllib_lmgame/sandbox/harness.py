@@ -64,11 +64,8 @@ def encode(value: Any, depth: int = 0) -> Any:
 def decode(data: Any, depth: int = 0) -> Any:
     """The value again; what is malformed becomes :class:`Unknown`."""
     if isinstance(data, list):
-        return (
-            [decode(item, depth + 1) for item in data]
-            if depth <= MAX_DEPTH + 1
-            else Unknown("a value nested too deeply")
-        )
+        too_deep = depth > MAX_DEPTH + 1
+        return Unknown("a value nested too deeply") if too_deep else [decode(item, depth + 1) for item in data]
     if not isinstance(data, dict):
         return data
     try:

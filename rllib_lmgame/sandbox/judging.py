@@ -97,24 +97,18 @@ def run_tests(source: str, entry: str, tests: str, prelude: str = "", limits: Li
 
 
 def _run_tests(source: str, entry: str, tests: str, prelude: str, limits: Limits, mode: str) -> Tally:
-    calls_out, calls_in = os.pipe()
-    answers_out, answers_in = os.pipe()
-    try:
+    with contextlib.ExitStack() as pipes:
+        calls_out, calls_in, answers_out, answers_in = ends = (*os.pipe(), *os.pipe())
+        for descriptor in ends:
+            pipes.callback(os.close, descriptor)
         player = {"source": source, "entry": entry, "serve": [calls_out, answers_in]}
         judge = {"tests": tests, "entry": entry, "prelude": prelude, "ask": [answers_out, calls_in]}
         with (
             Process(_harness(), _line(player), limits, mode, pass_fds=(calls_out, answers_in)) as playing,
             Process(_harness(), _line(judge), limits, mode, pass_fds=(answers_out, calls_in)) as judging,
         ):
-            for descriptor in (calls_out, calls_in, answers_out, answers_in):
-                os.close(descriptor)
-            calls_out = -1
-            played, judged = supervise([playing, judging], limits.wall_s)
-    finally:
-        if calls_out >= 0:
-            for descriptor in (calls_out, calls_in, answers_out, answers_in):
-                os.close(descriptor)
-    return _tally(played, judged)
+            pipes.close()
+            return _tally(*supervise([playing, judging], limits.wall_s))
 
 
 def same(one: Any, other: Any) -> bool:

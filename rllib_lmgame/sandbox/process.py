@@ -152,13 +152,9 @@ class Process(contextlib.AbstractContextManager["Process"]):
         """Raises: SandboxError: the program was not reached; says which step of the confinement failed."""
         self._read_status()
         if self._said != READY:
-            said = (
-                self._said.decode("utf-8", "replace")
-                or bytes(self.outputs["stderr"][-500:]).decode("utf-8", "replace").strip()
-            )
-            raise SandboxError(
-                f"the sandbox ({self.mode}) could not be set up: {said or 'its process ended without a word'}"
-            )
+            complaint = bytes(self.outputs["stderr"][-500:]).decode("utf-8", "replace").strip()
+            said = self._said.decode("utf-8", "replace") or complaint or "its process ended without a word"
+            raise SandboxError(f"the sandbox ({self.mode}) could not be set up: {said}")
 
     def _read_status(self) -> None:
         if self._status >= 0 and not self._said:
@@ -208,11 +204,9 @@ def supervise(processes: Sequence[Process], wall_s: float, close_stdin: bool = T
     for process, stop in zip(processes, stops, strict=True):
         if stop != TIMEOUT:
             process.check_started()
-        texts = {role: bytes(data).decode("utf-8", "replace") for role, data in process.outputs.items()}
+        stdout, stderr = (bytes(data).decode("utf-8", "replace") for data in process.outputs.values())
         code = process.exit_code() if stop == FINISHED else None
-        outcomes.append(
-            ProgramEnd(texts["stdout"], texts["stderr"], code, TOO_MUCH_OUTPUT if process.overflow else stop, seconds)
-        )
+        outcomes.append(ProgramEnd(stdout, stderr, code, TOO_MUCH_OUTPUT if process.overflow else stop, seconds))
     return outcomes
 
 

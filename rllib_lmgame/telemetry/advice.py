@@ -40,10 +40,8 @@ def advice(result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _has_equal_returns(numbers: Any) -> bool:
-    extremes = (
-        [number_at(numbers, f"advantage_{end}") for end in ("min", "max")] if isinstance(numbers, Mapping) else []
-    )
-    return extremes == [0.0, 0.0]
+    known = isinstance(numbers, Mapping)
+    return known and [number_at(numbers, f"advantage_{end}") for end in ("min", "max")] == [0.0, 0.0]
 
 
 class Adviser:

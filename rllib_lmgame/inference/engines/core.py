@@ -82,10 +82,8 @@ class Core(ABC):
         if not prompt:
             return "the prompt is empty"
         if min(prompt) < 0 or max(prompt) >= self.vocab_size:
-            return (
-                f"prompt token {max(prompt) if min(prompt) >= 0 else min(prompt)} is outside the vocabulary of "
-                f"{self.vocab_size}"
-            )
+            token = max(prompt) if min(prompt) >= 0 else min(prompt)
+            return f"prompt token {token} is outside the vocabulary of {self.vocab_size}"
         if len(prompt) >= self.context_length:
             return f"the prompt has {len(prompt)} tokens; with a reply the context holds {self.context_length}"
         if sampling.max_tokens < 1:

@@ -23,11 +23,8 @@ def processed_logprobs(
     Returns: float32 ``[rows, vocabulary]``, ``-inf`` where a token cannot be drawn.
     """
     logits = logits.float()
-    logits = (
-        torch.stack([_only(row, ids) for row, ids in zip(logits, allowed, strict=True)])
-        if any(a is not None for a in allowed)
-        else logits
-    )
+    if any(ids is not None for ids in allowed):
+        logits = torch.stack([_only(row, ids) for row, ids in zip(logits, allowed, strict=True)])
     temperatures = torch.tensor([s.temperature or 1.0 for s in specs], device=logits.device)
     logits = logits / temperatures[:, None]
     for row, spec in enumerate(specs):

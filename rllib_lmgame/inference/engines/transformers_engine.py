@@ -219,11 +219,8 @@ class TransformersCore(Core):
             reason = self._ended(row, token)
             if reason is not None:
                 self._release(row)
-                finished.append(
-                    Finished(
-                        row.request.request_id, np.array(row.ids, np.int32), np.array(row.logprobs, np.float32), reason
-                    )
-                )
+                ids, numbers = np.array(row.ids, np.int32), np.array(row.logprobs, np.float32)
+                finished.append(Finished(row.request.request_id, ids, numbers, reason))
         return finished
 
     def _ended(self, row: Running, token: int) -> StopReason | None:
@@ -243,10 +240,8 @@ class TransformersCore(Core):
 
     def _additive(self, visible: torch.Tensor) -> torch.Tensor:
         """A mask that both eager and SDPA attention add: 0 where visible, the smallest number elsewhere."""
-        dtype = self._model.dtype
-        return torch.zeros(visible.shape, dtype=dtype, device=self._device).masked_fill_(
-            ~visible, torch.finfo(dtype).min
-        )
+        hidden = torch.finfo(self._model.dtype).min
+        return torch.zeros(visible.shape, dtype=self._model.dtype, device=self._device).masked_fill_(~visible, hidden)
 
 
 def _load_model(model_dir: str, arguments: Mapping[str, Any]) -> Any:

@@ -140,11 +140,8 @@ class EngineClient:
         link = await self._pick(key or request.request_id.rpartition("/")[0] or None)
         if link is None:
             names = ", ".join(k.name for k in self._links)
-            return failed(
-                request.request_id,
-                f"no engine came up within {self._timeout:g} s, or until the run was stopped; waited for {names}",
-                -1,
-            )
+            error = f"no engine came up within {self._timeout:g} s, or until the run was stopped; waited for {names}"
+            return failed(request.request_id, error, -1)
         if request.request_id in link.waiting:
             return failed(request.request_id, f"request id {request.request_id!r} is already on its way", -1)
         waiting = link.waiting[request.request_id] = Waiting(self._loop.create_future(), self._loop.time())
@@ -263,10 +260,9 @@ class EngineClient:
         try:
             link.handle.submit.remote(self._id, encode_requests(batch))
         except Exception as error:
+            said = f"{link.name}: the request could not be sent: {error}"
             for request in batch:
-                self._answer(
-                    link, failed(request.request_id, f"{link.name}: the request could not be sent: {error}", -1)
-                )
+                self._answer(link, failed(request.request_id, said, -1))
             return
         if link.task is None or link.task.done():
             link.task = self._loop.create_task(self._receive(link))
@@ -308,10 +304,9 @@ class EngineClient:
         if ids:
             async with asyncio.timeout(POLL_GRACE_S):
                 lost = await link.handle.missing.remote(self._id, ids)
+            error = f"{link.name}: the engine was started again and lost the request"
             for request_id in lost:
-                self._answer(
-                    link, failed(request_id, f"{link.name}: the engine was started again and lost the request", -1)
-                )
+                self._answer(link, failed(request_id, error, -1))
 
     def _check_timeouts(self, link: Link) -> None:
         overdue = self._loop.time() - self._timeout

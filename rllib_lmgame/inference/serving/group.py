@@ -203,9 +203,8 @@ class EngineGroup:
 
     def health(self) -> None:
         """Raise if an engine cannot serve; the message names it."""
-        _, lost = gather(
-            {n: h.health.remote() for n, h in self._handles.items()}, ANSWER_S, "say whether they are well"
-        )
+        calls = {name: handle.health.remote() for name, handle in self._handles.items()}
+        _, lost = gather(calls, ANSWER_S, "say whether they are well")
         if lost:
             raise RuntimeError(f"{', '.join(lost)} died")
 
@@ -213,9 +212,9 @@ class EngineGroup:
         calls = [handle.stats.remote() for handle in self._handles.values()]
         answered, _ = ray.wait(calls, num_returns=len(calls), timeout=ANSWER_S)
         counters = []
-        for call in calls:
+        for call in answered:
             with contextlib.suppress(ray.exceptions.RayError):
-                counters.append(ray.get(call) if call in answered else None)
+                counters.append(ray.get(call))
         return [stats for stats in counters if stats is not None]
 
     def call(self, method: str, *args: Any) -> None:
@@ -343,9 +342,8 @@ class EngineGroup:
                 shared, version = self._last
                 ObjectStoreTransport().push({name: self._handles[name]}, shared, version, self._options.start_timeout_s)
             elif self._device_version is not None:
-                reason = (
-                    f"started again after weights version {self._device_version}; waiting for the learners' next push"
-                )
+                again = f"started again after weights version {self._device_version}"
+                reason = f"{again}; waiting for the learners' next push"
                 ray.get(self._handles[name].refuse.remote(reason), timeout=ANSWER_S)
             else:
                 ray.get(self._handles[name].confirm_weights.remote(self._specs[name].version), timeout=ANSWER_S)

@@ -338,9 +338,8 @@ class ChatFormat:
     def _check_reasoning(self) -> None:
         """Refuse a model whose reasoning would end its replies, or be read as no reasoning."""
         for mark, tag in REASONING_MARKS.items():
-            known = (
-                self.parser.think_opening.startswith(mark) or self.parser.think_opening in self.guard.vocabulary.tags
-            )
+            opening = self.parser.think_opening
+            known = opening.startswith(mark) or opening in self.guard.vocabulary.tags
             wanted = self.options.think != "off" or mark in self.pieces.lead
             if wanted and not known and mark in self.template and mark in self.tokenizer.get_vocab():
                 raise ConfigError(

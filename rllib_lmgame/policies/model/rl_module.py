@@ -101,12 +101,9 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
 
     def _build(self) -> None:
         config: Mapping[str, Any] = self.model_config or {}  # type: ignore[assignment]
-        options = config.get("options", {})
-        self.options = (
-            options
-            if isinstance(options, LanguageModelOptions)
-            else build(LanguageModelOptions, options, "language_model")
-        )
+        given = config.get("options", {})
+        built = isinstance(given, LanguageModelOptions)
+        self.options = given if built else build(LanguageModelOptions, given, "language_model")
         self.model_dir = str(config.get("model_dir") or self.options.model)
         dtype = _DTYPES[self.options.dtype]
         on_gpu = bool(config.get("on_gpu", False))
@@ -200,11 +197,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
             entropy_gradient=batch.get("entropy_gradient", False),
             allowed=_allowed(batch),
         )
-        return (
-            {"logprobs": logprobs[:actions]}
-            if entropy is None
-            else {"logprobs": logprobs[:actions], "entropy": entropy[:actions]}
-        )
+        out = {"logprobs": logprobs[:actions]}
+        return out if entropy is None else out | {"entropy": entropy[:actions]}
 
     def _values(
         self, head: ValueHead, hidden: torch.Tensor, batch: Mapping[str, Any], inputs: _BackboneInputs
@@ -289,11 +283,9 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
 
 def _allowed(batch: Mapping[str, Any]) -> Allowed | None:
     positions = batch.get("allowed_action")
-    return (
-        None
-        if positions is None or not positions.shape[0]
-        else Allowed(positions, batch["allowed_owner"], batch["allowed_ids"])
-    )
+    if positions is None or not positions.shape[0]:
+        return None
+    return Allowed(positions, batch["allowed_owner"], batch["allowed_ids"])
 
 
 class ScriptedRLModule(TorchRLModule):

@@ -129,9 +129,8 @@ class SqlWorker:
                 assert pipe is not None
                 os.set_blocking(pipe.fileno(), False)
         if database.name not in self._opened:
-            place = (
-                {"path": database.path} if database.path else {"data": base64.b64encode(database.data or b"").decode()}
-            )
+            data = {} if database.path else {"data": base64.b64encode(database.data or b"").decode()}
+            place = {"path": database.path} if database.path else data
             process = self._process
             reply = self._exchange({"database": database.name, **place}, START_S)
             if reply is None:
