@@ -60,17 +60,16 @@ def deal_matches(
     seed: int,
     exploiters: Mapping[str, ExploiterOptions],
 ) -> dict[int, Match]:
-    """Deal episodes to policies and opponents. Shares are met within one group per game, seats are taken evenly.
+    """Deal episodes to policies and opponents: ``EpisodePlan.index`` -> match.
+
+    Every policy has as many matches. Shares are met within one group per game, seats and tables are taken evenly. A
+    group's episodes are all of one kind.
 
     Args:
-        plans: What is played; a group's episodes are all of one kind.
-        policies: Who learns; each has as many matches.
-        tables: Whom they meet; a policy's matches against members are spread evenly over its tables.
+        tables: Whom policies meet of members.
         self_play_share: Share of a policy's matches against itself; all without a table.
         seed: Of this iteration.
         exploiters: Policies that play present weights of another policy instead of themselves.
-
-    Returns: ``EpisodePlan.index`` -> match.
     """
     kinds: list[tuple[str, Member | None, str | None]] = []
     shares: list[float] = []

@@ -64,15 +64,11 @@ def resolve_matchmaker(name: str) -> Matchmaker:
 
 
 def forgotten(standings: Sequence[Standing], below: float) -> list[Standing]:
-    """Members that were beaten once and no longer are.
+    """Members (oldest first) that were beaten once and no longer are.
 
-    Later members should be harder. So the last ones are left out as long as each is harder than the one before it
+    The last ones are left out as long as each is harder than the one before it, as it should be
     (``remove_monotonic_suffix`` in the pseudocode of Vinyals et al.). Of the rest one must be beaten less often than
     ``below``.
-
-    Args:
-        standings: Oldest first.
-        below: Win rate.
     """
     end = len(standings)
     while end > 1 and standings[end - 2].win_rate >= standings[end - 1].win_rate:

@@ -39,9 +39,7 @@ class Bargains:
     """Bargains of many games.
 
     Attributes:
-        games: How many.
-        deal_rate: Share of the games that ended with a deal.
-        deal_interval: Wilson's 95 % interval of it.
+        deal_rate: Share of the games that ended with a deal; ``deal_interval`` is Wilson's 95 %.
         pareto_rate: Share of the *deals* that are Pareto efficient; 0 without any.
         joint_share: Mean joint value relative to the best one; no deal counts with its own value.
         nash_share: Mean Nash product relative to the best one.

@@ -54,12 +54,9 @@ def win_matrix(games: Iterable[Game], players: Sequence[str]) -> np.ndarray:
 def bradley_terry(wins: np.ndarray, smoothing: float = SMOOTHING) -> np.ndarray:
     """Maximum-likelihood ratings on Elo's scale, ``[..., players]``, with mean 0.
 
-    The likelihood is concave. Newton's steps are damped by ``log(1 + d) / d``, with ``d`` the widest difference a step
-    makes, so they never overshoot (T. Sun and Q. Tran-Dinh, Math. Programming 178, 2019).
-
-    Args:
-        wins: ``[..., players, players]`` as of :func:`win_matrix`; diagonals are ignored.
-        smoothing: Wins added for each side of every pair; above 0.
+    ``wins`` are ``[..., players, players]`` as of :func:`win_matrix`; ``smoothing`` (above 0) is added for each side of
+    a pair. The likelihood is concave. Newton's steps are damped by ``log(1 + d) / d``, with ``d`` the widest difference
+    a step makes, so they never overshoot (T. Sun and Q. Tran-Dinh, Math. Programming 178, 2019).
     """
     players = wins.shape[-1]
     won = (wins + smoothing) * (1 - np.eye(players))

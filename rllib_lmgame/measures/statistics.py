@@ -51,16 +51,11 @@ class Rate:
 
 
 def rate_over_levels(results: Sequence[float], levels: Sequence[Hashable], confidence: float = 0.95) -> Rate:
-    """Success rate with Wilson's interval for as many results as those on different levels are worth.
+    """Success rate with Wilson's interval for as many results (0 to 1) as those on different levels are worth.
 
     Their number is divided by the design effect: the variance of the mean over that of independent results (L. Kish,
     Survey Sampling, 1965). And by the squared ratio of Student's quantiles for levels and for results (E. L. Korn and
     B. I. Graubard, Survey Methodology 24, 1998). Where no level comes twice it is Wilson's.
-
-    Args:
-        results: 0 to 1 each.
-        levels: Of each result.
-        confidence: Of the interval.
 
     Raises: ValueError: if there are no results.
     """

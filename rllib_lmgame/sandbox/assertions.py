@@ -1,13 +1,11 @@
 """Rewrites test code so that every assertion is counted, and none is lost to what fails between them.
 
-Plain test code ends at the first exception, so a program that raises early would be measured by few assertions. Here an
-assertion that fails or raises is counted, and the next one is tried. After any other statement that raises, the names
-it should have set hold a value that nothing can be done with. Inside ``try`` and ``with`` nothing is caught: an
-exception may be what is tested.
+Plain test code ends at the first exception. Here an assertion that fails or raises is counted, and the next one is
+tried. After any other statement that raises, the names it should have set hold a value that nothing can be done with.
+Inside ``try`` and ``with`` nothing is caught: an exception may be what is tested.
 
-The new text calls three functions of ``harness.py``. ``__assertion__(value)`` and ``__assertion_failed__(error)`` count
-one assertion. ``__broken__(error, assertions)`` counts those a broken statement took with it, and returns the value for
-its names.
+The new text calls three functions of ``harness.py``: ``__assertion__(value)``, ``__assertion_failed__(error)``, and
+``__broken__(error, assertions)``, which counts those a broken statement took with it and gives the value for its names.
 """
 
 from __future__ import annotations

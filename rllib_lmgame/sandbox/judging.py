@@ -52,8 +52,7 @@ class Tally:
 
 
 def call_function(source: str, entry: str, calls: Sequence[Sequence[Any]], limits: Limits = JUDGE_LIMITS) -> Answers:
-    """Call ``entry`` of the program ``source`` with each list of arguments, in one sandboxed process. It learns of a
-    call when it has answered the one before.
+    """Call ``entry`` of ``source`` with each list of arguments, in one sandbox, each once the one before is answered.
 
     Raises: SandboxError: if the sandbox cannot be set up here.
     """

@@ -1,11 +1,10 @@
 """Confines itself, then runs a program: the script at the start of every sandboxed process.
 
 It is run as ``python -I -S launcher.py``. Standard input holds its job (eight bytes of length, then a marshalled
-mapping, see :mod:`rllib_lmgame.sandbox.process`), then the program's own input. It imports little, because every run
-pays for it.
+mapping, see :mod:`rllib_lmgame.sandbox.process`), then the program's own. It imports little: every run pays for it.
 
-With namespaces it forks. The first process stays outside the new process namespace, hands on the exit status, and kills
-the namespace when asked to end. The second one is the program.
+With namespaces it forks. The first process stays outside, hands on the exit status, and kills the namespace when asked
+to end. The second one is the program.
 """
 
 import _signal

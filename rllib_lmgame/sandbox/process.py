@@ -36,7 +36,7 @@ POLL_S = 0.02
 
 
 class Process(contextlib.AbstractContextManager["Process"]):
-    """A sandboxed process.
+    """A sandboxed process. Raises: SandboxError: if it cannot be started.
 
     Args:
         program: Source text, run as ``__main__``.
@@ -45,10 +45,8 @@ class Process(contextlib.AbstractContextManager["Process"]):
         mode: One of :data:`~rllib_lmgame.sandbox.confinement.MODES`.
         more: What it reads next, each piece after another line of output.
         pass_fds: Open descriptors the program gets under the same numbers.
-        read_paths: Files or directories it may read.
-        server: A worker of ours: it outlives the thread that started it and keeps its standard input open.
-
-    Raises: SandboxError: if it cannot be started.
+        read_paths, server: As of :func:`~rllib_lmgame.sandbox.confinement.job_of`; a server's standard input stays
+            open.
     """
 
     def __init__(

@@ -1,12 +1,11 @@
 """vLLM as an engine: its core runs in this process, stepped by the thread of :class:`ThreadedEngine`.
 
-A separate core process costs a second core and a message per step; for small models it is slower
-(``benchmarks/engine.py``). With ``tensor_parallel_size`` above 1 vLLM starts its own workers, which end with this
-process.
+A core process of its own is slower for small models (``benchmarks/engine.py``). With ``tensor_parallel_size`` above 1
+vLLM starts its own workers, which end with this process.
 
-Sampling with a seed gives the same tokens whatever else is in the batch and in the prefix cache. On CPU in float32 with
-one thread log-probabilities are the same bit for bit (tested). GPU kernels may round differently for another batch
-shape, which changes a token only where two candidates tie that closely.
+A seed gives the same tokens whatever else is in the batch and in the prefix cache. On CPU in float32 with one thread
+log-probabilities are the same bit for bit (tested). GPU kernels may round differently for another batch shape, which
+changes a token only where two candidates tie that closely.
 """
 
 from __future__ import annotations

@@ -32,9 +32,8 @@ from rllib_lmgame.text import first_line
 class AffinityRouter:
     """Keeps a game on the engine that holds its prefix; puts new games where least is going on.
 
-    1. A key stays on its engine as long as that engine is up.
-    2. No request goes to an engine that is down while another is up.
-    3. A new key goes to the engine with the fewest requests in flight, then with the fewest keys.
+    1. A key stays on its engine as long as that engine is up; no request goes to one that is down while another is up.
+    2. A new key goes to the engine with the fewest requests in flight, then with the fewest keys.
 
     Of ``max_keys`` the one not used for longest is forgotten first.
     """

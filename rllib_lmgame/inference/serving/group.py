@@ -163,10 +163,7 @@ class EngineGroup:
         self._watch()
 
     def push(self, state: State, version: int, transport: WeightTransport | None = None) -> PushResult:
-        """Give every engine the weights ``state`` as ``version``; in the object store they stay for engines that start
-        again.
-
-        One that dies meanwhile is started again and has them before this returns.
+        """Give every engine the weights ``state`` as ``version``; one that dies meanwhile is started again with them.
 
         Raises: WeightUpdateError: An engine refused the weights; TimeoutError: naming the engines that did not answer.
         """

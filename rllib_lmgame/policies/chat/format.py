@@ -1,7 +1,7 @@
 """Chat format: from observations to token ids, and back from sampled ids to text, without re-tokenising a reply.
 
-The chat template of the model's own tokenizer is rendered once with placeholders where texts go. Template text is
-encoded with special tokens, message text without any structure (:mod:`.guard`), and replies are the sampled ids.
+The tokenizer's chat template is rendered once with placeholders where texts go. Template text is encoded with special
+tokens, message text without any structure (:mod:`.guard`); replies are the sampled ids.
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ class Prompt:
 
     Attributes:
         ids: The whole prompt.
-        delta: int32; what was added since the last reply of the same row, or all of ``ids`` if ``new_row``.
-        new_row: The prompt does not continue the previous prompt and reply.
+        delta: int32; what was added since the last reply of the same row, or all if ``new_row`` (it continues none).
         max_tokens: Reply tokens that context and budgets leave; 0: no reply is to be sampled.
         out_of_context: The context length, not a token budget, leaves no more.
     """

@@ -1,8 +1,7 @@
 """The chat format as messages of text, for models behind an endpoint, whose tokens are not in our hands.
 
-Messages, replies and shown turns are as in :mod:`.format`. Who serves the model encodes them, so what a game or another
-player says is made harmless as text: what looks like a control token or structural tag is broken apart. (Where the ids
-are ours, :mod:`.guard` goes by the tokenizer itself.)
+The server encodes them, so a text of others is made harmless as text: what looks like a control token or structural tag
+is broken apart. (Where the ids are ours, :mod:`.guard` goes by the tokenizer itself.)
 """
 
 from __future__ import annotations

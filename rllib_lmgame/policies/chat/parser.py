@@ -49,11 +49,11 @@ class ParsedReply:
 
 @dataclass(frozen=True)
 class ReplyParser:
-    """Parses ``<think>...</think><answer>...</answer>`` replies.
+    """Parses ``<think>...</think><answer>...</answer>`` replies: the answer is the one pair of answer tags outside the
+    reasoning.
 
-    The answer is the text of the one pair of answer tags outside the reasoning. No pair, two pairs that differ, or an
-    unclosed pair is an error, never a guess. ``think_tag`` may be marks (:func:`marks_of`); ``think`` is ``off``,
-    ``optional`` or ``required``.
+    No pair, two pairs that differ, or an unclosed pair is an error, never a guess. ``think_tag`` may be marks
+    (:func:`marks_of`); ``think`` is ``off``, ``optional`` or ``required``.
     """
 
     answer_tag: str = "answer"

@@ -1,9 +1,8 @@
 """Files that a run carries along, unpacked once per machine into the directory for temporary files.
 
-A process locks what it unpacks or finds unpacked: a shared lock on the directory, which ends with the process. What
-nobody has locked is removed when a process unpacks something or ends in good order, and by :func:`remove_unused` at the
-end of a command. So runs never take files from each other, and a killed run's files are gone after the next run on that
-machine.
+A process locks what it unpacks or finds unpacked, for as long as it lives. What nobody has locked is removed when a
+process unpacks something or ends in good order, and by :func:`remove_unused` at the end of a command. So runs never
+take files from each other, and a killed run's are gone after the next run.
 """
 
 from __future__ import annotations

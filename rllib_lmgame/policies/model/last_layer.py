@@ -1,8 +1,7 @@
-"""The last layer at the positions somebody reads.
+"""The last layer at the positions somebody reads: those that predict an action token.
 
-Losses and values read hidden states only where an action token is predicted. In the last layer the other positions
-matter as keys and values only: no queries, attention or feed-forward pass. Results and gradients are the same; with
-three or four layers and replies shorter than observations it saves a fifth of an update.
+The others matter there as keys and values only: no queries, attention or feed-forward pass. Results and gradients are
+the same; with three or four layers and replies shorter than observations it saves a fifth of an update.
 """
 
 from __future__ import annotations

@@ -19,16 +19,13 @@ GPU_BLOCK_BYTES = 32 * 2**20
 def chosen_and_entropy(
     logits: torch.Tensor, target_ids: torch.Tensor, with_entropy: bool, entropy_gradient: bool
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Log-probability of each target, and the entropy of each row.
+    """Log-probability of each target, and the entropy of each row: float32 ``[n]`` twice (the second ``None`` without).
 
     Args:
         logits: float32 ``[n, vocabulary]``. The backward pass writes their gradient in their place: it can run once,
             and no earlier operation may need them.
         target_ids: int64 ``[n]``.
-        with_entropy: Whether the entropy is computed.
-        entropy_gradient: Whether it is differentiated.
-
-    Returns: float32 ``[n]`` twice (the second ``None`` without entropy).
+        with_entropy, entropy_gradient: Whether the entropy is computed, and differentiated.
     """
     chosen, entropy = _ChosenAndEntropy.apply(logits, target_ids, with_entropy, entropy_gradient)
     return chosen, entropy if with_entropy else None

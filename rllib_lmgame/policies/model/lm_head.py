@@ -55,7 +55,8 @@ def token_logprobs(
     entropy_gradient: bool = False,
     allowed: Allowed | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Log-probability of each target, and the entropy of the distribution it was drawn from.
+    """Log-probability of each target, and the entropy of the distribution it was drawn from: float32 ``[positions]``
+    each.
 
     Args:
         head: Maps hidden states ``[n, width]`` to logits ``[n, vocabulary]``. It is called exactly ``chunks`` times,
@@ -64,11 +65,8 @@ def token_logprobs(
         target_ids: int64 ``[positions]``.
         chunks: Calls of ``head``. With several, each chunk's logits are recomputed in the backward pass.
         temperature: Sampling temperature the logits are divided by.
-        with_entropy: Whether the entropy is computed.
-        entropy_gradient: Whether it is differentiated.
+        with_entropy, entropy_gradient: Whether the entropy is computed (else ``None``), and differentiated.
         allowed: Positions at which only some ids could be drawn: both numbers are those among them.
-
-    Returns: float32 ``[positions]`` twice (the second ``None`` without entropy).
     """
     positions = target_ids.shape[0]
     if positions < chunks:

@@ -1,7 +1,7 @@
 """How long a row of a model may be, and rotary embeddings whose frequencies do not depend on the longest row beside it.
 
-Transformers chooses the frequencies of two kinds of scaled RoPE by the longest sequence of a forward pass: in a pack,
-by the neighbours. vLLM fixes them by the length it serves, here ``context_length``. So does this:
+Transformers chooses the frequencies of two kinds of scaled RoPE by the longest sequence of a forward pass. vLLM, and so
+this, goes by the length it serves, ``context_length``:
 
 * ``longrope`` (Phi-3): the long factors for all rows where ``context_length`` is above the original length, else the
   short ones;

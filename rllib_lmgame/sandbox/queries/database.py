@@ -1,8 +1,7 @@
 """SQL queries of a player, answered by a confined worker process.
 
-SQLite's own limits cannot bound time or memory: it checks its progress handler only while a query runs. So queries run
-in a sandboxed worker (:mod:`rllib_lmgame.sandbox.process`), which is started again if it had to be killed. It opens
-databases read-only and immutable, or holds a copy in memory. Games ask a pool of workers (``pool.py``).
+SQLite checks its progress handler only while a query runs, so its own limits cannot bound time or memory. A sandboxed
+worker, started again if it was killed, opens databases read-only and immutable, or holds a copy in memory.
 """
 
 from __future__ import annotations
