@@ -11,14 +11,7 @@ from ray.tune import Callback
 
 from rllib_lmgame.results import number_at
 from rllib_lmgame.telemetry.advice import Adviser
-from rllib_lmgame.telemetry.metrics import (
-    EXPERT_TIMER,
-    OVER_LEVELS,
-    PHASES,
-    RLLIB_EVALUATION,
-    flatten,
-    win_draw_loss,
-)
+from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, OVER_LEVELS, PHASES, RLLIB_EVALUATION, flatten, win_draw_loss
 from rllib_lmgame.telemetry.phases import phase_of
 
 STARTING = "starting the trial's process"

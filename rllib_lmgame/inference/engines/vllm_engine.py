@@ -51,10 +51,7 @@ def environment(options: InferenceOptions) -> dict[str, str]:
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
     }
     if not options.on_gpu:
-        values |= {
-            "OMP_NUM_THREADS": str(options.threads),
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-        }
+        values |= {"OMP_NUM_THREADS": str(options.threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
         if options.enforce_eager is not False:
             values["TORCHDYNAMO_DISABLE"] = "1"  # the sampler compiles a helper (5 s) even with enforce_eager
     return values

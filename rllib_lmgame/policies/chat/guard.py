@@ -219,11 +219,7 @@ class Vocabulary:
 
 
 def read_vocabulary(
-    tokenizer: PreTrainedTokenizerBase,
-    structure: Collection[int],
-    answer_tag: str,
-    think_tag: str,
-    lead: str = "",
+    tokenizer: PreTrainedTokenizerBase, structure: Collection[int], answer_tag: str, think_tag: str, lead: str = ""
 ) -> Vocabulary:
     """Sort the tokens of a vocabulary; ``structure`` are ids of the chat template's own text.
 

@@ -49,11 +49,7 @@ class CheckpointTensors(Mapping[str, torch.Tensor]):
     """
 
     def __init__(
-        self,
-        model: Any,
-        parts: tuple[Part, ...],
-        state: Mapping[str, torch.Tensor],
-        device: torch.device | None = None,
+        self, model: Any, parts: tuple[Part, ...], state: Mapping[str, torch.Tensor], device: torch.device | None = None
     ) -> None:
         self._model, self._state, self._device = model, state, device
         self._parts = {name: part for part in parts for name in part.shapes}

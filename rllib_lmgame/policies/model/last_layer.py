@@ -86,11 +86,7 @@ def _forward(
     assert rows is not None, "a selection is of a pack"
     residual = hidden_states.index_select(1, selection.positions)
     hidden = residual + _attention(
-        layer.self_attn,
-        layer.input_layernorm(hidden_states),
-        selection,
-        kwargs["position_embeddings"],
-        rows.groups,
+        layer.self_attn, layer.input_layernorm(hidden_states), selection, kwargs["position_embeddings"], rows.groups
     )
     return hidden + layer.mlp(layer.post_attention_layernorm(hidden))
 

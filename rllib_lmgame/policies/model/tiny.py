@@ -32,11 +32,7 @@ BOARD_ROW = re.compile(rf"({NUMBERED_MARK}|{NUMBER})( {NUMBERED_MARK}| {NUMBER})
 """A row of a board whose cells show their numbers, behind a mark (`X5`) or, where empty, alone."""
 
 
-def build_tiny_model(
-    directory: str | Path,
-    corpus: Iterable[str],
-    overrides: Mapping[str, Any] | None = None,
-) -> Path:
+def build_tiny_model(directory: str | Path, corpus: Iterable[str], overrides: Mapping[str, Any] | None = None) -> Path:
     """Write a tiny random model with its tokenizer into ``directory``, and return it.
 
     Words of ``corpus`` become tokens; the same texts give the same tokenizer. ``overrides`` are fields of
