@@ -44,7 +44,7 @@ class EngineEntry:
     process_mib: float = 600.0
 
     def engine_class(self, key: str = ENGINES.key) -> Any:
-        """The class. Raises: ConfigError: naming ``key``: it cannot be imported, is made otherwise, or lacks a method."""
+        """The class. Raises: ConfigError: ``key``: it cannot be imported, is made otherwise, or lacks a method."""
         cls = import_path(self.engine, key)
         made_of = dict.fromkeys(("context_length", "seed", "version", "trust_remote_code"))
         takes = f"an engine is made as (model_dir, options, *, {', '.join(made_of)})"
