@@ -137,11 +137,9 @@ class DeviceEngine(InferenceEngine, Protocol):
     """What an engine also needs for weights over devices (``weight_transport``) or ``sleep_during_update``."""
 
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Run an operation of the backend.
-
-        They are ``sleep`` and ``wake_up``; ``worker_call``, whose first argument names a weight-transfer operation of
-        vLLM's workers; ``reset_prefix_cache``; and ``weight_digests``: per worker a digest of each loaded parameter by
-        name.
+        """Run an operation of the backend: ``sleep``, ``wake_up``, ``reset_prefix_cache``, ``worker_call`` (its first
+        argument names a weight-transfer operation of vLLM's workers), or ``weight_digests`` (per worker a digest of
+        each parameter).
         """
 
     def accept_version(self, version: int) -> None:
@@ -173,8 +171,7 @@ _KEPT = 4096
 class AllowedTokens:
     """What each of ``n`` tokens was chosen among: a list of ids per token, end to end.
 
-    ``counts`` int32 ``[n]``: 1 where the token was forced, 0 where all could follow. ``ids`` int32 ``[sum(counts)]``:
-    with the token.
+    ``counts`` int32 ``[n]``: 1 where the token was forced, 0 where all could follow. ``ids``: int32 ``[sum(counts)]``.
     """
 
     counts: np.ndarray
@@ -203,9 +200,7 @@ class ChoiceCursor:
         self._read = 0
 
     def allowed(self, reply: Sequence[int]) -> list[int]:
-        """Tokens that may follow ``reply``; empty once a choice is complete. A growing reply costs one look-up per
-        token.
-        """
+        """Tokens that may follow ``reply``; empty once a choice is complete. A growing reply is read once."""
         if len(reply) < self._read:
             self._node, self._read = self._root, 0
         for token in reply[self._read :]:
@@ -238,9 +233,7 @@ _REASON_INDEX = {reason: i for i, reason in enumerate(_REASONS)}
 
 
 def encode_requests(requests: Sequence[GenerationRequest]) -> Packed:
-    """Pack requests: prompts as one array, equal sampling once. To pickle many objects costs more than sampling a
-    token.
-    """
+    """Pack requests: prompts as one array, equal sampling once. Pickling objects would cost more than sampling."""
     specs: dict[SamplingSpec, int] = {}
     index = [specs.setdefault(r.sampling, len(specs)) for r in requests]
     prompts = np.fromiter(

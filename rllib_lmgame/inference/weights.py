@@ -203,8 +203,7 @@ class WeightTransport(ABC):
     def push(self, engines: Mapping[str, Any], state: State, version: int, timeout_s: float) -> PushResult:
         """Send ``state`` as ``version`` to all engines at once.
 
-        Raises: WeightUpdateError: naming an engine that did not take it; TimeoutError: naming those that did not
-        answer.
+        Raises: WeightUpdateError: naming an engine that did not take it; TimeoutError: naming those without an answer.
         """
 
 

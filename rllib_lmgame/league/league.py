@@ -151,9 +151,7 @@ class League:
         )
 
     def record(self, summaries: Sequence[EpisodeSummary], matches: Mapping[int, Match]) -> None:
-        """Count an iteration's results at once: each call lets earlier ones decay. Only the learning policy's seat
-        counts.
-        """
+        """Count an iteration's results at once: each call lets earlier ones decay. Only the learner's seat counts."""
         for policy in self.policies:
             self.payoffs.decay(policy, self.options.payoff_decay)
         for summary in summaries:

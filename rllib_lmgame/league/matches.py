@@ -24,8 +24,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Who plays an episode; without an opponent (a member, or another policy's present weights, ``against``) the policy
-    plays itself.
+    """Who plays an episode; without a member, or present weights of another policy (``against``), the policy plays
+    itself.
 
     ``number`` is that of its group among those of the same game, policy and opponent: seats are dealt by it.
     """

@@ -15,8 +15,7 @@ from rllib_lmgame.settings.sections.league import LeagueOptions
 class MostPlay:
     """The most that is played in an iteration: ``policies`` learn, each with as many matches.
 
-    A round has ``groups`` of ``group_size`` episodes, dealt to ``games``; rounds after the first replace constant
-    groups.
+    A round has ``groups`` of ``group_size`` episodes, dealt to ``games``; later rounds replace constant groups.
     """
 
     policies: int

@@ -1,7 +1,6 @@
 """Measures of games in which all decide at once: distance of mixed strategies from best responses.
 
-Cooperation and welfare are also reported by the games of :mod:`rllib_lmgame.envs.games.dilemmas`
-(``info["measures"]``).
+The games of :mod:`rllib_lmgame.envs.games.dilemmas` also report cooperation and welfare (``info["measures"]``).
 """
 
 from __future__ import annotations
@@ -26,11 +25,9 @@ def payoff_arrays(matrix: Mapping[tuple[str, str], float], actions: Sequence[str
 
 
 def best_response_gaps(payoffs: Sequence[np.ndarray], strategies: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """What each player gains by a best response to the others' mixed strategies; 0 in an equilibrium, the sum is
-    NashConv.
+    """What each player gains by a best response to the others' mixed strategies; NashConv is the sum.
 
-    ``payoffs`` are per player ``[actions of player 0, actions of player 1, ...]``, strategies probabilities of its
-    actions.
+    ``payoffs`` are per player ``[actions of player 0, actions of player 1, ...]``, strategies probabilities of actions.
 
     Raises: ValueError: if a strategy is no distribution over the player's actions.
     """

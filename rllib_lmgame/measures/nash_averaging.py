@@ -27,8 +27,7 @@ class NashAverage:
 
 
 def nash_average(payoffs: np.ndarray) -> NashAverage:
-    """The Nash average of a tournament: antisymmetric ``[players, players]``, what the row's player gets against the
-    column's.
+    """The Nash average of a tournament: ``[players, players]``, what the row's player gets against the column's.
 
     Raises: ValueError: if it is not antisymmetric.
     """

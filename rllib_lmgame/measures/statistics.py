@@ -40,8 +40,7 @@ class Rate:
         mean: Over the results.
         levels: How many different ones were played.
         interval: For levels of this kind; ``None`` of a single level.
-        settled: Mean over levels, if each came at least twice and always ended alike, otherwise ``None``. For greedy
-            play it is exact.
+        settled: Mean over levels that all came at least twice and ended alike (exact if greedy), otherwise ``None``.
     """
 
     mean: float
@@ -94,8 +93,8 @@ def _design_effect(played: Mapping[Hashable, Sequence[float]], mean: float) -> f
 
 
 def _between(played: Mapping[Hashable, Sequence[float]], mean: float) -> float:
-    """Variance of the sum of all results from the sums per level, by the jackknife, since a level that came often pulls
-    the mean to itself (R. M. Bell and D. F. McCaffrey, Survey Methodology 28, 2002).
+    """Variance of the sum of all results from those of levels, by the jackknife (R. M. Bell and D. F. McCaffrey, Survey
+    Methodology 28, 2002), since a level that came often pulls the mean to itself.
     """
     count = sum(map(len, played.values()))
     squares = sum(((sum(own) - len(own) * mean) / (1 - len(own) / count)) ** 2 for own in played.values())
@@ -155,9 +154,9 @@ def paired_by_level(
 ) -> tuple[int, float, float, float]:
     """Mean of ``after - before`` over the results both have, with its interval by Student's t over levels.
 
-    Results are 0 to 1 by name (game and seed); by default each name is a level of its own. A few levels that all
-    changed alike prove little. So for either result :data:`PRIOR_LEVELS` of a gain of 1 and of a loss of 1 are added to
-    the spread.
+    Results are 0 to 1 by name (game and seed); by default each name is a level of its own. A few levels that changed
+    alike prove little: for either result :data:`PRIOR_LEVELS` of a gain of 1 and of a loss of 1 are added to the
+    spread.
 
     Returns: Number of results both have, mean, lower and upper bound.
 

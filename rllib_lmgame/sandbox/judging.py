@@ -66,8 +66,7 @@ def call_function(source: str, entry: str, calls: Sequence[Sequence[Any]], limit
 def _answers(text: str, calls: int, ending: str) -> Answers:
     """What a program wrote, as the answers to ``calls`` calls.
 
-    ``ending`` may quote the program. It is left out after a line that is no message: such a program could tell of
-    calls.
+    ``ending`` may quote the program; after a line that is no message it does not, since that could tell of calls.
     """
     lines = text.split("\n")
     messages = _messages(lines)

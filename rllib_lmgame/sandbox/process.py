@@ -45,8 +45,7 @@ class Process(contextlib.AbstractContextManager["Process"]):
         mode: One of :data:`~rllib_lmgame.sandbox.confinement.MODES`.
         more: What it reads next, each piece after another line of output.
         pass_fds: Open descriptors the program gets under the same numbers.
-        read_paths, server: As of :func:`~rllib_lmgame.sandbox.confinement.job_of`; a server's standard input stays
-            open.
+        read_paths, server: As of :func:`~rllib_lmgame.sandbox.confinement.job_of`; a server's input stays open.
     """
 
     def __init__(

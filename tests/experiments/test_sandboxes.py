@@ -16,7 +16,7 @@ from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.experiments.run.options import RunOptions
 from rllib_lmgame.sandbox import modes
-from rllib_lmgame.sandbox.report import SandboxReport, report_sandbox
+from rllib_lmgame.sandbox.programs import SandboxReport, report_sandbox
 
 STRONG = SandboxReport("a", "namespaces; at most 2 programs at once", "", False)
 WEAK = SandboxReport("b", "seccomp; at most 8 programs at once", "no namespaces can be made here", False)

@@ -11,7 +11,7 @@ from rllib_lmgame.envs.registry import game_spec, load_factory
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.sandbox.limits import SandboxError
-from rllib_lmgame.sandbox.report import SandboxReport, report_sandbox
+from rllib_lmgame.sandbox.programs import SandboxReport, report_sandbox
 
 ASK_S = 60.0
 """Seconds the other machines of a cluster have to answer."""

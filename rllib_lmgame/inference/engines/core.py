@@ -102,9 +102,7 @@ def tied_embeddings(config: Mapping[str, Any]) -> bool:
 
 
 def choices_error(request: GenerationRequest, vocab_size: int, context_length: int) -> str | None:
-    """What is wrong with the choices, or ``None``. Each must end with a stop token and hold none before: it ends a
-    reply.
-    """
+    """What is wrong with the choices, or ``None``. Each must end with a stop token, its only one."""
     choices = request.choices
     if choices is None:
         return None

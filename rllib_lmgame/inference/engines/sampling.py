@@ -16,8 +16,7 @@ def processed_logprobs(
 
     Args:
         logits: float ``[rows, vocabulary]``; not changed.
-        specs: One per row. Temperature 0 takes the most likely token; the numbers are those at temperature 1 without
-            top-k and top-p.
+        specs: One per row. Temperature 0 gives the numbers of temperature 1 without top-k and top-p.
         allowed: Token ids a row may take, or ``None`` for all.
 
     Returns: float32 ``[rows, vocabulary]``, ``-inf`` where a token cannot be drawn.

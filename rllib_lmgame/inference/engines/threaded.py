@@ -41,8 +41,7 @@ OnDone = Callable[[list[Generation]], None]
 
 
 class ThreadedEngine:
-    """A :class:`~rllib_lmgame.inference.protocol.DeviceEngine` over a :class:`Core`; an engine names its
-    ``core_class``.
+    """A :class:`~rllib_lmgame.inference.protocol.DeviceEngine` over a :class:`Core`, its ``core_class``.
 
     Args:
         model_dir: Hugging Face directory or hub id.

@@ -320,9 +320,7 @@ def _checkpoint_shapes(model_dir: str) -> tuple[dict[str, tuple[int, ...]], bool
 
 
 def _unused_by_transformers(model_type: str) -> Callable[[str], bool]:
-    """Whether Transformers' models of a type, and so learners, lack a weight: of layers for further tokens
-    (DeepSeek-V3).
-    """
+    """Whether Transformers' models of a type, and so learners, lack a weight (of layers for further tokens, say)."""
     import transformers
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CLASSES
 

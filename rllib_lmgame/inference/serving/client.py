@@ -132,9 +132,7 @@ class EngineClient:
         self._stop_request = StopRequest()
 
     async def generate(self, request: GenerationRequest, key: str | None = None) -> Generation:
-        """Sample one reply; ``key``: the game whose prefix the prompt continues, by default the id up to its last
-        ``/``.
-        """
+        """Sample one reply; ``key`` is the game whose prefix it continues, by default the id up to its last ``/``."""
         self._attach()
         link = await self._pick(key or request.request_id.rpartition("/")[0] or None)
         if link is None:

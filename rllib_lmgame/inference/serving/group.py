@@ -38,8 +38,7 @@ logger = logging.getLogger(__name__)
 class SharedModel:
     """A carried model in the object store, where an engine that Ray starts again still finds it.
 
-    ``reference`` is pickled: Ray then keeps what it points to until the job ends; a plain one among an actor's
-    arguments is not safe.
+    ``reference`` is pickled: Ray keeps its object until the job ends. A plain one is not safe once the actor is up.
     """
 
     reference: bytes
@@ -122,8 +121,7 @@ class EngineGroup:
             wait: Return when all are ready; otherwise call :meth:`wait_until_ready`.
             watch_interval_s: Between two looks at the actors; 0 leaves restarts to :meth:`restart_dead`.
 
-        Raises: MissingDependencyError: naming the package to install; TimeoutError: naming an engine that did not come
-        up.
+        Raises: MissingDependencyError: naming the package to install; TimeoutError: naming an engine that is late.
         """
         if not isinstance(model, str):
             model = SharedModel.share(model)
@@ -191,9 +189,7 @@ class EngineGroup:
             self._last, self._device_version = None, version
 
     def make_room(self) -> None:
-        """Forget the last weights, so that two need not lie in the object store; engines that start before the push
-        refuse.
-        """
+        """Forget the last weights, so that two need not be stored; an engine that starts before the push refuses."""
         with self._lock:
             if self._last is not None:
                 (_, self._device_version), self._last = self._last, None
@@ -215,9 +211,7 @@ class EngineGroup:
         return [stats for stats in counters if stats is not None]
 
     def call(self, method: str, *args: Any) -> None:
-        """Call every engine's ``sleep``, ``wake_up``, ``pause`` or ``resume``; one that dies is started and called
-        again.
-        """
+        """Call every engine's ``sleep``, ``wake_up``, ``pause`` or ``resume``; one that dies is called once more."""
         names = self.names
         for _ in range(2):
             calls = {name: getattr(self._handles[name], method).remote(*args) for name in names}
@@ -228,9 +222,7 @@ class EngineGroup:
         raise RuntimeError(f"{', '.join(names)} died twice during {method}")
 
     def restart_dead(self) -> list[str]:
-        """Bring dead or broken engines back with the last weights; returns their names. Raises: TimeoutError: one did
-        not come.
-        """
+        """Start dead or broken engines again with the last weights; returns names. Raises: TimeoutError: if late."""
         with self._lock:
             restarted = [name for name in self.names if not self._stopped.is_set() and self._revive(name)]
         if restarted:
@@ -322,9 +314,7 @@ class EngineGroup:
         return ""
 
     def _wait(self, calls: list[Any], waiting_for: str, timeout_s: float | None = None) -> list[Any]:
-        """Wait for calls (by default ``start_timeout_s``); returns late ones. Raises: InterruptedWaitError: the run
-        stops.
-        """
+        """Wait for calls; returns those late (by default ``start_timeout_s``). Raises: InterruptedWaitError."""
         deadline = time.monotonic() + (self._options.start_timeout_s if timeout_s is None else timeout_s)
         while True:
             left = max(0.0, deadline - time.monotonic())

@@ -21,8 +21,7 @@ def game_corpus(
     call: Call = lambda what, function, *args: function(*args),
     tolerated: type[Exception] | tuple[()] = (),
 ) -> list[str]:
-    """Observations, legal actions and expert actions of episodes, half by the expert, half at random; same ``seed``,
-    same texts.
+    """Observations, legal and expert actions of episodes, half played by the expert, half at random, as ``seed`` says.
 
     ``call`` makes each call into the game. An episode that fails with ``tolerated`` is left out; raised if all fail.
     """

@@ -446,8 +446,7 @@ class Conversation:
     def _without_think(self, reply: np.ndarray) -> list[int] | None:
         """The reply without its reasoning, as the template shows earlier ones; ``None`` if it has none.
 
-        It is cut behind the token that ends the reasoning; what else that token spells is written out. Only prompts
-        hold these ids.
+        It is cut behind the token that ends the reasoning; what else that token spells is written out.
         """
         chat = self.chat
         if chat.parser.think_end(chat.read(reply)) is None:

@@ -50,8 +50,8 @@ def text_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
 
 
 def spelling_problem(tokenizer: PreTrainedTokenizerBase, tags: str) -> str | None:
-    """Why a tokenizer cannot be used, or ``None``: it fails, or gives a game's text with ``tags`` back otherwise. White
-    space, case and width may change.
+    """Why a tokenizer cannot be used, or ``None``: it fails, or does not give back a game's text (but for case and
+    width).
     """
     text = f"{GAME_TEXT} {tags}"
     try:
@@ -88,8 +88,7 @@ class RoleMarkers:
     """The plain-text markers of one template, as ``### assistant``; none where control tokens guard them all.
 
     A marker behind a control token (``<|im_start|>user``) is safe, since no message can hold one. Words alone could be
-    imitated: by a whole marker, or by one that completes what the template writes around the message. Such text is cut
-    out.
+    imitated, by a whole marker or one completed by the template text around a message: such text is cut out.
 
     Args:
         heads: Template text before the first message, with and without a system prompt. Only its last line is a marker:
@@ -206,8 +205,7 @@ class Vocabulary:
     Attributes:
         ending: Ids of control tokens that end a reply.
         control: Ids that no text may give: control tokens, and what is written like one (``<|…|>``).
-        tags: Structural tags that are one token, and their ids; ``special_tags`` are those the tokenizer marks as
-            special.
+        tags: Structural tags that are one token, and their ids; to the tokenizer ``special_tags`` are special.
         marks: Other marks of replies with control tokens, and their ids: of the reasoning, and where a reply begins.
     """
 
@@ -263,9 +261,7 @@ _CONTROL = re.compile(r"<(?!0x)[^<>\s]{2,}>|\[/?[A-Z_]{3,}\]")
 
 
 class MessageGuard:
-    """Encodes messages for one tokenizer and chat template; arguments as of :class:`RoleMarkers` and
-    :func:`read_vocabulary`.
-    """
+    """Encodes messages for one tokenizer and template; arguments: see :class:`RoleMarkers`, :func:`read_vocabulary`."""
 
     def __init__(
         self,

@@ -28,9 +28,7 @@ CONTROL_FORMS = (
     r"\[(?=(?=[A-Za-z]{0,2}[~!])(?=[~!]{0,3}[A-Za-z])[~!A-Za-z]{2,4}\[)",  # [e~[
     r"\](?=<\][^\[\]<>]*\[>\[)",  # ]<]image[>[
 )
-"""How control tokens are written, up to where each is broken apart. Words in square brackets go by name: games use
-them.
-"""
+"""How control tokens are written, up to where each is broken apart. Words in square brackets go by name."""
 
 
 @dataclass
@@ -53,7 +51,7 @@ class MessageConversation:
         self._structure = re.compile("|".join((*CONTROL_FORMS, rf"<(?=/?(?:{tags})>)", *marks)))
 
     def prompt(self, observation: Observation, note: str | None = None) -> list[Message]:
-        """The messages that show ``observation``; call :meth:`reply` next. ``note``: why the last reply could not be
+        """The messages that show ``observation``; :meth:`reply` is next. ``note``: why the last reply could not be
         read.
         """
         before, text, after = message_parts(self.options, observation, note)

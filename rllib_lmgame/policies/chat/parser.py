@@ -24,9 +24,7 @@ def closing_of(mark: str) -> str:
 
 
 def marks_of(tag: str) -> tuple[str, str]:
-    """Both marks of a tag: from its name (``think``: ``<think>``, ``</think>``), its opening mark (``[THINK]``), or
-    both with three dots between.
-    """
+    """Both marks of a tag: by its name (``think``), its opening mark (``[THINK]``), or both with ``...`` between."""
     opening, pair, closing = tag.partition(PAIR)
     if pair and opening and closing:
         return opening, closing
@@ -49,8 +47,7 @@ class ParsedReply:
 
 @dataclass(frozen=True)
 class ReplyParser:
-    """Parses ``<think>...</think><answer>...</answer>`` replies: the answer is the one pair of answer tags outside the
-    reasoning.
+    """Parses ``<think>...</think><answer>...</answer>``: the answer is the one pair of its tags outside the reasoning.
 
     No pair, two pairs that differ, or an unclosed pair is an error, never a guess. ``think_tag`` may be marks
     (:func:`marks_of`); ``think`` is ``off``, ``optional`` or ``required``.

@@ -4,8 +4,7 @@ Rows lie end to end in one sequence, sorted by length. Each run of equal lengths
 ``[rows, heads, length, head_dim]`` view: nothing crosses rows and no padding is computed. It is registered with
 Transformers' attention interface, so models that support attention back ends run on it unchanged.
 
-Where rows begin reaches the attention beside the model (:class:`PackedRows`): some layers do not hand on arguments they
-do not know.
+Where rows begin reaches it beside the model (:class:`PackedRows`): some layers hand on no arguments they do not know.
 """
 
 from __future__ import annotations
@@ -44,8 +43,7 @@ class PackedRows(AbstractContextManager["PackedRows"]):
     """Where the rows of a pack begin, known to the attention of every forward pass inside ``with``.
 
     May be entered again, also by other threads at once (recomputed layers need it in the backward pass).
-    ``cu_seqlens``: int32 ``[rows + 1]``, where each row begins. ``flash_arguments`` are ``groups`` under Transformers'
-    names.
+    ``cu_seqlens``: int32 ``[rows + 1]``, where each row begins. ``flash_arguments``: ``groups`` for flash attention.
     """
 
     def __init__(self, cu_seqlens: torch.Tensor) -> None:
@@ -74,8 +72,7 @@ _ENTERED: ContextVar[tuple[PackedRows, ...]] = ContextVar("packed_rows", default
 def current_rows() -> PackedRows | None:
     """The rows of the present pack; ``None`` for a forward pass of its own, without gradients.
 
-    Raises: RuntimeError: with gradients outside ``with PackedRows(...)``: a recomputed layer would take the pack for
-    one row.
+    Raises: RuntimeError: with gradients outside ``with PackedRows(...)``, where a pack would be taken for one row.
     """
     rows = next(reversed(_ENTERED.get()), None)
     if rows is None and torch.is_grad_enabled():
@@ -106,8 +103,7 @@ def packed_attention(
     eager: bool = False,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """Causal attention within each row, by ``scaled_dot_product_attention``; returns ``[1, tokens, heads, value_dim]``,
-    ``None``.
+    """Causal attention within each row, by SDPA; returns ``[1, tokens, heads, value_dim]`` and ``None``.
 
     ``query`` is ``[1, heads, tokens, head_dim]``, ``key`` ``[1, key_heads, tokens, head_dim]``, ``value`` ``[1,
     key_heads, tokens, value_dim]``.
@@ -202,9 +198,7 @@ def _eager(
 
 
 def resolve_implementation(choice: str, dtype: torch.dtype, on_gpu: bool) -> str:
-    """Name of the function for ``attn_implementation``. Raises: MissingDependencyError: flash attention is not
-    installed.
-    """
+    """Name of the function for ``attn_implementation``. Raises: MissingDependencyError: there is no flash attention."""
     register()
     if choice == FLASH and not _flash_installed():
         raise MissingDependencyError(

@@ -69,8 +69,8 @@ In training replies were drawn among the legal moves alone; a free reply, as her
 
 @dataclass(frozen=True)
 class Played:
-    """What a policy was trained on: name and ``env_config`` of each game, how replies were sampled (temperature 0 is
-    greedy), and whether among legal moves alone.
+    """What a policy was trained on: games with their configurations, and how replies were sampled (temperature 0:
+    greedily).
     """
 
     games: Sequence[tuple[str, Mapping[str, Any]]]

@@ -42,10 +42,9 @@ def parts_of(model: Any, state: Mapping[str, torch.Tensor]) -> tuple[Part, ...]:
 
 
 class CheckpointTensors(Mapping[str, torch.Tensor]):
-    """The tensors of a checkpoint, made of those in memory (``state``) when they are read.
+    """The tensors of a checkpoint, made of those in memory (``state``) when they are read, on ``device`` if given.
 
-    In the order of the keys only one :class:`Part` is there at a time, unless the reader keeps it. With ``device`` they
-    are moved there.
+    In the order of the keys only one :class:`Part` is there at a time, unless the reader keeps it.
     """
 
     def __init__(
@@ -78,8 +77,7 @@ def load_checkpoint_tensors(
 ) -> None:
     """Copy a checkpoint's ``tensors`` into a model's ``own``, in place. Parts that lack a tensor stay as they are.
 
-    Others than renamed ones need 16 bytes an entry, one part at a time: the numbers of entries, taken back, show where
-    each goes.
+    Others than renamed ones need 16 bytes an entry, one part at a time, to find where each entry goes.
     """
     for part in parts:
         if not part.shapes.keys() <= tensors.keys():

@@ -34,11 +34,10 @@ def save_policy(
     options: LanguageModelOptions,
     played: Played | None = None,
 ) -> None:
-    """Write configuration, safetensors (``tensors`` on the CPU), tokenizer with chat template, what ends a reply, and
-    the card.
+    """Write configuration, safetensors (``tensors`` on the CPU), tokenizer with template, what ends a reply, and the
+    card.
 
-    Raises: CheckpointError: naming the file that cannot be written; FileNotFoundError: the tokenizer's directory has
-    gone.
+    Raises: CheckpointError: naming the file that cannot be written; FileNotFoundError: the tokenizer has gone.
     """
     directory.mkdir(parents=True, exist_ok=True)
     _save_weights(model, tensors, directory)
@@ -80,8 +79,8 @@ def _save_generation(model: Any, chat: ChatFormat | None, file: Path) -> None:
 
 
 def save_tokenizer(source: str, directory: Path, options: LanguageModelOptions) -> ChatFormat | None:
-    """Save the tokenizer of ``source`` with the chat template in use; returns its chat format. ``None``: there is no
-    tokenizer, which is logged.
+    """Save the tokenizer of ``source`` with the chat template in use; returns its chat format, ``None`` without one
+    (logged).
 
     Raises: FileNotFoundError: the directory has gone since the model was loaded; CheckpointError: it cannot be written.
     """

@@ -90,9 +90,7 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
 
 
 def model_directory(source: str, key: str = "config.language_model.model") -> str:
-    """The directory of a model: a checkpoint's ``hf/``, else ``source``. Raises: ConfigError: several policies'
-    checkpoint.
-    """
+    """A model's directory: a checkpoint's ``hf/``, else ``source``. Raises: ConfigError: a checkpoint of several."""
     path = expanded(source)
     if not os.path.isdir(path):  # Unlike Path's: False for a name that is too long.
         return source

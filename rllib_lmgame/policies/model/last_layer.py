@@ -27,8 +27,7 @@ class Selection:
 
     Attributes:
         positions: int64 ``[S]``, ascending.
-        queries: Per group int64 ``[rows, queries]``, indices into ``positions``; short rows are filled up with an
-            ignored one.
+        queries: Per group int64 ``[rows, queries]``, indices into ``positions``; short rows end in ignored ones.
         masks: Per group bool ``[rows, 1, queries, length]``, the keys each query may see.
         outputs: int64 ``[S]``; where each position's result stands among all groups' queries, fillers included.
     """

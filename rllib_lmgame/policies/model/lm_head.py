@@ -17,8 +17,7 @@ Head = Callable[[torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Positions (int64 ``[C]``, rising) whose token was chosen among a few ids, and these ids (int64 ``[S]``), end to
-    end.
+    """Positions (int64 ``[C]``, rising) whose token was chosen among a few ids, and these, end to end (int64 ``[S]``).
 
     ``owner`` int64 ``[S]``: place in ``positions``, never falling.
     """
@@ -55,8 +54,7 @@ def token_logprobs(
     entropy_gradient: bool = False,
     allowed: Allowed | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Log-probability of each target, and the entropy of the distribution it was drawn from: float32 ``[positions]``
-    each.
+    """Log-probability of each target, and the entropy of what it was drawn from: float32 ``[positions]`` each.
 
     Args:
         head: Maps hidden states ``[n, width]`` to logits ``[n, vocabulary]``. It is called exactly ``chunks`` times,

@@ -3,8 +3,7 @@
 Transformers chooses the frequencies of two kinds of scaled RoPE by the longest sequence of a forward pass. vLLM, and so
 this, goes by the length it serves, ``context_length``:
 
-* ``longrope`` (Phi-3): the long factors for all rows where ``context_length`` is above the original length, else the
-  short ones;
+* ``longrope`` (Phi-3): for all rows the long factors if ``context_length`` is above the original length, else short;
 * ``dynamic`` (NTK): never scaled up to the original length; longer contexts are refused.
 """
 

@@ -83,8 +83,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         packs: A batch may hold several rows; otherwise each row needs a pass of its own.
         prunes: The last layer may be computed only at positions that are read, if the batch suits it.
         sharded: An engine spreads the weights over learners; states then carry the version alone.
-        value_backbone: The value function's own (``value_model: separate``), else ``None``; so is ``value_head``
-            without one.
+        value_backbone: The value function's own (``value_model: separate``), else ``None``.
     """
 
     version: int = 0
@@ -230,9 +229,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
     def as_checkpoint(
         self, state: Mapping[str, torch.Tensor], device: torch.device | None = None
     ) -> Mapping[str, torch.Tensor]:
-        """A complete :meth:`hf_state` as engines take it, by the names of the model's checkpoint, on ``device`` if
-        given.
-        """
+        """A complete :meth:`hf_state` by the names of the model's checkpoint, as engines take it (on ``device``)."""
         return CheckpointTensors(self.language_model, self._checkpoint_parts, state, device)
 
     def load_hf_state(self, state: Mapping[str, Any]) -> None:
@@ -245,8 +242,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
     ) -> Path:
         """Write what ``from_pretrained`` and vLLM load: config, safetensors, tokenizer and model card (for ``played``).
 
-        ``state`` replaces the model's own tensors (gathered, averaged). Raises: CheckpointError: naming the file that
-        fails.
+        ``state`` replaces the model's own tensors (gathered, averaged). Raises: CheckpointError: naming the file.
         """
         directory = Path(directory)
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in (state or self.hf_state()).items()}
@@ -309,8 +305,8 @@ class ScriptedRLModule(TorchRLModule):
 def load_language_model(
     model_dir: str, dtype: torch.dtype, attention: str, *, trust_remote_code: bool = False
 ) -> tuple[Any, Packing]:
-    """An ``AutoModelForCausalLM`` with dropout off, and how rows go through it; attention is packed where rows stay
-    apart.
+    """An ``AutoModelForCausalLM`` with dropout off and attention packed where that is right, and how rows go through
+    it.
 
     Raises: ConfigError: no such model, of a kind that cannot be trained here, or weights are missing.
     """

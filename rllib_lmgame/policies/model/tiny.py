@@ -145,9 +145,7 @@ def wall_tokens(texts: Iterable[str]) -> list[str]:
 
 
 def mark_tokens(texts: Iterable[str], most: int) -> list[str]:
-    """The ``most`` frequent marks with their cell's number in rows like `X1 2 O3`; an empty cell's number stays a
-    token.
-    """
+    """The ``most`` frequent marks with their cell's number in rows like `X1 2 O3`; empty cells' numbers are left."""
     marks: Counter[str] = Counter()
     for text in texts:
         for begin, row in re.findall(r"(\A|\n)(.*)", text):
