@@ -289,15 +289,9 @@ def test_addresses() -> None:
     assert read_address("openai:m@https://api.openai.com.evil.org/v1").variable is None
     assert read_address("openai:m@http://api.openai.com/v1").variable is None
     assert read_address("openai:m@https://h/v1#MY_KEY").variable == "MY_KEY"
-    for wrong in (
-        "openai:m",
-        "openai:@http://h/v1",
-        "openai:m@ftp://h",
-        "openai:m@http://u:p@h/v1",
-        "openai:m@http://h?a",
-    ):
+    for wrong in ("m", "@http://h/v1", "m@ftp://h", "m@http://u:p@h/v1", "m@http://h?a"):
         with pytest.raises(ConfigError):
-            read_address(wrong)
+            read_address(f"openai:{wrong}")
     with pytest.raises(ConfigError, match=r"\$NOT_SET_ANYWHERE, which holds none"):
         read_address("openai:m@https://h/v1#NOT_SET_ANYWHERE").key()
 
@@ -325,14 +319,18 @@ def first_legal(body: dict[str, Any]) -> str:
     return str(said.rsplit("Legal actions: ", 1)[1].split(",")[0].split("\n")[0])
 
 
+async def plays(request: web.Request) -> web.Response:
+    return completion(f"<answer>{first_legal(await request.json())}</answer>")
+
+
 def test_a_model_behind_an_endpoint_plays_a_tournament() -> None:
     bodies: list[dict[str, Any]] = []
 
-    async def plays(request: web.Request) -> web.Response:
+    async def noted(request: web.Request) -> web.Response:
         bodies.append(await request.json())
-        return completion(f"<answer>{first_legal(bodies[-1])}</answer>")
+        return await plays(request)
 
-    outcome = asyncio.run(served(plays, tournament))
+    outcome = asyncio.run(served(noted, tournament))
     assert len(outcome.results[0]) == 4 and not outcome.failures
     rules = bodies[-1]["messages"][0]
     assert rules["role"] == "system" and "Tic" in rules["content"]
@@ -356,24 +354,15 @@ def test_an_endpoint_that_fails_now_and_then_costs_those_games_alone() -> None:
     outcome = asyncio.run(served(shaky, tournament))
     assert len(outcome.results[0]) + len(outcome.failures) == 4
     assert {tuple(failure["failed"]) for failure in outcome.failures} == {("far",)}
-    assert all(
-        "far: http" in failure["message"] and "HTTP 500: overloaded" in failure["message"]
-        for failure in outcome.failures
-    )
+    assert all(re.match(r"far: http.* HTTP 500: overloaded", failure["message"]) for failure in outcome.failures)
 
 
 def test_a_gateway_may_serve_models_that_it_does_not_list() -> None:
-    async def plays(request: web.Request) -> web.Response:
-        return completion(f"<answer>{first_legal(await request.json())}</answer>")
-
     outcome = asyncio.run(served(plays, lambda url: tournament(url, "unlisted")))
     assert len(outcome.results[0]) == 4
 
 
 def test_who_has_no_tokens_left_forfeits() -> None:
-    async def plays(request: web.Request) -> web.Response:
-        return completion(f"<answer>{first_legal(await request.json())}</answer>")
-
     outcome = asyncio.run(served(plays, lambda url: tournament(url, max_tokens_per_episode=5)))
     assert {seat.outcome for result in outcome.results[0] for seat in result.seats if seat.player == "far"} == {"loss"}
 
@@ -381,13 +370,7 @@ def test_who_has_no_tokens_left_forfeits() -> None:
 @pytest.mark.parametrize(
     ("handler", "list_models", "model", "words", "limit_s"),
     [
-        (
-            refuses(404, "what?"),
-            models,
-            "goood",
-            r"HTTP 404: what\?; it lists no model 'goood', did you mean 'good'",
-            30,
-        ),
+        (refuses(404, "what?"), models, "goood", r"404: what\?; it lists no model 'goood', did you mean 'good'", 30),
         (never, refuses(401, "who?"), "good", r"refuses the key \(none is sent\): .* HTTP 401: who\?", 30),
         (never, refuses(302, Location="http://elsewhere.invalid"), "good", "redirects are not followed", 30),
         (never, never, "good", "player 'far': .* gave no answer within 0.2 s", 0.2),
@@ -409,9 +392,6 @@ def test_a_server_that_comes_up_late_is_asked_again() -> None:
         calls.append(1)
         return await models(request) if len(calls) == 2 else web.Response(status=503, text="loading")
 
-    async def plays(request: web.Request) -> web.Response:
-        return completion(f"<answer>{first_legal(await request.json())}</answer>")
-
     outcome = asyncio.run(served(plays, tournament, late))
     assert len(outcome.results[0]) == 4 and len(calls) == 2
     with pytest.raises(ConfigError, match=r"player 'far': .* HTTP 503: loading; tried 2 times"):
@@ -426,13 +406,10 @@ def test_nobody_there() -> None:
 def test_messages_are_those_of_models_in_this_process() -> None:
     options = LanguageModelOptions(think="optional", history="window", history_window=2, max_tokens_per_turn=9)
     talk = MessageConversation(options, "Rules.")
+    tags = "<think>your reasoning</think><answer>your reply</answer>. The reply alone is played."
     assert talk.prompt(Observation("one", turns_left=3)) == [
         {"role": "system", "content": "Rules."},
-        {
-            "role": "user",
-            "content": "one\nTurns left: 3\nWrite your reasoning and your reply between tags: <think>your reasoning"
-            "</think><answer>your reply</answer>. The reply alone is played.",
-        },
+        {"role": "user", "content": f"one\nTurns left: 3\nWrite your reasoning and your reply between tags: {tags}"},
     ]
     assert talk.reply("<think>hm</think><answer>go</answer>").action == "go"
     noted = talk.prompt(Observation("two"), "the reply has no <answer>...</answer>")
@@ -448,28 +425,9 @@ def test_messages_are_those_of_models_in_this_process() -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        "<|im_end|>",
-        "<|im_start|>system",
-        "</s>",
-        "[/INST]",
-        "<｜User｜>",
-        "<start_of_turn>",
-        "<answer>1</answer>",
-        "<think>",
-        "[|endofturn|]",
-        "[|assistant|]",
-        "<seed:bos>",
-        "]~b]",
-        "]~!b[",
-        "[e~[",
-        "[unused9]",
-        "[UNUSED_TOKEN_146]",
-        "<reserved_106>",
-        "<|turn>user",
-        "<turn|>",
-        "<[PLHD]>",
-        "[gMASK]",
-        "]<]image[>[",
+        *("<|im_end|>", "<|im_start|>system", "</s>", "[/INST]", "<｜User｜>", "<start_of_turn>", "<answer>1</answer>"),
+        *("<think>", "[|endofturn|]", "[|assistant|]", "<seed:bos>", "]~b]", "]~!b[", "[e~[", "[unused9]"),
+        *("[UNUSED_TOKEN_146]", "<reserved_106>", "<|turn>user", "<turn|>", "<[PLHD]>", "[gMASK]", "]<]image[>["),
     ],
 )
 def test_what_others_say_holds_no_structure(said: str) -> None:

@@ -1,4 +1,6 @@
-"""A league's decisions: snapshots, who leaves, matches, pay-offs; all of it in its state."""
+"""A league's decisions: snapshots, who leaves, matches, pay-offs; all of it in its state. Exploiters: whom they meet,
+when they are done, and what is known of what they leave behind.
+"""
 
 from __future__ import annotations
 
@@ -14,52 +16,57 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.league.league import League
 from rllib_lmgame.league.matches import Match, Table, assign_engines, deal_matches
+from rllib_lmgame.league.matchmaking import Standing, draw_member, drawn, exploited_by
 from rllib_lmgame.league.members import Member, leaving
 from rllib_lmgame.league.payoffs import Payoffs
+from rllib_lmgame.league.reach import MostPlay, check_reach
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
+from rllib_lmgame.settings.plugins import MATCHMAKERS
 from rllib_lmgame.settings.sections.league import LeagueOptions, MatchmakingOptions
+from rllib_lmgame.settings.trust import Gate
 
 ROLES = {"X": "first", "O": "second"}
 THREE = {"a": "x", "b": "y", "c": "y"}
 
 
-def plans_of(
-    count: int, iteration: int = 0, group_size: int = 1, weights: tuple[float, ...] = (1.0,)
-) -> list[EpisodePlan]:
-    return plan_episodes(
-        count, run_seed=5, purpose="train", iteration=iteration, group_size=group_size, game_weights=weights
-    )
+def plans_of(count: int, iteration: int = 0, group_size: int = 1) -> list[EpisodePlan]:
+    return plan_episodes(count, run_seed=5, purpose="train", iteration=iteration, group_size=group_size)
 
 
 def played(
-    league: League, iteration: int, strength: float = 0.5, roles: dict[str, str] = ROLES
+    league: League, iteration: int, strength: float = 0.8, roles: dict[str, str] = ROLES
 ) -> tuple[list[Any], dict[int, Match]]:
-    """Results of an iteration, which follow from the seeds alone."""
-    matches = league.matches(plans_of(60, iteration), iteration)
-    summaries = []
-    for plan in plans_of(60, iteration):
-        chance = random.Random(plan.seed)
+    """Results of an iteration, which follow from the seeds alone; an exploiter wins so many of its games."""
+    plans = plans_of(60, iteration)
+    matches, summaries = league.matches(plans, iteration), []
+    for plan in plans:
+        match = matches[plan.index]
+        won = random.Random(plan.seed).random() < (strength if match.policy == "h" else 0.5)
         seats = [
-            SimpleNamespace(trained=seat.trained, outcome="win" if chance.random() < strength else "loss")
-            for seat in matches[plan.index].line_up(roles).values()
+            SimpleNamespace(trained=seat.trained, outcome="win" if won == seat.trained else "loss")
+            for seat in match.line_up(roles).values()
         ]
         summaries.append(SimpleNamespace(index=plan.index, seats=seats))
     return summaries, matches
 
 
-def run(league: League, iterations: range, shuffle: random.Random | None = None) -> list[list[str]]:
-    """Play iterations; who was met in each."""
-    met = []
+def run(
+    league: League, iterations: range, shuffle: random.Random | None = None, strength: float = 0.8
+) -> list[tuple[list[str], list[str]]]:
+    """Play iterations; snapshots and opponents in each."""
+    seen = []
     for iteration in iterations:
-        league.decided(iteration, [dataclasses.replace(m, checksum=m.name) for m in league.due(iteration)])
-        met.append([table.member.name for table in league.tables(iteration)])
-        summaries, matches = played(league, iteration)
+        due = league.due(iteration)
+        league.decided(iteration, [dataclasses.replace(m, checksum=m.name, files=(("w", 3, "x"),)) for m in due])
+        seen.append(([m.name for m in due], [table.member.name for table in league.tables(iteration)]))
+        summaries, matches = played(league, iteration, strength)
         if shuffle:
             shuffle.shuffle(summaries)
         league.record(summaries, matches)
-    return met
+    return seen
 
 
 def test_a_league_of_twelve_goes_on_from_its_state_as_if_it_had_not_stopped() -> None:
@@ -74,7 +81,7 @@ def test_a_league_of_twelve_goes_on_from_its_state_as_if_it_had_not_stopped() ->
     second.set_state(json.loads(json.dumps(first.state())))
     assert begun + run(second, range(37, 60), random.Random(2)) == met
     assert second.state() == whole.state() and second.numbers() == whole.numbers()
-    assert len({name for names in met for name in names}) > 12
+    assert len({name for _, names in met for name in names}) > 12
 
 
 def test_snapshots_every_k_iterations_and_none_twice() -> None:
@@ -260,3 +267,245 @@ def test_win_rates_are_told_of_members_that_were_met() -> None:
     assert numbers["size"] == 3
     assert numbers["win_rate"] == {"p": {"p-0": pytest.approx(0.7), "p-1": pytest.approx(0.25)}}
     assert numbers["mean_win_rate"] == {"p": pytest.approx((0.7 + 0.25) / 2)}
+
+
+POLICIES = ["p", "h"]
+
+
+def options(**exploiter: Any) -> LeagueOptions:
+    return LeagueOptions(
+        snapshot_every=4, max_members=6, opponent_engines=2, exploiters={"h": {"of": "p", **exploiter}}
+    )
+
+
+def test_an_exploiter_is_done_when_it_wins_often_enough() -> None:
+    """30 games each iteration against at least 64: after the third; the policy's own snapshots go on."""
+    league = League(options(win_rate=0.7, reset_every=None), POLICIES, 0)
+    taken = [names for names, _ in run(league, range(12))]
+    snapshots = sorted((name, i) for i, names in enumerate(taken) for name in names)
+    assert snapshots == [("h-3", 3), ("h-6", 6), ("h-9", 9), ("p-0", 0), ("p-4", 4), ("p-8", 8)]
+    numbers = league.numbers()["exploiters"]["h"]
+    assert (numbers["iterations"], numbers["resets"]) == (3, 3) and numbers["win_rate"] > 0.7
+
+
+def test_an_exploiter_that_does_not_win_is_done_in_the_end() -> None:
+    league = League(options(win_rate=0.7, reset_every=5), POLICIES, 0)
+    taken = [names for names, _ in run(league, range(12), strength=0.4)]
+    assert [i for i, names in enumerate(taken) if any(name.startswith("h") for name in names)] == [5, 10]
+
+
+@given(st.integers(1, 60), st.integers(1, 3), st.sampled_from([0.0, 0.3, 1.0]), st.integers(0, 2**20))
+def test_who_meets_whom(groups: int, group_size: int, past_share: float, seed: int) -> None:
+    """As many matches for everybody; an exploiter in one seat, every seat alike, nobody else learns there."""
+    league = League(options(past_share=past_share), POLICIES, seed)
+    league.decided(0, league.due(0))
+    league.decided(1, [Member("h-1", "h", 1)])
+    plans = plans_of(groups * group_size, 1, group_size)
+    matches = league.matches(plans, 1)
+    assert matches == league.matches(plans[::-1], 1)
+    of_group = {plan.group: matches[plan.index] for plan in plans}
+    mine = [match for match in of_group.values() if match.policy == "h"]
+    assert abs(len(mine) - groups / 2) < 2
+    past = [match for match in mine if match.member is not None]
+    assert {match.opponent for match in past} <= {"p-0"}
+    assert {match.opponent for match in mine if match.member is None} <= {"p"}
+    assert abs(len(past) - past_share * groups / 2) < 1
+    for match in mine:
+        line_up = match.line_up(ROLES)
+        assert sorted((s.weights, s.trained) for s in line_up.values()) == [("h", True), (str(match.opponent), False)]
+    for opponent in ("p", "p-0"):
+        seats = Counter(match.number % 2 for match in mine if match.opponent == opponent)
+        assert abs(seats[0] - seats[1]) <= 1
+    for match in of_group.values():
+        if match.policy == "p":
+            assert match.against is None
+            assert {seat.module_id for seat in match.line_up(ROLES).values() if seat.trained} == {"p"}
+
+
+def test_alone_an_exploiter_learns_from_every_seat() -> None:
+    assert Match("h", None, 1, "p").line_up({"only": "x"})["only"].trained
+
+
+def test_what_an_exploiter_did_is_what_was_done_to_its_policy() -> None:
+    payoffs = Payoffs()
+    for outcome, games in (("win", 8), ("draw", 1), ("loss", 3)):
+        payoffs.add("h", "p", outcome, games)
+    payoffs.add("h", "p-0", "win", 2)
+    payoffs.add("p", "p-0", "loss", 1)
+    payoffs.retire("h", "p", "h-5")
+    assert payoffs.record("p", "h-5") == (3, 1, 8)
+    assert payoffs.games("h", "p") == payoffs.games("h", "p-0") == payoffs.games("h-5", "p") == 0
+    assert payoffs.record("h-5", "p-0") == (2, 0, 0) and payoffs.record("p", "p-0") == (0, 0, 1)
+    payoffs.retire("h", "p", "h-6")  # has not played yet
+    assert payoffs.games("p", "h-6") == 0
+    assert payoffs.wins(["p", "h", "p-0", "h-5", "h-6"]).sum() == 15
+
+
+def standings_of(rates: dict[str, float]) -> list[Standing]:
+    return [Standing(Member(name, name[0], i), rate, 10.0) for i, (name, rate) in enumerate(rates.items())]
+
+
+@pytest.mark.parametrize(
+    ("rates", "names"),
+    [
+        ({"p-0": 0.9, "h-5": 0.2, "p-9": 0.8, "h-9": 0.6}, ["h-5", "h-9"]),
+        ({"p-0": 0.1, "h-5": 0.3}, []),
+        ({"p-0": 0.1}, []),
+    ],
+)
+def test_past_exploiters_that_win(rates: dict[str, float], names: list[str]) -> None:
+    assert [standing.member.name for standing in exploited_by(standings_of(rates), options())] == names
+
+
+def test_exploiters_are_no_forgotten_members() -> None:
+    """That one of them is beaten less often than others does not bring it back, unless it exploits."""
+    league = dataclasses.replace(options(), matchmaking=MatchmakingOptions("latest"))
+    standings = standings_of({"h-1": 0.5, "p-4": 0.9, "h-6": 0.6, "p-8": 0.8})
+    assert not exploited_by(standings, league)
+    met = {
+        draw_member(standings, league, MATCHMAKERS["latest"], lambda purpose, i=i: drawn(i, purpose)).name  # type: ignore[misc]
+        for i in range(200)
+    }
+    assert met == {"p-8"}
+
+
+def test_past_versions_are_met_that_are_as_strong_as_the_exploiter() -> None:
+    """By x(1 - x), whatever matchmaking says; within 4 standard deviations."""
+    section = dataclasses.replace(
+        options(past_share=1.0), matchmaking=MatchmakingOptions("latest"), opponent_engines=100
+    )
+    league = League(section, POLICIES, 5)
+    wins = {"p-0": 990.0, "p-1": 500.0, "p-2": 800.0}
+    for number, (name, won) in enumerate(wins.items()):
+        league.decided(number, [Member(name, "p", number)])
+        for outcome, games in (("win", won), ("loss", 1000 - won)):
+            league.payoffs.add("h", name, outcome, games)
+    tables = [table for iteration in range(200) for table in league.tables(iteration) if table.policy == "h"]
+    met, draws = Counter(table.member.name for table in tables), len(tables)
+    weights = {standing.member.name: standing.win_rate * (1 - standing.win_rate) for standing in league.standings("h")}
+    assert draws == 10_000 and set(weights) == set(wins)
+    for name, weight in weights.items():
+        share = weight / sum(weights.values())
+        assert abs(met[name] - draws * share) <= 4 * math.sqrt(draws * share * (1 - share))
+
+
+@pytest.mark.parametrize(("past_share", "seated"), [(0.0, ["p"]), (0.5, ["p", "h"])])
+def test_who_meets_no_members_holds_no_engine(past_share: float, seated: list[str]) -> None:
+    league = League(dataclasses.replace(options(past_share=past_share), opponent_engines=4), POLICIES, 0)
+    league.decided(0, league.due(0))
+    assert [table.policy for table in league.tables(1)] == (seated * 4)[:4]
+
+
+def test_who_leaves_is_not_told_by_what_exploiters_beat() -> None:
+    """The most beaten member is that which policies beat that are none."""
+    section = dataclasses.replace(options(), max_members=2, leaves="most_beaten")
+    league = League(section, POLICIES, 0)
+    league.decided(0, [Member("p-0", "p", 0), Member("p-1", "p", 0)])
+    for policy, outcomes in (("p", ("loss", "draw")), ("h", ("win", "loss"))):
+        for member, outcome in zip(("p-0", "p-1"), outcomes, strict=True):
+            league.payoffs.add(policy, member, outcome, 50)
+    assert [member.name for member in league.decided(1, [Member("p-2", "p", 1)])] == ["p-1"]
+
+
+def test_past_exploiters_come_before_forgotten_members() -> None:
+    """By (1 - x)^2 in the share of forgotten members, .15 of .65; within 4 standard deviations."""
+    league = dataclasses.replace(options(), matchmaking=MatchmakingOptions("latest"))
+    standings, draws = standings_of({"p-0": 0.1, "h-5": 0.2, "h-9": 0.6, "p-10": 0.5}), 20_000
+    met = Counter(
+        draw_member(standings, league, MATCHMAKERS["latest"], lambda purpose, i=i: drawn(i, purpose)).name  # type: ignore[misc]
+        for i in range(draws)
+    )
+    assert set(met) == {"h-5", "h-9", "p-10"}
+    for name, share in (("h-5", 0.15 / 0.65 * 0.8), ("h-9", 0.15 / 0.65 * 0.2)):
+        assert abs(met[name] - draws * share) <= 4 * math.sqrt(draws * share * (1 - share))
+
+
+def test_a_league_with_an_exploiter_goes_on_from_its_state_as_if_it_had_not_stopped() -> None:
+    """Right after a reset, and between two; through JSON."""
+    section = options(win_rate=0.75, reset_every=7, past_share=0.4)
+    whole = League(section, POLICIES, 3)
+    seen = run(whole, range(40))
+    assert sum(name.startswith("h") for names, _ in seen for name in names) > 5
+    assert len(whole.members) == 6 and {member.policy for member in whole.members} == {"p", "h"}
+    for stop in (next(i for i, (names, _) in enumerate(seen) if "h" in "".join(names)) + 1, 23):
+        first, second = (League(section, POLICIES, 3) for _ in range(2))
+        begun = run(first, range(stop))
+        second.set_state(json.loads(json.dumps(first.state())))
+        assert begun + run(second, range(stop, 40)) == seen
+        assert second.state() == whole.state() and second.numbers() == whole.numbers()
+
+
+def test_a_state_with_a_policy_that_is_gone_is_refused() -> None:
+    """Whether there are members of it or not; who is no exploiter any more, and learns, is welcome."""
+    whole = League(options(win_rate=0.75, reset_every=7), POLICIES, 3)
+    for iterations in (range(2), range(2, 20)):
+        run(whole, iterations)
+        state = json.loads(json.dumps(whole.state()))
+        other = League(LeagueOptions(), ["p"], 3)
+        with pytest.raises(CheckpointError, match=r"do not learn: h$"):
+            other.set_state(state)
+        assert other.members == [] and other.numbers()["size"] == 0
+        plain = League(LeagueOptions(), POLICIES, 3)
+        plain.set_state(state)
+        assert plain.numbers()["size"] == len(whole.members)
+    assert any(member.policy == "h" for member in whole.members)
+
+
+ALONE: dict[str, Any] = {"of": "p", "reset_every": None}
+
+
+@pytest.mark.parametrize(
+    ("exploiter", "league", "path", "words"),
+    [
+        ({"win_rate": 1.0}, {}, "win_rate", "80 games, the most that count .* is 0.9938 at best"),
+        ({"win_rate": 1.0}, {"payoff_decay": 1.0}, "win_rate", "is 1 at best"),
+        ({"win_rate": 0.6}, {"payoff_decay": 0.0}, "reset_every", "but 8 count at most"),
+        ({"win_rate": 0.6, "past_share": 0.5}, {}, "reset_every", "but 40 count at most"),
+        ({"win_rate": 0.6}, {"snapshot_min_games": 80}, "reset_every", "=80 games against p, but 80 count"),
+        ({"win_rate": 0.6}, {"snapshot_min_games": 79}, None, ""),
+        ({"win_rate": 0.9}, {"payoff_decay": 0.0, "snapshot_min_games": 8}, None, ""),
+        ({"win_rate": 0.95}, {"payoff_decay": 0.0, "snapshot_min_games": 8}, "win_rate", "is 0.9444 at best"),
+        ({"win_rate": 1.0, "reset_every": 5}, {"payoff_decay": 0.0}, None, ""),
+    ],
+)
+def test_who_can_never_be_done_is_refused(
+    exploiter: dict[str, Any], league: dict[str, Any], path: str | None, words: str
+) -> None:
+    """And nobody else: whoever wins 8 games in every iteration is done."""
+    section = LeagueOptions(**league, exploiters={"h": {**ALONE, **exploiter}})
+    if path is not None:
+        with pytest.raises(ConfigError, match=words) as caught:
+            check_reach(section, MostPlay(policies=2, groups=16))
+        assert caught.value.path == f"config.league.exploiters.h.{path}"
+    else:
+        check_reach(section, MostPlay(policies=2, groups=16))
+    playing = League(section, POLICIES, 0)
+    for iteration in range(200):
+        playing.decided(iteration, playing.due(iteration))
+        playing.payoffs.decay("h", section.payoff_decay)
+        playing.payoffs.add("h", "p", "win", MostPlay(2, 16).against_present(section.exploiter_options["h"]))
+    assert (playing.numbers()["exploiters"]["h"]["resets"] > 0) == (path is None)
+
+
+@given(st.integers(2, 4), st.integers(1, 30), st.integers(1, 3), st.integers(1, 3), st.sampled_from([0.0, 0.3, 0.7]))
+def test_no_more_is_played_than_is_said(policies: int, groups: int, size: int, games: int, past_share: float) -> None:
+    names = ["p", "h", "a", "b"][:policies]
+    league = League(options(past_share=past_share), names, 7)
+    league.decided(0, league.due(0))
+    most = MostPlay(policies, groups, size, games=games).against_present(league.exploiters["h"])
+    for iteration in range(4):
+        plans = plan_episodes(
+            groups * size, run_seed=1, purpose="train", iteration=iteration, group_size=size, game_weights=[1.0] * games
+        )
+        against = [match for match in league.matches(plans, iteration).values() if match.against is not None]
+        assert len(against) <= most
+
+
+def test_what_a_strangers_file_may_say_of_exploiters() -> None:
+    gate = Gate("a stranger", "leave it")
+    gate.options(LeagueOptions, {"exploiters": {"h": {"of": "player", "reset_every": 9, "win_rate": None}}}, "league")
+    for entry in ({"of": "package.module:run"}, {"of": "p", "win_rate": "half"}, "p"):
+        with pytest.raises(ConfigError, match=r"league\.exploiters\.h"):
+            gate.options(LeagueOptions, {"exploiters": {"h": entry}}, "league")
+    with pytest.raises(ConfigError, match=r"the name .*h. is not taken"):
+        gate.options(LeagueOptions, {"exploiters": {"../h": {"of": "p"}}}, "league")

@@ -110,8 +110,12 @@ def no_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(league_of_algorithm.SharedBundle, "put", lambda bundle: bundle)
 
 
-def iterate(play: LeaguePlay, algorithm: Algorithm, iteration: int) -> list[int]:
-    """As the algorithm does; how often each engine's weights were exchanged for this iteration."""
+def iterate(play: LeaguePlay, algorithm: Algorithm, *iterations: int) -> list[list[int]]:
+    """As the algorithm does; how often each engine's weights were exchanged for each iteration."""
+    return [iterate_once(play, algorithm, iteration) for iteration in iterations]
+
+
+def iterate_once(play: LeaguePlay, algorithm: Algorithm, iteration: int) -> list[int]:
     groups = list(algorithm.engine_groups.values())
     play.prepare(iteration)
     exchanged = [len(group.pushed) for group in groups]
@@ -140,59 +144,30 @@ def check_engines(play: LeaguePlay, algorithm: Algorithm, iteration: int) -> Non
 def test_engines_hold_what_their_tables_name_and_are_changed_once(tmp_path: Path, asleep: bool) -> None:
     """Members were snapshots of their versions, and stay what they were."""
     algorithm = Algorithm(tmp_path, engines=2, asleep=asleep)
-    play = LeaguePlay(algorithm, LeagueOptions(snapshot_every=2, max_members=8, opponent_engines=2))  # type: ignore[arg-type]
-    exchanged = [iterate(play, algorithm, iteration) for iteration in range(40)]
+    play = LeaguePlay(algorithm, LeagueOptions(snapshot_every=2, max_members=8, opponent_engines=2))
+    exchanged = iterate(play, algorithm, *range(40))
     assert all(count <= 1 for counts in exchanged[1:] for count in counts)
     assert [member.version for member in play.league.members] == list(range(24, 40, 2))
-    assert {path.name for path in (tmp_path / "league").iterdir()} == {
-        *(member.name for member in play.league.members),
-        "league.json",
-    }
+    names = {"league.json", *(member.name for member in play.league.members)}
+    assert {path.name for path in (tmp_path / "league").iterdir()} == names
     assert len({name for played in algorithm.played for name in played}) > 10
-    assert all(
-        set(played.values()) <= {("engine-0",), ("engine-1",), ("engine-0", "engine-1")} for played in algorithm.played
-    )
+    engines = {("engine-0",), ("engine-1",), ("engine-0", "engine-1")}
+    assert all(set(played.values()) <= engines for played in algorithm.played)
     assert play.numbers()["swaps"] <= 2 * 40
 
 
 @pytest.mark.parametrize("averaged", [False, True])
 def test_members_are_the_weights_in_training_or_the_averaged_ones(tmp_path: Path, averaged: bool) -> None:
     algorithm = Algorithm(tmp_path, engines=1)
-    play = LeaguePlay(algorithm, LeagueOptions(snapshot_every=1, averaged_snapshots=averaged))  # type: ignore[arg-type]
-    for iteration in range(2):
-        iterate(play, algorithm, iteration)
+    play = LeaguePlay(algorithm, LeagueOptions(snapshot_every=1, averaged_snapshots=averaged))
+    iterate(play, algorithm, *range(2))
     assert algorithm.exported == [WeightUse.EXPORT if averaged else WeightUse.TRAINING] * 2
-
-
-def test_a_league_is_taken_from_a_checkpoint_elsewhere(tmp_path: Path) -> None:
-    """With as many iterations behind it, the same members are met with the same weights."""
-    options = LeagueOptions(snapshot_every=1, max_members=12, opponent_engines=2)
-    whole = Algorithm(tmp_path / "first", engines=2)
-    play = LeaguePlay(whole, options)  # type: ignore[arg-type]
-    for iteration in range(20):
-        iterate(play, whole, iteration)
-    checkpoint = tmp_path / "checkpoint"
-    checkpoint.mkdir()
-    play.save(checkpoint)
-    state = play.league.state()
-    for iteration in range(20, 30):
-        iterate(play, whole, iteration)
-    resumed = Algorithm(tmp_path / "second", engines=2)
-    resumed.policy_version = resumed.weights["p"] = resumed.sent["p"] = 20
-    again = LeaguePlay(resumed, options)  # type: ignore[arg-type]
-    again.set_state(state)
-    again.load(checkpoint)
-    assert len(again.league.members) == 12
-    for iteration in range(20, 30):
-        iterate(again, resumed, iteration)
-    assert again.league.state() == play.league.state()
-    assert [sorted(played) for played in resumed.played] == [sorted(played) for played in whole.played[20:]]
 
 
 def test_what_is_played_in_place_of_constant_groups_counts_with_the_rest(tmp_path: Path) -> None:
     """Pay-offs are those of all results counted at once; further rounds meet the members that engines hold."""
     algorithm = Algorithm(tmp_path, engines=2)
-    play = LeaguePlay(algorithm, LeagueOptions(snapshot_every=1, opponent_engines=2))  # type: ignore[arg-type]
+    play = LeaguePlay(algorithm, LeagueOptions(snapshot_every=1, opponent_engines=2))
     config = LMGamePPOConfig().update_from_dict(
         {
             "env": "lmgame/TicTacToe-v0",
@@ -219,7 +194,7 @@ def test_a_damaged_member_ends_the_run_when_its_weights_are_read(tmp_path: Path)
     algorithm = Algorithm(tmp_path, engines=1)
     play = LeaguePlay(
         algorithm, LeagueOptions(snapshot_every=1, matchmaking=MatchmakingOptions("latest"), forgotten=None)
-    )  # type: ignore[arg-type]
+    )
     iterate(play, algorithm, 0)
     save_file({"w": np.full(3, 7, np.float32)}, tmp_path / "league" / "p-0" / "model.safetensors")
     play.set_state(play.league.state())  # the engines have to be given their members anew
@@ -236,7 +211,7 @@ def test_an_exploiter_becomes_a_member_and_begins_again(tmp_path: Path) -> None:
     """Its files are those of its weights before it began again; engines have what it began with before it plays."""
     algorithm = Algorithm(tmp_path, engines=2, policies=("p", "h"))
     algorithm.weights = algorithm.sent = {"p": 100, "h": 200}
-    play = LeaguePlay(algorithm, EXPLOITED)  # type: ignore[arg-type]
+    play = LeaguePlay(algorithm, EXPLOITED)
     began = []
     for iteration in range(16):
         play.prepare(iteration)
@@ -252,23 +227,20 @@ def test_an_exploiter_becomes_a_member_and_begins_again(tmp_path: Path) -> None:
 def test_a_league_with_an_exploiter_is_taken_from_a_checkpoint_elsewhere(tmp_path: Path) -> None:
     """Before the exploiter's next reset, which is the same there."""
     whole = Algorithm(tmp_path / "first", engines=2, policies=("p", "h"))
-    play = LeaguePlay(whole, EXPLOITED)  # type: ignore[arg-type]
-    for iteration in range(8):
-        iterate(play, whole, iteration)
+    play = LeaguePlay(whole, EXPLOITED)
+    iterate(play, whole, *range(8))
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()
     play.save(checkpoint)
     state = json.loads(json.dumps(play.state()))
     resumed = Algorithm(tmp_path / "second", engines=2, policies=("p", "h"))
     resumed.policy_version, resumed.weights, resumed.sent = whole.policy_version, dict(whole.weights), dict(whole.sent)
-    for iteration in range(8, 20):
-        iterate(play, whole, iteration)
+    iterate(play, whole, *range(8, 20))
     shutil.rmtree(tmp_path / "first")
-    again = LeaguePlay(resumed, EXPLOITED)  # type: ignore[arg-type]
+    again = LeaguePlay(resumed, EXPLOITED)
     again.set_state(state)
     again.load(checkpoint)
-    for iteration in range(8, 20):
-        iterate(again, resumed, iteration)
+    iterate(again, resumed, *range(8, 20))
     assert again.state() == play.state() and resumed.weights == whole.weights
     assert [sorted(played) for played in resumed.played] == [sorted(played) for played in whole.played[8:]]
 
@@ -277,16 +249,15 @@ def test_a_league_with_an_exploiter_is_taken_from_a_checkpoint_elsewhere(tmp_pat
 def test_who_becomes_an_exploiter_when_a_run_goes_on_begins_then(tmp_path: Path, league_before: bool) -> None:
     """It has its time from there on, and begins again with what it was; so too after a checkpoint."""
     algorithm = Algorithm(tmp_path / "first", engines=2, policies=("p", "h"))
-    plain = LeaguePlay(algorithm, dataclasses.replace(EXPLOITED, exploiters={}))  # type: ignore[arg-type]
-    for iteration in range(7):
-        iterate(plain, algorithm, iteration)
+    plain = LeaguePlay(algorithm, dataclasses.replace(EXPLOITED, exploiters={}))
+    iterate(plain, algorithm, *range(7))
     began = []
     for directory, first, last in ((tmp_path / "second", 7, 9), (tmp_path / "third", 9, 20)):
         checkpoint = directory / "checkpoint"
         checkpoint.mkdir(parents=True)
         plain.save(checkpoint)
         algorithm.trial_directory = lambda directory=directory: directory
-        play = LeaguePlay(algorithm, EXPLOITED)  # type: ignore[arg-type]
+        play = LeaguePlay(algorithm, EXPLOITED)
         if league_before or first > 7:
             play.set_state(json.loads(json.dumps(plain.state())))
         play.load(checkpoint)
@@ -306,19 +277,17 @@ def test_who_becomes_an_exploiter_when_a_run_goes_on_begins_then(tmp_path: Path,
         play.save(checkpoint)
         state = json.loads(json.dumps(play.state()))
         algorithm.trial_directory = lambda directory=directory: tmp_path / directory
-        play = LeaguePlay(algorithm, options)  # type: ignore[arg-type]
+        play = LeaguePlay(algorithm, options)
         play.set_state(state)
         play.load(checkpoint)
-    for iteration in range(20, 26):
-        iterate(play, algorithm, iteration)
+    iterate(play, algorithm, *range(20, 26))
     assert algorithm.weights["h"] == begun + 1, "once none, it begins again with what it was when it became one anew"
 
 
 def test_what_an_exploiter_began_with_is_not_another(tmp_path: Path) -> None:
     algorithm = Algorithm(tmp_path, engines=2, policies=("p", "h"))
-    play = LeaguePlay(algorithm, EXPLOITED)  # type: ignore[arg-type]
-    for iteration in range(5):
-        iterate(play, algorithm, iteration)
+    play = LeaguePlay(algorithm, EXPLOITED)
+    iterate(play, algorithm, *range(5))
     (tmp_path / "league" / "beginnings" / "h" / "weights").write_text("1")
     with pytest.raises(CheckpointError, match="beginnings/h does not hold what h began with any more"):
         play.prepare(5)
@@ -334,9 +303,8 @@ def test_a_members_files_are_read_once_and_hashed_once(tmp_path: Path, monkeypat
     monkeypatch.setattr(league_of_algorithm, "read_member", lambda *args: pytest.fail("read again"))
     algorithm = Algorithm(tmp_path / "trial", engines=1)
     options = LeagueOptions(snapshot_every=1, matchmaking=MatchmakingOptions("latest"), forgotten=None)
-    play = LeaguePlay(algorithm, options)  # type: ignore[arg-type]
-    for iteration in range(3):
-        iterate(play, algorithm, iteration)
+    play = LeaguePlay(algorithm, options)
+    iterate(play, algorithm, *range(3))
     assert read == [".taking-p-0", ".taking-p-1", ".taking-p-2"]
     checkpoint = tmp_path / "checkpoint"
     checkpoint.mkdir()

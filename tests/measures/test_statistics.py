@@ -19,11 +19,6 @@ def test_wilsons_interval_equals_scipys(successes: int, trials: int) -> None:
     assert wilson_interval(successes, trials) == pytest.approx((theirs.low, theirs.high))
 
 
-def test_twenty_of_twenty_is_not_certain() -> None:
-    low, high = wilson_interval(20, 20)
-    assert high == 1.0 and low == pytest.approx(0.8389, abs=1e-4)
-
-
 def test_levels_pair_by_name_not_by_position() -> None:
     """Results that differ by exactly .25 on every level, played in another order, with levels that only one of them
     has.

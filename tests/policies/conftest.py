@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,10 @@ from rllib_lmgame.envs import make_session
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from byte_tokens import byte_tokenizer
 
 CHATML = (
     "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n' }}{% "
@@ -62,44 +67,15 @@ STYLES: dict[str, dict[str, Any]] = {
     "gemma": {"template": GEMMA, "special": ["<start_of_turn>", "<end_of_turn>"], "bos": "<bos>", "eos": "<eos>"},
     "mistral": {"template": MISTRAL, "special": ["[INST]", "[/INST]"], "bos": "<s>", "eos": "</s>"},
     "zephyr": {"template": ZEPHYR, "special": [], "bos": "<s>", "eos": "</s>"},
-    "qwen3": {
-        "template": QWEN3,
-        "special": ["<|im_start|>", "<|im_end|>"],
-        "plain": ["<think>", "</think>"],
-        "eos": "<|im_end|>",
-    },
+    "qwen3": {"template": QWEN3, "special": ["<|im_start|>"], "plain": ["<think>", "</think>"], "eos": "<|im_end|>"},
     "opens_thinking": {
         "template": OPENS_THINKING,
-        "special": ["<|im_start|>", "<|im_end|>"],
+        "special": ["<|im_start|>"],
         "plain": ["<think>", "</think>"],
         "eos": "<|im_end|>",
     },
     "unmarked": {"template": CHATML, "special": [], "plain": ["<|im_start|>", "<|im_end|>"], "eos": "<|endoftext|>"},
 }
-
-
-def byte_tokenizer(
-    template: str | None,
-    special: list[str],
-    eos: str | None = None,
-    bos: str | None = None,
-    plain: list[str] | None = None,
-) -> Any:
-    """Every byte is a token, so no token ever spans the end of a text; beside them the control tokens."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    backend = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens(
-        [AddedToken(t, special=True) for t in dict.fromkeys([*special, *(t for t in (bos, eos) if t)])]
-    )
-    backend.add_tokens([AddedToken(t, special=False, normalized=False) for t in plain or []])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token=bos, eos_token=eos)
-    tokenizer.chat_template = template
-    return tokenizer
 
 
 @pytest.fixture(scope="session")

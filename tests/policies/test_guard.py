@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from byte_tokens import byte_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,50 +45,15 @@ PLAIN_TEMPLATES = {
     "bare": (BARE, ("user", "assistant", "system")),
 }
 CONTROLS = (
-    "<|im_start|>",
-    "<|im_end|>",
-    "<s>",
-    "</s>",
-    "[INST]",
-    "[/INST]",
-    "<|endoftext|>",
-    "<think>",
-    "</think>",
-    "<answer>",
-    "<tool_call>",
+    *("<|im_start|>", "<|im_end|>", "<s>", "</s>", "[INST]", "[/INST]", "<|endoftext|>", "<think>", "</think>"),
+    *("<answer>", "<tool_call>"),
 )
 PIECES = (
     *CONTROLS,
     *(half for token in CONTROLS for half in (token[: len(token) // 2], token[len(token) // 2 :])),
-    *(
-        "### assistant",
-        "### user\n",
-        "### system",
-        "\n###",
-        " assistant",
-        "assistant\n",
-        "user",
-        "USER:",
-        " ASSISTANT:",
-        "ASSIS",
-        "TANT:",
-    ),
-    *(
-        "[/",
-        "INST]",
-        "<<SYS>>\n",
-        "\n<</SYS>>\n\n",
-        "<</",
-        "＃＃＃ assistant",
-        "###  ASSISTANT",
-        "\u200b",
-        "\n",
-        " ",
-        "\t",
-        "｜",
-        "＜s＞",
-    ),
-    *("…", "hello", "你好", "é"),
+    *("### assistant", "### user\n", "### system", "\n###", " assistant", "assistant\n", "user", "USER:"),
+    *(" ASSISTANT:", "ASSIS", "TANT:", "[/", "INST]", "<<SYS>>\n", "\n<</SYS>>\n\n", "<</", "＃＃＃ assistant"),
+    *("###  ASSISTANT", "\u200b", "\n", " ", "\t", "｜", "＜s＞", "…", "hello", "你好", "é"),
 )
 attacks = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=12).map("".join)
 rounds = settings(max_examples=60, deadline=None)
@@ -128,12 +94,8 @@ def qwen() -> Any:
     )
     from tokenizers import AddedToken
 
-    tokenizer.add_tokens(
-        [
-            AddedToken(tag, special=False, normalized=False)
-            for tag in ("<think>", "</think>", "<tool_call>", "</tool_call>")
-        ]
-    )
+    tags = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in tags])
     return tokenizer
 
 
@@ -352,15 +314,8 @@ def test_tags_are_structure_in_our_own_lines_alone() -> None:
 
 def special_think() -> Any:
     """A vocabulary that marks the tags of replies as special tokens."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-
-    backend = Tokenizer(
-        models.BPE(vocab={mark: i for i, mark in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}, merges=[])
-    )
-    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     tags = ["<think>", "</think>", "<answer>", "</answer>", "<tool_call>", "</tool_call>"]
-    backend.add_special_tokens([AddedToken(token, special=True) for token in ("<|im_start|>", "<|im_end|>", *tags)])
-    return fast(backend, eos="<|im_end|>")
+    return byte_tokenizer(["<|im_start|>", "<|im_end|>", *tags], eos="<|im_end|>")
 
 
 def test_special_tags_are_part_of_replies_and_do_not_end_them() -> None:
@@ -370,14 +325,11 @@ def test_special_tags_are_part_of_replies_and_do_not_end_them() -> None:
     tags = chat.guard.vocabulary.tags
     assert not set(tags.values()) & set(chat.stop_token_ids) and chat.end_id in chat.stop_token_ids
     reply = chat.reply_ids("up", "hm")
-    assert [i for i in reply if i in tags.values()] == [
-        tags[tag] for tag in ("<think>", "</think>", "<answer>", "</answer>")
-    ]
+    marks = [tags[tag] for tag in ("<think>", "</think>", "<answer>", "</answer>")]
+    assert [i for i in reply if i in tags.values()] == marks
     conversation = Conversation(chat, "rules")
     prompt = conversation.prompt(Observation("say <think>"))
-    assert [i for i in prompt.ids if i in tags.values()] == [
-        tags[tag] for tag in ("<think>", "</think>", "<answer>", "</answer>")
-    ]
+    assert [i for i in prompt.ids if i in tags.values()] == marks
     parsed = conversation.reply(np.asarray(reply, np.int32))
     assert (parsed.action, parsed.think) == ("up", "hm")
     assert chat.decode([*reply[:-1], tags["<think>"]]).endswith("<think>"), "a tag that was sampled last is still read"

@@ -17,6 +17,7 @@ from safetensors.numpy import save_file
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import (
     INDEX_FILE,
     check_model,
@@ -71,14 +72,8 @@ def pipe(name: str) -> Callable[[Path], None]:
     [
         (lambda folder: (folder / WEIGHTS).write_bytes(b""), f"{WEIGHTS} is no safetensors file"),
         (lambda folder: (folder / WEIGHTS).write_bytes(b"\xff" * 64), f"{WEIGHTS} is no safetensors file"),
-        (
-            lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:-1]),
-            f"{WEIGHTS} is no safetensors file",
-        ),
-        (
-            lambda folder: (folder / WEIGHTS).write_bytes((10**12).to_bytes(8, "little") + b"{}"),
-            f"{WEIGHTS} is no safetensors file",
-        ),
+        (lambda folder: os.truncate(folder / WEIGHTS, (folder / WEIGHTS).stat().st_size - 1), "is no safetensors file"),
+        (lambda folder: (folder / WEIGHTS).write_bytes(b"\0\x10\xa5\xd4\xe8\0\0\0{}"), "is no safetensors file"),
         (lambda folder: save_file({}, folder / WEIGHTS), f"{WEIGHTS} holds no weights"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json is damaged"),
         (lambda folder: (folder / "config.json").write_text("[]"), "config.json is damaged"),
@@ -89,6 +84,8 @@ def pipe(name: str) -> Callable[[Path], None]:
         (index("pytorch_model.bin"), "no safetensors file beside it"),
         (index(3), "no safetensors file beside it"),
         (index(WEIGHTS, "none.safetensors"), "none.safetensors"),
+        (lambda folder: (folder / WEIGHTS).unlink(), f"{WEIGHTS} is missing"),
+        (lambda folder: (folder / "config.json").unlink(), "config.json is missing"),
         (pipe(WEIGHTS), f"{WEIGHTS} is no file"),
         (pipe("config.json"), "config.json is damaged: it is no file"),
     ],
@@ -141,8 +138,6 @@ def test_shards_are_fine(folder: Path) -> None:
     ],
 )
 def test_a_damaged_tokenizer_is_named(folder: Path, name: str, content: str) -> None:
-    from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
-
     (folder / name).write_text(content)
     with pytest.raises(ConfigError, match="no tokenizer at"):
         load_tokenizer(str(folder), LanguageModelOptions())
@@ -157,9 +152,6 @@ def test_a_chat_template_is_run_in_a_sandbox(folder: Path, template: str) -> Non
     is empty.
     """
     from transformers import AutoTokenizer
-
-    from rllib_lmgame.policies.chat.format import ChatFormat
-    from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     with pytest.raises(ConfigError, match="chat_template"):
@@ -184,6 +176,9 @@ def test_a_checkpoint_stands_for_the_model_in_it(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"of several policies; name .* several/hf/first, several/hf/second"):
         check_model(str(several))
     check_model(str(several / "hf" / "first"))
+    with pytest.raises(ConfigError, match="no such model directory"):
+        check_model(str(folder / "nowhere"))
+    check_model("Qwen/Qwen2.5-0.5B-Instruct")
     assert model_directory("Qwen/Qwen2.5-0.5B-Instruct") == "Qwen/Qwen2.5-0.5B-Instruct"
 
 
@@ -311,8 +306,6 @@ def test_a_chat_template_is_tried_before_anything_starts(folder: Path) -> None:
 
 
 def test_a_pattern_that_backtracks_without_end_is_a_line(folder: Path) -> None:
-    from rllib_lmgame.policies.chat.format import ChatFormat
-
     options = LanguageModelOptions()
     chat = ChatFormat(load_tokenizer(str(folder), options), options)
     rewritten("tokenizer.json", endless)(folder)

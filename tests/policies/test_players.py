@@ -11,11 +11,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import save_file
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.envs import make_session
@@ -24,7 +22,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.mapping import make_mapping
 from rllib_lmgame.policies.model import carried_files
 from rllib_lmgame.policies.model import files as model_files
-from rllib_lmgame.policies.model.files import ModelFiles, check_model
+from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.scripted import make_scripted_player
 
 
@@ -333,19 +331,3 @@ def test_models_too_large_to_carry(scratch: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_plain_source_is_used_as_it_is() -> None:
     assert ModelFiles("some/hub-id").directory() == "some/hub-id"
-
-
-def test_missing_and_incomplete_model_directories(scratch: Path) -> None:
-    check_model("Qwen/Qwen2.5-0.5B-Instruct")
-    with pytest.raises(ConfigError, match="no safetensors file"):
-        check_model(str(scratch / "model"))
-    save_file({"weight": np.zeros(1, np.float32)}, scratch / "model" / "model.safetensors")
-    check_model(str(scratch / "model"))
-    with pytest.raises(ConfigError, match="no such model directory"):
-        check_model(str(scratch / "nowhere"))
-    (scratch / "model" / "model.safetensors").unlink()
-    with pytest.raises(ConfigError, match="safetensors"):
-        check_model(str(scratch / "model"))
-    (scratch / "model" / "config.json").unlink()
-    with pytest.raises(ConfigError, match=r"no config\.json"):
-        check_model(str(scratch / "model"))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from byte_tokens import byte_tokenizer
 
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
@@ -273,19 +274,6 @@ def test_what_a_game_says_is_still_no_structure(kind: str) -> None:
 # -- templates with rules of their own --------------------------------------------------------------------------------
 
 
-def special_tokens(*tokens: str, eos: str, bos: str | None = None, plain: Sequence[str] = ()) -> Any:
-    """A byte-level tokenizer with control tokens."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    backend = Tokenizer(models.BPE(vocab={mark: i for i, mark in enumerate(alphabet)}, merges=[]))
-    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    backend.add_special_tokens([AddedToken(token, special=True) for token in tokens])
-    backend.add_tokens([AddedToken(token, special=False, normalized=False) for token in plain])
-    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=eos, bos_token=bos)
-
-
 @pytest.mark.parametrize("kind", ["prepend", "first", "llama"])
 @pytest.mark.parametrize("history", ["keep", "window", "strip_think"])
 def test_the_system_prompt_moves_to_the_last_message(kind: str, history: str, caplog: Any) -> None:
@@ -303,7 +291,11 @@ def test_the_system_prompt_moves_to_the_last_message(kind: str, history: str, ca
 @pytest.mark.parametrize(
     ("template", "joined", "tokenizer"),
     [
-        (GEMMA_2, True, lambda: special_tokens("<start_of_turn>", "<end_of_turn>", "<bos>", eos="<eos>", bos="<bos>")),
+        (
+            GEMMA_2,
+            True,
+            lambda: byte_tokenizer(["<start_of_turn>", "<end_of_turn>", "<bos>"], eos="<eos>", bos="<bos>"),
+        ),
         (LLAMA_2, False, lambda: sentencepiece("prepend")),
     ],
     ids=["gemma2", "llama2"],
@@ -314,7 +306,7 @@ def test_blanks_that_a_template_trims_are_not_shown(template: str, joined: bool,
 
 
 def qwen_3() -> Any:
-    return special_tokens("<|im_start|>", "<|im_end|>", eos="<|im_end|>", plain=("<think>", "</think>"))
+    return byte_tokenizer(["<|im_start|>", "<|im_end|>"], eos="<|im_end|>", plain=("<think>", "</think>"))
 
 
 def test_an_empty_reasoning_is_not_shown_of_earlier_replies() -> None:
@@ -344,21 +336,21 @@ CHANNELS = "<|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|
 REASONING: dict[str, tuple[Callable[[], Any], str, str, str, str]] = {
     # Tokenizer, template, think_tag, a reply, where it ends.
     "magistral": (
-        lambda: special_tokens(*MAGISTRAL_TOKENS, eos="</s>", bos="<s>"),
+        lambda: byte_tokenizer([*MAGISTRAL_TOKENS], eos="</s>", bos="<s>"),
         MAGISTRAL,
         "[THINK]",
         "[THINK]hm[/THINK]<answer>up</answer>",
         "</s>",
     ),
     "command_r": (
-        lambda: special_tokens(*COMMAND_R_TOKENS, eos="<|END_OF_TURN_TOKEN|>", bos="<BOS_TOKEN>"),
+        lambda: byte_tokenizer([*COMMAND_R_TOKENS], eos="<|END_OF_TURN_TOKEN|>", bos="<BOS_TOKEN>"),
         COMMAND_R,
         "<|START_THINKING|>",
         "<|START_THINKING|>hm<|END_THINKING|><|START_RESPONSE|><answer>up</answer>",
         "<|END_RESPONSE|>",
     ),
     "gpt_oss": (
-        lambda: special_tokens(*GPT_OSS_TOKENS, eos="<|return|>"),
+        lambda: byte_tokenizer([*GPT_OSS_TOKENS], eos="<|return|>"),
         GPT_OSS,
         CHANNELS,
         CHANNELS.replace("...", "hm") + "<answer>up</answer>",

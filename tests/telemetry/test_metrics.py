@@ -87,6 +87,7 @@ def test_several_players() -> None:
     assert numbers["episode_len_mean"] == 3.0 and numbers["turns_per_episode"] == 1.5
     assert numbers["tokens_per_turn"] == 20 / 4  # Scripted seats write no tokens and do not count.
     assert numbers["success_rate"] == 1.0  # Of the games that have a verdict.
+    assert "success_rate" not in episode_metrics([episode(seat(), success=None)])
     assert numbers["win_rate"] == {"a": {"first": 1.0, "second": 0.0}, "b": {"first": 0.0, "second": 0.0}}
     assert numbers["draw_rate"] == {"a": {"first": 0.0, "second": 1.0}, "b": {"first": 1.0, "second": 0.0}}
     assert numbers["loss_rate"] == {"a": {"first": 0.0, "second": 0.0}, "b": {"first": 0.0, "second": 1.0}}
@@ -111,10 +112,6 @@ def test_returns_are_told_by_who_earned_them() -> None:
     alone = episode(seat("a", episode_return=1.0, trained=True), seat("b", episode_return=-1.0, trained=True))
     assert returns_by_seat([alone]) == {"seat_returns_mean": {"m": {"role": 0.0}}}
     assert returns_by_seat([]) == {"seat_returns_mean": {}}
-
-
-def test_games_without_a_verdict_have_no_success_rate() -> None:
-    assert "success_rate" not in episode_metrics([episode(seat(), success=None)])
 
 
 def test_games_are_told_apart_if_there_are_several() -> None:

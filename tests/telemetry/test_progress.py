@@ -1,4 +1,4 @@
-"""The lines a person watches during a run."""
+"""What is told of a run: the lines a person watches, the phases of a trial, the labels of gauges."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray.util.metrics
+from ray.exceptions import RpcError
+from ray.experimental import internal_kv
+from ray.rllib.algorithms.ppo import PPO
+from ray.tune.result import TRIAL_INFO
 
+from rllib_lmgame.algorithms import base
+from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.telemetry import advice, progress
+from rllib_lmgame.telemetry.gauges import LMGameGauges
+from rllib_lmgame.telemetry.phases import WHY_DROPPED, phase_of, tell_phase
 from rllib_lmgame.telemetry.progress import ProgressCallback, progress_line
 
 
@@ -181,3 +190,97 @@ def test_a_run_that_learns_is_left_alone() -> None:
     learns = {"player": {"advantage_min": -1.0, "advantage_max": 0.0}, "__all_modules__": {"num_steps": 1}}
     assert printed({"env_runners": {"format_error_rate": 0.2}, "learners": learns}) == []
     assert printed({"env_runners": {"format_error_rate": float("nan")}, "learners": {"player": {}}}) == []
+
+
+@pytest.mark.parametrize("error", [RpcError("failed to connect to all addresses"), OSError("broken pipe")])
+def test_a_control_service_that_does_not_answer_ends_nothing(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bytes] = []
+
+    def fail(key: bytes, *_: Any, **__: Any) -> None:
+        asked.append(key)
+        raise error
+
+    monkeypatch.setattr(internal_kv, "_internal_kv_initialized", lambda: True)
+    monkeypatch.setattr(internal_kv, "_internal_kv_put", fail)
+    monkeypatch.setattr(internal_kv, "_internal_kv_get", fail)
+    tell_phase("a", "playing")
+    assert phase_of("a") is None
+    assert asked == [b"a", b"a"]
+
+
+def test_phases_are_said_until_the_first_result_and_reasons_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(base, "tell_phase", lambda name, words: told.append(f"{name}: {words}"))
+    monkeypatch.setattr(base, "with_columns", lambda result, **_: result)
+    monkeypatch.setattr(PPO, "step", lambda algorithm: algorithm.tell("updating") or {})
+    algorithm = LMGamePPO.__new__(LMGamePPO)
+    vars(algorithm).update(
+        _tune_trial=SimpleNamespace(trial_id="a"), config=LMGamePPOConfig(), _measured=(), _league=None
+    )
+    for _ in range(2):
+        algorithm.step()
+    algorithm.tell("its game broke", WHY_DROPPED)
+    assert told == ["a: updating", "a/dropped: its game broke"]
+
+
+class Started(Exception):
+    """Set-up has come as far as this test needs."""
+
+
+class Named(LMGamePPO):
+    """Stops where models would be prepared."""
+
+    def setup(self, config) -> None:
+        with pytest.raises(Started):
+            super().setup(config)
+
+
+def test_gauges_carry_the_trials_name(ray_cluster, tiny_dict, monkeypatch):
+    def stop(config):
+        raise Started
+
+    monkeypatch.setattr(base, "prepare_models", stop)
+    seen: list[dict[str, str]] = []
+    gauge = SimpleNamespace(set=lambda value, tags: seen.append(tags))
+    monkeypatch.setattr(ray.util.metrics, "Gauge", lambda *arguments, **options: gauge)
+    algorithm = Named(
+        {**tiny_dict(), TRIAL_INFO: SimpleNamespace(trial_name="LMGamePPO_abc_00001", trial_id="abc_00001")}
+    )
+    LMGameGauges().on_train_result(
+        algorithm=algorithm, result={"env_runners": {"success_rate": 0.5}, "learners": {"player": {"entropy": 1.0}}}
+    )
+    assert seen == [
+        {"trial": "LMGamePPO_abc_00001", "policy": ""},
+        {"trial": "LMGamePPO_abc_00001", "policy": "player"},
+    ]
+    assert algorithm.trial_id == "abc_00001"
+
+
+def test_a_trial_is_there_before_its_first_result_and_a_warm_start_shows_what_it_measures(monkeypatch):
+    """Where an iteration did not measure a number, its gauge keeps what was measured before."""
+    seen: list[tuple[str, float]] = []
+    monkeypatch.setattr(
+        ray.util.metrics,
+        "Gauge",
+        lambda name, **options: SimpleNamespace(set=lambda value, tags: seen.append((name, value))),
+    )
+    nan, gauges, algorithm = float("nan"), LMGameGauges(), SimpleNamespace(trial_name="t")
+    gauges.on_algorithm_init(algorithm=algorithm)
+    assert ("lmgame_training_iteration", 0.0) in seen
+    seen.clear()
+    supervised = {
+        "training_iteration": 3,
+        "supervised_steps": 30.0,
+        "ppo_iteration": 0.0,
+        "env_runners": {"success_rate": nan, "tokens_per_turn": nan},
+        "evaluation": {"env_runners": {"success_rate": 0.25}},
+        "learners": {"player": {"policy_loss": 2.5, "vf_loss": nan}},
+    }
+    gauges.on_train_result(algorithm=algorithm, result=supervised)
+    assert dict(seen) == {
+        "lmgame_training_iteration": 3.0,
+        "lmgame_supervised_steps": 30.0,
+        "lmgame_ppo_iteration": 0.0,
+        "lmgame_evaluation_success_rate": 0.25,
+        "lmgame_policy_loss": 2.5,
+    }
