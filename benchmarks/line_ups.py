@@ -152,7 +152,6 @@ def make_config(kind: str, arguments: argparse.Namespace) -> Any:
             "turn_note": "",
             "reply_prefill": "<answer>",
             "history": "window",
-            "history_window": 1,
             "max_tokens_per_turn": 4,
             "context_length": 64,
             "dtype": "float32",

@@ -137,7 +137,7 @@ def test_uniform_play_through_texts_prompts_and_an_engine(
     file = tmp_path / "model.safetensors"
     weights = safetensors.numpy.load_file(file)
     safetensors.numpy.save_file({n: np.zeros_like(w) for n, w in weights.items()}, file, {"format": "pt"})
-    tree, chat = game_tree(game, config), chat_of(directory, system_prompt="", history="window", history_window=1)
+    tree, chat = game_tree(game, config), chat_of(directory, system_prompt="", history="window")
     assert len({len(chat.reply_ids(action)) for s in tree.information_sets for action in s.legal_actions}) == 1
     numbers = numbers_of(tree, answers(directory, ask, tree.information_sets, chat, kind, legal_moves_only=False))
     assert numbers["exploitability"] == pytest.approx(uniform, abs=1e-6)

@@ -120,7 +120,7 @@ def test_replies_are_free_where_a_game_lists_nothing(make_runner: MakeRunner) ->
         "lmgame/Werewolf-v0",
         answer,
         rollouts={"legal_moves_only": True},
-        model={"context_length": 1024, "max_tokens_per_turn": 64, "history": "window", "history_window": 1},
+        model={"context_length": 1024, "max_tokens_per_turn": 64, "history": "window"},
     )
     result = play_games(runner, 3)
     assert result.error is None and not result.failures
