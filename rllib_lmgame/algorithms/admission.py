@@ -38,25 +38,10 @@ from rllib_lmgame.policies.model.files import (
 from rllib_lmgame.policies.model.positions import context_problem
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.policies.scripted import make_scripted_player
+from rllib_lmgame.settings import rules
 from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.settings.plugins import MEASURES
-from rllib_lmgame.settings.rules import (
-    BASELINE,
-    CRITIC,
-    ENGINES,
-    FOLLOWED,
-    LEAGUE,
-    LENGTHS,
-    NUMERICS,
-    OVERLONG,
-    PLAY,
-    RLLIB,
-    SELECTION,
-    STATES,
-    UPDATE,
-    Rule,
-    broken,
-)
+from rllib_lmgame.settings.rules import Rule, broken
 from rllib_lmgame.settings.schedules import check_numbers, game_of, place_of
 from rllib_lmgame.settings.schema import describe, leaves
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions
@@ -78,26 +63,26 @@ _MANY = 4096
 def admit(config: Any) -> None:
     """Check what RLlib's ``validate`` does not know. Raises: ConfigError: says the key, the problem and the remedy."""
     s, run = config.settings, RunFacts(config)
-    refuse(RLLIB, s, run)
+    refuse(rules.RLLIB, s, run)
     check_games_known(config)
     _check_players(config, s)
     for name in s.language_model_policies():
         _check_language_model(s.policy(name), trained=s.is_trained(name))
     _check_updates(config, s)
     if not any(key.startswith(_PLAYED) for key in s.schedules):  # Else each of their values is looked at.
-        refuse((*PLAY, *SELECTION), s, run)
+        refuse((*rules.PLAY, *rules.SELECTION), s, run)
     with games_blamed_first(config):
         check_seats(config)
         check_success(config)
         if s.league is not None:
-            refuse(LEAGUE, s, run)
+            refuse(rules.LEAGUE, s, run)
             check_reach(s.league, _most_play(s))
             check_contest(config)
     check_schedules(config)
     _check_overlong(config, s, run)
     with games_blamed_first(config):
         check_legal_moves(config)
-    refuse(ENGINES, s, run)
+    refuse(rules.ENGINES, s, run)
     if s.evaluation.measures and config.evaluation_interval:  # To look at a game may take long.
         games = config.games_for_evaluation()
         with games_blamed_first(config):
@@ -107,7 +92,7 @@ def admit(config: Any) -> None:
 def check_states(config: Any) -> None:
     """Check what estimators need that play on from the middle of games. Raises: ConfigError: names the key."""
     for policy in state_rollouts(config):
-        refuse(STATES, config.settings.policy(policy), PolicyFacts(config, policy))
+        refuse(rules.STATES, config.settings.policy(policy), PolicyFacts(config, policy))
     with games_blamed_first(config):
         check_replayable(config)
 
@@ -115,10 +100,10 @@ def check_states(config: Any) -> None:
 # -- rules ------------------------------------------------------------------------------------------------------------
 
 
-def refuse(rules: tuple[Rule, ...], s: Settings, f: Any) -> None:
+def refuse(asked: tuple[Rule, ...], s: Settings, f: Any) -> None:
     """Raise :class:`ConfigError` for the first rule that settings break."""
     with _of_policy(s, f):
-        for rule, message in broken(rules, s, f):
+        for rule, message in broken(asked, s, f):
             raise ConfigError(_place(s, rule.key, *rule.beside), message)
 
 
@@ -154,16 +139,16 @@ def _check_updates(config: Any, s: Settings) -> None:
     with below_config():
         check_deepspeed(config.deepspeed_config, config.grad_clip)
     for of_policy, f in trained.values():
-        refuse(NUMERICS, of_policy, f)
+        refuse(rules.NUMERICS, of_policy, f)
     for of_policy, f in trained.values():
         known = {f"token_ppo.{name}" for name in leaves(type(of_policy.ppo))}
         begins = of_policy.at({key: options.first for key, options in of_policy.schedules.items() if key in known})
         with _of_policy(of_policy, f):
-            for rule, message in broken(UPDATE, begins, f):
+            for rule, message in broken(rules.UPDATE, begins, f):
                 if not of_policy.follows(rule.key):  # Else the schedule is refused.
                     raise ConfigError(_place(of_policy, rule.key, *rule.beside), message)
     for of_policy, f in trained.values():
-        refuse(CRITIC, of_policy, f)
+        refuse(rules.CRITIC, of_policy, f)
 
 
 def _most_play(s: Settings) -> MostPlay:
@@ -275,7 +260,7 @@ def _check_language_model(s: Settings, *, trained: bool) -> None:
             )
     else:
         _check_files(s.lm, key)
-    refuse(LENGTHS, s, None)
+    refuse(rules.LENGTHS, s, None)
     config = None if s.lm.model == TINY_MODEL or not trained else local_config(model_directory(s.lm.model))
     if config is None:
         return
@@ -347,7 +332,7 @@ def check_schedules(config: Any) -> None:
         check_numbers(options, *kind, place_of(key))
     _check_play(config, s, run)
     _check_loss(config, policies)
-    for rule, message in (found for policy, f in policies.values() for found in broken(BASELINE, policy, f)):
+    for rule, message in (found for policy, f in policies.values() for found in broken(rules.BASELINE, policy, f)):
         raise ConfigError(place_of(rule.key), message)
     _check_lengths(config, s)
     _check_weights(config)
@@ -368,9 +353,9 @@ def _check_alone(key: str, s: Settings, policies: Mapping[str, tuple[Settings, P
         raise ConfigError(path, "has no effect: every policy has its own")
     found = []
     for policy, f in policies.values() if section != "language_model" else ():
-        rules = tuple(rule for rule in FOLLOWED if rule.key == key)
+        moving = tuple(rule for rule in rules.FOLLOWED if rule.key == key)
         own = None if policy.follows(key) else "has no effect: every policy that learns has its own"
-        found.append(own or next((message for _, message in broken(rules, policy, f)), None))
+        found.append(own or next((message for _, message in broken(moving, policy, f)), None))
     if found and all(found):
         raise ConfigError(path, str(found[0]))
 
@@ -384,7 +369,7 @@ def _together(config: Any, *sections: str) -> list[dict[str, float]]:
 def _check_play(config: Any, s: Settings, run: RunFacts) -> None:
     """How many episodes are played, and what is chosen of them; what is always refused is no schedule's fault."""
     together = _together(config, *(section.rstrip(".") for section in _PLAYED))
-    found = [next(broken((*PLAY, *SELECTION), s.at(values), run), None) for values in together]
+    found = [next(broken((*rules.PLAY, *rules.SELECTION), s.at(values), run), None) for values in together]
     for values, problem in zip(together, found, strict=True):
         if problem is None:
             continue
@@ -401,7 +386,7 @@ def _check_loss(config: Any, policies: Mapping[str, tuple[Settings, PolicyFacts]
         for policy, f in policies.values():
             followed = {key: value for key, value in values.items() if policy.follows(key)}
             if followed:
-                found.append(next(broken(UPDATE, policy.at(followed), f), None))
+                found.append(next(broken(rules.UPDATE, policy.at(followed), f), None))
         for rule, message in (problem for problem in found if problem is not None):
             if all(found) or not rule.where_set:
                 raise _at(values, "token_ppo", rule.key, message)
@@ -409,11 +394,11 @@ def _check_loss(config: Any, policies: Mapping[str, tuple[Settings, PolicyFacts]
 
 def _check_lengths(config: Any, s: Settings) -> None:
     """The lengths of every policy; its own options stay as they are."""
-    rows = tuple(rule for rule in UPDATE if rule.key == "token_ppo.max_row_tokens")
+    rows = tuple(rule for rule in rules.UPDATE if rule.key == "token_ppo.max_row_tokens")
     policies = {name: s.policy(name) for name in s.language_model_policies()}
     for values, (name, policy) in itertools.product(_together(config, "language_model"), policies.items()):
         at = policy.at({key: value for key, value in values.items() if policy.follows(key)})
-        for rule, message in broken((*LENGTHS, *(rows if s.is_trained(name) else ())), at, None):
+        for rule, message in broken((*rules.LENGTHS, *(rows if s.is_trained(name) else ())), at, None):
             key = next((key for key in (rule.key, *rule.beside) if key in values), next(iter(values)))
             raise ConfigError(place_of(key), message)
 
@@ -422,7 +407,9 @@ def _check_overlong(config: Any, s: Settings, run: RunFacts) -> None:
     """Some reply can at some time be so long that the penalty of ``data_selection`` is taken off."""
     keys = ("data_selection.overlong.tokens", "data_selection.overlong.buffer", "language_model.max_tokens_per_turn")
     followed = {key: s.schedules[key] for key in keys if key in s.schedules}
-    found = [next(broken(OVERLONG, s.at(values), run), None) for values in occurring(followed, whole_keys(config))]
+    found = [
+        next(broken(rules.OVERLONG, s.at(values), run), None) for values in occurring(followed, whole_keys(config))
+    ]
     if found and all(found):
         rule, message = found[0]  # type: ignore[misc]
         raise ConfigError(place_of(rule.key), message)

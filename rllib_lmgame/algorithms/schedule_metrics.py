@@ -14,20 +14,8 @@ from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, PPO_ITERATION, place_of
+from rllib_lmgame.telemetry import metrics
 from rllib_lmgame.telemetry.gauges import LMGameGauges
-from rllib_lmgame.telemetry.metrics import (
-    CRITIC_NAMES,
-    EPISODE_NAMES,
-    LEAGUE_NAMES,
-    LEARNER_NAMES,
-    MEASURES,
-    OF_TUNE,
-    OUTCOME_RATES,
-    RATES,
-    RLLIB_EVALUATION,
-    TIMER_COLUMNS,
-    VINE_NAMES,
-)
 
 NEVER_FOLLOWED = {
     "config": "is what is configured, which never changes",
@@ -48,7 +36,7 @@ _NUMBERS = (
 
 EVALUATION_NAMES = tuple(
     name
-    for name in EPISODE_NAMES
+    for name in metrics.EPISODE_NAMES
     if name not in ("generated_tokens_per_s", "engine_busy_fraction", "prompt_tokens_computed_fraction")
     and not name.startswith("num_env_steps_sampled")
     and name != "num_episodes_lifetime"
@@ -59,7 +47,7 @@ _RLLIB_TIMERS = ("restore_env_runners", "synch_env_connectors", "training_iterat
 _RLLIB_GROUPS = ("fault_tolerance", "env_runner_group", "perf")
 _SEVERAL = (
     *("agent_episode_returns_mean", "module_episode_returns_mean", "role_returns_mean", "stop_reason", "dropped"),
-    *("games", "seat_returns_mean", MEASURES, *OUTCOME_RATES),
+    *("games", "seat_returns_mean", metrics.MEASURES, *metrics.OUTCOME_RATES),
     *("mean_win_rate", "rating", "exploiters"),
 )
 """Second parts of names that need a third one."""
@@ -95,7 +83,7 @@ def check_metrics(config: Any) -> None:
             problem = f"{by} is never measured: set config.evaluation_interval"
         if problem is not None:
             raise ConfigError(f"{path}.by", problem)
-        if RATES.isdisjoint(by.split("/")):
+        if metrics.RATES.isdisjoint(by.split("/")):
             continue
         if options.above is not None and options.above >= 1:
             raise ConfigError(f"{path}.above", f"{by} is never above 1; set less than 1")
@@ -106,19 +94,21 @@ def check_metrics(config: Any) -> None:
 def followed(config: Any) -> Below:
     """The numbers that schedules of a configuration may follow, but for those of measures."""
     more = _reports_more(config)
-    of_policy = Below(dict.fromkeys(LEARNER_NAMES), others=more or _learners_report_more(config))
+    of_policy = Below(dict.fromkeys(metrics.LEARNER_NAMES), others=more or _learners_report_more(config))
     known: dict[str, Below | None] = {
         **dict.fromkeys([*_NUMBERS, *(name for name in config.entry.metrics if name not in NEVER_FOLLOWED)]),
         **dict.fromkeys((*_RLLIB_GROUPS, "evaluation"), ANYTHING),
-        "env_runners": _of_episodes((*EPISODE_NAMES, *(VINE_NAMES if state_rollouts(config) else ())), more),
+        "env_runners": _of_episodes(
+            (*metrics.EPISODE_NAMES, *(metrics.VINE_NAMES if state_rollouts(config) else ())), more
+        ),
         "learners": Below(dict.fromkeys([*config.trained_policies(), "__all_modules__"], of_policy)),
-        "timers": Below(dict.fromkeys((*TIMER_COLUMNS, *_RLLIB_TIMERS)), others=True),
+        "timers": Below(dict.fromkeys((*metrics.TIMER_COLUMNS, *_RLLIB_TIMERS)), others=True),
         "schedules": Below(dict.fromkeys(config.schedule_options)),
     }
     if config.settings.selects:
         known[SELECTION] = Below(dict.fromkeys(COUNTS))
     if config.settings.league is not None:
-        known["league"] = _of_episodes(LEAGUE_NAMES, False)
+        known["league"] = _of_episodes(metrics.LEAGUE_NAMES, False)
     return Below(known)
 
 
@@ -143,7 +133,7 @@ def _learners_report_more(config: Any) -> bool:
 def _lacks_critic(by: str, config: Any) -> str | None:
     """What is wrong with a number of a critic that there is not."""
     policy, _, name = by.removeprefix("learners/").partition("/")
-    if name not in CRITIC_NAMES or policy not in config.trained_policies():
+    if name not in metrics.CRITIC_NAMES or policy not in config.trained_policies():
         return None
     facts = PolicyFacts(config, policy)
     if facts.needs_critic or _reports_more(config) or _learners_report_more(config):
@@ -169,14 +159,14 @@ def result_problem(name: str, config: Any) -> tuple[str, bool] | None:
     It is not certain where custom callbacks, learners or algorithms may report anything.
     """
     head, _, rest = name.partition("/")
-    if head in NEVER_FOLLOWED or head == "timers" or name in OF_TUNE:
+    if head in NEVER_FOLLOWED or head == "timers" or name in metrics.OF_TUNE:
         return None
     if name == ENV_STEPS:
         return f"no result has {name!r}; did you mean {NUMBERS[name]!r}?", True
     problem, known = metric_problem(name, config), followed(config).parts
     if problem is None or (config.supervised_options is not None and rest.endswith(f"/{_OF_STAGE}")):
         return None
-    if head not in known and head in EPISODE_NAMES:
+    if head not in known and head in metrics.EPISODE_NAMES:
         problem = f"no result has {name!r}; did you mean 'env_runners/{name}'?"
     below, (second, _, third) = known.get(head), rest.partition("/")
     of_policy = below.parts.get(second) if below and head == "learners" and third else None
@@ -207,7 +197,7 @@ def _hint_of_evaluation(name: str, config: Any) -> str | None:
         below = Below({head: _of_episodes(EVALUATION_NAMES, more)})
         return _hint(name, below, "evaluation/") or _hint_of_game(name, "evaluation/", config.games_for_evaluation)
     columns = measured_names(config)
-    if name in columns or (not rest and name in RLLIB_EVALUATION):
+    if name in columns or (not rest and name in metrics.RLLIB_EVALUATION):
         return None
     if head in EVALUATION_NAMES:
         return f"did you mean 'evaluation/env_runners/{name}'?"
@@ -235,7 +225,7 @@ def _hint_of_game(name: str, above: str, games: Callable[[], Sequence[GameConfig
     _, _, game, *rest = name.split("/")
     ids = sorted({game_spec(config.env).game_id.replace("/", "_") for config in games()})
     if len(ids) == 1:
-        number = "/".join(itertools.dropwhile(lambda part: part not in EPISODE_NAMES, rest))
+        number = "/".join(itertools.dropwhile(lambda part: part not in metrics.EPISODE_NAMES, rest))
         number = "success_rate" if not number or number in _SEVERAL else number
         return f"there is one game: did you mean '{above}env_runners/{number}'?"
     if rest and f"{game}_{rest[0]}" in ids:  # The id as it is written elsewhere.
