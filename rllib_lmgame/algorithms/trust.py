@@ -134,22 +134,24 @@ def check_game(env: Any, env_config: Any, gate: Gate, path: str, named: Collecti
 
     ``named`` is as in :func:`check_config`. Raises: ConfigError.
     """
+    from rllib_lmgame.envs.registry import options_of
+
     if not isinstance(env, str) or not (env in named or is_own_game(env) or is_gymnasium_env(env)):
         raise gate.refusal(f"{path}.env", describe(env))
-    for key, value in (env_config if isinstance(env_config, Mapping) else {}).items():
-        for item in gate.spread(value):
-            if is_schedule(item):
-                gate.schedule(item, f"{path}.env_config.{key}")
-    options = _options_of(env) if env_config else None
-    if options is not None:
-        plain = {key: value for key, value in env_config.items() if not any(map(is_schedule, gate.spread(value)))}
-        gate.options(options, plain if isinstance(env_config, Mapping) else env_config, f"{path}.env_config")
-        return
     if not isinstance(env_config or {}, Mapping):
         raise ConfigError(f"{path}.env_config", f"expected a mapping, got {describe(env_config)}")
+    options, plain = options_of(env) if env_config and not is_gymnasium_env(env) else None, {}
     for key, value in (env_config or {}).items():
-        if not all(map(is_number, gate.spread(value))):
-            raise gate.refusal(f"{path}.env_config.{key}", describe(value))
+        where, items = f"{path}.env_config.{key}", list(gate.spread(value))
+        schedules = [item for item in items if is_schedule(item)]
+        for item in schedules:
+            gate.schedule(item, where)
+        if options is None and not all(map(is_number, items)):
+            raise gate.refusal(where, describe(value))
+        if not schedules:
+            plain[key] = value
+    if options is not None:
+        gate.options(options, plain, f"{path}.env_config")
 
 
 def is_own_game(env: str) -> bool:
@@ -165,16 +167,6 @@ def is_gymnasium_env(env: str) -> bool:
 
     spec = gymnasium.registry.get(env)
     return spec is not None and isinstance(spec.entry_point, str) and spec.entry_point.startswith("gymnasium.envs.")
-
-
-def _options_of(env: str) -> type | None:
-    """The declared options of a game, or ``None`` if it declares none."""
-    if is_gymnasium_env(env):
-        return None
-    from rllib_lmgame.envs.registry import options_of
-
-    options: type | None = options_of(env)
-    return options
 
 
 def _check_deepspeed(value: Any, gate: Gate, path: str) -> None:
