@@ -310,8 +310,9 @@ class Settings:
         elif self.seats is not None:  # A function without an import path cannot be read back, and the error names it.
             name = getattr(self.seats, "__qualname__", type(self.seats).__qualname__)
             result["policy_mapping_fn"] = f"{self.seats.__module__}:{name}"
-        if self.games and self.rllib.env is None:
-            result["games"] = [dataclasses.asdict(game) for game in self.games]
+        games = [dataclasses.asdict(game) for game in self.games]
+        if games and games != [{"env": self.rllib.env, "env_config": self.rllib.env_config, "weight": 1.0}]:
+            result["games"] = games
         evaluation = {
             "games": [dataclasses.asdict(game) for game in self.evaluation.games or ()],
             "measures": list(self.evaluation.measures or ()),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,8 +12,7 @@ import pytest
 
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.facts import RunFacts
-from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
-from rllib_lmgame.algorithms.sft import LMGameSFTConfig
+from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.saved_config import algorithm_of, of_a_stranger
 from rllib_lmgame.experiments.checks.algorithms import resolve_algorithm
@@ -218,14 +216,6 @@ def test_a_stranger_names_what_is_installed_here_and_nothing_else(announce: Anno
     assert algorithm_of({"run": f"{__name__}:OtherLoop"}, trust=True).algorithm_class() is OtherLoop
     with pytest.raises(ConfigError, match="os:system is no algorithm of this kind"):
         algorithm_of({"run": "os:system"}, trust=True)
-
-
-@pytest.mark.parametrize("cls", [LMGamePPOConfig, LMGameSFTConfig])
-def test_a_pickle_from_before_finds_the_configuration(cls: type) -> None:
-    """Where they stood is what checkpoints and programs of then say."""
-    now = pickle.dumps(cls, protocol=0)  # This one holds no lengths.
-    then = now.replace(cls.__module__.encode(), b"rllib_lmgame.algorithms.config")
-    assert then != now and pickle.loads(then) is cls
 
 
 def test_of_a_strangers_sections_those_are_read_that_playing_needs() -> None:
