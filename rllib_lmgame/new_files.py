@@ -31,9 +31,7 @@ _NO_LINKS = (errno.EPERM, errno.EACCES, errno.EXDEV, errno.EOPNOTSUPP, errno.ENO
 
 @dataclass
 class NewFile:
-    """A file in the making at ``scratch``; ``path`` is the name it got at the end, another one than ``wanted`` if need
-    be.
-    """
+    """A file in the making at ``scratch``; ``path`` is the name it got at the end, maybe another than ``wanted``."""
 
     scratch: Path
     wanted: Path

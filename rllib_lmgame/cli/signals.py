@@ -28,8 +28,7 @@ class Ending:
 
 @contextmanager
 def raised_signals(ending: Ending) -> Iterator[None]:
-    """Inside, SIGTERM raises :class:`Terminated` in the main thread; ``rllib train`` has its own handlers during
-    trials.
+    """Inside, SIGTERM raises :class:`Terminated` in the main thread; ``rllib train`` has its own handlers.
 
     In an event loop asyncio's handler for SIGINT gets it: that cancels everything and raises ``KeyboardInterrupt`` at
     the end. Raised inside one of many coroutines it would leave errors that nobody asks for.

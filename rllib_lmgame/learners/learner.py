@@ -114,9 +114,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         )
 
     def _set_optimizer_lr(self, optimizer: Any, lr: float) -> None:  # type: ignore[override]
-        """RLlib's scheduled rate, in the groups that have none of their own, so that a checkpoint holds the rates of
-        steps.
-        """
+        """RLlib's scheduled rate, in groups that have none of their own: a checkpoint holds the rates of steps."""
         (name,) = (name for name, own in self._named_optimizers.items() if own is optimizer)
         policy = self._optimizer_name_to_module[name]
         set_learning_rates(optimizer, learning_rates(self.settings(policy).ppo, lr))
@@ -176,15 +174,13 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         scheduled: Mapping[str, float] | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Train every policy on its trajectories in ``training_data``, or in a list of ``episodes``; returns its
-        metrics.
+        """Train every policy on its trajectories in ``training_data``, or in a list of ``episodes``; returns metrics.
 
         Args:
             training_data: :class:`~rllib_lmgame.learners.data.rows.WholeEpisodes`, or RLlib's ``TrainingData``.
             timesteps: RLlib's counters, for schedules.
             objective: What to minimise in this update, instead of the configured objective.
-            scheduled: Options that follow a schedule -> their values from now on, for policies that have none of their
-                own.
+            scheduled: Options that follow a schedule -> their values from now on, for policies without their own.
             kwargs: RLlib's; epochs and minibatches come from the configuration.
         """
         self._check_is_built()
@@ -330,8 +326,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """RLlib's adaptive coefficient within its range, or the scheduled one.
 
         A critic's warm-up says nothing about it, and neither does an update without the policy, whose divergence RLlib
-        gives as NaN. Without a range quiet iterations would halve it until the penalty is gone for good: it comes back
-        by a factor of 1.5 each.
+        gives as NaN. Without a range quiet iterations would halve it for good: it comes back by a factor of 1.5 each.
         """
         settings = self.settings(module_id)
         kl = settings.ppo.kl
@@ -426,9 +421,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     @contextmanager
     def weights_for(self, use: WeightUse, module_id: str) -> Iterator[dict[str, torch.Tensor]]:
-        """The tensors to send or write for ``use``, valid inside the context, those of rank 0. All learners must be
-        asked.
-        """
+        """The tensors to send or write for ``use``, valid inside the context, of rank 0. All learners must be asked."""
         with self.engines[module_id].full_state() as trained:
             yield chosen_weights(use, trained, self.averages.get(module_id))
 

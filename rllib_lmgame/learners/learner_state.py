@@ -117,9 +117,7 @@ class LearnerStateMixin:
         self._set_coefficients(ours)
 
     def _set_coefficients(self, ours: Mapping[str, Any]) -> None:
-        """As the run has moved them; one that follows a schedule, or is now configured otherwise, is as the
-        configuration says.
-        """
+        """As the run has moved them; as the configuration says where they follow a schedule or are configured anew."""
         self._entropy_coefficients = {}
         for mid, value in mapping_of(ours.get("entropy_coefficients", {}), "entropy_coefficients").items():
             number = number_of(value, f"entropy_coefficients.{mid}", low=0)
@@ -217,9 +215,7 @@ class LearnerStateMixin:
         self._set_copies(self._load_copies(directory, REFERENCE_FILE), averages)
 
     def save_policy(self, directory: str | Path, module_id: str) -> None:
-        """Write this learner's part of one policy and its optimizer, to storage that all learners share. All must be
-        asked.
-        """
+        """Write this learner's part of one policy and its optimizer, to storage they share. All must be asked."""
         self.engines[module_id].save(Path(directory))
         critic = self.critics.get(module_id)
         with self.ranks.all_or_none():
@@ -253,9 +249,7 @@ class LearnerStateMixin:
 
 @contextmanager
 def _named(origin: str | Path) -> Iterator[None]:
-    """Errors inside become a :class:`CheckpointError` that names ``origin``; what an objective remembers may be
-    anything.
-    """
+    """Errors inside become a :class:`CheckpointError` that names ``origin``; an objective's state may be anything."""
     try:
         yield
     except (CheckpointError, ConfigError):

@@ -95,8 +95,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     def sample(
         self, *, num_episodes: int | None = None, num_timesteps: int | None = None, **kwargs: Any
     ) -> list[MultiAgentEpisode]:
-        """RLlib's own entry point: complete episodes with levels of this runner's own seeds; raises ``error`` of
-        :meth:`play`.
+        """RLlib's own entry point: complete episodes with levels of this runner's own seeds; errors are raised.
 
         By default there are this runner's share of ``episodes_per_iteration``; ``num_timesteps`` is ignored.
         """

@@ -137,8 +137,7 @@ def engine_replies(
     temperature: float | None = None,
     seeded: bool = False,
 ) -> EngineReplies:
-    """An engine's replies, sampled as a configuration says, or at another ``temperature``: top-p and top-k are then
-    off.
+    """An engine's replies, sampled as a configuration says, or at another ``temperature`` without top-p and top-k.
 
     ``seeded`` gives every request a seed of its own.
     """

@@ -72,8 +72,7 @@ class LineUps:
     ) -> tuple[list[EpisodePlan], list[Failure]]:
         """``plans`` with line-ups (existing ones are kept), and those whose game could not be built.
 
-        Raises: ConfigError for an unknown game, or if the mapping names no policy; MissingDependencyError for a
-        package.
+        Raises: ConfigError for an unknown game, or if the mapping names no policy; MissingDependencyError.
         """
         seated: list[EpisodePlan] = []
         failures: list[Failure] = []

@@ -43,9 +43,7 @@ class GameResult:
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
-        """Pairs of players: a winner has beaten who lost or drew, a draw has beaten who lost; equal results say
-        nothing.
-        """
+        """Pairs of players: a winner has beaten who lost or drew, a draw has beaten who lost; equals say nothing."""
         found = []
         for i, first in enumerate(self.seats):
             for second in self.seats[i + 1 :]:

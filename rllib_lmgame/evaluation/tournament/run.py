@@ -60,9 +60,7 @@ class Tournament:
 
 @dataclass
 class Outcome:
-    """What was played: ``results`` per game, also of earlier calls; ``failures`` and ``failed`` (player -> games) in
-    this one.
-    """
+    """What was played, per game and also by earlier calls; ``failures`` and ``failed`` (player -> games) in this."""
 
     results: tuple[list[GameResult], ...]
     failures: list[dict[str, Any]] = field(default_factory=list)

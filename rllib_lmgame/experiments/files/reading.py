@@ -330,11 +330,9 @@ def _similar_files(path: Path) -> str:
 
 
 def apply_overrides(experiments: Mapping[str, Any], source: Source, overrides: Iterable[str]) -> dict[str, Any]:
-    """Set values in every experiment of a file (``experiments`` stays as it is), and note in ``source`` that they are
-    set.
+    """Set values in every experiment of a file, which stays as it is, and note in ``source`` where they come from.
 
-    ``overrides`` are ``path.to.key=value`` with a YAML value, nothing for null. ``NAME:`` in front sets it in that
-    experiment only.
+    ``overrides`` are ``path.to.key=value`` with a YAML value, nothing for null. ``NAME:`` in front: in that one only.
 
     Raises: ConfigError: for no ``=``, a value that is not YAML, or a path through something that is no mapping.
     """

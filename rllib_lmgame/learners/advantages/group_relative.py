@@ -40,9 +40,7 @@ class GroupRelative(Estimator):
 
 @dataclass(eq=False)
 class GRPO(GroupRelative):
-    """``(R - mean) / (std + epsilon)`` of the group; ``std`` over its number less one (DeepSeekMath, 2402.03300,
-    4.1.2).
-    """
+    """``(R - mean) / (std + epsilon)`` of the group; ``std`` over its number less one (DeepSeekMath, 2402.03300)."""
 
     std_epsilon: float = option(1e-6, "Added to the deviation.", above=0)
 
@@ -94,8 +92,7 @@ class GiGPO(Estimator):
     group's turns before which the player saw the same text (GiGPO, arXiv 2505.10978).
 
     ``A_episode = (R - mean) / F`` and ``A_step = (G_u - mean) / F`` with ``G_u = R_u + gamma G_{u+1}``; a turn before
-    which nobody else saw that text has 0. ``F`` is the standard deviation (over the number less one) plus
-    ``std_epsilon``, or 1.
+    which nobody else saw that text has 0. ``F`` is the deviation (over the number less one) plus ``std_epsilon``, or 1.
     """
 
     step_weight: float = option(1.0, "`w`.", low=0)

@@ -220,8 +220,8 @@ def build_rows(trajectories: Sequence[Trajectory], *, max_row_tokens: int, rewar
     """The rows of all trajectories; the rows of one are adjacent and in the order they were played.
 
     A reply that does not fit in ``max_row_tokens`` (at least 2) begins a new row with the tail of the context: half a
-    row, or more if the last observation is longer. A reply longer than a row is cut. Trajectories without a trained
-    token have no rows.
+    row, or more if the last observation is longer. A longer reply is cut. Trajectories without a trained token have no
+    rows.
 
     Raises: ValueError: A reply with nothing before it, or too many or few log-probabilities; an infinite or NaN reward.
     """

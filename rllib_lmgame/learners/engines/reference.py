@@ -17,8 +17,7 @@ class Reference:
     """The reference model of one policy. It follows the policy after its updates, on all learners in step.
 
     An average moves by less than half precision can hold. There the first learner keeps it in float32 in its main
-    memory and gives the others what it rounds to. ``weights`` are the complete tensors the model was made of, maybe
-    more exact.
+    memory and gives the others what it rounds to. ``weights`` are complete tensors, maybe more exact than the model.
     """
 
     def __init__(

@@ -122,8 +122,7 @@ def make_optimizer(
 def learning_rates(
     options: TokenPPOOptions, lr: float, factor: float = 1.0, critic_alone: bool = False
 ) -> dict[str, float]:
-    """Rate of each part: ``factor`` (of the warm-up) times its own or ``lr``; the head's is at least
-    ``LEAST_VALUE_LR``.
+    """Rate of each part: ``factor`` times its own or ``lr``; the head's own is at least ``LEAST_VALUE_LR`` by default.
 
     With ``critic_alone`` the iteration belongs to the critic's warm-up.
     """
@@ -185,8 +184,7 @@ class UpdateEngine(Protocol):
 
     Attributes:
         lockstep: Forward and backward passes are collective: all learners must run the same number of them.
-        loss_factor: On a loss normalised over all learners' tokens: an engine that averages gradients needs their
-            number.
+        loss_factor: On a loss normalised over all learners' tokens: their number if the engine averages gradients.
         holds_all_weights: The module's parameters are complete on every learner.
         keeps_graphs: Several forward passes may run before the first backward pass.
     """

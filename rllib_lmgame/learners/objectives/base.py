@@ -1,8 +1,7 @@
 """What an objective is, and the loop of one update of one policy, which asks it.
 
 An objective may change settings and learn about the policy before the first step. Then it is asked how to run the
-forward pass, for the loss of each micro-batch, and which parameters a step changes. It sees a :class:`ModuleUpdate`,
-never the learner.
+forward pass, for the loss of each micro-batch, and which parameters a step changes.
 
 The loop makes a pass without gradient where the objective needs it. Then come epochs of minibatches, each one optimizer
 step over micro-batches, or the fit of the critic. Guarantees:
@@ -10,8 +9,7 @@ step over micro-batches, or the fit of the critic. Guarantees:
 1. Each policy is trained on its own rows in its own minibatches, each row once per epoch.
 2. The loss of a minibatch is the mean over its action tokens on all learners, however they are spread and packed; an
    objective may weigh them (``aggregation``).
-3. A step with NaN or infinite gradients changes no weight on any learner and is counted; ``max_nan_steps`` in a row
-   raise.
+3. A step with NaN or infinite gradients changes no weight anywhere and is counted; ``max_nan_steps`` in a row raise.
 4. An update in which nothing has a gradient takes no step on any learner and is counted: weights and optimizer stay as
    they are. All else goes on as behind any update.
 """
@@ -132,15 +130,11 @@ class Objective:
         """Every micro-batch is recorded. All learners take part."""
 
     def has_gradient(self, update: ModuleUpdate) -> bool:
-        """Whether the update has one, asked behind :meth:`prepare`; else it is left out. The same on all learners, all
-        asked.
-        """
+        """Whether the update has one, asked on all learners behind :meth:`prepare`; else it is left out on all."""
         return True
 
     def critic_targets(self, update: ModuleUpdate) -> np.ndarray:
-        """What a critic's warm-up fits, float32 ``[A]``, behind :meth:`prepare`: returns discounted per token. All take
-        part.
-        """
+        """What a critic's warm-up fits, float32 ``[A]``, behind :meth:`prepare`: returns discounted per token."""
         settings = update.settings
         rows = NO_ROWS if update.batch is None else update.batch
         return monte_carlo_returns(advantage_inputs(rows, gamma=settings.gamma, lam=settings.lam, ranks=update.ranks))
@@ -186,9 +180,7 @@ _CACHE_TOKENS = 4096
 
 @dataclass
 class StepCounts:
-    """Optimizer steps of one policy, for the checkpoint; ``applied`` are those that changed the policy, not the critic
-    alone.
-    """
+    """Optimizer steps of one policy, for the checkpoint; ``applied`` are those that changed more than the critic."""
 
     applied: int = 0
     nan_in_a_row: int = 0
@@ -343,9 +335,7 @@ class UpdateLoop:
             )
 
     def _passes(self, packs: Sequence[PackedBatch]) -> list[tuple[PackedBatch, dict[str, Any]]]:
-        """The micro-batches with their inputs; under ``lockstep`` as many passes and calls of the head on every
-        learner.
-        """
+        """The micro-batches with their inputs; under ``lockstep`` as many passes and calls of the head everywhere."""
         engine, packs = self.engine, list(packs)
         row_tokens = sum(pack.num_tokens for pack in packs)
         count = int(self.update.ranks.max(len(packs))) if engine.lockstep else max(1, len(packs))

@@ -46,8 +46,7 @@ def clipped_loss(
             2020); above 1. ``None`` is off.
 
     Returns:
-        Loss per token and the sums ``clip_fraction`` (the clip took away the gradient), ``dual_clip_fraction`` and
-        ``ratio``.
+        Loss per token and sums: ``clip_fraction`` (the clip took the gradient), ``dual_clip_fraction`` and ``ratio``.
     """
     clipped = torch.clamp(ratio, 1.0 - clip_low, 1.0 + clip_high)
     loss = torch.maximum(-advantages * ratio, -advantages * clipped)
@@ -181,9 +180,7 @@ def clip(terms: PolicyTerms) -> tuple[Tensor, Stats]:
 
 
 def cispo(terms: PolicyTerms) -> tuple[Tensor, Stats]:
-    """``-sg[min(r, 1 + high)] A log p``: no token loses its gradient (MiniMax-M1, 2506.13585, eq. 4 without lower
-    bound).
-    """
+    """``-sg[min(r, 1 + high)] A log p``: no token loses its gradient (MiniMax-M1, 2506.13585, eq. 4 one-sided)."""
     return _weighted_likelihood(terms, -math.inf)
 
 

@@ -239,9 +239,7 @@ class PPOObjective(Objective):
         }
 
     def loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
-        """Summed over tokens, those of the policy weighted as they are averaged, and left out while only the critic
-        learns.
-        """
+        """Summed over tokens, the policy's weighted as they are averaged, and left out while only the critic learns."""
         settings, meter = update.settings, update.meter
         pack, out = learned_from(update, pack, out)
         ppo, logprobs = settings.ppo, out["logprobs"]

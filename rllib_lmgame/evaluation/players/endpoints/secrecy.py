@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from urllib.parse import unquote_plus
 
 RUN = 8
-"""So many letters and digits of a key in a row give it away. Shorter keys may be common words: they count only as a
-whole.
-"""
+"""So many letters and digits of a key in a row give it away; shorter keys, maybe words, count only as a whole."""
 
 PRETEND = (
     *("empty", "none", "null", "x", "xx", "xxx", "test", "dummy", "fake", "foo", "key", "apikey", "token", "unused"),
