@@ -24,6 +24,7 @@ from rllib_lmgame.settings.schema import (
     build,
     check_value,
     declared,
+    given,
     limits,
     option,
     walk,
@@ -255,15 +256,13 @@ def read_schedule(value: Any, path: str) -> ScheduleOptions:
         raise ConfigError(path, "needs either `points` or `values`")
     if options.points is not None:
         check_points(options.points, f"{path}.points")
-        _check_unset(
-            options, ("above", "below", "iterations"), path, "has no effect with `points`; it belongs to `values`"
-        )
+        _check_belongs(options, ("above", "below", "iterations"), path, "points", "values")
         return options
     if not options.values:
         raise ConfigError(f"{path}.values", "needs at least one value")
     for number, stage in enumerate(options.values):
         check_value(stage, float, limits(), f"{path}.values[{number}]")
-    _check_unset(options, ("type",), path, "has no effect with `values`; it belongs to `points`")
+    _check_belongs(options, ("type",), path, "values", "points")
     if options.above is None:
         raise ConfigError(path, "`values` needs `above`: when the next stage begins")
     if options.by in COUNTERS:
@@ -281,10 +280,11 @@ _KEYS = tuple(declared(ScheduleOptions))
 _DEFAULTS = as_mapping(ScheduleOptions())
 
 
-def _check_unset(options: ScheduleOptions, keys: Iterable[str], path: str, why: str) -> None:
+def _check_belongs(options: ScheduleOptions, keys: Iterable[str], path: str, other: str, own: str) -> None:
+    """Raise for a key that was given and belongs to the other form of a schedule."""
     for key in keys:
-        if getattr(options, key) != getattr(ScheduleOptions, key):
-            raise ConfigError(f"{path}.{key}", why)
+        if key in given(options) and getattr(options, key) is not None:
+            raise ConfigError(f"{path}.{key}", f"has no effect with `{other}`; it belongs to `{own}`")
 
 
 def check_points(points: Points, path: str) -> None:

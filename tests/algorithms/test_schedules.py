@@ -319,6 +319,7 @@ def test_many_schedules_of_many_points_are_looked_at_no_more_often() -> None:
         ),
         ({"values": [], "above": 0.5}, "x.values", "at least one"),
         ({"points": [[0, 1]], "iterations": 5}, "x.iterations", "belongs to `values`"),
+        ({"points": [[0, 1]], "iterations": 1}, "x.iterations", "belongs to `values`"),
         ({"values": [1, 2], "above": 0.5, "type": "step"}, "x.type", "belongs to `points`"),
         ({"points": [[0, 1]], "type": "cosine"}, "x.type", "linear"),
         ({"points": [[0, 1]], "every": 3}, "x.every", "unknown key"),
