@@ -1,7 +1,4 @@
-"""Parts chosen by name: this package's own, and checks of a user's at ``package.module:Name``.
-
-Nothing here loads a part of this package. Signatures are checked before anything starts.
-"""
+"""Parts chosen by name: this package's own, which are not loaded here, and checks of a user's before a run."""
 
 from __future__ import annotations
 
@@ -29,8 +26,8 @@ class Registry:
     A setting is ``NAME``, ``package.module:Name``, or a mapping with that as ``type`` and the part's options.
 
     Attributes:
-        key, what: Configuration key and kind of part, for errors.
-        own: This package's parts: name -> import path (or the part itself).
+        key, what: For errors.
+        own: Name -> import path (or the part itself).
     """
 
     key: str
@@ -108,15 +105,10 @@ _PLAIN = (bool, int, float, str, type(None), list, dict)
 
 
 def check_arguments(called: Any, given: Mapping[str, Any], key: str, before: int = 0) -> dict[str, Any]:
-    """Check a configuration's arguments for a function or class by signature and annotations.
+    """Arguments for a function or class, checked by its signature; an ``int`` is converted where a float is due.
 
-    Checked is what YAML can write: booleans, numbers, texts, null, lists and mappings of these, and limits
-    (``Annotated[int, limits(low=1)]``). Other annotations are left to what is called.
-
-    Args:
-        before: Positional arguments that stand before them.
-
-    Returns: The arguments, an ``int`` converted where a float is due.
+    Types of what YAML can write are checked, and limits (``Annotated[int, limits(low=1)]``); other annotations are left
+    to what is called. ``before`` are positional arguments that stand before them.
 
     Raises: ConfigError: if an argument is not taken, or of wrong type or range.
     """
@@ -135,11 +127,9 @@ def check_arguments(called: Any, given: Mapping[str, Any], key: str, before: int
 
 
 def check_call(called: Any, name: str, key: str, takes: str, /, *arguments: Any, **named: Any) -> None:
-    """Refuse what cannot be called with such arguments; only their number and names count.
+    """Refuse what cannot be called with so many arguments of these names.
 
-    Args:
-        name: What the user calls it.
-        takes: What it should take, and why, for the message.
+    ``name`` is what the user calls it; ``takes`` says what it should take, and why.
 
     Raises: ConfigError: if it is no function, or takes something else.
     """
@@ -158,11 +148,7 @@ def check_call(called: Any, name: str, key: str, takes: str, /, *arguments: Any,
 def check_methods(found: Any, protocol: type, name: str, key: str, hint: str = "") -> None:
     """Refuse an object or class that lacks a protocol's (or base class's) member, or whose method takes something else.
 
-    Args:
-        name: What the user calls it.
-        hint: What to do about a missing member.
-
-    Raises: ConfigError: names the members.
+    ``hint`` says what to do about a missing member. Raises: ConfigError: names the members.
     """
     bases = [base for base in protocol.__mro__ if base not in (object, typing.Protocol, typing.Generic)]
     needed = {member: value for base in bases for member, value in vars(base).items() if not member.startswith("_")}
@@ -214,7 +200,7 @@ def _own_options(cls: Any, name: str, key: str, options: Mapping[str, Any]) -> d
 
 
 def _as_called(method: Any) -> tuple[tuple[None, ...], dict[str, None]]:
-    """Arguments as those of a protocol's method, which callers give by position unless they must be named."""
+    """Arguments as callers give them: by position unless they must be named."""
     parameters = list(inspect.signature(method).parameters.values())[1:]
     named = {parameter.name: None for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
     placed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]

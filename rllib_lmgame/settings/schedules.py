@@ -18,17 +18,7 @@ from typing import Any
 from rllib_lmgame.errors import CheckpointError, ConfigError, nearest
 from rllib_lmgame.json_files import mapping_of, number_of
 from rllib_lmgame.results import is_metric, number_at
-from rllib_lmgame.settings.schema import (
-    Limits,
-    as_mapping,
-    build,
-    check_value,
-    declared,
-    given,
-    limits,
-    option,
-    walk,
-)
+from rllib_lmgame.settings.schema import Limits, as_mapping, build, check_value, declared, given, limits, option, walk
 
 PPO_ITERATION, ENV_STEPS = "ppo_iteration", "env_steps"
 

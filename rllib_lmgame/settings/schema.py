@@ -43,18 +43,17 @@ def _once(function: F) -> F:
 
 
 LARGEST_WHOLE = 2**31 - 1
-"""Whole numbers have no larger amount where an option of this package says nothing: seeds and counts are 32-bit numbers
-to many who read them."""
+"""Of whole numbers where an option of this package says nothing: many who read them take 32 bits."""
 
 LARGEST = 1e9
-"""Likewise for other numbers: products of some of them stay within a float32, and waits within what clocks take."""
+"""Of other numbers: products of some stay within a float32, and waits within what clocks take."""
 
 _UNIONS = (typing.Union, types.UnionType)
 REQUIRED = dataclasses.MISSING
 """Default of an option that has to be given."""
 
 Limits = Mapping[str, Any]
-"""What :func:`limits` makes: limits by name, as a field's metadata holds them beside other things."""
+"""What :func:`limits` makes, perhaps beside other things."""
 
 
 def limits(
@@ -361,7 +360,7 @@ def _limits_of(field: dataclasses.Field[Any], group: type) -> Limits:
 
 
 def unknown_key(key: Any, valid: Any, path: str) -> ConfigError:
-    """The error for a key that does not exist: what it is called now, or the nearest one that does."""
+    """The error for a key that does not exist: its new name, or the nearest one."""
     where = key_below(path, key)
     if said := new_name(where):
         return ConfigError(where, said)
