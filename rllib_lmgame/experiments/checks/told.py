@@ -15,21 +15,21 @@ _AS_WITHOUT = {"gamma": 1}
 
 def idle_notices(configs: Sequence[Any]) -> Iterator[str]:
     """Notices about given options that no trained policy reads at any point of the search space."""
+    each = [config.settings for config in configs]
     policies = [
-        (config.settings.policy(name), PolicyFacts(config, name))
-        for config in configs
-        for name in config.trained_policies()
+        (s.policy(name), PolicyFacts(config, name))
+        for config, s in zip(configs, each, strict=True)
+        for name in s.trained_policies()
     ]
     told: dict[str, str] = {}
     for row in TOLD:
-        given = [key for key in row.keys if key not in told and any(_asks(key, config.settings) for config in configs)]
-        if given and all(row.idle(*each) for each in policies):
+        given = [key for key in row.keys if key not in told and any(_asks(key, s) for s in each)]
+        if given and all(row.idle(s, f) for s, f in policies):
             told |= dict.fromkeys(given, ", ".join(sorted({row.say.format(s=s, f=f) for s, f in policies})))
     for message in dict.fromkeys(told.values()):
         keys = ", ".join(f"config.{key}" for key, said in told.items() if said == message)
         yield f"{keys}: without effect, {message}"
-    stages = [config.settings.supervised for config in configs]
-    late = next((stage for stage in stages if stage and stage.lr_warmup_steps > stage.max_steps), None)
+    late = next((stage for s in each if (stage := s.supervised) and stage.lr_warmup_steps > stage.max_steps), None)
     if late is not None:
         yield (
             f"config.{configs[0].section_of('supervised_options')}.lr_warmup_steps: {late.lr_warmup_steps} steps of "
