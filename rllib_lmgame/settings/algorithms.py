@@ -1,9 +1,9 @@
 """Algorithms on text games by name: one entry each. Importing this loads neither Ray nor torch.
 
 An algorithm is named by an entry of this package (``LMGamePPO``), an entry point in the group
-``rllib_lmgame.algorithms``, or an import path (``package.module:Name``) of an :class:`AlgorithmEntry` or a class, which
-has the entry of its default configuration. First checks load announced entries: keep them in files without Ray and
-torch. Import paths are followed only later.
+``rllib_lmgame.algorithms``, or an import path (``package.module:Name``) of an :class:`AlgorithmEntry` or a class. A
+class has the entry of its default configuration. First checks load announced entries: keep them in files without Ray
+and torch. Import paths are followed only later.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.settings.algorithms import (
-    OWN,
     AlgorithmEntry,
     announced,
     entry_of,
@@ -71,10 +70,18 @@ def resolve_algorithm(name: str, given: type | None = None) -> ResolvedAlgorithm
     """
     if given is not None:
         return _of_class(given)
-    check_name(name)
+    stock, theirs = _stock(), announced().get(name)
+    if theirs and name in stock:
+        raise ConfigError(
+            "run", f"{name!r} is one of RLlib's, and {' or '.join(theirs)} is announced by the same name; write that"
+        )
     found = import_path(name, "run") if ":" in name else known_entry(name)
+    if found is None and name in stock:
+        return ResolvedAlgorithm(name, stock[name]())
+    if found is None and name in _OLD_STACK_ONLY:
+        raise ConfigError("run", f"{name} is no longer part of RLlib; available: {', '.join([*known_names(), *stock])}")
     if found is None:
-        return ResolvedAlgorithm(name, _stock()[name]())
+        raise unknown_algorithm(name, list(stock))
     if isinstance(found, AlgorithmEntry):
         return ResolvedAlgorithm(found.name, found.algorithm_class(), found)
     return _of_class(found, name)
@@ -86,23 +93,6 @@ def _of_class(cls: Any, path: str = "") -> ResolvedAlgorithm:
     if not (isinstance(cls, type) and issubclass(cls, Algorithm)):
         raise ConfigError("run", f"{path} is not an RLlib Algorithm class")
     return ResolvedAlgorithm(cls.__name__, cls, entry_of(cls))
-
-
-def check_name(name: str) -> None:
-    """Raise :class:`ConfigError` if ``name`` can be no algorithm; import paths are not followed here."""
-    if ":" in name or name in OWN:
-        return
-    stock, theirs = _stock(), announced()
-    if name in stock and name in theirs:
-        raise ConfigError(
-            "run",
-            f"{name!r} is one of RLlib's, and {' or '.join(theirs[name])} is announced by the same name; write that",
-        )
-    if name in stock or name in theirs:
-        return
-    if name in _OLD_STACK_ONLY:
-        raise ConfigError("run", f"{name} is no longer part of RLlib; available: {', '.join([*known_names(), *stock])}")
-    raise unknown_algorithm(name, list(stock))
 
 
 def _stock() -> dict[str, Any]:
