@@ -1,15 +1,14 @@
-"""Advantages against brute force, RLlib's own and hand-worked cases."""
+"""GAE against RLlib's own and hand-worked cases, normalisation against its definition, and how estimators are found."""
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from learning import ThreadRanks, together
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.advantages import (
@@ -55,54 +54,20 @@ def arrays(rewards, values, bootstrap, offsets, gamma: float = GAMMA, lam: float
     )
 
 
-def problem(seed: int, lengths: list[int], gamma: float = GAMMA, lam: float = LAM) -> AdvantageInputs:
-    rng = np.random.default_rng(seed)
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    total = int(offsets[-1])
-    bootstrap = np.where(rng.random(len(lengths)) < 0.5, rng.normal(size=len(lengths)), 0.0).astype(np.float32)
-    return arrays(
-        rng.normal(size=total).astype(np.float32),
-        rng.normal(size=total).astype(np.float32),
-        bootstrap,
-        offsets,
-        gamma,
-        lam,
-    )
-
-
-def brute_force(inputs: AdvantageInputs) -> np.ndarray:
-    """The definition: a sum over all later deltas, each written out."""
-    rewards, values, gamma = inputs.rewards, inputs.values, inputs.gamma
-    out = np.zeros(len(rewards))
-    for n, (a, b) in enumerate(pairwise(inputs.offsets)):
-        following = [*values[a + 1 : b], inputs.bootstrap[n]]
-        deltas = [float(rewards[a + i]) + gamma * float(following[i]) - float(values[a + i]) for i in range(b - a)]
-        for i in range(b - a):
-            out[a + i] = sum((gamma * inputs.lam) ** (j - i) * deltas[j] for j in range(i, b - a))
-    return out
-
-
-LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=8)
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.integers(0, 2**32 - 1), LENGTHS)
-def test_token_gae_equals_brute_force(seed: int, lengths: list[int]) -> None:
-    inputs = problem(seed, lengths)
-    np.testing.assert_allclose(token_gae(inputs), brute_force(inputs), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(("gamma", "lam"), [(1.0, 1.0), (1.0, 0.0), (0.9, 0.5), (1.0, 0.95)])
-def test_token_gae_equals_brute_force_for_other_discounts(gamma: float, lam: float) -> None:
-    inputs = problem(3, [1, 33, 7, 64], gamma, lam)
-    np.testing.assert_allclose(token_gae(inputs), brute_force(inputs), rtol=1e-4, atol=1e-5)
+def problem(length: int, gamma: float, lam: float) -> AdvantageInputs:
+    """A trajectory of random rewards and values."""
+    rewards, values = np.random.default_rng(length).normal(size=(2, length)).astype(np.float32)
+    return arrays(rewards, values, np.zeros(1, np.float32), np.array([0, length]), gamma, lam)
 
 
 @pytest.mark.parametrize("terminated", [True, False])
-@pytest.mark.parametrize("length", [1, 2, 17, 200])
-def test_token_gae_equals_rllibs_targets(terminated: bool, length: int) -> None:
+@pytest.mark.parametrize(
+    ("length", "gamma", "lam"),
+    [(1, 0.99, 0.95), (2, 1.0, 0.95), (17, 1.0, 1.0), (33, 1.0, 0.0), (200, 0.9, 0.5), (3000, 0.999, 0.99)],
+)
+def test_token_gae_equals_rllibs_targets(terminated: bool, length: int, gamma: float, lam: float) -> None:
     value_predictions = pytest.importorskip("ray.rllib.utils.postprocessing.value_predictions")
-    drawn = problem(length, [length])
+    drawn = problem(length, gamma, lam)
     rewards, values = drawn.rewards, drawn.values
     bootstrap = np.array([0.0 if terminated else 0.7], np.float32)
     ends = np.zeros(length + 1)
@@ -113,42 +78,11 @@ def test_token_gae_equals_rllibs_targets(terminated: bool, length: int) -> None:
         rewards=np.append(rewards, 0.0),
         terminateds=ends if terminated else never,
         truncateds=never if terminated else ends,
-        gamma=GAMMA,
-        lambda_=LAM,
+        gamma=gamma,
+        lambda_=lam,
     )
     advantages = token_gae(replace(drawn, bootstrap=bootstrap))
     np.testing.assert_allclose(advantages + values, targets[:length], rtol=1e-4, atol=1e-5)
-
-
-def test_long_trajectories_keep_their_precision() -> None:
-    inputs = problem(0, [3000, 1], 0.999, 0.99)
-    reference = np.zeros(3001)
-    rewards, values, bootstrap = inputs.rewards, inputs.values, inputs.bootstrap
-    running = 0.0
-    for t in reversed(range(3000)):
-        following = values[t + 1] if t < 2999 else bootstrap[0]
-        running = rewards[t] + 0.999 * following - values[t] + 0.999 * 0.99 * running
-        reference[t] = running
-    np.testing.assert_allclose(token_gae(inputs)[:3000], reference[:3000], rtol=1e-4, atol=1e-4)
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.integers(0, 2**32 - 1), LENGTHS)
-def test_monte_carlo_returns_are_gae_with_lambda_one(seed: int, lengths: list[int]) -> None:
-    inputs = problem(seed, lengths, GAMMA, 1.0)
-    np.testing.assert_allclose(monte_carlo_returns(inputs), brute_force(inputs) + inputs.values, rtol=1e-4, atol=1e-4)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 20), min_size=2, max_size=5))
-def test_trajectories_do_not_influence_each_other(seed: int, lengths: list[int]) -> None:
-    inputs = problem(seed, lengths)
-    together = token_gae(inputs)
-    for n, (a, b) in enumerate(pairwise(inputs.offsets)):
-        alone = token_gae(
-            arrays(inputs.rewards[a:b], inputs.values[a:b], inputs.bootstrap[n : n + 1], np.array([0, b - a]))
-        )
-        np.testing.assert_allclose(together[a:b], alone, rtol=1e-5, atol=1e-6)
 
 
 def reply(count: int, reward: float = 0.0, new_row: bool = False) -> Turn:
@@ -199,26 +133,6 @@ ADVANTAGES = np.array([1.0, 2.0, 6.0, -3.0, 5.0], np.float32)
 ROLES = np.array([0, 0, 0, 1, 1])
 
 
-def test_batch_normalisation_centres_and_scales() -> None:
-    result = normalize(ADVANTAGES, "batch", ROLES)
-    np.testing.assert_allclose(result, (ADVANTAGES - 2.2) / ADVANTAGES.std(), rtol=1e-5)
-
-
-def test_role_normalisation_works_within_each_role() -> None:
-    result = normalize(ADVANTAGES, "role", ROLES)
-    for role in (0, 1):
-        part = ADVANTAGES[role == ROLES]
-        np.testing.assert_allclose(result[role == ROLES], (part - part.mean()) / part.std(), rtol=1e-5)
-
-
-def test_centring_per_role_keeps_the_scale() -> None:
-    np.testing.assert_allclose(normalize(ADVANTAGES, "center_role", ROLES), [-2, -1, 3, -4, 4], atol=1e-6)
-
-
-def test_none_changes_nothing() -> None:
-    np.testing.assert_array_equal(normalize(ADVANTAGES, "none", ROLES), ADVANTAGES)
-
-
 @pytest.mark.parametrize("mode", ["batch", "role", "center_role"])
 def test_equal_advantages_become_zero_not_noise(mode: str) -> None:
     np.testing.assert_allclose(normalize(np.full(7, 0.1, np.float32), mode, np.zeros(7, int)), np.zeros(7), atol=1e-6)
@@ -239,45 +153,6 @@ def test_an_unknown_mode_is_refused() -> None:
         normalize(ADVANTAGES, "turn", ROLES)
 
 
-class Reducer:
-    """Sums arrays over the threads that take part."""
-
-    def __init__(self, members: int) -> None:
-        self.parts: list[np.ndarray] = []
-        self.sum: np.ndarray | None = None
-        self.barrier = threading.Barrier(members, action=self._add, timeout=120)
-
-    def _add(self) -> None:
-        self.sum = np.sum(self.parts, axis=0)
-        self.parts = []
-
-    def __call__(self, array: np.ndarray) -> np.ndarray:
-        self.parts.append(array)
-        self.barrier.wait()
-        assert self.sum is not None
-        return self.sum
-
-
-@pytest.mark.parametrize("mode", ["batch", "role", "center_role", "none"])
-@pytest.mark.parametrize("cuts", [[2], [0, 3], [1, 5]])
-def test_several_learners_normalise_over_the_global_batch(mode: str, cuts: list[int]) -> None:
-    """Also where a learner has no tokens at all, or none of some role."""
-    expected = normalize(ADVANTAGES, mode, ROLES)
-    parts = list(zip(np.split(ADVANTAGES, cuts), np.split(ROLES, cuts), strict=True))
-    reducer = Reducer(len(parts))
-    results: list[np.ndarray] = [np.zeros(0)] * len(parts)
-
-    def learner(i: int) -> None:
-        results[i] = normalize(*parts[i][:1], mode, parts[i][1], num_classes=2, all_reduce=reducer)
-
-    threads = [threading.Thread(target=learner, args=(i,)) for i in range(len(parts))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    np.testing.assert_allclose(np.concatenate(results), expected, rtol=1e-5, atol=1e-6)
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32 - 1),
@@ -287,7 +162,9 @@ def test_several_learners_normalise_over_the_global_batch(mode: str, cuts: list[
 def test_advantages_are_normalised_within_what_is_compared(
     seed: int, played: list[tuple[int, int, int]], learners: int
 ) -> None:
-    """Level, role and number of tokens of each trajectory; two levels a game, and all of a level on one learner."""
+    """Level, role and number of tokens of each trajectory; two levels a game, and all of a level on one learner. Some
+    learner may have no tokens at all, or none of a role.
+    """
     rng = np.random.default_rng(seed)
     tokens = [rng.normal(level, 1 + level, count) for level, _, count in played]
     keys = {
@@ -295,17 +172,20 @@ def test_advantages_are_normalised_within_what_is_compared(
         "group": [(level, role) for level, role, _ in played],
         "game": [level // 2 for level, _, _ in played],
         "role": [role for _, role, _ in played],
+        "center_role": [role for _, role, _ in played],
+        "none": [*range(len(played))],
     }
     shards = [[n for n, (level, _, _) in enumerate(played) if level % learners == i] for i in range(learners)]
     for mode, compared in keys.items():
-        expected = {}
+        expected = []
         for n, values in enumerate(tokens):
             same = [x for other, key in zip(tokens, compared, strict=True) if key == compared[n] for x in other]
-            deviation = (sum((x - sum(same) / len(same)) ** 2 for x in same) / len(same)) ** 0.5 if same else 0.0
-            expected[n] = [(x - sum(same) / len(same)) / max(deviation, 0.01) for x in values]
-        reducer, found = Reducer(learners), {}
+            mean = sum(same) / len(same) if same and mode != "none" else 0.0
+            deviation = max(0.01, (sum((x - mean) ** 2 for x in same) / max(1, len(same))) ** 0.5)
+            expected.append((values - mean) / (1.0 if mode in ("center_role", "none") else deviation))
 
-        def learner(shard: list[int], mode: str = mode, reducer: Reducer = reducer, found: dict = found) -> None:
+        def learner(ranks: ThreadRanks, mode: str = mode) -> list[np.ndarray]:
+            shard = shards[ranks.rank]
             lengths = np.array([len(tokens[n]) for n in shard], np.int64)
             advantages = np.concatenate([np.zeros(0), *(tokens[n] for n in shard)])
             offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -317,18 +197,13 @@ def test_advantages_are_normalised_within_what_is_compared(
                 game_names=("a", "b", "c"),
                 roles=np.array([keys["role"][n] for n in shard], np.int64),
                 role_names=("white", "black"),
-                all_reduce=reducer,
+                all_reduce=ranks.sum,
             )
-            parts = np.split(normalize_compared(advantages, mode, inputs, floor=0.01), offsets[1:-1])
-            found.update(zip(shard, parts, strict=False))
+            return np.split(normalize_compared(advantages, mode, inputs, floor=0.01), offsets[1:-1])
 
-        threads = [threading.Thread(target=learner, args=(shard,)) for shard in shards]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for n, values in expected.items():
-            np.testing.assert_allclose(found[n], values, rtol=1e-5, atol=1e-5, err_msg=mode)
+        for shard, parts in zip(shards, together(learners, learner), strict=True):
+            for n, part in zip(shard, parts, strict=False):
+                np.testing.assert_allclose(part, expected[n], rtol=1e-5, atol=1e-5, err_msg=mode)
 
 
 def test_a_learner_without_tokens_gets_empty_arrays() -> None:
@@ -388,7 +263,7 @@ def test_a_registered_estimator_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
         return inputs.rewards
 
     monkeypatch.setitem(ESTIMATORS.own, "plugin", plugin)  # type: ignore[arg-type]
-    inputs = problem(0, [3])
+    inputs = problem(3, GAMMA, LAM)
     assert resolve_estimator("plugin")(inputs) is inputs.rewards
 
 

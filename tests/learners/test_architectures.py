@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.weights import unpack_state
 from rllib_lmgame.policies.model import isolation
 from rllib_lmgame.policies.model.attention import packed_attention
+from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, load_checkpoint_tensors, parts_of
 from rllib_lmgame.policies.model.isolation import UnfitModelError, packing_of
 
 VOCABULARY = 64
@@ -115,9 +118,7 @@ def expected(directory: str, rows: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("model_type", PACKED)
-def test_packed_rows_are_read_as_alone(
-    model_type: str, make_architecture: Callable[..., str], make_module: Callable[..., Any]
-) -> None:
+def test_packed_rows_are_read_as_alone(model_type: str, make_architecture: Any, make_module: Any) -> None:
     directory, rows = make_architecture(model_type, **PACKED[model_type]), some_rows()
     module = make_module(directory)
     assert module.packs
@@ -126,9 +127,7 @@ def test_packed_rows_are_read_as_alone(
 
 
 @pytest.mark.parametrize("model_type", ALONE)
-def test_rows_that_would_mix_go_one_by_one(
-    model_type: str, make_architecture: Callable[..., str], make_module: Callable[..., Any]
-) -> None:
+def test_rows_that_would_mix_go_one_by_one(model_type: str, make_architecture: Any, make_module: Any) -> None:
     directory, rows = make_architecture(model_type, **ALONE[model_type]), some_rows()
     module = make_module(directory)
     assert not module.packs
@@ -141,7 +140,7 @@ def test_rows_that_would_mix_go_one_by_one(
 
 @pytest.mark.parametrize("value_model", ["shared", "separate"])
 def test_recomputed_layers_know_the_rows_of_their_pack(
-    value_model: str, make_architecture: Callable[..., str], make_module: Callable[..., Any]
+    value_model: str, make_architecture: Any, make_module: Any
 ) -> None:
     directory, gradients = make_architecture("stablelm"), []
     for recomputed in (False, True):
@@ -163,9 +162,7 @@ def test_attention_outside_of_a_pack_is_an_error() -> None:
         packed_attention(torch.nn.Identity(), heads, heads, heads, None)
 
 
-def test_a_model_that_is_not_causal_is_refused(
-    make_architecture: Callable[..., str], make_module: Callable[..., Any]
-) -> None:
+def test_a_model_that_is_not_causal_is_refused(make_architecture: Any, make_module: Any) -> None:
     with pytest.raises(ConfigError, match=r"language_model\.model: bert models cannot be trained here: its tokens see"):
         make_module(make_architecture("bert"))
     with pytest.raises(UnfitModelError, match="head does more"):
@@ -182,7 +179,7 @@ def test_trying_an_architecture_leaves_random_numbers_as_they_are(monkeypatch: p
 
 
 def test_rows_of_a_model_that_mixes_them_are_packed_one_by_one(
-    make_architecture: Callable[..., str], make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+    make_architecture: Any, make_learner: Any, make_episodes: Any
 ) -> None:
     learner = make_learner(model_dir=make_architecture("lfm2", **ALONE["lfm2"]))
     widths: list[int] = []
@@ -194,3 +191,81 @@ def test_rows_of_a_model_that_mixes_them_are_packed_one_by_one(
     learner.update(training_data=WholeEpisodes(episodes=make_episodes(6)))
     assert len(widths) >= 6
     assert set(widths) == {1}
+
+
+EXPERTS: dict[str, dict[str, Any]] = {
+    "qwen3_moe": {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "deepseek_v3": PACKED["deepseek_v3"],
+}
+
+
+@pytest.fixture(params=EXPERTS)
+def directory(request: pytest.FixtureRequest, make_model: Any) -> str:
+    """A random mixture of experts."""
+    sizes = SIZES | EXPERTS[request.param] | {"num_hidden_layers": 2, "tie_word_embeddings": False}
+    return make_model(request.param, **sizes)
+
+
+def same(found: Any, expected: Any) -> bool:
+    return found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_a_push_has_the_checkpoints_names(directory: str, make_learner: Any) -> None:
+    learner = make_learner(model_dir=directory)
+    files = load_file(Path(directory) / "model.safetensors")
+    assert not files.keys() <= learner.module["player"].hf_state().keys()  # Or nothing is tested here.
+    assert same(unpack_state(learner.pack_weights("player", 1)), files)
+    sent: dict[str, torch.Tensor] = {}
+    learner.push_on_device("player", lambda state, version: sent.update(state), 1)
+    assert same(sent, files)
+
+
+def test_the_exported_directory_loads_elsewhere(directory: str, make_module: Any, tmp_path: Path) -> None:
+    module = make_module(directory)
+    with torch.no_grad():
+        for parameter in module.language_model.parameters():
+            parameter.mul_(1.5)
+    module.save_hf(tmp_path / "hf")
+    assert same(module.as_checkpoint(module.hf_state()), load_file(tmp_path / "hf" / "model.safetensors"))
+    loaded, info = AutoModelForCausalLM.from_pretrained(tmp_path / "hf", output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    assert same(loaded.state_dict(), module.language_model.state_dict())
+
+
+def test_one_tensor_in_memory_is_taken_apart_at_a_time(directory: str, make_module: Any) -> None:
+    module, read = make_module(directory), []
+
+    class State(dict[str, torch.Tensor]):
+        def __getitem__(self, name: str) -> torch.Tensor:
+            read.append(name)
+            return super().__getitem__(name)
+
+    names = len([read[-1] for _ in module.as_checkpoint(State(module.hf_state())).values()])
+    assert sorted(read) == sorted(module.hf_state()) and len(read) < names
+
+
+class Fused:
+    """Stands for a model whose checkpoint has queries, keys and values in one."""
+
+    def __init__(self) -> None:
+        from transformers.core_model_loading import Chunk, WeightConverter
+
+        self.config = None
+        self._weight_conversions = [WeightConverter(["qkv"], ["q", "k", "v"], [Chunk(dim=0)])]
+
+
+def test_tensors_that_are_one_in_the_checkpoint_go_together() -> None:
+    state = {f"{layer}.{part}": torch.randn(2, 3) for layer in "01" for part in ("k", "norm", "q", "v")}
+    parts = parts_of(Fused(), state)
+    assert sorted(sorted(part.names) for part in parts) == [
+        ["0.k", "0.q", "0.v"],
+        ["0.norm"],
+        ["1.k", "1.q", "1.v"],
+        ["1.norm"],
+    ]
+    files = dict(CheckpointTensors(Fused(), parts, state))
+    assert torch.equal(files["1.qkv"], torch.cat([state["1.q"], state["1.k"], state["1.v"]]))
+    own = {name: torch.zeros(2, 3) for name in state}
+    load_checkpoint_tensors(Fused(), parts, own, files)
+    assert same(own, state)

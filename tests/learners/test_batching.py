@@ -70,19 +70,8 @@ def row_lists(draw: st.DrawFn) -> list[Row]:
             turns = [(spoken + place) // 2 for place in range(len(mask))]
             spoken += len(mask)
             truncates = truncated and i == count - 1
-            rows.append(
-                make_row(
-                    length,
-                    mask,
-                    index,
-                    bootstrap=truncates,
-                    role=role,
-                    first_id=used,
-                    group=group,
-                    game=group[:1],
-                    turns=turns,
-                )
-            )
+            told = {"role": role, "group": group, "game": group[:1], "turns": turns}
+            rows.append(make_row(length, mask, index, bootstrap=truncates, first_id=used, **told))
             used += length
         index += draw(st.integers(1, 3))
     return rows
@@ -225,23 +214,6 @@ def test_minibatches_follow_the_random_state_and_nothing_else() -> None:
     assert slots(rng) != slots(rng)
 
 
-def test_rows_of_equal_length_are_adjacent_in_a_pack() -> None:
-    lengths = [5, 3, 5, 3, 9, 3]
-    batch = TokenBatch.from_rows([make_row(n, [1], i, first_id=20 * i) for i, n in enumerate(lengths)])
-    (packed,) = batch.microbatches(1000)
-    assert np.diff(packed.cu_seqlens).tolist() == [3, 3, 3, 5, 5, 9]
-
-
-def test_a_row_longer_than_the_budget_goes_alone() -> None:
-    batch = TokenBatch.from_rows([make_row(n, [1], i, first_id=20 * i) for i, n in enumerate([4, 12, 4])])
-    assert [np.diff(p.cu_seqlens).tolist() for p in batch.microbatches(8)] == [[4, 4], [12]]
-
-
-def test_more_minibatches_than_trajectories_leaves_the_rest_empty() -> None:
-    batch = TokenBatch.from_rows([make_row(4, [1], i) for i in range(2)])
-    assert sorted(len(packs) for packs in batch.minibatches(4, np.random.default_rng(0), 100)) == [0, 0, 1, 1]
-
-
 def test_results_of_passes_return_to_their_tokens() -> None:
     rows = [
         make_row(6, [2, 3, 5], 0, first_id=0, bootstrap=True),
@@ -262,15 +234,8 @@ def test_tensors_carry_the_names_and_types_of_the_arrays() -> None:
     (packed,) = TokenBatch.from_rows([make_row(4, [1, 3], 0, bootstrap=True)]).microbatches(10)
     tensors = packed.to_torch("cpu")
     assert tensors["cu_seqlens"].dtype == torch.int32
-    for name in (
-        "input_ids",
-        "position_ids",
-        "predict_index",
-        "target_ids",
-        "bootstrap_index",
-        "token_slot",
-        "bootstrap_slot",
-    ):
+    names = "input_ids position_ids predict_index target_ids bootstrap_index token_slot bootstrap_slot"
+    for name in names.split():
         assert tensors[name].dtype == torch.int64, name
         np.testing.assert_array_equal(tensors[name].numpy(), getattr(packed, name))
 
@@ -279,12 +244,6 @@ def test_a_dummy_batch_is_one_row_with_nothing_to_learn() -> None:
     packed = dummy_batch()
     assert packed.num_actions == 0 and len(packed.bootstrap_index) == 0
     assert packed.cu_seqlens.tolist() == [0, packed.num_tokens]
-
-
-def test_roles_are_indexed_in_their_order() -> None:
-    batch = TokenBatch.from_rows([make_row(3, [1, 2], 0, role="white"), make_row(2, [1], 1, role="black")])
-    assert batch.roles == ("black", "white")
-    assert batch.role.tolist() == [1, 0]
 
 
 @pytest.mark.parametrize(

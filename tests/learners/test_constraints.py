@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_weights import hf_state, set_adam_eps
-from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
+from learning import update, zero
 
 from rllib_lmgame.inference.protocol import allowed_tokens
-from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.lm_head import Allowed, token_logprobs
 from rllib_lmgame.rollouts.records import Trajectory, Turn
@@ -63,7 +62,7 @@ def played_turn(model: Any, prompt: tuple[int, ...], reply: tuple[int, ...], rew
     )
 
 
-def every_outcome(model: Any, as_episode: Callable[[Trajectory], Any]) -> list[Any]:
+def every_outcome(model: Any, as_episode: Any) -> list[Any]:
     """An episode per state and legal reply whose reward is the outcome's share of the expected return: probability
     times reward.
     """
@@ -98,9 +97,7 @@ PACKING = {
 
 
 @pytest.mark.parametrize("packing", list(PACKING))
-def test_the_expected_gradient_is_that_of_the_expected_return(
-    packing: str, make_learner: Callable[..., Any], as_episode: Any
-) -> None:
+def test_the_expected_gradient_is_that_of_the_expected_return(packing: str, make_learner: Any, as_episode: Any) -> None:
     """Every outcome of a game with two states, enumerated; where all moves earn the same, nothing pulls."""
     ppo = {"normalize_advantages": "none", **PACKING[packing]}
     learner = make_learner(token_ppo=ppo, lambda_=1.0, gamma=1.0, vf_loss_coeff=0.0, entropy_coeff=0.0, grad_clip=None)
@@ -115,7 +112,7 @@ def test_the_expected_gradient_is_that_of_the_expected_return(
     names = [name for name, p in learner.module["player"].named_parameters() if name.startswith("language_model")]
     parameters = dict(learner.module["player"].named_parameters())
     expected = torch.autograd.grad(-torch.stack(outcomes).sum() / decisions, [parameters[name] for name in names])
-    metrics = MetricsLogger.peek_results(learner.update(training_data=WholeEpisodes(episodes=episodes)))["player"]
+    metrics = update(learner, episodes)
     assert metrics["trained_tokens"] == decisions == 9
     assert metrics["logprob_gap"] < 1e-5
     for name, gradient in zip(names, expected, strict=True):
@@ -126,7 +123,7 @@ def turn_allowed(episode: Any) -> Any:
     return episode.agent_episodes["player"].extra_model_outputs["allowed"].data[0]
 
 
-def test_entropy_and_kl_are_those_among_the_allowed(make_learner: Callable[..., Any], as_episode: Any) -> None:
+def test_entropy_and_kl_are_those_among_the_allowed(make_learner: Any, as_episode: Any) -> None:
     learner = make_learner(
         token_ppo={"normalize_advantages": "none", "kl": {"estimator": "k2"}, **PACKING["in chunks"]},
         vf_loss_coeff=0.0,
@@ -158,7 +155,7 @@ def test_entropy_and_kl_are_those_among_the_allowed(make_learner: Callable[..., 
     names = [name for name, p in module.named_parameters() if name.startswith("language_model")]
     loss = (0.5 * divergence - 0.3 * entropy) / decisions
     expected = torch.autograd.grad(loss, [dict(module.named_parameters())[name] for name in names])
-    metrics = MetricsLogger.peek_results(learner.update(training_data=WholeEpisodes(episodes=episodes)))["player"]
+    metrics = update(learner, episodes)
     assert metrics["entropy"] == pytest.approx(float(entropy.detach()) / decisions, rel=1e-4)
     assert metrics["mean_kl_loss"] == pytest.approx(float(divergence.detach()) / decisions, rel=1e-3)
     for name, gradient in zip(names, expected, strict=True):
@@ -166,17 +163,14 @@ def test_entropy_and_kl_are_those_among_the_allowed(make_learner: Callable[..., 
 
 
 @pytest.mark.parametrize("stage", [0, 2, 3])
-def test_deepspeed_learns_the_same_under_constraint(
-    stage: int, make_learner: Callable[..., Any], as_episode: Any
-) -> None:
-    pytest.importorskip("deepspeed")
+def test_deepspeed_learns_the_same_under_constraint(stage: int, make_learner: Any, as_episode: Any) -> None:
     settings_ = {"token_ppo": PACKING["in chunks"], "use_kl_loss": True, "grad_clip": None, "lr": 0.3}
-    learners = [make_learner(**settings_), make_learner(**settings_, deepspeed={"zero_optimization": {"stage": stage}})]
+    learners = [make_learner(**settings_), make_learner(**settings_, deepspeed=zero(stage))]
     episodes, start = every_outcome(learners[0].module["player"].language_model, as_episode), hf_state(learners[0])
     for learner in learners:
         set_adam_eps(learner, 1.0)
         for _ in range(2):
-            learner.update(training_data=WholeEpisodes(episodes=episodes))
+            update(learner, episodes)
     plain, sharded = (hf_state(learner) for learner in learners)
     for name, weights in plain.items():
         assert float(np.abs(weights - start[name]).max()) > 1e-3, name

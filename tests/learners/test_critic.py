@@ -13,16 +13,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
+from learning import by_state_and_files, moved, restored, update, weights
 
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.advantages import monte_carlo_returns
-from rllib_lmgame.learners.critic.critic import DECAY, SUMS_FILE, Critic, ValueUnits, is_held_out
+from rllib_lmgame.learners.critic.critic import DECAY, SUMS_FILE, ValueUnits, is_held_out
 from rllib_lmgame.learners.critic.regression import PENALTIES, RegressionSums, fit, token_sums
-from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.rollouts.records import Trajectory, Turn
-from rllib_lmgame.settings.schema import build
-from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS, CONSTANT_LENGTH, TokenPPOOptions
+from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS, CONSTANT_LENGTH
 
 GAMES = ("maze", "taxi", "wordle")
 
@@ -214,19 +211,14 @@ def test_a_tenth_is_held_out() -> None:
     assert {is_held_out(f"\udcff{i}") for i in range(99)} == {False, True}  # A level's text, from bytes of any kind.
 
 
-def test_a_rate_of_steps_that_a_fit_does_not_take_is_refused() -> None:
-    with pytest.raises(ConfigError, match="has no effect with type: fit; it belongs to type: gradient") as caught:
-        build(TokenPPOOptions, {"critic": {"warmup": {"iterations": 1, "lr": 1e-3}}}, "token_ppo")
-    assert caught.value.path == "token_ppo.critic.warmup.lr"
-
-
 # In the learner.
 
 OFFSET, SIZE = -30.0, 20.0
+GAME = "own.game"
 
 
 @pytest.fixture(scope="module")
-def foreseeable(as_episode: Callable[[Trajectory], Any]) -> Callable[..., list[Any]]:
+def foreseeable(as_episode: Any) -> Callable[..., list[Any]]:
     """Function ``(count, seed) -> episodes`` of one-token replies, whose reward the last id of the prompt tells."""
 
     def make(count: int, seed: int) -> list[Any]:
@@ -236,25 +228,17 @@ def foreseeable(as_episode: Callable[[Trajectory], Any]) -> Callable[..., list[A
             ids = np.array([5, 9, rng.integers(0, 6), rng.integers(0, 64)], np.int32)
             reward = OFFSET + SIZE * (ids[2] in (1, 4))
             turn = Turn(ids[:3], ids[3:], np.full(1, -4.0, np.float32), reward=float(reward), new_row=True)
-            names = {"module_id": "player", "game": "taxi", "episode_id": f"{seed}-{number}"}
+            names = {"module_id": "player", "game": GAME, "episode_id": f"{seed}-{number}"}
             episodes.append(as_episode(Trajectory([turn], terminated=True, **names)))
         return episodes
 
     return make
 
 
-def update(learner: Any, episodes: list[Any]) -> dict[str, Any]:
-    return MetricsLogger.peek_results(learner.update(training_data=WholeEpisodes(episodes=episodes)))["player"]
-
-
-def weights(learner: Any) -> dict[str, torch.Tensor]:
-    return {name: p.detach().clone() for name, p in learner.module["player"].named_parameters()}
-
-
 @pytest.mark.parametrize("normalization", ["popart", "none"])
 @pytest.mark.parametrize("value_model", ["shared", "separate"])
 def test_the_warm_up_fits_the_last_layer_and_touches_nothing_else(
-    normalization: str, value_model: str, make_learner: Callable[..., Any], foreseeable: Callable[..., list[Any]]
+    normalization: str, value_model: str, make_learner: Any, foreseeable: Any
 ) -> None:
     """Bit for bit; and what it has learned holds for episodes it has not seen."""
     learner = make_learner(
@@ -269,8 +253,7 @@ def test_the_warm_up_fits_the_last_layer_and_touches_nothing_else(
     second = update(learner, foreseeable(100, 1))
     assert second["vf_explained_var"] > 0.7
     assert second["critic_fit_explained_var"] > 0.8
-    moved = {name for name, tensor in weights(learner).items() if not torch.equal(before[name], tensor)}
-    assert moved == {"value_head.outer.weight", "value_head.outer.bias"}
+    assert moved(learner, before) == {"value_head.outer.weight", "value_head.outer.bias"}
     assert not optimizer.state
     third = update(learner, foreseeable(100, 2))
     assert third["vf_explained_var"] > 0.7
@@ -279,7 +262,7 @@ def test_the_warm_up_fits_the_last_layer_and_touches_nothing_else(
 
 @pytest.mark.parametrize("how", AGGREGATIONS)
 def test_the_fit_does_not_depend_on_how_the_policys_loss_is_averaged(
-    how: str, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+    how: str, make_learner: Any, make_episodes: Any
 ) -> None:
     averaging = {"type": how, "length": 9} if how == CONSTANT_LENGTH else how
     plain, other = (
@@ -290,7 +273,7 @@ def test_the_fit_does_not_depend_on_how_the_policys_loss_is_averaged(
     expected, found = update(plain, episodes), update(other, episodes)
     for name in ("critic_fit_explained_var", "vf_loss", "entropy", "return_mean"):
         assert found[name] == expected[name]
-    assert all(torch.equal(tensor, weights(other)[name]) for name, tensor in weights(plain).items())
+    assert not moved(other, weights(plain))
     assert found["num_steps"] == 0 and np.isfinite(found["policy_loss"])
 
 
@@ -303,7 +286,7 @@ def test_the_fit_does_not_depend_on_how_the_policys_loss_is_averaged(
     ],
 )
 def test_fit_and_units_are_of_returns_discounted_as_the_estimator_does(
-    estimator: Any, targets: list[float], make_learner: Callable[..., Any], as_episode: Callable[[Trajectory], Any]
+    estimator: Any, targets: list[float], make_learner: Any, as_episode: Any
 ) -> None:
     """Two turns of three tokens and a reward at the end: the value loss has these targets, too."""
     rng, episodes = np.random.default_rng(0), []
@@ -325,9 +308,7 @@ def test_fit_and_units_are_of_returns_discounted_as_the_estimator_does(
     assert metrics["return_mean"] == pytest.approx(moments[0])
 
 
-def test_a_penalty_in_the_rewards_is_one_in_what_is_fitted(
-    make_learner: Callable[..., Any], foreseeable: Callable[..., list[Any]]
-) -> None:
+def test_a_penalty_in_the_rewards_is_one_in_what_is_fitted(make_learner: Any, foreseeable: Any) -> None:
     """With a reference that is not the policy's beginning."""
     ppo = {"critic": {"warmup": {"iterations": 2}, "target": "monte_carlo"}, "kl": {"in": "reward"}}
     learner = make_learner(use_kl_loss=True, kl_coeff=2.0, token_ppo=ppo)
@@ -337,15 +318,13 @@ def test_a_penalty_in_the_rewards_is_one_in_what_is_fitted(
     episodes = foreseeable(12, 0)
     rewards = [float(sum(e.agent_episodes["player"].get_rewards())) for e in episodes]
     metrics = update(learner, episodes)
-    sums = [sums.games.get("taxi", np.zeros(3))[:2] for sums in learner.critics["player"]._sums.values()]
+    sums = [sums.games.get(GAME, np.zeros(3))[:2] for sums in learner.critics["player"]._sums.values()]
     count, total = np.sum(sums, axis=0)
     assert abs(metrics["return_mean"] - np.mean(rewards)) > 0.1
     assert total / count == pytest.approx(metrics["return_mean"])
 
 
-def test_values_are_rewards_whatever_the_units(
-    make_learner: Callable[..., Any], foreseeable: Callable[..., list[Any]]
-) -> None:
+def test_values_are_rewards_whatever_the_units(make_learner: Any, foreseeable: Any) -> None:
     """A new head predicts the mean return; the loss is in units of the deviation; no rescaling moves a prediction."""
     learner = make_learner(lr=1e-3, token_ppo={"critic": {"normalization": "popart"}, "normalize_advantages": "none"})
     first = update(learner, foreseeable(60, 0))
@@ -355,7 +334,7 @@ def test_values_are_rewards_whatever_the_units(
     hidden, plain, moved = torch.randn(40, 32), critic.rescale, []
 
     def values() -> np.ndarray:
-        return critic.units.in_rewards(head(hidden).detach().numpy(), ["taxi"], np.zeros(40, np.int64))
+        return critic.units.in_rewards(head(hidden).detach().numpy(), [GAME], np.zeros(40, np.int64))
 
     def rescale() -> None:
         before, layer = values(), head.outer.weight.detach().clone()
@@ -370,7 +349,7 @@ def test_values_are_rewards_whatever_the_units(
 
 
 def test_a_head_that_has_learned_in_rewards_goes_on_from_there(
-    make_learner: Callable[..., Any], foreseeable: Callable[..., list[Any]], tmp_path: Path
+    make_learner: Any, foreseeable: Any, tmp_path: Path
 ) -> None:
     """A checkpoint of before there were units, and one whose run has them switched off."""
     old = make_learner(token_ppo={"critic": {"warmup": {"iterations": 1}}})
@@ -389,49 +368,26 @@ def test_a_head_that_has_learned_in_rewards_goes_on_from_there(
     assert metrics["vf_loss"] < 0.5 * SIZE**2 / 4
 
 
-@pytest.mark.parametrize("through", ["files", "state"])
-def test_a_warm_up_goes_on_where_it_was(
-    through: str, make_learner: Callable[..., Any], foreseeable: Callable[..., list[Any]], tmp_path: Path
-) -> None:
+@by_state_and_files
+def test_a_warm_up_goes_on_where_it_was(how: str, make_learner: Any, foreseeable: Any, tmp_path: Path) -> None:
     ppo = {"critic": {"warmup": {"iterations": 3}, "normalization": "popart"}}
     one, other = make_learner(token_ppo=ppo), make_learner(token_ppo=ppo)
     update(one, foreseeable(40, 0))
     update(one, foreseeable(40, 1))
-    if through == "files":
-        one.save_shard(tmp_path)
-        assert (tmp_path / "player" / SUMS_FILE).exists()
-        other.load_shard(tmp_path)
-    else:
-        other.set_state(one.get_state())
+    restored(other, one, how, tmp_path)
+    assert (tmp_path / "player" / SUMS_FILE).exists() == (how == "files")
     for seed in (2, 3):
         a, b = update(one, foreseeable(40, seed)), update(other, foreseeable(40, seed))
         assert a["vf_explained_var"] == b["vf_explained_var"]
-        assert all(torch.equal(tensor, weights(other)[name]) for name, tensor in weights(one).items())
+        assert not moved(other, weights(one))
     assert one.critics["player"].get_state() == other.critics["player"].get_state()
     assert not one.critics["player"].sums()
 
 
-def test_a_policy_that_begins_anew_forgets_what_was_fitted(
-    make_learner: Callable[..., Any], foreseeable: Callable[..., list[Any]]
-) -> None:
+def test_a_policy_that_begins_anew_forgets_what_was_fitted(make_learner: Any, foreseeable: Any) -> None:
     """The sums are of hidden states that are no more."""
     learner = make_learner(token_ppo={"critic": {"warmup": {"iterations": 2}}})
     update(learner, foreseeable(20, 0))
     assert learner.critics["player"].sums()
     learner.begin_ppo()
     assert not learner.critics["player"].sums()
-
-
-def test_units_are_saved_by_game() -> None:
-    units = ValueUnits()
-    observe(units, inputs_of(*random_trajectories(np.random.default_rng(3), 9)), head_is_new=False)
-    units.rescaling()
-    again = ValueUnits()
-    again.set_state(units.get_state())
-    assert again.games == units.games
-    critic = Critic(None, None)  # type: ignore[arg-type]
-    vectors = {"a.game": np.arange(7.0)}
-    critic._sums = {"fitted": RegressionSums(np.eye(2), vectors), "held_out": RegressionSums(np.eye(2))}
-    named = critic.sums()
-    critic.set_sums(named)
-    assert critic.sums().keys() == named.keys() == {"fitted.gram", "fitted.game.a.game", "held_out.gram"}

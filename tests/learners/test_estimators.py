@@ -1,36 +1,41 @@
-"""Every registered estimator against its definition, written out in loops, and against RLlib's where it has one."""
+"""Every registered estimator against its definition, written out in loops; and the baselines that one remembers."""
 
 from __future__ import annotations
 
 import math
 import statistics
-import threading
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from episode_parts import episode_of, part_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_advantages import Reducer
+from learning import by_state_and_files, moved, restored, together, update, weights
 
-from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.protocol import AllowedTokens
 from rllib_lmgame.learners.advantages import (
     AdvantageInputs,
     advantage_inputs,
+    estimator_state,
     resolve_estimator,
-    token_gae,
 )
-from rllib_lmgame.learners.advantages.group_relative import GroupRelative
-from rllib_lmgame.learners.data.batching import NO_ROWS, TokenBatch
+from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
+from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
+from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.plugins import ESTIMATORS
+from rllib_lmgame.settings.schema import build
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 GAMMA, LAM = 0.9, 0.8
 GAMES, ROLES = ("sokoban", "taxi"), ("black", "white")
@@ -300,16 +305,9 @@ def test_several_learners_give_what_one_gives(choice: Any, definition: Definitio
     for play in played:
         shards[play.level % 2].append(play)
     assert all(shards[:2])
-    reducer, found = Reducer(learners), [np.zeros(0)] * learners
-
-    def learner(rank: int) -> None:
-        found[rank] = resolve_estimator(choice)(inputs_of(shards[rank], all_reduce=reducer))
-
-    threads = [threading.Thread(target=learner, args=(rank,)) for rank in range(learners)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    found = together(
+        learners, lambda ranks: resolve_estimator(choice)(inputs_of(shards[ranks.rank], all_reduce=ranks.sum))
+    )
     expected = [value for shard in shards for play in shard for value in definition(play, played)]
     np.testing.assert_allclose(np.concatenate(found), expected, rtol=1e-4, atol=2e-5)
 
@@ -338,16 +336,6 @@ def test_the_critics_target_is_discounted_as_the_advantages_are(monte_carlo: boo
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("size", range(2, 17))
-def test_an_equal_return_is_worth_exactly_nothing(size: int) -> None:
-    """An update is left out where every advantage is exactly 0."""
-    groups, returns = np.arange(3 * size) // size, np.repeat([0.1, -0.3, 0.7], size)
-    for name in ("grpo", "dr_grpo", "rloo", "max_rl"):
-        estimator = resolve_estimator(name)
-        assert isinstance(estimator, GroupRelative)
-        assert not estimator.of_trajectories(returns, groups, np.arange(3 * size).astype(object)).any(), name
-
-
 @pytest.mark.parametrize("scale", [2.0**-30, 1.0, 2.0**20])
 def test_returns_that_cancel_out_have_no_mean_to_divide_by(scale: float) -> None:
     """What rounding leaves of a mean of 0 is no scale; a small mean of small returns is one."""
@@ -368,14 +356,7 @@ def test_how_a_win_is_cut_into_replies_makes_no_difference(name: str) -> None:
     trajectories = [
         Trajectory(
             [
-                Turn(
-                    prompt_ids=np.array([1, 2], np.int32),
-                    response_ids=np.array([3, 4], np.int32),
-                    rollout_logprobs=np.zeros(2, np.float32),
-                    reward=reward,
-                    new_row=number == 0,
-                    observation=10 * episode + number,
-                )
+                replace(reply(2, reward, number == 0), observation=10 * episode + number)
                 for number, reward in enumerate(rewards)
             ],
             terminated=True,
@@ -391,16 +372,19 @@ def test_how_a_win_is_cut_into_replies_makes_no_difference(name: str) -> None:
     np.testing.assert_allclose(resolve_estimator(name)(inputs), 0.0, atol=1e-6)
 
 
-@pytest.mark.parametrize("won", [1.1, 703561.9732242674, 83194321.52802452])
-@pytest.mark.parametrize("name", ["grpo", "gigpo"])
-def test_groups_whose_returns_are_equal_learn_nothing_however_large_these_are(name: str, won: float) -> None:
-    """Nor does it matter what stands before them in the batch."""
-    played = [Play(0, 0, i // 7, f"e{i}", [0, 1], [[(0.0, 0.0)], [(0.0, 0.0), (won, 0.0)]]) for i in range(70)]
+@pytest.mark.parametrize("won", [0.1, -0.3, 0.7, 1.1, 703561.9732242674, 83194321.52802452])
+@pytest.mark.parametrize("name", ["grpo", "gigpo", "dr_grpo", "rloo", "max_rl"])
+def test_groups_whose_returns_are_equal_learn_exactly_nothing(name: str, won: float) -> None:
+    """Whatever their size and the size of the returns, and whatever stands before them in the batch: an update is left
+    out where every advantage is exactly 0.
+    """
+    turns, options = [[(0.0, 0.0)], [(0.0, 0.0), (won, 0.0)]], {"std_epsilon": 1e-8} if "g" in name[:2] else {}
+    played = [Play(0, 0, size, f"e{size}-{i}", [0, 1], turns) for size in range(2, 17) for i in range(size)]
     before = Play(0, 0, 99, "other", [0], [[(1e9 / 3, 0.0)]])
     for trajectories in (played, [before, *played]):
         inputs = inputs_of(trajectories, gamma=1.0)
-        assert {won} == set(inputs.returns[-70:].tolist()) == set(inputs.turn_rewards[-1::-2][:70].tolist())
-        advantages = resolve_estimator({"type": name, "std_epsilon": 1e-8})(inputs)
+        assert {won} == set(inputs.returns[-135:].tolist()) == set(inputs.turn_rewards[-1::-2][:135].tolist())
+        advantages = resolve_estimator({"type": name, **options})(inputs)
         np.testing.assert_array_equal(advantages, np.zeros_like(advantages))
 
 
@@ -414,66 +398,9 @@ def test_whitened_returns_have_unit_deviation_whatever_their_size(scale: float) 
     np.testing.assert_allclose(found, 0.0, atol=1e-6)
 
 
-def test_penalties_inside_a_turn_reach_the_turns_before_it() -> None:
-    """Undiscounted and without values an advantage is the sum of all rewards from its token on."""
-    inputs = inputs_of([Play(0, 0, 0, "e", [0] * 3, [[(-1.0, 0.0)] * 3] * 3)], gamma=1.0, lam=1.0)
-    for name in ("gae", "bilevel_gae"):
-        np.testing.assert_allclose(resolve_estimator(name)(inputs), np.arange(-9.0, 0.0))
-
-
-@pytest.mark.parametrize("terminated", [True, False])
-def test_turns_as_steps_are_rllibs_gae(terminated: bool) -> None:
-    """``turn_gae`` on its turns; on turns of one token all three are the same."""
-    value_predictions = pytest.importorskip("ray.rllib.utils.postprocessing.value_predictions")
-    rng = np.random.default_rng(3)
-    turns = [list(zip(rng.normal(size=n).tolist(), rng.normal(size=n).tolist(), strict=True)) for n in (3, 1, 4, 2)]
-    play = Play(0, 0, 0, "e", [0] * 4, turns, 0.0 if terminated else 0.7)
-    ends, never = np.array([0.0, 0.0, 0.0, 1.0, 0.0]), np.zeros(5)
-    values = np.array([turn[0][1] for turn in turns])
-    targets = value_predictions.compute_value_targets(
-        values=np.append(values, play.bootstrap),
-        rewards=np.array([*(sum(r for r, _ in turn) for turn in turns), 0.0]),
-        terminateds=ends if terminated else never,
-        truncateds=never if terminated else ends,
-        gamma=GAMMA,
-        lambda_=LAM,
-    )
-    found = resolve_estimator("turn_gae")(inputs_of([play]))
-    np.testing.assert_allclose(found[[0, 3, 4, 8]], targets[:4] - values, rtol=1e-5)
-    short = inputs_of([replace(play, turns=[[token] for token in play.tokens], seen=[0] * 10)])
-    for name in ("turn_gae", "bilevel_gae"):
-        np.testing.assert_allclose(resolve_estimator(name)(short), token_gae(short), rtol=1e-5)
-
-
 def reply(count: int, reward: float, new_row: bool, value: float = 0.5) -> Turn:
     ids = np.arange(10, 10 + count, dtype=np.int32)
     return Turn(np.arange(1, 4, dtype=np.int32), ids, np.zeros(count, np.float32), reward, 0, new_row, value=value)
-
-
-@pytest.mark.parametrize("window", [False, True])
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_a_reward_behind_an_observation_reaches_the_first_token(name: str, window: bool) -> None:
-    """Of two games on one level one is won at the end of its second turn, in the same row or one of its own."""
-    won, lost = (
-        Trajectory(
-            [reply(3, 0.0, True), reply(2, reward, window, 0.6 if reward else 0.4)],
-            terminated=True,
-            group="g",
-            game="g",
-            episode_id=str(reward),
-        )
-        for reward in (1.0, 0.0)
-    )
-    batch = TokenBatch.from_rows(build_rows([won, lost], max_row_tokens=64))
-    inputs = replace(advantage_inputs(batch, gamma=0.9, lam=0.9, ranks=Ranks()), values=np.zeros(10, np.float32))
-    advantages = resolve_estimator(name)(inputs)
-    assert (advantages[:5] > 0).all()
-    assert (advantages[:5] > advantages[5:]).all()
-
-
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_a_learner_without_tokens_takes_part(name: str) -> None:
-    assert len(resolve_estimator(name)(advantage_inputs(NO_ROWS, gamma=GAMMA, lam=LAM, ranks=Ranks()))) == 0
 
 
 def test_values_of_states_are_scaled_as_rewards_are() -> None:
@@ -497,12 +424,6 @@ def test_states_that_nobody_has_played_on_from_are_an_error() -> None:
         resolve_estimator("vine")(advantage_inputs(batch, gamma=GAMMA, lam=LAM, ranks=Ranks()))
 
 
-@pytest.mark.parametrize("name", [name for name in ESTIMATORS if ESTIMATORS[name].needs_groups])
-def test_one_that_is_left_alone_in_its_group_says_nothing(name: str) -> None:
-    alone = Play(0, 0, 0, "e", [0, 1], [[(0.0, 0.0)], [(0.0, 0.0), (1.0, 0.0)]])
-    np.testing.assert_array_equal(resolve_estimator({"type": name})(inputs_of([alone], gamma=1.0)), np.zeros(3))
-
-
 def test_what_estimators_say_of_themselves() -> None:
     made = {name: resolve_estimator(name) for name in ESTIMATORS}
     grouped = {"grpo", "dr_grpo", "rloo", "max_rl", "gigpo"}
@@ -513,42 +434,148 @@ def test_what_estimators_say_of_themselves() -> None:
     assert resolve_estimator({"type": "vine", "rollouts": 2}).state_rollouts == 2
 
 
-@pytest.mark.parametrize(
-    ("choice", "key", "message"),
-    [
-        ({"type": "gigpo", "step_wieght": 1}, ".step_wieght", "did you mean 'step_weight'"),
-        ({"type": "gigpo", "step_weight": -1}, ".step_weight", "must be at least 0"),
-        ({"type": "gigpo", "average": "turns"}, ".average", "is not one of 'episodes', 'steps'"),
-        ({"type": "grpo", "std_epsilon": 0}, ".std_epsilon", "must be greater than 0"),
-        ({"type": "gae", "length_adaptive": 0}, ".length_adaptive", "must be greater than 0"),
-        ({"type": "gae", "length_adaptiv": 1}, ".length_adaptiv", "did you mean 'length_adaptive'"),
-        ({"type": "turn_gae", "lam": 1}, ".lam", "`turn_gae` takes no options"),
-        ({"type": "vine", "rollouts": 0}, ".rollouts", "must be at least 1"),
-        ({"type": "vine", "rollouts": 1.5}, ".rollouts", "expected a whole number"),
-        ({"type": "rloo", "lam": 1}, ".lam", "`rloo` takes no options"),
-        ({"type": "grop"}, "", "did you mean `grpo`"),
-        ({"step_weight": 1}, ".step_weight", "valid keys: length_adaptive"),
-    ],
-)
-def test_options_that_an_estimator_does_not_take_are_refused(choice: Any, key: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message) as caught:
-        LMGamePPOConfig().update_from_dict(
-            {"env": "lmgame/TicTacToe-v0", "token_ppo": {"advantage_estimator": choice}}
-        ).validate()
-    assert caught.value.path == f"config.token_ppo.advantage_estimator{key}"
+def batch(seed: int) -> list[Play]:
+    """Trajectories of both roles in both games, some without a token, some cut short."""
+    return [play for number in range(8) for play in plays(8 * seed + number)]
 
 
-@pytest.mark.parametrize(
-    ("option", "name"),
-    [
-        *(("advantage_estimator", name) for name in ESTIMATORS if ESTIMATORS[name].needs_groups),
-        ("normalize_advantages", "group"),
-    ],
-)
-def test_groups_of_one_are_refused_before_anything_starts(option: str, name: str) -> None:
-    config = LMGamePPOConfig().update_from_dict(
-        {"env": "lmgame/Sokoban-v0", "token_ppo": {option: name}, "text_rollouts": {"group_size": 1}}
-    )
-    with pytest.raises(ConfigError, match=f"{option} `{name}` compares .* set at least 2") as caught:
-        config.validate()
-    assert caught.value.path == "config.text_rollouts.group_size"
+def remembered_inputs(played: list[Play], **more: Any) -> AdvantageInputs:
+    return inputs_of(played, baseline_decay=0.95, **more)
+
+
+def test_a_baseline_takes_in_a_batch_before_it_is_used_on_it() -> None:
+    estimator, baselines = RoleBaseline(), {}
+    for number in range(5):
+        played, returns = batch(number), defaultdict[tuple[str, str], list[float]](list)
+        for play in played:
+            returns[GAMES[play.game], ROLES[play.role]] += to_go(play, played)[:1]
+        for seat, found in returns.items():
+            baselines[seat] = 0.95 * baselines.get(seat, np.mean(found)) + 0.05 * np.mean(found)
+        expected = [
+            value - baselines[GAMES[play.game], ROLES[play.role]] for play in played for value in to_go(play, played)
+        ]
+        np.testing.assert_allclose(estimator(remembered_inputs(played)), expected, rtol=1e-5, atol=1e-6)
+    assert estimator.baselines == pytest.approx(baselines) and len(baselines) == 4
+
+
+def test_swapped_seats_swap_everything() -> None:
+    """Who is called what makes no difference to an advantage, and the baselines change places."""
+    one, other = RoleBaseline(), RoleBaseline()
+    for number in range(4):
+        inputs = remembered_inputs(batch(number))
+        np.testing.assert_array_equal(one(inputs), other(replace(inputs, roles=1 - inputs.roles)))
+    swapped = {(game, ROLES[1 - ROLES.index(role)]): value for (game, role), value in one.baselines.items()}
+    assert other.baselines == swapped != one.baselines
+
+
+def test_a_role_that_did_not_play_keeps_its_baseline() -> None:
+    """Also where the batch does not have its name."""
+    estimator = RoleBaseline()
+    inputs = remembered_inputs(batch(1))
+    estimator(inputs)
+    before = dict(estimator.baselines)
+    estimator(replace(inputs, roles=np.zeros_like(inputs.roles), role_names=ROLES[:1]))
+    assert len(before) == 4
+    assert all((estimator.baselines[name] == value) == (name[1] == ROLES[1]) for name, value in before.items())
+
+
+def match(rng: np.random.Generator) -> Any:
+    """An episode of two roles of one policy, which get opposite rewards."""
+    result = float(rng.normal())
+    parts = []
+    for role, reward in zip(ROLES, (result, -result), strict=True):
+        ids = rng.integers(0, 64, (2, 4)).astype(np.int32)
+        turn = Turn(ids[0], ids[1], np.full(4, -3.0, np.float32), reward=reward, new_row=True)
+        parts.append(
+            part_of(
+                Trajectory([turn], terminated=True, module_id="player", agent_id=f"player_{role}", role=role, game="g")
+            )
+        )
+    return episode_of(*parts)
+
+
+@by_state_and_files
+def test_baselines_go_on_bit_for_bit(how: str, make_learner: Any, tmp_path: Path) -> None:
+    kwargs = {"token_ppo": {"advantage_estimator": "role_baseline", "normalize_advantages": "none"}, "lr": 1e-2}
+    learner, fresh = make_learner(**kwargs), make_learner(**kwargs)
+    rng = np.random.default_rng(0)
+    matches = [[match(rng) for _ in range(4)] for _ in range(4)]
+
+    def remembered(each: Any, number: int) -> dict[str, Any]:
+        update(each, matches[number])
+        return each.objective("player").get_state()["estimators"]["rae"]
+
+    begun = [remembered(learner, number) for number in range(2)]
+    assert begun[0] != begun[1]
+    restored(fresh, learner, how, tmp_path)
+    assert fresh.objective("player").get_state() == learner.objective("player").get_state()
+    for number in range(2, 4):
+        assert remembered(fresh, number) == remembered(learner, number)
+    assert not moved(fresh, weights(learner))
+
+
+def test_what_makes_no_baselines_is_told(make_learner: Any) -> None:
+    learner = make_learner(token_ppo={"advantage_estimator": "rae"})
+    for saved in ([["a", "b"]], [["g", "player_0", math.nan]]):
+        learner.objective("player").set_state({"estimators": {"rae": {"baselines": saved}}})
+        with pytest.raises(CheckpointError, match=r"what token_ppo\.advantage_estimator remembers cannot be restored"):
+            update(learner, [match(np.random.default_rng(0))])
+
+
+def test_without_a_memory_the_baseline_is_the_batch(make_learner: Any) -> None:
+    ppo, rng = {"advantage_estimator": {"type": "rae", "baseline_decay": 0.0}}, np.random.default_rng(0)
+    learner = make_learner(token_ppo=ppo, gamma=1.0)
+    for _ in range(2):
+        matches = [match(rng) for _ in range(4)]
+        update(learner, matches)
+        mean = np.mean([each.agent_episodes[f"player_{ROLES[0]}"].get_return() for each in matches])
+        found = learner.objective("player").get_state()["estimators"]["rae"]["baselines"]
+        assert sorted(value for *_, value in found) == pytest.approx(sorted([mean, -mean]))
+
+
+def test_baselines_are_kept_however_the_estimator_is_spelt() -> None:
+    """Also those of a checkpoint that has one of its other spellings."""
+    kept, objective = {"baselines": [["kuhn", "first", 0.5]]}, PPOObjective()
+    for saved in ("rae", "role_baseline", '{"type": "rae"}'):
+        objective.set_state({"estimators": {saved: kept}})
+        for choice in ("rae", "role_baseline", {"type": "rae"}):
+            objective.needs_critic(
+                LearnerSettings(build(TokenPPOOptions, {"advantage_estimator": choice}), 1.0, 1.0, 0.0)
+            )
+            assert objective.get_state() == {"estimators": {"rae": kept}}
+
+
+def test_what_cannot_be_saved_is_named() -> None:
+    class Forgetful(RoleBaseline):
+        def get_state(self) -> dict[str, Any]:
+            return {"seen": {1, 2}}
+
+    with pytest.raises(ConfigError, match=r"`mine`\.get_state\(\) gives cannot be saved as JSON: .*set"):
+        estimator_state("mine", Forgetful())
+
+
+def test_baselines_follow_a_reward_scale_that_changes_on_resume() -> None:
+    """Rewards of a tenth of the size make baselines of a tenth, also of those that do not play."""
+
+    def scaled(number: int, scale: float) -> AdvantageInputs:
+        inputs = remembered_inputs(batch(number))
+        return replace(inputs, rewards=inputs.rewards * scale, reward_scale=scale)
+
+    one, other = RoleBaseline(), RoleBaseline()
+    one(scaled(0, 2.0))
+    other.set_state(estimator_state("rae", one) or {})
+    for number in range(1, 4):
+        np.testing.assert_allclose(other(scaled(number, 0.25)), one(scaled(number, 2.0)) / 8, rtol=1e-5, atol=1e-6)
+    assert {name: 8 * value for name, value in other.baselines.items()} == pytest.approx(one.baselines)
+    of_old = RoleBaseline()
+    of_old.set_state({"baselines": [["kuhn", "first", 0.5]]})  # That does not say its scale: it is the present one.
+    of_old(scaled(1, 0.25))
+    assert of_old.reward_scale == 0.25
+    with pytest.raises(ValueError, match="reward_scale"):
+        of_old.set_state({"baselines": [], "reward_scale": 0})
+
+
+def test_a_learner_tells_its_estimator_the_reward_scale(make_learner: Any) -> None:
+    learner, scheduled = make_learner(token_ppo={"advantage_estimator": "rae"}), {"text_rollouts.reward_scale": 0.5}
+    update(learner, [match(np.random.default_rng(0))], scheduled=scheduled)
+    assert learner.objective("player").get_state()["estimators"]["rae"]["reward_scale"] == 0.5

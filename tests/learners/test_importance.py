@@ -1,10 +1,10 @@
-"""Importance weights between sampler and learner, and tokens that are too old, against loops over tokens."""
+"""Importance weights, tokens that are too old, and a KL penalty in the reward, against loops over tokens."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,19 +12,21 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
-from test_aggregation import column, number, tokens_of
-from test_batching import row_lists
-from test_kl_reward import update_of
+from learning import moved, update, weights
+from test_batching import make_row, row_lists
+from test_policy_losses import column, number, tokens_of
 
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import Row, WholeEpisodes
-from rllib_lmgame.learners.objectives import PPOObjective
+from rllib_lmgame.learners.data.rows import Row
+from rllib_lmgame.learners.metrics import UpdateMeter
+from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
 from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms
 from rllib_lmgame.learners.objectives.ppo import importance_weights
+from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import POLICY_LOSSES
 from rllib_lmgame.settings.schema import build
-from rllib_lmgame.settings.sections.token_ppo import IMPORTANCE_LEVELS, BandOptions, ImportanceOptions
+from rllib_lmgame.settings.sections.token_ppo import IMPORTANCE_LEVELS, BandOptions, ImportanceOptions, TokenPPOOptions
 
 
 def batch_of(rows: list[Row]) -> TokenBatch:
@@ -113,8 +115,6 @@ def test_what_is_too_old_is_as_if_it_had_not_been_there(aggregation: str, rows: 
 
 
 def test_metrics_say_what_was_truncated_and_masked() -> None:
-    from test_batching import make_row
-
     rows = [make_row(9, list(range(1, 9)), 0)]
     update = update_of(rows, importance={"cap": 1.05, "band": {"low": 0.9, "high": 1.2}})
     assert update.batch is not None
@@ -137,8 +137,6 @@ def likelihood(terms: PolicyTerms) -> tuple[torch.Tensor, dict[str, torch.Tensor
 
 @pytest.mark.parametrize("name", [*POLICY_LOSSES, f"{__name__}:likelihood"])
 def test_every_policy_loss_is_multiplied_by_the_weights(name: str) -> None:
-    from test_batching import make_row
-
     slopes, weights = [], np.ones(0)
     for options in ({"importance": None}, {"importance": {"cap": 1.05, "band": {"low": 0.9, "high": 1.2}}}):
         update, objective = update_of([make_row(9, list(range(1, 9)), 0)], policy_loss=name, **options), PPOObjective()
@@ -155,8 +153,6 @@ def test_every_policy_loss_is_multiplied_by_the_weights(name: str) -> None:
 
 
 def test_a_ratio_at_the_edge_of_the_band_lies_inside() -> None:
-    from test_batching import make_row
-
     batch = batch_of([make_row(9, list(range(1, 9)), 0)])
     batch.old_logprobs[:] = batch.rollout_logprobs  # All ratios are 1.
     for low, high, masked in ((1, 1, False), (1, 9, False), (0, 1, False), (1.001, 9, True), (0, 0.999, True)):
@@ -165,8 +161,6 @@ def test_a_ratio_at_the_edge_of_the_band_lies_inside() -> None:
 
 
 def test_without_a_cap_weights_are_one_and_the_gap_is_still_measured() -> None:
-    from test_batching import make_row
-
     update = update_of([make_row(9, list(range(1, 9)), 0)], importance=None)
     PPOObjective().prepare(update)
     gap = np.abs(column(range(1, 9), "old") - column(range(1, 9), "rollout"))
@@ -176,23 +170,81 @@ def test_without_a_cap_weights_are_one_and_the_gap_is_still_measured() -> None:
     assert update.meter.before["importance_capped_fraction"] == 0.0
 
 
-def test_a_learner_leaves_out_what_is_older_than_the_limit(
-    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
-) -> None:
+def test_a_learner_leaves_out_what_is_older_than_the_limit(make_learner: Any, make_episodes: Any) -> None:
     learner = make_learner(token_ppo={"staleness_limit": 0})
 
-    def update(**scheduled: float) -> tuple[dict[str, float], bool]:
-        before = [p.detach().clone() for p in learner.module["player"].parameters()]
-        data = WholeEpisodes(episodes=make_episodes(4))
-        results = learner.update(
-            training_data=data, scheduled={f"token_ppo.{name}": value for name, value in scheduled.items()}
-        )
-        moved = not all(map(torch.equal, before, learner.module["player"].parameters()))
-        return MetricsLogger.peek_results(results)["player"], moved
+    for limit, stale in ((0, 0.0), (0, 1.0), (2, 0.0)):
+        before = weights(learner)
+        numbers = update(learner, make_episodes(4), scheduled={"token_ppo.staleness_limit": limit} if limit else {})
+        assert numbers["stale_fraction"] == stale and bool(moved(learner, before)) == (not stale)
 
-    first, moved = update()
-    assert first["stale_fraction"] == 0.0 and moved
-    second, moved = update()
-    assert second["stale_fraction"] == 1.0 and not moved
-    third, moved = update(staleness_limit=2)
-    assert third["stale_fraction"] == 0.0 and moved
+
+GAMMA, LAMBDA, COEFFICIENT = 0.95, 0.8, 0.3
+
+ESTIMATES = {
+    "k1": lambda gap: gap,
+    "k2": lambda gap: gap * gap / 2,
+    "k3": lambda gap: min(math.exp(-gap) - 1 + gap, 10.0),
+}
+
+
+def update_of(rows: list[Row], **ppo: Any) -> ModuleUpdate:
+    """An update whose batch has all that is known before the first step."""
+    batch = TokenBatch.from_rows(rows)
+    ids = batch.action_ids
+    names = {"old_logprobs": "old", "rollout_logprobs": "rollout", "ref_logprobs": "ref", "values": "value"}
+    for attribute, name in names.items():
+        setattr(batch, attribute, column(ids, name).astype(np.float32))
+    options = build(TokenPPOOptions, {"normalize_advantages": "none", "critic": {"target": "gae"}, **ppo})
+    return ModuleUpdate(
+        module_id="player",
+        settings=LearnerSettings(options, gamma=GAMMA, lam=LAMBDA, vf_loss_coeff=0.5),
+        batch=batch,
+        meter=UpdateMeter(),
+        ranks=Ranks(),
+        reference_logprobs=lambda inputs: None,
+        kl_coefficient=COEFFICIENT,
+    )
+
+
+@pytest.mark.parametrize("estimator", [None, *ESTIMATES])
+@settings(max_examples=10, deadline=None)
+@given(row_lists())
+def test_advantages_and_returns_are_those_of_penalised_rewards(estimator: str | None, rows: list[Row]) -> None:
+    update = update_of(rows, kl={"in": "reward", "estimator": estimator})
+    PPOObjective().prepare(update)
+    batch = update.batch
+    assert batch is not None
+    for a, b in pairwise(batch.trajectory_offsets.tolist()):
+        running = following = 0.0
+        for t in reversed(range(a, b)):
+            gap = float(batch.old_logprobs[t]) - float(batch.ref_logprobs[t])
+            reward = float(batch.rewards[t]) - COEFFICIENT * ESTIMATES[estimator or "k1"](gap)
+            value = float(batch.values[t])
+            running = reward + GAMMA * following - value + GAMMA * LAMBDA * running
+            following = value
+            assert batch.advantages[t] == pytest.approx(running, rel=1e-4, abs=1e-4)
+            assert batch.returns[t] == pytest.approx(running + value, rel=1e-4, abs=1e-4)
+
+
+@settings(max_examples=10, deadline=None)
+@given(row_lists(), st.booleans())
+def test_the_penalty_is_in_one_place_and_reported_in_both(rows: list[Row], in_reward: bool) -> None:
+    update = update_of(rows, kl="reward" if in_reward else {"gradient": "k2"})
+    objective = PPOObjective()
+    objective.prepare(update)
+    (pack,) = update.batch.microbatches(10_000)
+    if not pack.num_actions:
+        return
+    new = torch.tensor(column(pack.target_ids, "new"), requires_grad=True)
+    out = {name: torch.tensor(column(pack.target_ids, name)) for name in ("value", "entropy")}
+    found = []
+    for coefficient in (COEFFICIENT, 0.0):
+        at = ModuleUpdate(**{**vars(update), "kl_coefficient": coefficient})
+        total, sums = objective.loss(at, pack, {"logprobs": new, "values": out["value"], "entropy": out["entropy"]})
+        found.append(torch.autograd.grad(total, new)[0].numpy())
+        gaps = (new.detach().numpy() - column(pack.target_ids, "ref")).tolist()
+        estimate = ESTIMATES["k1" if in_reward else "k3"]
+        assert sums["mean_kl_loss"].item() == pytest.approx(sum(map(estimate, gaps)), rel=1e-4, abs=1e-4)
+    expected = np.zeros(len(gaps)) if in_reward else COEFFICIENT * np.array(gaps)
+    np.testing.assert_allclose(found[0] - found[1], expected, rtol=1e-4, atol=1e-5)

@@ -60,16 +60,7 @@ def loss_of(logprobs: torch.Tensor, settings: LearnerSettings, **update: Any) ->
     rows = build_rows(
         [
             Trajectory(
-                [
-                    Turn(
-                        prompt_ids=np.array([n], np.int32),
-                        response_ids=np.array([n], np.int32),
-                        rollout_logprobs=np.array([numbers[n]], np.float32),
-                        reward=float(value[n]),
-                        policy_version=0,
-                        new_row=True,
-                    )
-                ],
+                [Turn(*np.full((2, 1), n, np.int32), np.array([numbers[n]], np.float32), float(value[n]), 0, True)],
                 terminated=True,
                 module_id="player",
                 role=f"player_{SEATS[n]}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +20,6 @@ from rllib_lmgame.policies.model.attention import (
     PackedRows,
     current_rows,
     resolve_implementation,
-    row_groups,
 )
 from rllib_lmgame.policies.model.lm_head import num_chunks, token_logprobs
 
@@ -83,22 +81,10 @@ def wake_value_head(module: Any) -> Any:
         ({"model_type": "mistral", "sliding_window": 6}, {}, 0.2),
         ({"model_type": "mistral", "sliding_window": None}, {}, 0.2),
     ],
-    ids=[
-        "grouped heads, tied head",
-        "mostly actions",
-        "untied",
-        "eager",
-        "sliding window",
-        "Mistral's window",
-        "Mistral",
-    ],
+    ids=str,
 )
 def test_packed_forward_equals_transformers_row_by_row(
-    shape: dict[str, Any],
-    options: dict[str, Any],
-    share: float,
-    make_model: Callable[..., str],
-    make_module: Callable[..., Any],
+    shape: dict[str, Any], options: dict[str, Any], share: float, make_model: Any, make_module: Any
 ) -> None:
     module = wake_value_head(make_module(make_model(**shape), **options))
     batch = make_batch(share=share)
@@ -110,9 +96,7 @@ def test_packed_forward_equals_transformers_row_by_row(
 
 
 @pytest.mark.parametrize("options", [{}, {"gradient_checkpointing": True}], ids=["kept", "recomputed"])
-def test_pruned_last_layer_has_the_gradients_of_the_whole_one(
-    options: dict[str, Any], make_module: Callable[..., Any]
-) -> None:
+def test_pruned_last_layer_has_the_gradients_of_the_whole_one(options: dict[str, Any], make_module: Any) -> None:
     gradients = []
     for prunes in (True, False):
         module = wake_value_head(make_module(**options))
@@ -131,7 +115,7 @@ def test_pruned_last_layer_has_the_gradients_of_the_whole_one(
         torch.testing.assert_close(gradients[0][name], gradient, atol=1e-5, rtol=1e-4)
 
 
-def test_attention_never_crosses_rows(make_module: Callable[..., Any]) -> None:
+def test_attention_never_crosses_rows(make_module: Any) -> None:
     module = wake_value_head(make_module())
     batch = make_batch()
     before = module.forward_train(batch)
@@ -146,20 +130,7 @@ def test_attention_never_crosses_rows(make_module: Callable[..., Any]) -> None:
         assert torch.equal(before[name][~inside], after[name][~inside])
 
 
-def test_tokens_after_a_position_do_not_reach_it(make_module: Callable[..., Any]) -> None:
-    module = make_module()
-    batch = make_batch((12,), share=0.3)
-    batch["predict_index"], batch["target_ids"] = torch.tensor([2, 5]), torch.tensor([7, 9])
-    changed = batch["input_ids"].clone()
-    changed[6:] = (changed[6:] + 3) % VOCABULARY
-    assert torch.equal(
-        module.forward_train(batch)["logprobs"], module.forward_train(batch | {"input_ids": changed})["logprobs"]
-    )
-
-
-def test_gradient_through_logits_of_other_tokens_is_exactly_zero(
-    make_model: Callable[..., str], make_module: Callable[..., Any]
-) -> None:
+def test_gradient_through_logits_of_other_tokens_is_exactly_zero(make_model: Any, make_module: Any) -> None:
     """With an untied head, the only way from the loss to the hidden states is through the selected positions."""
     module = make_module(make_model(tie_word_embeddings=False))
     module.prunes = False
@@ -235,7 +206,7 @@ def policy_gradient_norm(module: Any) -> float:
     ids=["shared", "critic warm-up", "frozen for value", "separate", "critic warm-up, separate"],
 )
 def test_where_the_value_loss_goes(
-    options: dict[str, Any], flags: dict[str, Any], reaches_policy: bool, make_module: Callable[..., Any]
+    options: dict[str, Any], flags: dict[str, Any], reaches_policy: bool, make_module: Any
 ) -> None:
     module = wake_value_head(make_module(**options))
     module.forward_train(make_batch() | flags)["values"].sum().backward()
@@ -249,7 +220,7 @@ def test_where_the_value_loss_goes(
         )
 
 
-def test_a_batch_with_nothing_to_predict_runs_through_every_layer(make_module: Callable[..., Any]) -> None:
+def test_a_batch_with_nothing_to_predict_runs_through_every_layer(make_module: Any) -> None:
     module = make_module()
     none = torch.zeros(0, dtype=torch.int64)
     batch = make_batch((2,)) | {"predict_index": none, "target_ids": none, "bootstrap_index": none, "head_chunks": 3}
@@ -259,29 +230,13 @@ def test_a_batch_with_nothing_to_predict_runs_through_every_layer(make_module: C
     assert module.language_model.base_model.layers[0].mlp.up_proj.weight.grad is not None
 
 
-def test_saved_directory_loads_elsewhere(make_module: Callable[..., Any], tmp_path: Path) -> None:
-    module = make_module()
-    with torch.no_grad():
-        module.language_model.base_model.layers[0].mlp.up_proj.weight.mul_(1.5)
-    module.save_hf(tmp_path / "hf")
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
-    ids = make_batch((12,))["input_ids"][None]
-    assert loaded.lm_head.weight is loaded.model.embed_tokens.weight
-    expected = AutoModelForCausalLM.from_pretrained(module.model_dir)
-    expected.load_state_dict(module.language_model.state_dict())
-    assert torch.equal(loaded(ids).logits, expected(ids).logits)
-    config = json.loads((tmp_path / "hf" / "config.json").read_text())
-    assert "lmgame" not in json.dumps(config)
-    assert (tmp_path / "hf" / "model.safetensors").exists()
-
-
-def test_hf_state_leaves_the_tied_head_out(make_module: Callable[..., Any]) -> None:
+def test_hf_state_leaves_the_tied_head_out(make_module: Any) -> None:
     state = make_module().hf_state()
     assert "model.embed_tokens.weight" in state
     assert not any(name.startswith(("lm_head", "value")) for name in state)
 
 
-def test_states(make_module: Callable[..., Any]) -> None:
+def test_states(make_module: Any) -> None:
     first, second = wake_value_head(make_module()), make_module()
     first.version = 5
     assert first.get_state(inference_only=True) == {"version": 5}
@@ -312,7 +267,7 @@ def test_inference_only_module_holds_no_weights(qwen_dir: str) -> None:
     scripted.set_state(scripted.get_state())
 
 
-def test_missing_directory_is_named(make_module: Callable[..., Any], tmp_path: Path) -> None:
+def test_missing_directory_is_named(make_module: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"language_model\.model: .*/nowhere/at/all"):
         make_module("/nowhere/at/all")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2", "hidden_size": 32}))
@@ -320,7 +275,7 @@ def test_missing_directory_is_named(make_module: Callable[..., Any], tmp_path: P
         make_module(str(tmp_path))
 
 
-def test_missing_weights_are_named(qwen_dir: str, make_module: Callable[..., Any], tmp_path: Path) -> None:
+def test_missing_weights_are_named(qwen_dir: str, make_module: Any, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     tensors = load_file(Path(qwen_dir) / "model.safetensors")
@@ -331,14 +286,14 @@ def test_missing_weights_are_named(qwen_dir: str, make_module: Callable[..., Any
         make_module(str(tmp_path))
 
 
-def test_dropout_is_off_in_training(make_model: Callable[..., str], make_module: Callable[..., Any]) -> None:
+def test_dropout_is_off_in_training(make_model: Any, make_module: Any) -> None:
     module = make_module(make_model(attention_dropout=0.5))
     batch = make_batch()
     assert module.language_model.config.attention_dropout == 0.0
     assert torch.equal(module.forward_train(batch)["logprobs"], module.forward_train(batch)["logprobs"])
 
 
-def test_bfloat16_weights_give_float32_outputs(make_module: Callable[..., Any]) -> None:
+def test_bfloat16_weights_give_float32_outputs(make_module: Any) -> None:
     module = make_module(dtype="bfloat16")
     out = module.forward_train(make_batch())
     assert {tensor.dtype for tensor in out.values()} == {torch.float32}
@@ -355,10 +310,6 @@ def test_attention_choice() -> None:
     if not is_flash_attn_2_available():
         with pytest.raises(MissingDependencyError, match=r"rllib-lmgame\[gpu\]"):
             resolve_implementation("flash_attention_2", torch.bfloat16, on_gpu=True)
-
-
-def test_row_groups() -> None:
-    assert row_groups([3, 3, 4, 7, 7, 7]) == [(2, 3), (1, 4), (3, 7)]
 
 
 def test_two_threads_enter_the_rows_of_one_pack() -> None:

@@ -1,8 +1,9 @@
-"""Objectives without a learner: what they make of a batch, against the definition; and how a learner finds one."""
+"""Objectives without a learner: what they make of a batch and its numbers, on several learners as on one; and how a
+learner finds one.
+"""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from learning import moved, together, update, weights
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs
@@ -18,7 +21,7 @@ from rllib_lmgame.learners.critic.critic import Critic, is_held_out
 from rllib_lmgame.learners.data.batching import NO_ROWS, PackedBatch, TokenBatch
 from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
-from rllib_lmgame.learners.metrics import UpdateMeter
+from rllib_lmgame.learners.metrics import RunningMoments, UpdateMeter, explained_variance
 from rllib_lmgame.learners.objectives import (
     ModuleUpdate,
     PPOObjective,
@@ -66,93 +69,6 @@ def recorded(objective: PPOObjective, update: ModuleUpdate) -> ModuleUpdate:
     return update
 
 
-@pytest.mark.parametrize("only_critic", [False, True])
-def test_the_loss_of_ppo_is_the_one_written_out(only_critic: bool, make_episodes: Callable[..., list[Any]]) -> None:
-    """Clip, value loss, entropy and penalty of a batch, token by token."""
-    chosen = {
-        "critic": {"warmup": {"iterations": 2}, "target": "gae"},
-        "importance": {"cap": 1.5},
-        "kl": {"estimator": "k1"},
-    }
-    settings = settings_of(**chosen)
-    objective, batch = PPOObjective(), batch_of(make_episodes(7))
-    values = {"entropy_coefficient": 0.05, "kl_coefficient": 0.7, "num_updates": 1 if only_critic else 2}
-    update = recorded(objective, update_of(batch, settings, **values))
-    (pack,) = batch.microbatches(10_000)
-    noise = torch.from_numpy(np.random.default_rng(0).normal(0.0, 0.3, (3, pack.num_actions))).float()
-    before = old_policy(pack)
-    out = {
-        "logprobs": (before["logprobs"] + noise[0]).requires_grad_(),
-        "values": before["values"] + noise[1],
-        "entropy": noise[2].abs(),
-    }
-    total, sums = objective.loss(update, pack, out)
-
-    old, value = before["logprobs"].tolist(), np.zeros(batch.num_actions)
-    value[pack.token_slot] = before["values"].numpy()
-    after = np.zeros(len(batch.trajectory_ids))
-    after[pack.bootstrap_slot] = before["bootstrap_values"].numpy()
-    gae = np.zeros(batch.num_actions)
-    for n, (a, b) in enumerate(pairwise(batch.trajectory_offsets)):
-        running, following = 0.0, after[n]
-        for t in reversed(range(a, b)):
-            running = batch.rewards[t] + 0.99 * following - value[t] + 0.99 * 0.9 * running
-            gae[t], following = running, value[t]
-    normal = (gae - gae.mean()) / gae.std()
-    expected = 0.0
-    for a, slot in enumerate(pack.token_slot):
-        new, ref = out["logprobs"][a].item(), -0.01 * float(pack.target_ids[a])
-        ratio, weight = np.exp(new - old[a]), min(np.exp(old[a] - batch.rollout_logprobs[slot]), 1.5)
-        expected += 0.3 * (float(out["values"][a]) - gae[slot] - value[slot]) ** 2
-        if not only_critic:
-            expected -= weight * min(normal[slot] * ratio, normal[slot] * np.clip(ratio, 0.8, 1.28))
-            expected += -0.05 * float(out["entropy"][a]) + 0.7 * (new - ref) ** 2 / 2
-    assert sums["total_loss"].item() == total.item() == pytest.approx(expected, rel=1e-4)
-    assert sums["mean_kl_loss"] == pytest.approx(
-        float((out["logprobs"].detach() + 0.01 * torch.from_numpy(pack.target_ids)).sum()), rel=1e-4
-    )
-    assert total.requires_grad != only_critic
-    assert set(objective.trained_parts(update)) == set(PARTS) - ({POLICY} if only_critic else set())
-    assert objective.forward_flags(update) == {
-        "temperature": 1.0,
-        "entropy_gradient": True,
-        "detach_backbone": only_critic,
-        "with_values": True,
-    }
-
-
-class Meeting:
-    """Lets the threads that stand for learners exchange what they have."""
-
-    def __init__(self, members: int) -> None:
-        self.parts: list[Any] = [None] * members
-        self.barrier = threading.Barrier(members, timeout=120)
-
-    def exchange(self, rank: int, part: Any) -> list[Any]:
-        self.parts[rank] = part
-        self.barrier.wait()
-        found = list(self.parts)
-        self.barrier.wait()
-        return found
-
-
-class ThreadRanks(Ranks):
-    """Learners that are threads of this process."""
-
-    def __init__(self, meeting: Meeting, rank: int) -> None:
-        super().__init__(len(meeting.parts), rank)
-        self.meeting = meeting
-
-    def sum(self, values: Any) -> np.ndarray:
-        return np.sum([np.asarray(part, np.float64) for part in self.meeting.exchange(self.rank, values)], axis=0)
-
-    def max(self, values: Any) -> np.ndarray:
-        return np.max([np.asarray(part, np.float64) for part in self.meeting.exchange(self.rank, values)], axis=0)
-
-    def union(self, names: Iterable[str]) -> list[str]:
-        return sorted({name for part in self.meeting.exchange(self.rank, list(names)) for name in part})
-
-
 class ByGroupAndRole:
     """Return minus the mean of the group, and minus the mean over the role on all learners."""
 
@@ -181,7 +97,7 @@ class ByGroupAndRole:
 )
 @pytest.mark.parametrize("learners", [2, 3])
 def test_several_learners_prepare_what_one_would(
-    estimator: str, mode: str | None, learners: int, make_episodes: Callable[..., list[Any]]
+    estimator: str, mode: str | None, learners: int, make_episodes: Any
 ) -> None:
     """The last of three has no rows at all; one learner lacks a role. What they remember is the same."""
     episodes = make_episodes(8)
@@ -197,13 +113,10 @@ def test_several_learners_prepare_what_one_would(
     alone = recorded(objectives[-1], update_of(batch_of(episodes), settings))
     shards = [shard.episodes for shard, _ in WholeEpisodes(episodes=episodes, needs_groups=True).shard(2)]
     batches = [batch_of(shard) for shard in shards] + [None] * (learners - 2)
-    meeting = Meeting(learners)
-    updates = [update_of(batch, settings, ranks=ThreadRanks(meeting, rank)) for rank, batch in enumerate(batches)]
-    threads = [threading.Thread(target=recorded, args=each) for each in zip(objectives, updates, strict=False)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    updates = together(
+        learners,
+        lambda ranks: recorded(objectives[ranks.rank], update_of(batches[ranks.rank], settings, ranks=ranks)),
+    )
 
     def by_rewards(update: ModuleUpdate) -> dict[Any, Any]:
         batch = update.batch
@@ -218,17 +131,13 @@ def test_several_learners_prepare_what_one_would(
     assert found.keys() == expected.keys()
     for key, arrays in expected.items():
         np.testing.assert_allclose(found[key], arrays, rtol=1e-4, atol=1e-5)
-    for update in updates:
-        assert update.meter.before == pytest.approx(alone.meter.before, abs=1e-4)
+    for each in updates:
+        assert each.meter.before == pytest.approx(alone.meter.before, abs=1e-4)
     remembered = [objective.get_state() for objective in objectives]
     assert all(state == remembered[0] for state in remembered[:-1])
     if estimator == "role_baseline":
         found, exact = (state["estimators"]["rae"]["baselines"] for state in remembered[-2:])
-        assert [names for *names, _ in found] == [
-            ["game0", "black"],
-            ["game0", "white"],
-            ["game1", "white"],
-        ]
+        assert [names for *names, _ in found] == [["game0", "black"], ["game0", "white"], ["game1", "white"]]
         assert [value for *_, value in found] == pytest.approx([value for *_, value in exact])
 
 
@@ -262,9 +171,7 @@ def fit_critic(update: ModuleUpdate) -> None:
 
 
 @pytest.mark.parametrize("learners", [2, 3])
-def test_several_learners_fit_and_normalise_the_critic_of_one(
-    learners: int, make_episodes: Callable[..., list[Any]]
-) -> None:
+def test_several_learners_fit_and_normalise_the_critic_of_one(learners: int, make_episodes: Any) -> None:
     """Two games, trajectories that are cut short, one learner of three without rows: the same layer and units."""
     episodes = make_episodes(24)
     for i, episode in enumerate(episodes):
@@ -274,27 +181,23 @@ def test_several_learners_fit_and_normalise_the_critic_of_one(
     assert 0 < sum(is_held_out(f"e{i}") for i in range(24)) < 12
     settings = settings_of(critic={"normalization": "popart"})
     batches = [batch_of(episodes), batch_of(episodes[:9]), batch_of(episodes[9:])] + [None] * (learners - 2)
-    meeting = Meeting(learners)
-    everyones = [Ranks()] + [ThreadRanks(meeting, rank) for rank in range(learners)]
-    layers = [LastLayer() for _ in everyones]
-    updates = [
-        update_of(batch, settings, ranks=ranks, critic=Critic(layer, ranks))
-        for batch, ranks, layer in zip(batches, everyones, layers, strict=True)
-    ]
-    fit_critic(updates[0])
-    threads = [threading.Thread(target=fit_critic, args=[update]) for update in updates[1:]]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    layers = [LastLayer() for _ in batches]
+
+    def fitted(ranks: Ranks, number: int) -> ModuleUpdate:
+        critic = Critic(layers[number], ranks)  # type: ignore[arg-type]
+        prepared = update_of(batches[number], settings, ranks=ranks, critic=critic)
+        fit_critic(prepared)
+        return prepared
+
+    updates = [fitted(Ranks(), 0), *together(learners, lambda ranks: fitted(ranks, ranks.rank + 1))]
     assert float(layers[0].output[0].abs().max()) > 0
-    for update, layer in zip(updates[1:], layers[1:], strict=True):
+    for each, layer in zip(updates[1:], layers[1:], strict=True):
         for found, exact in zip(layer.output, layers[0].output, strict=True):
             torch.testing.assert_close(found, exact, rtol=1e-4, atol=1e-5)
         assert torch.equal(layer.output[0], layers[1].output[0])
-        assert update.meter.before == pytest.approx(updates[0].meter.before, abs=1e-4, nan_ok=True)
+        assert each.meter.before == pytest.approx(updates[0].meter.before, abs=1e-4, nan_ok=True)
         for game, units in updates[0].critic.get_state().items():
-            assert update.critic.get_state()[game] == pytest.approx(units, rel=1e-6, abs=1e-6)
+            assert each.critic.get_state()[game] == pytest.approx(units, rel=1e-6, abs=1e-6)
 
 
 class Remembers:
@@ -311,7 +214,7 @@ class Remembers:
         return inputs.ref_logprobs * self.calls
 
 
-def test_an_estimator_remembers_and_gets_the_reference_it_asks_for(make_episodes: Callable[..., list[Any]]) -> None:
+def test_an_estimator_remembers_and_gets_the_reference_it_asks_for(make_episodes: Any) -> None:
     """Without a penalty too; one estimator per objective."""
     settings, batch = (
         settings_of(advantage_estimator=f"{__name__}:Remembers", normalize_advantages="none"),
@@ -343,7 +246,7 @@ def test_one_objective_serves_policies_with_different_estimators() -> None:
     ],
 )
 def test_advantages_with_a_scale_of_their_own_keep_it(
-    choice: Any, mode: str | None, deviation: float | None, make_episodes: Callable[..., list[Any]]
+    choice: Any, mode: str | None, deviation: float | None, make_episodes: Any
 ) -> None:
     settings = settings_of(advantage_estimator=choice, normalize_advantages=mode)
     update = recorded(PPOObjective(), update_of(batch_of(make_episodes(6)), settings))
@@ -352,19 +255,7 @@ def test_advantages_with_a_scale_of_their_own_keep_it(
     assert update.meter.before["advantage_std"] != pytest.approx(1.0, rel=1e-2)
 
 
-def shapeless(inputs: AdvantageInputs) -> np.ndarray:
-    return inputs.returns
-
-
-def test_an_estimator_with_another_number_of_advantages_is_named(make_episodes: Callable[..., list[Any]]) -> None:
-    settings = settings_of(advantage_estimator=f"{__name__}:shapeless")
-    with pytest.raises(ValueError, match=r"shapeless` gave an array of shape \(4,\) for \d+ action tokens"):
-        recorded(PPOObjective(), update_of(batch_of(make_episodes(4)), settings))
-
-
-def test_the_target_of_the_value_function_does_not_depend_on_the_estimator(
-    make_episodes: Callable[..., list[Any]],
-) -> None:
+def test_the_target_of_the_value_function_does_not_depend_on_the_estimator(make_episodes: Any) -> None:
     batch = batch_of(make_episodes(6))
     targets = [
         recorded(PPOObjective(), update_of(batch, settings_of(advantage_estimator=name))).batch.returns.copy()
@@ -373,7 +264,7 @@ def test_the_target_of_the_value_function_does_not_depend_on_the_estimator(
     np.testing.assert_array_equal(*targets)
 
 
-def test_supervision_needs_no_batch(make_episodes: Callable[..., list[Any]]) -> None:
+def test_supervision_needs_no_batch(make_episodes: Any) -> None:
     update = update_of(None, settings_of())
     (pack,) = batch_of(make_episodes(2)).microbatches(10_000)
     logprobs = torch.linspace(-2.0, -0.1, pack.num_actions)
@@ -423,22 +314,18 @@ def test_what_is_no_objective_is_refused(name: str, message: str) -> None:
 
 
 def test_a_learner_minimises_the_configured_objective_and_a_given_one_once(
-    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+    make_learner: Any, make_episodes: Any
 ) -> None:
     learner = make_learner(token_ppo={"objective": f"{__name__}:ValueOnly"}, lr=1e-2)
 
-    def moved(**kwargs: Any) -> set[str]:
-        before = {name: parameter.detach().clone() for name, parameter in learner.module["player"].named_parameters()}
-        MetricsLogger.peek_results(learner.update(training_data=WholeEpisodes(episodes=make_episodes(6)), **kwargs))
-        return {
-            name.partition(".")[0]
-            for name, tensor in learner.module["player"].named_parameters()
-            if not torch.equal(before[name], tensor)
-        }
+    def parts(**how: Any) -> set[str]:
+        before = weights(learner)
+        update(learner, make_episodes(6), **how)
+        return {name.partition(".")[0] for name in moved(learner, before)}
 
-    assert moved() == {"value_head"}
-    assert moved(objective=PPOObjective()) == {"language_model", "value_head"}
-    assert moved() == {"value_head"}
+    assert parts() == {"value_head"}
+    assert parts(objective=PPOObjective()) == {"language_model", "value_head"}
+    assert parts() == {"value_head"}
 
 
 def centred_in_place(inputs: AdvantageInputs) -> np.ndarray:
@@ -447,17 +334,57 @@ def centred_in_place(inputs: AdvantageInputs) -> np.ndarray:
     return rewards
 
 
+def shapeless(inputs: AdvantageInputs) -> np.ndarray:
+    return inputs.returns
+
+
 def not_finite(inputs: AdvantageInputs) -> np.ndarray:
     return np.where(np.arange(len(inputs.rewards)) == 0, np.nan, inputs.rewards)
 
 
 @pytest.mark.parametrize(
     ("estimator", "said"),
-    [(centred_in_place, "read-only"), (not_finite, "test_objectives:not_finite` gave numbers that are not finite")],
+    [
+        (centred_in_place, "read-only"),
+        (shapeless, r"shapeless` gave an array of shape \(3,\) for \d+ action tokens"),
+        (not_finite, "test_objectives:not_finite` gave numbers that are not finite"),
+    ],
 )
 def test_an_estimator_changes_nothing_but_its_result_and_gives_numbers(
-    estimator: Callable[..., Any], said: str, make_episodes: Callable[..., list[Any]]
+    estimator: Callable[..., Any], said: str, make_episodes: Any
 ) -> None:
     settings = settings_of(advantage_estimator=f"{__name__}:{estimator.__name__}")
     with pytest.raises(ValueError, match=said):
         recorded(PPOObjective(), update_of(batch_of(make_episodes(3)), settings))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.sampled_from([0.0, 1.0, -1e4, 1e7]))
+def test_moments_are_those_of_everybodys_numbers(seed: int, learners: int, centre: float) -> None:
+    """Also where one learner has none."""
+    rng = np.random.default_rng(seed)
+    values = centre + rng.normal(0.0, 0.01, 40)
+    parts = np.split(values, np.sort(rng.integers(0, 41, learners - 1)))
+    expected = {"mean": values.mean(), "std": values.std(), "min": values.min(), "max": values.max()}
+    for each in together(learners, lambda ranks: RunningMoments.of(parts[ranks.rank], ranks)):
+        assert each == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("count", [7, 1000, 12001])
+@pytest.mark.parametrize("value", [0.0, 1e-3, 84.7, 1000.7, 5000.3, 1e7])
+def test_of_returns_that_do_not_vary_nothing_is_explained(value: float, count: int) -> None:
+    returns = np.full(count, value, np.float32)
+    values = (returns + np.random.default_rng(0).normal(0.0, 0.5, count)).astype(np.float32)
+    assert np.isnan(explained_variance(values, returns, Ranks()))
+    rounded = returns.copy()
+    rounded[::3] = np.nextafter(np.float32(value), np.float32(np.inf))
+    assert np.isnan(explained_variance(values, rounded, Ranks()))
+
+
+@pytest.mark.parametrize(("centre", "scale"), [(0.0, 1e-7), (0.0, 1.0), (1e4, 0.01), (-30.0, 1e-4), (1e7, 10.0)])
+def test_explained_variance_of_returns_of_any_size(centre: float, scale: float) -> None:
+    rng = np.random.default_rng(0)
+    returns = centre + rng.normal(0.0, scale, 5000)
+    values = returns + rng.normal(0.0, scale / 2, 5000)
+    expected = 1.0 - np.var(returns - values) / np.var(returns)
+    assert explained_variance(values, returns, Ranks()) == pytest.approx(expected, rel=1e-6)

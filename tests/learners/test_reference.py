@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from learning import difference, restored, update
 
-from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.engines.reference import Reference, frozen_copy
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.ranks import Ranks
@@ -20,10 +17,6 @@ from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.token_ppo import ReferenceOptions
 
 State = dict[str, torch.Tensor]
-
-
-def update(learner: Any, episodes: list[Any], **kwargs: Any) -> None:
-    learner.update(training_data=WholeEpisodes(episodes=episodes), **kwargs)
 
 
 def copied(state: State) -> State:
@@ -43,16 +36,10 @@ def mixed(a: State, b: State, share: float) -> State:
     return {name: share * a[name] + (1 - share) * b[name] for name in a}
 
 
-def distance(a: State, b: State) -> float:
-    return max(float((a[name] - b[name]).abs().max()) for name in a)
-
-
 @pytest.mark.parametrize(
     "kind", ["initial", {"type": "ema", "decay": 0.75}, {"type": "refresh", "every": 2}], ids=lambda k: str(k)
 )
-def test_a_reference_follows_as_it_is_told(
-    kind: Any, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
-) -> None:
+def test_a_reference_follows_as_it_is_told(kind: Any, make_learner: Any, make_episodes: Any) -> None:
     """From the weights before the first update on, after every update, whatever the number of optimizer steps."""
     learner = make_learner(
         token_ppo={"kl": {"reference": kind}, "num_minibatches": 2}, use_kl_loss=True, lr=1e-2, num_epochs=2
@@ -65,22 +52,22 @@ def test_a_reference_follows_as_it_is_told(
             expected = mixed(expected, policy(learner), 0.75)
         elif rule.type == "refresh" and number % 2 == 0:
             expected = policy(learner)
-        assert distance(reference(learner), expected) < 1e-6, number
-    assert distance(reference(learner), policy(learner)) > 1e-3 or rule.type == "refresh"
+        assert difference(reference(learner), expected) < 1e-6, number
+    assert difference(reference(learner), policy(learner)) > 1e-3 or rule.type == "refresh"
 
 
 def test_a_supervised_update_moves_no_reference_and_ppo_begins_with_its_weights(
-    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+    make_learner: Any, make_episodes: Any
 ) -> None:
     learner = make_learner(token_ppo={"kl": {"reference": {"type": "ema", "decay": 0.5}}}, use_kl_loss=True, lr=1e-2)
     update(learner, make_episodes(6))
     before = reference(learner)
     update(learner, make_episodes(6), objective=SupervisedObjective(1, lr=1e-2))
-    assert distance(reference(learner), before) == 0.0
+    assert difference(reference(learner), before) == 0.0
     learner.begin_ppo()
     begun = policy(learner)
     update(learner, make_episodes(6, seed=1))
-    assert distance(reference(learner), mixed(begun, policy(learner), 0.5)) < 1e-6
+    assert difference(reference(learner), mixed(begun, policy(learner), 0.5)) < 1e-6
 
 
 @pytest.mark.parametrize(
@@ -97,8 +84,8 @@ def test_a_reference_goes_on_bit_for_bit(
     kind: dict[str, Any],
     how: str,
     deepspeed: dict[str, Any] | None,
-    make_learner: Callable[..., Any],
-    make_episodes: Callable[..., list[Any]],
+    make_learner: Any,
+    make_episodes: Any,
     tmp_path: Path,
 ) -> None:
     if deepspeed:
@@ -107,16 +94,12 @@ def test_a_reference_goes_on_bit_for_bit(
     learner, fresh = make_learner(**kwargs), make_learner(**kwargs)
     for number in range(2):
         update(learner, make_episodes(5, seed=number))
-    if how == "state":
-        fresh.set_state(learner.get_state())
-    else:
-        learner.save_shard(tmp_path)
-        fresh.load_shard(tmp_path)
+    restored(fresh, learner, how, tmp_path)
     for number in range(2, 5):
         for each in (learner, fresh):
             update(each, make_episodes(5, seed=number))
-        assert distance(reference(fresh), reference(learner)) == 0.0
-        assert distance(policy(fresh), policy(learner)) == 0.0
+        assert difference(reference(fresh), reference(learner)) == 0.0
+        assert difference(policy(fresh), policy(learner)) == 0.0
 
 
 class Together(Ranks):
@@ -132,7 +115,7 @@ class Together(Ranks):
                 tensor.copy_(first)
 
 
-def test_an_average_in_half_precision_moves_by_less_than_that_can_hold(make_module: Callable[..., Any]) -> None:
+def test_an_average_in_half_precision_moves_by_less_than_that_can_hold(make_module: Any) -> None:
     """A thousandth at a time, on two learners, of which one keeps the exact numbers."""
     module = make_module(dtype="bfloat16").to(torch.bfloat16)
     begun = copied(module.hf_state())
@@ -151,21 +134,3 @@ def test_an_average_in_half_precision_moves_by_less_than_that_can_hold(make_modu
             assert torch.equal(each.module.hf_state()[name], tensor.bfloat16())
     assert both[1].tensors["model.norm.weight"].dtype == torch.bfloat16
     assert not torch.equal(both[1].tensors["model.norm.weight"], begun["model.norm.weight"])
-
-
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        ("emma", r"reference\.type: 'emma' is not one of .*did you mean 'ema'"),
-        ({"type": "ema", "every": 5}, r"reference\.every: has no effect with type: ema"),
-        ({"type": "ema", "dekay": 0.5}, r"reference\.dekay: unknown key; did you mean 'decay'"),
-        ({"type": "refresh", "every": 0}, r"reference\.every: must be at least 1"),
-        ({"type": "ema", "decay": 1.0}, r"reference\.decay: must be less than 1"),
-        (3, r"reference: expected a name or a mapping of options, got the whole number 3"),
-    ],
-)
-def test_what_is_no_reference_is_refused(value: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        LMGamePPOConfig().update_from_dict(
-            {"env": "lmgame/TicTacToe-v0", "token_ppo": {"kl": {"reference": value}}}
-        ).validate()

@@ -1,4 +1,4 @@
-"""Rows hold every sampled token once, in order, and nothing else is trained on."""
+"""Rows hold every sampled token once, in order, and nothing else is trained on: forced tokens are context."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rllib_lmgame.inference.protocol import AllowedTokens
+from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import Row, build_rows, context_cuts
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 
@@ -24,12 +26,18 @@ def turn(
 
 
 @st.composite
-def trajectories(draw: st.DrawFn) -> list[Trajectory]:
-    """Trajectories in which every id, of prompts and replies, occurs once."""
-    fresh = itertools.count(1)
+def trajectories(draw: st.DrawFn, constrained: bool = False) -> list[Trajectory]:
+    """Trajectories in which every id, of prompts and replies, occurs once; where some replies are ``constrained``,
+    allowed ids beside the tokens count from 10,000 on.
+    """
+    fresh, others = itertools.count(1), itertools.count(10_000)
 
     def take(count: int) -> np.ndarray:
         return np.array([next(fresh) for _ in range(count)], np.int32)
+
+    def allowed(response: np.ndarray) -> AllowedTokens:
+        sets = [[token, *(next(others) for _ in range(draw(st.integers(0, 2))))] for token in response.tolist()]
+        return AllowedTokens(ids(*map(len, sets)), ids(*itertools.chain(*sets)))
 
     result = []
     for number in range(draw(st.integers(1, 4))):
@@ -38,7 +46,9 @@ def trajectories(draw: st.DrawFn) -> list[Trajectory]:
             new_row = i == 0 or draw(st.booleans())
             prompt = take(draw(st.integers(1 if new_row else 0, 7)))
             response = take(draw(st.integers(0, 9)))
-            turns.append(turn(prompt, response, float(draw(st.integers(-3, 3))), new_row, draw(st.integers(0, 5))))
+            turns.append(turn(prompt, response, float(draw(st.integers(-3, 3))), new_row, draw(st.integers(-1, 5))))
+            if constrained and draw(st.booleans()):
+                turns[-1].allowed = allowed(response)
         final = draw(st.one_of(st.none(), st.integers(0, 12)))
         result.append(
             Trajectory(
@@ -183,48 +193,9 @@ def test_a_conversation_is_one_row_laid_out_as_it_was_played() -> None:
     assert row.policy_version.tolist() == [-1, -1, -1, 7, 7, -1, 8, 8, 8]
     np.testing.assert_allclose(row.rewards, [0, 0, 0, 0, 0.05, 0, 0, 0, 0.1])
     np.testing.assert_allclose(row.rollout_logprobs, [0, 0, 0, -0.04, -0.05, 0, -0.07, -0.08, -0.09], rtol=1e-6)
-    assert (row.role, row.module_id, row.group, row.trajectory, row.needs_bootstrap, row.context_cut) == (
-        "solver",
-        "m",
-        "g",
-        0,
-        False,
-        False,
-    )
-    dtypes = [
-        row.input_ids.dtype,
-        row.loss_mask.dtype,
-        row.rollout_logprobs.dtype,
-        row.rewards.dtype,
-        row.policy_version.dtype,
-    ]
-    assert dtypes == [np.int32, np.bool_, np.float32, np.float64, np.int32]
-
-
-def test_window_history_gives_a_row_per_turn_and_a_row_for_the_last_state() -> None:
-    trajectory = Trajectory(
-        [turn(ids(1, 2), ids(3), new_row=True), turn(ids(4, 5), ids(6), new_row=True)],
-        terminated=False,
-        final_prompt_ids=ids(7, 8),
-        final_new_row=True,
-    )
-    rows = build_rows([trajectory], max_row_tokens=16)
-    assert [row.input_ids.tolist() for row in rows] == [[1, 2, 3], [4, 5, 6], [7, 8]]
-    assert [row.needs_bootstrap for row in rows] == [False, False, True]
-    assert not rows[-1].loss_mask.any()
-
-
-def test_a_truncated_conversation_ends_with_its_last_state() -> None:
-    trajectory = Trajectory([turn(ids(1, 2), ids(3), new_row=True)], terminated=False, final_prompt_ids=ids(4, 5))
-    (row,) = build_rows([trajectory], max_row_tokens=16)
-    assert row.input_ids.tolist() == [1, 2, 3, 4, 5]
-    assert row.needs_bootstrap
-
-
-def test_a_terminated_trajectory_does_not_show_its_last_state() -> None:
-    trajectory = Trajectory([turn(ids(1, 2), ids(3), new_row=True)], terminated=True, final_prompt_ids=ids(4, 5))
-    (row,) = build_rows([trajectory], max_row_tokens=16)
-    assert row.input_ids.tolist() == [1, 2, 3]
+    assert (row.role, row.module_id, row.group, row.needs_bootstrap) == ("solver", "m", "g", False)
+    arrays = (row.input_ids, row.loss_mask, row.rollout_logprobs, row.rewards, row.policy_version)
+    assert [array.dtype for array in arrays] == [np.int32, np.bool_, np.float32, np.float64, np.int32]
 
 
 def test_an_overflow_begins_a_window_with_the_tail_of_the_context() -> None:
@@ -244,20 +215,6 @@ def test_a_window_keeps_the_last_observation_whole_where_it_fits() -> None:
     )
     rows = build_rows([trajectory], max_row_tokens=8)
     assert [row.input_ids.tolist() for row in rows] == [[1, 2, 3], [4, 5, 6, 7, 8, 9, 10, 11]]
-
-
-def test_a_reply_longer_than_a_row_is_cut_into_several() -> None:
-    trajectory = Trajectory([turn(ids(1, 2), ids(*range(3, 10)), 2.0, new_row=True)], terminated=True)
-    rows = build_rows([trajectory], max_row_tokens=4)
-    assert np.concatenate([row.input_ids[row.loss_mask] for row in rows]).tolist() == list(range(3, 10))
-    assert [row.rewards.sum() for row in rows] == [0.0] * (len(rows) - 1) + [2.0]
-
-
-def test_expert_replies_keep_their_mask_whatever_their_version() -> None:
-    (row,) = build_rows(
-        [Trajectory([turn(ids(1), ids(2, 3), new_row=True, version=-1)], terminated=True)], max_row_tokens=8
-    )
-    assert row.loss_mask.tolist() == [False, True, True]
 
 
 def test_the_memory_of_the_turns_is_not_shared() -> None:
@@ -283,7 +240,68 @@ def test_broken_turns_are_named(bad: Turn, message: str) -> None:
 def test_a_row_has_room_for_a_prompt_and_a_reply() -> None:
     with pytest.raises(ValueError, match="at least 2"):
         build_rows([], max_row_tokens=1)
-
-
-def test_no_trajectories_give_no_rows() -> None:
     assert build_rows([], max_row_tokens=8) == []
+
+
+def decisions(trajectory: Trajectory) -> list[tuple[int, list[int]]]:
+    """The sampled ids that had an alternative, each with what it was chosen among (nothing: the whole vocabulary)."""
+    found = []
+    for turn in trajectory.turns:
+        ends = np.cumsum([0] if turn.allowed is None else [0, *turn.allowed.counts])
+        for i, token in enumerate(turn.response_ids.tolist()):
+            among = [] if turn.allowed is None else turn.allowed.ids[ends[i] : ends[i + 1]].tolist()
+            if len(among) != 1:
+                found.append((token, among))
+    return found
+
+
+@settings(max_examples=300, deadline=None)
+@given(trajectories(constrained=True), LIMITS, st.integers(1, 60))
+def test_decisions_alone_are_trained_on_each_with_its_own_alternatives(
+    played: list[Trajectory], limit: int, budget: int
+) -> None:
+    rows = build_rows(played, max_row_tokens=limit)
+    for index, trajectory in enumerate(played):
+        own = of(rows, index)
+        expected = decisions(trajectory)
+        assert [int(t) for row in own for t in row.input_ids[row.loss_mask]] == [token for token, _ in expected]
+        assert not any(row.rollout_logprobs[~row.loss_mask].any() for row in own)
+        assert all(row.loss_mask.any() or row.needs_bootstrap for row in own)
+        flags = [False] * (len(own) - 1) + [not trajectory.terminated] * bool(own)
+        assert [row.needs_bootstrap for row in own] == flags
+        if expected:
+            total = sum(turn.reward for turn in trajectory.turns)
+            assert sum(float(row.rewards[row.loss_mask].sum()) for row in own) == pytest.approx(total)
+        else:
+            assert own == []
+    if not rows:
+        return
+    among = dict(itertools.chain(*map(decisions, played)))
+    for pack in TokenBatch.from_rows(rows).microbatches(budget):
+        for place, action in enumerate(pack.allowed_action.tolist()):
+            assert pack.allowed_ids[pack.allowed_owner == place].tolist() == among.pop(int(pack.target_ids[action]))
+    assert not any(among.values())
+
+
+def reply(tokens: np.ndarray, counts: list[int], reward: float, new_row: bool = False) -> Turn:
+    """A reply of which each token is one of so many."""
+    played = turn(ids(50), tokens, reward, new_row)
+    sets = ([token, *range(90, 89 + count)] for token, count in zip(tokens.tolist(), counts, strict=True))
+    played.allowed = AllowedTokens(ids(*counts), ids(*itertools.chain(*sets)))
+    return played
+
+
+def test_a_reward_moves_from_forced_tokens_to_the_decision_that_earned_it() -> None:
+    """The closing tag is forced; a reply with one legal move earns for the move before, or for the next if it is the
+    first.
+    """
+    turns = [
+        reply(ids(1, 2), [1, 1], 4.0, new_row=True),
+        reply(ids(3, 4, 5), [1, 3, 1], 1.0),
+        reply(ids(6, 7), [1, 1], 0.5),
+        reply(ids(8), [2], 2.0),
+    ]
+    (row,) = build_rows([Trajectory(turns, terminated=True)], max_row_tokens=64)
+    assert row.input_ids[row.loss_mask].tolist() == [4, 8]
+    assert row.rewards[row.loss_mask].tolist() == [5.5, 2.0]
+    assert row.rewards.sum() == 7.5

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from episode_parts import episode_of, part_of
+from learning import TIMES, same, update, weights
 from ray.rllib.algorithms.ppo.torch import ppo_torch_learner
-from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.rollouts.plans import SeatAssignment
@@ -49,19 +48,7 @@ def match(seed: int, trained: set[str], *, foul: bool = False, bare: bool = Fals
     return episode
 
 
-def update(learner: Any, episodes: list[Any]) -> dict[str, Any]:
-    return MetricsLogger.peek_results(learner.update(training_data=WholeEpisodes(episodes=episodes)))
-
-
-def weights(learner: Any, module: str = "player") -> dict[str, torch.Tensor]:
-    return {name: p.detach().clone() for name, p in learner.module[module].named_parameters()}
-
-
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
-
-
-def test_a_seat_that_is_not_trained_has_no_gradient_and_no_part_in_any_mean(make_learner: Callable[..., Any]) -> None:
+def test_a_seat_that_is_not_trained_has_no_gradient_and_no_part_in_any_mean(make_learner: Any) -> None:
     """Bit for bit what comes of episodes in which it is not, whatever it says or gets: even NaN."""
     outcomes = []
     trained = [{"white"}, {"black"}, {"white", "black"}, {"white"}, set()]
@@ -69,19 +56,19 @@ def test_a_seat_that_is_not_trained_has_no_gradient_and_no_part_in_any_mean(make
         learner = make_learner(token_ppo=PPO, use_kl_loss=True, kl_target=1e-6, num_epochs=2, lr=1e-2)
         for round_ in range(2):
             metrics = update(learner, [match(10 * round_ + i, seats, **how) for i, seats in enumerate(trained)])
-        outcomes.append((weights(learner), metrics["player"]))
+        outcomes.append((weights(learner), metrics))
     (plain, figures), *others = outcomes
     assert figures["num_rows"] == 5
     for moved, numbers in others:
         assert same(plain, moved)
-        for name in figures.keys() - {"update_s", "trained_tokens_per_s"}:
+        for name in figures.keys() - TIMES:
             assert numbers[name] == figures[name], name
 
 
-def test_the_gradient_of_untrained_seats_is_zero(make_learner: Callable[..., Any]) -> None:
+def test_the_gradient_of_untrained_seats_is_zero(make_learner: Any) -> None:
     learner = make_learner(token_ppo=PPO)
     before = weights(learner)
-    assert "policy_loss" not in update(learner, [match(i, set()) for i in range(4)])["player"]
+    assert "policy_loss" not in update(learner, [match(i, set()) for i in range(4)])
     assert same(before, weights(learner))
     assert not any(p.grad is not None and p.grad.any() for p in learner.module["player"].parameters())
 
@@ -96,9 +83,7 @@ def test_shards_are_balanced_by_the_tokens_of_trained_seats() -> None:
     assert shards == expected
 
 
-def test_a_policy_with_few_rows_is_trained_as_if_alone(
-    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
-) -> None:
+def test_a_policy_with_few_rows_is_trained_as_if_alone(make_learner: Any, make_episodes: Any) -> None:
     """Bit for bit: weights, optimizer steps, penalty. Each row once per epoch, however many another policy has."""
     count = {"few": 2, "many": 12}
     ppo = {"num_minibatches": 3, "lr_warmup_steps": 9, "kl": {"reference": {"type": "ema", "decay": 0.5}}}
@@ -110,16 +95,16 @@ def test_a_policy_with_few_rows_is_trained_as_if_alone(
             learner.module[module].load_state_dict(begun)
         for seed in range(2):
             own = make_episodes(count[name], seed=seed, module=name)
-            expected = update(alone, own)[name]
-            found = update(both, make_episodes(count[other], seed=7 + seed, module=other) + own)[name]
+            expected = update(alone, own, name)
+            found = update(both, make_episodes(count[other], seed=7 + seed, module=other) + own, name)
             assert found["num_steps"] == 2 * min(3, count[name])
-            for key in expected.keys() - {"update_s", "trained_tokens_per_s"}:
+            for key in expected.keys() - TIMES:
                 assert found[key] == expected[key], key
         assert same(weights(both, name), weights(alone, name))
 
 
 def test_a_policy_without_rows_keeps_what_it_has(
-    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
+    make_learner: Any, make_episodes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights, penalty, reference. Its last KL says nothing about an update it had no part in, and RLlib does not warn
     of one that is not finite.

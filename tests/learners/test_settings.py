@@ -1,20 +1,23 @@
-"""Numerics that cannot learn or run are refused on the driver, and what a module is built for comes from the
-configuration.
+"""What a learner is set to: limits that are refused on the driver, what a module is built for, and every option of
+``token_ppo`` that may follow a schedule.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from learning import TIMES, update, weights
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.policies.model import attention
+from rllib_lmgame.settings.plugins import ESTIMATORS
+from rllib_lmgame.settings.schedules import schedulable
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 HALF = {"bf16": {"enabled": True}}
 FLASH = {"attn_implementation": "flash_attention_2"}
@@ -27,23 +30,60 @@ def ppo_config(language_model: dict[str, Any], **settings: Any) -> LMGamePPOConf
 
 
 @pytest.mark.parametrize(
-    ("language_model", "settings", "message"),
+    ("key", "value"),
     [
-        ({"dtype": "bfloat16"}, {}, r"config\.language_model\.dtype: bfloat16 .* use `auto`"),
-        ({"dtype": "float16"}, {"deepspeed": {"bf16": {"enabled": False}}}, r"config\.language_model\.dtype: float16"),
-        (FLASH, {}, r"config\.language_model\.attn_implementation: .*num_gpus_per_learner"),
-        (
-            FLASH | {"dtype": "float32"},
-            {"num_gpus_per_learner": 1},
-            r"config\.language_model\.attn_implementation: .*half precision",
-        ),
+        *(("advantage_estimator.step_weight", {"type": "gigpo", "step_weight": value}) for value in (-1, "x")),
+        ("advantage_estimator.average", {"type": "gigpo", "average": "turns"}),
+        ("advantage_estimator.std_epsilon", {"type": "grpo", "std_epsilon": 0}),
+        ("advantage_estimator.length_adaptive", {"type": "gae", "length_adaptive": 0}),
+        ("advantage_estimator.length_adaptiv", {"type": "gae", "length_adaptiv": 1}),
+        ("advantage_estimator.step_weight", {"step_weight": 1}),
+        *(("advantage_estimator.lam", {"type": name, "lam": 1}) for name in ("turn_gae", "rloo")),
+        *(("advantage_estimator.rollouts", {"type": "vine", "rollouts": value}) for value in (0, 1.5)),
+        ("advantage_estimator", {"type": "grop"}),
+        ("kl.gradient", {"in": "reward", "gradient": "k3"}),
+        ("kl.reference.type", {"reference": "emma"}),
+        ("kl.reference.every", {"reference": {"type": "ema", "every": 5}}),
+        ("kl.reference.every", {"reference": {"type": "refresh", "every": 0}}),
+        ("kl.reference.decay", {"reference": {"type": "ema", "decay": 1.0}}),
+        ("kl.reference.dekay", {"reference": {"type": "ema", "dekay": 0.5}}),
+        ("kl.reference", {"reference": 3}),
+        ("critic.warmup.lr", {"warmup": {"iterations": 1, "lr": 1e-3}}),
     ],
 )
-def test_numerics_that_cannot_work_are_refused(
-    language_model: dict[str, Any], settings: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_options_are_refused_where_they_are_not_or_cannot_be(key: str, value: Any) -> None:
+    """Limits, and what belongs to another type, as they are declared beside each option."""
+    with pytest.raises(ConfigError) as caught:
+        ppo_config({}, token_ppo={key.partition(".")[0]: value}).validate()
+    assert caught.value.path == f"config.token_ppo.{key}"
+
+
+@pytest.mark.parametrize(
+    "ppo",
+    [
+        {"normalize_advantages": "group"},
+        *({"advantage_estimator": name} for name in ESTIMATORS if ESTIMATORS[name].needs_groups),
+    ],
+    ids=str,
+)
+def test_groups_of_one_are_refused_before_anything_starts(ppo: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"compares .* set at least 2") as caught:
+        ppo_config({}, token_ppo=ppo, text_rollouts={"group_size": 1}).validate()
+    assert caught.value.path == "config.text_rollouts.group_size"
+
+
+@pytest.mark.parametrize(
+    ("language_model", "settings", "key"),
+    [
+        ({"dtype": "float16"}, {"deepspeed": {"bf16": {"enabled": False}}}, "dtype"),
+        (FLASH | {"dtype": "float32"}, {"num_gpus_per_learner": 1}, "attn_implementation"),
+    ],
+)
+def test_numerics_that_cannot_work_are_refused(language_model: dict[str, Any], settings: Any, key: str) -> None:
+    """Beside the examples of the rules."""
+    with pytest.raises(ConfigError) as caught:
         ppo_config(language_model, **settings).validate()
+    assert caught.value.path == f"config.language_model.{key}"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +107,7 @@ def test_a_gpu_in_sight_is_not_one_to_use(gpus: float, chosen: str, monkeypatch:
     assert attention.resolve_implementation("auto", torch.bfloat16, model_config["on_gpu"]) == chosen
 
 
-def test_a_module_on_the_cpu_computes_there(make_module: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_on_the_cpu_computes_there(make_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(attention, "_flash_installed", lambda: True)
     assert make_module(dtype="bfloat16").attention == attention.PACKED
@@ -90,3 +130,55 @@ def test_minibatches_are_drawn_anew_by_run_version_epoch_and_learner() -> None:
     drawn = [*itertools.product((3, 4), repeat=4)]
     assert len({seed(*counters) for counters in drawn}) == len(drawn)
     assert seed(3, 4, 5, 6) == seed(3, 4, 5, 6)
+
+
+NEEDS: dict[str, tuple[dict[str, Any], float]] = {
+    "advantage_estimator.baseline_decay": ({"advantage_estimator": "rae"}, 0.1),
+    "critic.warmup.lr": ({"critic": {"warmup": {"type": "gradient", "iterations": 5}}}, 0.1),
+    "critic.lr": ({}, 0.1),
+    "critic.clip": ({}, 1e-4),
+    "critic.grad_clip": ({}, 1e-3),
+    "advantage_std_floor": ({}, 100.0),
+    "policy_loss.low": ({}, 0.001),
+    "policy_loss.high": ({}, 0.001),
+    "policy_loss.dual": ({}, 1.0001),
+    "aggregation.length": ({"aggregation": {"type": "constant_length", "length": 16}}, 64),
+    "importance.cap": ({}, 0.1),
+    "entropy.target": ({"entropy": {"target": 1e-9}}, 9.0),
+    "entropy.rate": ({"entropy": {"target": 9.0}}, 0.5),
+    "kl.coeff_range": ({}, 1.0),
+    "staleness_limit": ({}, 0),
+    "num_minibatches": ({}, 4),
+}
+"""Option -> what of the section it needs beside it, and another value than it has there."""
+
+
+def test_the_table_names_all_of_them() -> None:
+    assert NEEDS.keys() == {*schedulable(TokenPPOOptions)}
+
+
+def outcome(make_learner: Any, make_episodes: Any, ppo: dict[str, Any], scheduled: Any) -> dict[str, Any]:
+    """What an update leaves that is the second of a run: numbers of the result, coefficients and weights."""
+    options = {"num_minibatches": 2, **ppo}
+    learner = make_learner(lr=1e-2, num_epochs=2, use_kl_loss=True, kl_coeff=0.2, token_ppo=options)
+    for number, values in enumerate(({}, scheduled)):
+        metrics = update(learner, make_episodes(8, seed=number), scheduled=values)
+    sums = {name: tensor.double().sum().item() for name, tensor in weights(learner).items()}
+    numbers = {name: float(value) for name, value in metrics.items() if name not in TIMES}
+    return numbers | sums | {"kl": float(learner.curr_kl_coeffs_per_module["player"])}
+
+
+def test_an_update_without_a_change_is_repeated_bit_for_bit(make_learner: Any, make_episodes: Any) -> None:
+    """Else it would say nothing that a changed value makes another."""
+    torch.manual_seed(0)
+    plain = outcome(make_learner, make_episodes, {}, {})
+    same = outcome(make_learner, make_episodes, {}, {"token_ppo.num_minibatches": 2, "token_ppo.importance.cap": 2.0})
+    assert same == pytest.approx(plain, rel=0, abs=0, nan_ok=True)
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_a_changed_value_changes_an_update(name: str, make_learner: Any, make_episodes: Any) -> None:
+    beside, value = NEEDS[name]
+    plain = outcome(make_learner, make_episodes, beside, {})
+    changed = outcome(make_learner, make_episodes, beside, {f"token_ppo.{name}": value})
+    assert changed != pytest.approx(plain, rel=0, abs=0, nan_ok=True)

@@ -1,25 +1,29 @@
-"""Estimators that need no value function have none: the policy learns the same, and checkpoints know the kind."""
+"""Estimators that compare groups: they have no value function, and where nothing has a gradient no step is taken."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from learner_weights import hf_state
-from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
+from learning import in_groups, same, update, zero
+from test_objectives import settings_of
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.experiments.checks.memory import ModelShape, trained_parameters
 from rllib_lmgame.learners.advantages.group_relative import GRPO
-from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.engines.torch_engine import PART, POLICY
 from rllib_lmgame.learners.objectives import Objective, PPOObjective, SupervisedObjective
+from rllib_lmgame.learners.objectives.policy_losses import PolicyTerms, clip
+from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import ESTIMATORS
+from rllib_lmgame.settings.schema import build
+from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 OF_A_CRITIC = {"vf_loss", "vf_explained_var", "value_clip_fraction"}
 GROUPED = {"advantage_estimator": "grpo", "critic": {"warmup": {"iterations": 5}}}
@@ -31,23 +35,16 @@ class WithCritic(GRPO):
     needs_critic = True
 
 
-def grouped(make_episodes: Callable[..., list[Any]], seed: int) -> WholeEpisodes:
-    episodes = make_episodes(8, seed=seed)
-    for number, episode in enumerate(episodes):
-        episode.agent_episodes["player"].custom_data["lmgame"] |= {"group": f"g{number % 3}", "game": "game"}
-    return WholeEpisodes(episodes=episodes)
-
-
-def trained(learner: Any, make_episodes: Callable[..., list[Any]], first: int = 0, count: int = 2) -> dict[str, Any]:
+def trained(learner: Any, make_episodes: Any, first: int = 0, count: int = 2) -> dict[str, Any]:
     for seed in range(first, first + count):
-        results = learner.update(training_data=grouped(make_episodes, seed))
-    return dict(MetricsLogger.peek_results(results)["player"])
+        numbers = update(learner, in_groups(make_episodes(8, seed=seed), 3))
+    return numbers
 
 
 @pytest.mark.parametrize("microbatch", [999, 32])
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_the_policy_learns_what_it_learns_beside_a_critic_that_moves_nothing(
-    microbatch: int, epochs: int, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
+    microbatch: int, epochs: int, make_learner: Any, make_episodes: Any
 ) -> None:
     rest = {"num_epochs": epochs, "lr": 1e-2, "vf_loss_coeff": 0.0, "grad_clip": None, "use_kl_loss": True}
     ppo = {"max_tokens_per_microbatch": microbatch}
@@ -68,15 +65,10 @@ def test_the_policy_learns_what_it_learns_beside_a_critic_that_moves_nothing(
         module.compute_values({})
 
 
-def test_a_supervised_stage_needs_no_critic(
-    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
-) -> None:
-    learner, data = make_learner(critic=False, token_ppo=GROUPED), grouped(make_episodes, 0)
+def test_a_supervised_stage_needs_no_critic(make_learner: Any, make_episodes: Any) -> None:
+    learner, data = make_learner(critic=False, token_ppo=GROUPED), in_groups(make_episodes(8), 3)
     objective = SupervisedObjective(2, lr=1e-2)
-    losses = [
-        MetricsLogger.peek_results(learner.update(training_data=data, objective=objective))["player"]["policy_loss"]
-        for _ in range(3)
-    ]
+    losses = [update(learner, data, objective=objective)["policy_loss"] for _ in range(3)]
     assert losses[-1] < losses[0]
     learner.begin_ppo()
     assert trained(learner, make_episodes)["num_steps"] == 1
@@ -95,51 +87,42 @@ class Imitation(SupervisedObjective):
         return False
 
 
-def test_there_is_no_warm_up_of_a_critic_that_there_is_not(
-    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]]
-) -> None:
+def test_there_is_no_warm_up_of_a_critic_that_there_is_not(make_learner: Any, make_episodes: Any) -> None:
     ppo = {"objective": f"{__name__}:Imitation", "critic": {"warmup": {"iterations": 2}}}
     learner = make_learner(critic=False, token_ppo=ppo, lr=1e-2)
-    before = {name: array.copy() for name, array in hf_state(learner).items()}
+    before = hf_state(learner)
     assert trained(learner, make_episodes, count=1)["num_steps"] == 1
-    assert any(not np.array_equal(before[name], array) for name, array in hf_state(learner).items())
+    assert not same(hf_state(learner), before)
 
 
 @pytest.mark.parametrize("stage", [None, 2, 3])
 def test_a_checkpoint_goes_on_as_the_kind_it_is(
-    stage: int | None, make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], tmp_path: Path
+    stage: int | None, make_learner: Any, make_episodes: Any, tmp_path: Path
 ) -> None:
-    if stage is not None:
-        pytest.importorskip("deepspeed")
-    section = {"deepspeed": None if stage is None else {"zero_optimization": {"stage": stage}}, "lr": 1e-2}
+    section = {"deepspeed": zero(stage), "lr": 1e-2}
     learner, again = (make_learner(critic=False, token_ppo=GROUPED, **section) for _ in range(2))
     trained(learner, make_episodes)
     learner.save_shard(tmp_path)
     again.load_shard(tmp_path)
     for each in (learner, again):
         trained(each, make_episodes, 2, 1)
-    expected, found = hf_state(learner), hf_state(again)
-    assert all(np.array_equal(found[name], tensor) for name, tensor in expected.items())
+    assert same(hf_state(again), hf_state(learner))
     other = make_learner(**section)
     with pytest.raises(CheckpointError, match=r"learner\.json: player has no value function there and a value functi"):
         other.load_shard(tmp_path)
 
 
-def test_a_policy_without_a_critic_begins_again(
-    make_learner: Callable[..., Any], make_episodes: Callable[..., list[Any]], tmp_path: Path
-) -> None:
+def test_a_policy_without_a_critic_begins_again(make_learner: Any, make_episodes: Any, tmp_path: Path) -> None:
     learner = make_learner(critic=False, token_ppo=GROUPED, lr=1e-2)
-    before = {name: array.copy() for name, array in hf_state(learner).items()}
+    before = hf_state(learner)
     learner.save_policy(tmp_path, "player")
     trained(learner, make_episodes)
-    assert any(not np.array_equal(before[name], array) for name, array in hf_state(learner).items())
+    assert not same(hf_state(learner), before)
     learner.begin_again(tmp_path, "player")
-    assert all(np.array_equal(before[name], array) for name, array in hf_state(learner).items())
+    assert same(hf_state(learner), before)
 
 
-def test_a_checkpoint_with_a_critic_is_refused_where_there_is_none(
-    make_learner: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_checkpoint_with_a_critic_is_refused_where_there_is_none(make_learner: Any, tmp_path: Path) -> None:
     """Also by RLlib's way, and one from when all had a critic."""
     learner, without = make_learner(), make_learner(critic=False, token_ppo=GROUPED)
     learner.save_shard(tmp_path)
@@ -173,15 +156,7 @@ def test_the_configuration_builds_a_critic_where_one_is_asked(name: str) -> None
     assert config.module_spec("player").model_config["critic"] == ESTIMATORS[name].needs_critic
 
 
-def test_a_backbone_for_a_critic_that_there_is_not_is_refused() -> None:
-    config_of("turn_gae", value_model="separate").validate()
-    with pytest.raises(ConfigError, match=r"separate has no effect .*`gigpo`, which asks no value function") as caught:
-        config_of({"type": "gigpo"}, value_model="separate").validate()
-    assert caught.value.path == "config.language_model.value_model"
-
-
 def test_who_says_nothing_gets_a_critic() -> None:
-    from test_objectives import settings_of
 
     assert Objective().needs_critic(settings_of(advantage_estimator="grpo"))
     assert not PPOObjective().needs_critic(settings_of(advantage_estimator="grpo"))
@@ -190,3 +165,85 @@ def test_who_says_nothing_gets_a_critic() -> None:
 def test_the_memory_of_a_critic_is_not_counted() -> None:
     shape = ModelShape(parameters=1000, hidden_size=8, layers=1, vocab_size=10)
     assert trained_parameters(shape, critic=False) == 1000 < trained_parameters(shape)
+
+
+DECAYING = {"advantage_estimator": "grpo", "weight_decay": 0.1}
+SKIPPED = "updates_without_gradient"
+
+
+@pytest.mark.parametrize("stage", [None, 0, 2, 3])
+@pytest.mark.parametrize("microbatch", [9999, 48])
+def test_an_update_without_a_gradient_changes_nothing_but_the_counters(
+    microbatch: int, stage: int | None, make_learner: Any, make_episodes: Any, tmp_path: Path
+) -> None:
+    """No weight moves, though Adam has momentum and the weights decay; the next update is what it would be without."""
+    section = {"deepspeed": zero(stage)}
+    ppo = DECAYING | {"max_tokens_per_microbatch": microbatch}
+    idle, other = (make_learner(critic=False, token_ppo=ppo, lr=1e-2, entropy_coeff=0.0, **section) for _ in range(2))
+    for learner in (idle, other):
+        assert update(learner, in_groups(make_episodes(8, seed=0), 2))[SKIPPED] == 0.0
+    before, version = hf_state(idle), idle._weights_seq_no
+    metrics = update(idle, in_groups(make_episodes(8, seed=1), 2, equal=True))
+    assert [metrics[name] for name in (SKIPPED, "num_steps", "grad_norm", "policy_loss")] == [1.0, 0.0, 0.0, 0.0]
+    assert metrics["advantage_std"] == 0.0 and metrics["logprob_gap"] > 0.0  # It is still measured.
+    assert idle._weights_seq_no == version + 1
+    for name, tensor in hf_state(idle).items():
+        np.testing.assert_array_equal(tensor, before[name], err_msg=name)
+    idle.save_shard(tmp_path)
+    resumed = make_learner(critic=False, token_ppo=ppo, lr=1e-2, entropy_coeff=0.0, **section)
+    resumed.load_shard(tmp_path)
+    for learner in (idle, other, resumed):
+        assert update(learner, in_groups(make_episodes(8, seed=2), 2))["num_steps"] == 1.0
+    expected = hf_state(other)
+    for learner in (idle, resumed):
+        for name, tensor in hf_state(learner).items():
+            np.testing.assert_allclose(tensor, expected[name], atol=1e-6, err_msg=name)
+
+
+def own_loss(terms: PolicyTerms) -> Any:
+    """A policy loss of somebody's own, which learns from more than advantages."""
+    loss, sums = clip(terms)
+    return loss + terms.logprobs, sums
+
+
+class OwnObjective(PPOObjective):
+    """One that adds to the loss."""
+
+    def loss(self, update: Any, pack: Any, out: Any) -> Any:
+        loss, sums = super().loss(update, pack, out)
+        return loss + out["logprobs"].sum(), sums
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"entropy_coeff": 0.01},
+        {"use_kl_loss": True},
+        {"critic": True},
+        {"token_ppo": {"entropy": {"target": 1.0}}},
+        {"token_ppo": {"policy_loss": f"{__name__}:own_loss"}},
+        {"token_ppo": {"objective": f"{__name__}:OwnObjective"}},
+    ],
+    ids=str,
+)
+def test_whatever_else_may_learn_takes_its_step(more: dict[str, Any], make_learner: Any, make_episodes: Any) -> None:
+    plain = {"critic": False, "entropy_coeff": 0.0}
+    if more.get("critic"):
+        more = {"critic": True, "token_ppo": {"advantage_estimator": "gae"}}
+    learner = make_learner(**plain | more | {"token_ppo": DECAYING | more.get("token_ppo", {})})
+    metrics = update(learner, in_groups(make_episodes(8, seed=1), 2, equal=True))
+    assert (metrics[SKIPPED], metrics["num_steps"]) == (0.0, 1.0)
+
+
+def test_all_learners_agree_where_one_has_something_to_learn() -> None:
+    class Other(Ranks):
+        """One of two; the other one's advantages reach .5."""
+
+        def max(self, values: Any) -> np.ndarray:
+            return np.maximum(values, 0.5)
+
+    settings = SimpleNamespace(ppo=build(TokenPPOOptions, {"advantage_estimator": "grpo"}))
+    for batch in (None, SimpleNamespace(advantages=np.zeros(3, np.float32))):
+        here = {"settings": settings, "batch": batch, "entropy_coefficient": 0.0}
+        assert PPOObjective().has_gradient(SimpleNamespace(**here, ranks=Other()))
+        assert not PPOObjective().has_gradient(SimpleNamespace(**here, ranks=Ranks()))

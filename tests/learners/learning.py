@@ -1,0 +1,116 @@
+"""What tests of learners do again and again: an update, its weights, a copy that goes on, several learners at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
+
+from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.ranks import Ranks
+
+TIMES = {"update_s", "trained_tokens_per_s"}
+"""Numbers of an update that no two updates have alike."""
+by_state_and_files = pytest.mark.parametrize("how", ["state", "files"])
+
+
+def update(learner: Any, episodes: Any, module: str | None = "player", **how: Any) -> dict[str, Any]:
+    """One update on a list of episodes or on ``WholeEpisodes``; the numbers of a module, or of all by name."""
+    data = episodes if isinstance(episodes, WholeEpisodes) else WholeEpisodes(episodes=episodes)
+    results = MetricsLogger.peek_results(learner.update(training_data=data, **how))
+    return results if module is None else results[module]
+
+
+def weights(learner: Any, module: str = "player") -> dict[str, torch.Tensor]:
+    """Copies of all parameters."""
+    return {name: p.detach().clone() for name, p in learner.module[module].named_parameters()}
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether states are equal, bit for bit."""
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def difference(a: Any, b: Any) -> float:
+    """The largest of two states of the same names."""
+    assert a.keys() == b.keys()
+    return max(float(abs(a[name] - b[name]).max()) for name in a)
+
+
+def moved(learner: Any, before: dict[str, torch.Tensor]) -> set[str]:
+    """Parameters that are not what they were."""
+    return {name for name, tensor in weights(learner).items() if not torch.equal(before[name], tensor)}
+
+
+def restored(fresh: Any, learner: Any, how: str, path: Path) -> Any:
+    """``fresh`` with what ``learner`` has: by its state, or by files."""
+    if how == "state":
+        fresh.set_state(learner.get_state())
+    else:
+        learner.save_shard(path)
+        fresh.load_shard(path)
+    return fresh
+
+
+def zero(stage: int | None) -> dict[str, Any] | None:
+    """DeepSpeed's section for a stage of ZeRO; without one there is plain PyTorch."""
+    if stage is None:
+        return None
+    pytest.importorskip("deepspeed")
+    return {"zero_optimization": {"stage": stage}}
+
+
+def in_groups(episodes: list[Any], count: int, *, equal: bool = False) -> WholeEpisodes:
+    """Episodes in ``count`` groups of one game; with ``equal`` all of a group return the same."""
+    for number, episode in enumerate(episodes):
+        part = episode.agent_episodes["player"]
+        part.custom_data["lmgame"] |= {"group": f"g{number % count}", "game": "game"}
+        if equal:
+            part.rewards.data[:] = [0.0] * (len(part.rewards.data) - 1) + [0.1 + number % count]
+    return WholeEpisodes(episodes=episodes)
+
+
+class ThreadRanks(Ranks):
+    """Learners that are threads of this process; what each has lies in ``parts``."""
+
+    def __init__(self, parts: list[Any], barrier: threading.Barrier, rank: int) -> None:
+        super().__init__(len(parts), rank)
+        self.parts, self.barrier = parts, barrier
+
+    def sum(self, values: Any) -> np.ndarray:
+        return np.sum([np.asarray(part, np.float64) for part in self._exchange(values)], axis=0)
+
+    def max(self, values: Any) -> np.ndarray:
+        return np.max([np.asarray(part, np.float64) for part in self._exchange(values)], axis=0)
+
+    def union(self, names: Iterable[str]) -> list[str]:
+        return sorted({name for part in self._exchange(list(names)) for name in part})
+
+    def _exchange(self, part: Any) -> list[Any]:
+        self.parts[self.rank] = part
+        self.barrier.wait()
+        found = list(self.parts)
+        self.barrier.wait()
+        return found
+
+
+def together(members: int, learner: Callable[[ThreadRanks], Any]) -> list[Any]:
+    """What ``learner`` gives for each of so many ranks that run at once."""
+    parts, barrier = [None] * members, threading.Barrier(members, timeout=120)
+
+    def run(rank: int) -> Any:
+        try:
+            return learner(ThreadRanks(parts, barrier, rank))
+        except BaseException:
+            barrier.abort()
+            raise
+
+    with ThreadPoolExecutor(members) as pool:
+        return list(pool.map(run, range(members)))
