@@ -106,9 +106,8 @@ def test_slow_queries_do_not_keep_others_from_a_worker(two_at_once: list[int]) -
     pool = SqlPool()
     try:
         with machine_gate().admitted(1), ThreadPoolExecutor(6) as threads:
-            assert list(threads.map(lambda i: pool.query(database, f"SELECT {i}").rows, range(30))) == [
-                ((i,),) for i in range(30)
-            ]
+            found = list(threads.map(lambda i: pool.query(database, f"SELECT {i}").rows, range(30)))
+            assert found == [((i,),) for i in range(30)]
             assert len(pool._idle) == 1  # one slot was left
         with ThreadPoolExecutor(2) as threads:
             both = threading.Barrier(2)
@@ -273,10 +272,8 @@ def test_limits_of_containers_and_jobs_count(
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(64))
     assert usable_cores(tmp_path) == 64
     total = usable_memory(tmp_path)
-    for name, text in {
-        "proc/self/cgroup": groups,
-        **{f"sys/fs/cgroup/{name}": text for name, text in files.items()},
-    }.items():
+    written = {"proc/self/cgroup": groups, **{f"sys/fs/cgroup/{name}": text for name, text in files.items()}}
+    for name, text in written.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text + "\n")
     assert usable_cores(tmp_path) == cores and usable_memory(tmp_path) == memory * MEBIBYTE < total

@@ -46,11 +46,7 @@ def text_of(case: dict[str, Any], key: str) -> str:
 
 def left_behind() -> list[str]:
     """Sandboxed processes without a parent that would end them, and files with the marker."""
-    found = (
-        glob.glob("/tmp/*rllib-hostile-marker*")
-        + glob.glob("/dev/shm/*rllib-hostile-marker*")
-        + glob.glob("/*rllib-hostile-marker*")
-    )
+    found = [name for folder in ("/tmp", "/dev/shm", "") for name in glob.glob(f"{folder}/*rllib-hostile-marker*")]
     for status in glob.glob("/proc/[0-9]*/stat"):
         try:
             parent = int(Path(status).read_text().rsplit(")", 1)[1].split()[1])

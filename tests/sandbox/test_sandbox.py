@@ -118,11 +118,8 @@ def test_a_fall_back_is_a_warning_with_its_reason(
     monkeypatch.setattr(confinement, "library_paths", lambda: (("/does/not/exist",), (), ()))
     assert modes.sandbox_mode() == confinement.SECCOMP
     (record,) = caplog.records
-    assert (
-        record.levelname == "WARNING"
-        and "no namespaces can be made here" in record.getMessage()
-        and "/does/not/exist" in record.getMessage()
-    )
+    assert record.levelname == "WARNING" and "no namespaces can be made here" in record.getMessage()
+    assert "/does/not/exist" in record.getMessage()
 
 
 def test_the_weaker_mode_works_without_files_but_with_the_usual_modules() -> None:
@@ -172,39 +169,22 @@ def test_values_that_cannot_be_sent_equal_nothing() -> None:
     for _ in range(500):
         deep = [deep]
     assert "nested" in repr(decode(encode(deep)))
-    for broken in (
-        {},
-        {"int": "x"},
-        {"tuple": 3},
-        {"dict": [1]},
-        {"set": [[1]]},
-        {"a": 1, "b": 2},
-        {"nothing": 1},
-        {"bytes": "zz"},
-    ):
-        assert isinstance(decode(broken), Unknown)
+    broken = [{}, {"int": "x"}, {"tuple": 3}, {"dict": [1]}, {"set": [[1]]}, {"a": 1, "b": 2}, {"nothing": 1}]
+    assert all(isinstance(decode(value), Unknown) for value in (*broken, {"bytes": "zz"}))
 
 
 def test_same_is_pythons_equality_with_a_rounding_error() -> None:
     assert same([0.1 + 0.2, {"a": (1, 2.0)}], [0.3, {"a": (1.0, 2)}])
     assert same(float("inf"), float("inf")) and same(3, 3.0)
-    assert (
-        not same([1, 2], (1, 2))
-        and not same("1", 1)
-        and not same(1.0, "1")
-        and not same(10**400, 1.0)
-        and not same(1.0, 1.001)
-    )
+    for one, other in (([1, 2], (1, 2)), ("1", 1), (1.0, "1"), (10**400, 1.0), (1.0, 1.001)):
+        assert not same(one, other)
 
 
 def test_calls_are_judged_one_by_one() -> None:
     source = "def f(x):\n    print('noise')\n    if x == 2:\n        raise ValueError('two')\n    return x * 2\n"
     answers = call_function(source, "f", [[1], [2], ["a"]]).answers
-    assert [(answer.value, answer.error) for answer in answers] == [
-        (2, ""),
-        (None, "ValueError: two (line 4)"),
-        ("aa", ""),
-    ]
+    found = [(answer.value, answer.error) for answer in answers]
+    assert found == [(2, ""), (None, "ValueError: two (line 4)"), ("aa", "")]
 
 
 def test_a_program_cannot_tell_of_calls_to_come() -> None:
@@ -221,9 +201,8 @@ def test_a_program_cannot_tell_of_calls_to_come() -> None:
 
 
 def test_a_large_call_arrives_whole() -> None:
-    assert [
-        answer.value for answer in call_function("f = len", "f", [["x" * 300_000], ["y" * 200_000], [""]]).answers
-    ] == [300_000, 200_000, 0]
+    answers = call_function("f = len", "f", [["x" * 300_000], ["y" * 200_000], [""]]).answers
+    assert [answer.value for answer in answers] == [300_000, 200_000, 0]
 
 
 @pytest.mark.parametrize(
@@ -333,14 +312,12 @@ def test_a_broken_statement_without_assertions_is_no_success() -> None:
 
 
 MESSAGES = st.recursive(
-    st.one_of(
-        st.none(),
-        st.booleans(),
-        st.integers(),
-        st.sampled_from([10**400, -(10**400), 10**4000]),
-        st.floats(),
-        st.text(max_size=5),
-    ),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from([10**400, -(10**400), 10**4000]),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3),
         st.dictionaries(
@@ -366,13 +343,8 @@ def test_whatever_a_program_writes_is_an_answer_that_can_be_compared(
     answers = judging._answers("\n".join(map(json.dumps, messages)), 2, "it ended")
     assert len(answers.answers) == 2
     for answer in answers.answers:
-        for one, other in (
-            (answer.value, expected),
-            (answer.value, 0.5),
-            (1 + 1j, answer.value),
-            ((1, {"a"}), answer.value),
-        ):
-            assert same(one, other) in (True, False)
+        for other in (expected, 0.5, 1 + 1j, (1, {"a"})):
+            assert {same(answer.value, other), same(other, answer.value)} <= {True, False}
         assert isinstance(_got(answer), str)
 
 
@@ -494,9 +466,8 @@ def test_sql_worker_starts_again_after_it_was_killed() -> None:
         assert worker.query(database, "SELECT printf('%.*c', 2000000000, 'x')", QueryLimits(seconds=0.1)).error
         assert time.monotonic() - begun < 60, "the query alone would take minutes"
         with ThreadPoolExecutor(4) as pool:
-            assert list(pool.map(lambda i: worker.query(database, f"SELECT {i}").rows, range(40))) == [
-                ((i,),) for i in range(40)
-            ]
+            found = list(pool.map(lambda i: worker.query(database, f"SELECT {i}").rows, range(40)))
+        assert found == [((i,),) for i in range(40)]
     finally:
         worker.close()
 
