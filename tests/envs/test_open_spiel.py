@@ -119,15 +119,10 @@ def playouts(pair: Pair, games: int) -> None:
         assert all(game.terminations.values())
 
 
+@pytest.mark.parametrize("games", [150, pytest.param(10_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", PAIRS)
-def test_random_games(name: str) -> None:
-    playouts(PAIRS[name], 150)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PAIRS)
-def test_ten_thousand_random_games(name: str) -> None:
-    playouts(PAIRS[name], 10_000)
+def test_random_games(name: str, games: int) -> None:
+    playouts(PAIRS[name], games)
 
 
 def both_trees(name: str) -> tuple[GameTree, dict[InformationSet, str]]:

@@ -179,10 +179,16 @@ NONSENSE = [
 ]
 
 
+def bad(make_runner: MakeRunner, fault: str, where: str = "step", **attributes: Any) -> TextGameEnvRunner:
+    """A runner of bad games, whose calls have a time limit."""
+    config = {"fault": fault, "where": where}
+    rollouts = {"env_step_timeout_s": LIMIT_S}
+    return make_runner(f"{__name__}:BadGame", env_config=config, rollouts=rollouts, **attributes)
+
+
 @pytest.mark.parametrize("fault", [*RAISING, *NONSENSE])
 def test_a_fault_costs_its_own_episodes(make_runner: MakeRunner, fault: str) -> None:
-    runner = make_runner(f"{__name__}:BadGame", env_config={"fault": fault})
-    result = run(runner)
+    result = run(bad(make_runner, fault))
     assert result.error is None
     assert [failure.plan.index for failure in result.failures] == odd()
     assert {failure.reason for failure in result.failures} == {"env_error"}
@@ -192,51 +198,35 @@ def test_a_fault_costs_its_own_episodes(make_runner: MakeRunner, fault: str) -> 
     assert all(summary.success for summary in result.summaries)
 
 
-@pytest.mark.parametrize("where", ["reset", "step"])
-def test_a_hang_costs_its_own_episodes(make_runner: MakeRunner, limits: Any, where: str) -> None:
-    runner = make_runner(
-        f"{__name__}:BadGame", env_config={"fault": "hang", "where": where}, rollouts={"env_step_timeout_s": LIMIT_S}
-    )
-    result = run(runner)
+@pytest.mark.parametrize(
+    ("fault", "where", "reason", "says"),
+    [
+        ("hang", "reset", "timeout", "reset took longer than env_step_timeout_s=600"),
+        ("hang", "step", "timeout", "step took longer than env_step_timeout_s=600"),
+        ("hang", "expert", "timeout", "expert_action took longer"),
+        ("hang", "info", "timeout", "BadGame"),
+        ("hang", "error", "timeout", "BadGame"),
+        ("exit", "info", "env_error", "BadGame"),
+        ("exit", "error", "env_error", "BadGame"),
+    ],
+)
+def test_a_hang_and_words_that_misbehave_cost_their_own_episodes(
+    make_runner: MakeRunner, limits: Any, fault: str, where: str, reason: str, says: str
+) -> None:
+    """Nothing of a game's is read on the event loop, where it would stop all games."""
+    result = run(bad(make_runner, fault, where), **({"expert": "solver"} if where == "expert" else {}))
+    assert result.error is None
     assert [failure.plan.index for failure in result.failures] == odd()
-    assert {failure.reason for failure in result.failures} == {"timeout"}
-    assert f"{where} took longer than env_step_timeout_s={LIMIT_S:g}" in result.failures[0].message
+    assert {failure.reason for failure in result.failures} == {reason}
+    assert says in result.failures[0].message
+    assert len(result.summaries) == 16 - len(odd())
     hanging = [thread for thread in threading.enumerate() if thread.name == "game-call"]
     assert hanging and all(thread.daemon for thread in hanging)
 
 
-@pytest.mark.parametrize("where", ["info", "error"])
-@pytest.mark.parametrize(("fault", "reason"), [("hang", "timeout"), ("exit", "env_error")])
-def test_words_that_misbehave_cost_their_own_episodes(
-    make_runner: MakeRunner, limits: Any, where: str, fault: str, reason: str
-) -> None:
-    """Nothing of a game's is read on the event loop, where it would stop all games."""
-    runner = make_runner(
-        f"{__name__}:BadGame", env_config={"fault": fault, "where": where}, rollouts={"env_step_timeout_s": LIMIT_S}
-    )
-    result = run(runner)
-    assert result.error is None
-    assert [failure.plan.index for failure in result.failures] == odd()
-    assert {failure.reason for failure in result.failures} == {reason}
-    assert len(result.summaries) == 16 - len(odd())
-
-
-def test_a_hanging_expert_costs_its_own_episodes(make_runner: MakeRunner, limits: Any) -> None:
-    runner = make_runner(
-        f"{__name__}:BadGame", env_config={"fault": "hang", "where": "expert"}, rollouts={"env_step_timeout_s": LIMIT_S}
-    )
-    result = run(runner, expert="solver")
-    assert [failure.plan.index for failure in result.failures] == odd()
-    assert "expert_action took longer" in result.failures[0].message
-
-
 @pytest.mark.parametrize(("fault", "reason"), [("raise", "env_error"), ("hang", "timeout")])
 def test_a_constructor_that_fails(make_runner: MakeRunner, limits: Any, fault: str, reason: str) -> None:
-    runner = make_runner(
-        f"{__name__}:BadGame",
-        env_config={"fault": fault, "where": "constructor"},
-        rollouts={"env_step_timeout_s": LIMIT_S},
-    )
+    runner = bad(make_runner, fault, "constructor")
     result = run(runner, 3)
     assert [failure.reason for failure in result.failures] == [reason] * 3
     assert "the constructor" in result.failures[0].message
@@ -285,7 +275,7 @@ def test_an_engine_failure_costs_the_episodes_that_waited_for_it_and_no_game(
 
 
 def test_a_failed_game_is_closed_and_not_used_again(make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = make_runner(f"{__name__}:BadGame", env_config={"fault": "raise"}, num_envs_per_env_runner=1)
+    runner = bad(make_runner, "raise", num_envs_per_env_runner=1)
     made: list[Any] = []
     monkeypatch.setattr(game_calls, "make_session", lambda *args: made.append(make_session(*args)) or made[-1])  # type: ignore[func-returns-value]
     run(runner, 1 + max(set(range(16)) - set(odd())))  # The last one is sound.
