@@ -41,18 +41,31 @@ def told(trials, words):
 """
 
 
-def rllib(directory: Path, *arguments: str, text: str = "") -> str:
-    """What a command prints; ``-P`` keeps the current directory off the path, as it is for a console script."""
+ONE_ITERATION = {"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "storage_path": "results"}
+
+
+def rllib(directory: Path, *arguments: str, text: str = "", status: int = 0) -> str:
+    """What a command prints, or where it fails says; ``-P`` keeps the current directory off the path, as it is for a
+    console script.
+    """
     command = [sys.executable, "-P", "-m", "rllib_lmgame.cli", *arguments]
     done = subprocess.run(command, cwd=directory, input=text, capture_output=True, text=True, timeout=400)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stderr if status else done.stdout
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> Iterator[Path]:
-    (tmp_path / "mine.py").write_text(MINE)
-    yield tmp_path
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory, which Python does not look in."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    return tmp_path
+
+
+@pytest.fixture
+def mine(here: Path) -> Iterator[Path]:
+    (here / "mine.py").write_text(MINE)
+    yield here
     sys.modules.pop("mine", None)
 
 
@@ -77,29 +90,21 @@ def test_an_opponent_with_a_name_is_found(
         raise ConfigError("", "far enough")
 
     monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.engines_for", stop)
-    monkeypatch.chdir(mine)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     game = ["--env", "lmgame/TicTacToe-v0", "--against", "first=mine:FirstLegal"]
     assert main(["evaluate", tiny_model_dir, *game]) == 2
     assert "far enough" in capsys.readouterr().err
 
 
 def test_a_file_that_is_not_there_is_answered_with_one_that_is(mine: Path) -> None:
-    command = [sys.executable, "-P", "-m", "rllib_lmgame.cli", "play", "minee:MyGame"]
-    done = subprocess.run(command, cwd=mine, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2
-    assert re.search(r"cannot import 'minee'.*did you mean 'mine', which is in the current directory\?", done.stderr)
+    said = rllib(mine, "play", "minee:MyGame", status=2)
+    assert re.search(r"cannot import 'minee'.*did you mean 'mine', which is in the current directory\?", said)
 
 
 @pytest.mark.parametrize(
     "named", ["lmgame/Sokoban-v0", "json:dumps", "other:Game", "./mine:Game", None, {"a": ["no", 3]}]
 )
-def test_nothing_here_is_importable_unless_it_was_named(
-    mine: Path, monkeypatch: pytest.MonkeyPatch, named: object
-) -> None:
+def test_nothing_here_is_importable_unless_it_was_named(mine: Path, named: object) -> None:
     (mine / "json.py").write_text("raise RuntimeError('a file here stands for a package')")
-    monkeypatch.chdir(mine)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     find_in_current_directory(named)
     assert str(mine) not in sys.path
     find_in_current_directory({"policies": {"a": {"player": "mine:FirstLegal"}}})
@@ -128,17 +133,13 @@ def test_a_fetched_file_names_nothing_here(
 
     monkeypatch.setattr("rllib_lmgame.experiments.files.reading.refuse_code", lambda _: None)
     monkeypatch.setattr("rllib_lmgame.experiments.checks.check.check_quickly", stop)
-    monkeypatch.chdir(mine)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     for text in (FETCHED, FETCHED.replace("player: random", "player: 'mine:FirstLegal'")):
         monkeypatch.setattr("rllib_lmgame.experiments.files.reading.fetch", lambda *_, text=text: text.encode())
         assert main(["train", "file", "http://host/x.yaml", *flags]) == 2
         assert (str(mine) in sys.path) is found
 
 
-def test_free_text_names_nothing_here(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(mine)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+def test_free_text_names_nothing_here(mine: Path) -> None:
     find_in_current_directory(
         {"config": {"language_model": {"system_prompt": "mine:Prompt", "answer_tag": ["mine:a"]}}, "name": "mine:x"}
     )
@@ -211,28 +212,22 @@ class First:
 
 @pytest.mark.parametrize("measure", MEASURES, ids=["by its path", "with arguments", "a player of one"])
 def test_a_measure_of_ones_own_is_found(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tiny_dict,
-    measure: object,
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tiny_dict, measure: object
 ) -> None:
     """In the user's own file; never in one from the network, which may not name any either."""
     config = tiny_dict(env="lmgame/KuhnPoker-v0", env_config={}, evaluation_interval=1)
     config["evaluation_config"] = {"measures": [measure]}
     text = yaml.safe_dump({"a": {"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "config": config}})
-    (tmp_path / "mine.yaml").write_text(text)
-    (tmp_path / "bluffs.py").write_text(BLUFFS)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    (here / "mine.yaml").write_text(text)
+    (here / "bluffs.py").write_text(BLUFFS)
     monkeypatch.delitem(sys.modules, "bluffs", raising=False)
     monkeypatch.setattr("rllib_lmgame.experiments.files.reading.fetch", lambda *_: text.encode())
     assert main(["train", "file", "http://host/x.yaml", "--dry-run"]) == 2
     said = capsys.readouterr().err
     assert re.search(r"evaluation_config\.measures\[0\].*bluffs.* is not taken from the network", said), said
-    assert str(tmp_path) not in sys.path and "bluffs" not in sys.modules
+    assert str(here) not in sys.path and "bluffs" not in sys.modules
     assert main(["train", "file", "mine.yaml", "--dry-run"]) == 0
-    assert sys.path[-1] == str(tmp_path) and "bluffs" in sys.modules
+    assert sys.path[-1] == str(here) and "bluffs" in sys.modules
 
 
 @pytest.mark.slow
@@ -247,13 +242,7 @@ def test_a_run_finds_game_player_and_report_in_workers_too(mine: Path, tiny_dict
         text_rollouts={"episodes_per_iteration": 4},
     )
     report = {"type": "mine:told", "words": "the report says"}
-    settings = {
-        "run": "LMGamePPO",
-        "stop": {"ppo_iteration": 1},
-        "storage_path": "results",
-        "config": config,
-        "report": report,
-    }
+    settings = {**ONE_ITERATION, "config": config, "report": report}
     (mine / "mine.yaml").write_text(yaml.safe_dump({"mine": settings}))
     printed = rllib(mine, "train", "file", "mine.yaml")
     assert "iter    1" in printed and "the report says [4" in printed
@@ -291,7 +280,7 @@ def test_a_games_file_is_found_where_the_command_is_run(tmp_path: Path, tiny_dic
         num_env_runners=0,
         text_rollouts={"episodes_per_iteration": 4},
     )
-    settings = {"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "storage_path": "results", "config": config}
+    settings = {**ONE_ITERATION, "config": config}
     (tmp_path / "sums.yaml").write_text(yaml.safe_dump({"sums": settings}))
     printed = rllib(tmp_path, "train", "file", "sums.yaml")
     assert "iter    1" in printed
