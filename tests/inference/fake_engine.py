@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import time
@@ -14,8 +13,7 @@ import numpy as np
 
 from rllib_lmgame.inference.engines.core import Core, Finished
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.protocol import EngineStats, Generation, GenerationRequest, SamplingSpec, StopReason
-from rllib_lmgame.inference.serving.client import EngineClient
+from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 BAD = 13
@@ -117,16 +115,6 @@ class FakeEngine(ThreadedEngine):
 def request(name: str, *prompt: int, tokens: int = 3) -> GenerationRequest:
     """A request without a seed."""
     return GenerationRequest(name, list(prompt) or [1, 2], SamplingSpec(tokens))
-
-
-def ask(names: Any, *batch: GenerationRequest) -> list[Generation]:
-    """What the engines of these names answer."""
-
-    async def run() -> list[Generation]:
-        client = EngineClient(names, request_timeout_s=30)
-        return list(await asyncio.gather(*(client.generate(r) for r in batch)))
-
-    return asyncio.run(run())
 
 
 def kill(group: Any, name: str) -> None:

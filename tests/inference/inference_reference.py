@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec
+from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.inference.serving.client import EngineClient
 
 VOCAB, CONTEXT, STOP = 96, 256, 1
 
@@ -88,3 +89,40 @@ def generate_all(engine: Any, batch: list[GenerationRequest]) -> list[Generation
         return list(await asyncio.gather(*(engine.generate(r) for r in batch)))
 
     return asyncio.run(run())
+
+
+def ask(names: Any, batch: list[GenerationRequest], timeout_s: float = 60.0) -> list[Generation]:
+    """What the engine actors of these names answer, in the order of the requests."""
+
+    async def run() -> list[Generation]:
+        client = EngineClient(names, request_timeout_s=timeout_s)
+        return list(await asyncio.gather(*(client.generate(r) for r in batch)))
+
+    return asyncio.run(run())
+
+
+def gap(model: Any, batch: list[GenerationRequest], generations: list[Generation]) -> float:
+    """The largest distance of a log-probability from the reference's."""
+    worst = 0.0
+    for request, generation in zip(batch, generations, strict=True):
+        assert generation.stop_reason is not StopReason.ENGINE_ERROR, generation.error
+        ids = generation.response_ids
+        expected = reference_logprobs(model, request.prompt_ids, ids, request.sampling, request.choices)
+        worst = max(worst, float(np.abs(expected - generation.logprobs).max()))
+    return worst
+
+
+def sound(model: Any, batch: list[GenerationRequest], generations: list[Generation]) -> bool:
+    """Whether all log-probabilities are the reference's."""
+    return gap(model, batch, generations) <= 1e-5
+
+
+def learner_module(model_dir: str, context: int) -> Any:
+    """A model as the learner holds it."""
+    import gymnasium as gym
+
+    from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
+
+    space = gym.spaces.Text(4)
+    config = {"options": {"context_length": context}, "model_dir": model_dir}
+    return LanguageModelRLModule(observation_space=space, action_space=space, model_config=config, inference_only=False)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from inference_reference import CONTEXT, STOP, generate_all, requests
+from inference_reference import CONTEXT, STOP, generate_all, learner_module, requests
 
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, allowed_tokens
 from rllib_lmgame.learners.data.batching import TokenBatch
@@ -22,13 +22,7 @@ NEWS = (40, 41, 42)
 @pytest.fixture(scope="module")
 def module(model_dir: str) -> Any:
     """The engines' first model as the learner holds it."""
-    import gymnasium as gym
-
-    from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
-
-    space = gym.spaces.Text(4)
-    config = {"options": {"context_length": CONTEXT}, "model_dir": model_dir}
-    return LanguageModelRLModule(observation_space=space, action_space=space, model_config=config, inference_only=False)
+    return learner_module(model_dir, CONTEXT)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_engine import ask, kill, request
+from fake_engine import kill, request
+from inference_reference import ask
 
 from rllib_lmgame.inference.protocol import Generation, StopReason, WeightUpdateError
 from rllib_lmgame.inference.weights import DeviceTransport
@@ -48,10 +49,10 @@ class Direct(DeviceTransport):
 
 
 def served(group: Any) -> list[Generation]:
-    return [ask([name], request(f"{name}/0"))[0] for name in group.names]
+    return [ask([name], [request(f"{name}/0")])[0] for name in group.names]
 
 
-def test_the_group_is_formed_again_when_an_engine_was_started_again(make_group: Callable[..., Any]) -> None:
+def test_the_group_is_formed_again_when_an_engine_was_started_again(make_group: Any) -> None:
     group, transport = make_group(2), Direct()
     for version in (1, 2):
         group.push(WEIGHTS, version, transport)
@@ -66,7 +67,7 @@ def test_the_group_is_formed_again_when_an_engine_was_started_again(make_group: 
 
 
 @pytest.mark.parametrize("kind", ["hangs", "raises"])
-def test_a_push_that_fails_ends_and_the_next_one_works(make_group: Callable[..., Any], kind: str) -> None:
+def test_a_push_that_fails_ends_and_the_next_one_works(make_group: Any, kind: str) -> None:
     group, never = make_group(), threading.Event()
 
     def during() -> None:
@@ -89,14 +90,14 @@ def test_a_push_that_fails_ends_and_the_next_one_works(make_group: Callable[...,
     never.set()
 
 
-def test_an_engine_that_dies_during_a_push_ends_it_at_once(make_group: Callable[..., Any]) -> None:
+def test_an_engine_that_dies_during_a_push_ends_it_at_once(make_group: Any) -> None:
     group = make_group(2)
     transport = Direct(lambda: kill(group, group.names[0]))
     with pytest.raises(WeightUpdateError, match=f"{group.names[0]} died"):
         transport.push(group._handles, WEIGHTS, 1, 60.0)
 
 
-def test_engines_with_different_weights_do_not_serve(make_group: Callable[..., Any], tmp_path: Path) -> None:
+def test_engines_with_different_weights_do_not_serve(make_group: Any, tmp_path: Path) -> None:
     group, transport = make_group(2), Direct()
     group.push(WEIGHTS, 1, transport)
     (tmp_path / "differ").touch()
@@ -105,7 +106,7 @@ def test_engines_with_different_weights_do_not_serve(make_group: Callable[..., A
     assert all(g.stop_reason is StopReason.ENGINE_ERROR or g.policy_version != 2 for g in served(group))
 
 
-def test_one_engine_has_nothing_to_compare(make_group: Callable[..., Any], tmp_path: Path) -> None:
+def test_one_engine_has_nothing_to_compare(make_group: Any, tmp_path: Path) -> None:
     group = make_group()
     group.push(WEIGHTS, 1, Direct())
     assert served(group)[0].policy_version == 1

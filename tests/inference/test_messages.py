@@ -58,12 +58,8 @@ def test_generations_survive_the_wire(replies: list) -> None:
     ]
     received = decode_generations(encode_generations(sent))
     for a, b in zip(sent, received, strict=True):
-        assert (a.request_id, a.stop_reason, a.policy_version, a.error) == (
-            b.request_id,
-            b.stop_reason,
-            b.policy_version,
-            b.error,
-        )
+        told = [(g.request_id, g.stop_reason, g.policy_version, g.error) for g in (a, b)]
+        assert told[0] == told[1]
         assert b.response_ids.dtype == np.int32 and b.logprobs.dtype == np.float32
         np.testing.assert_array_equal(a.response_ids, b.response_ids)
         np.testing.assert_array_equal(a.logprobs, b.logprobs)

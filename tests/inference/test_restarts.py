@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_engine import BAD, ask, kill, request
+from fake_engine import BAD, kill, request
+from inference_reference import ask
 
 from rllib_lmgame.inference.protocol import StopReason
 
@@ -22,35 +23,36 @@ def loads(directory: Path) -> int:
     return len((directory / "loads").read_text())
 
 
+def beside(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    """What ``function`` gives or raises in a thread of its own."""
+    pool = ThreadPoolExecutor(1)
+    running = pool.submit(function, *arguments)
+    pool.shutdown(wait=False)
+    return running
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Return once ``condition`` holds, fail after a minute."""
-    never = threading.Event()
-    for _ in range(1200):
-        if condition():
-            return
-        never.wait(0.05)
-    raise TimeoutError
+    """Return once ``condition`` holds, fail after five minutes, which a busy machine may need."""
+    end = time.monotonic() + 300
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
-def test_an_engine_that_did_not_load_again_is_tried_until_it_does(
-    make_group: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_an_engine_that_did_not_load_again_is_tried_until_it_does(make_group: Any, tmp_path: Path) -> None:
     group = make_group()
     (tmp_path / "broken").touch()
     kill(group, group.names[0])
-    restarted: list[str] = []
-    healer = threading.Thread(target=lambda: restarted.extend(group.restart_dead()))
-    healer.start()
+    healing = beside(group.restart_dead)
     wait_until(lambda: loads(tmp_path) >= 3)
-    assert healer.is_alive()
+    assert not healing.done()
     (tmp_path / "broken").unlink()
-    healer.join(60)
-    assert restarted == group.names
-    assert ask(group.names, request("again"))[0].stop_reason is StopReason.MAX_TOKENS
+    assert healing.result(300) == group.names
+    assert ask(group.names, [request("again")])[0].stop_reason is StopReason.MAX_TOKENS
 
 
 def test_an_engine_that_never_loads_again_is_named_with_the_reason(
-    make_group: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_group: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = make_group()
     late = [0.0]
@@ -58,42 +60,30 @@ def test_an_engine_that_never_loads_again_is_named_with_the_reason(
     monkeypatch.setattr("rllib_lmgame.inference.serving.group.time", clock)
     (tmp_path / "broken").touch()
     kill(group, group.names[0])
-    errors: list[Exception] = []
-    healer = threading.Thread(target=lambda: errors.append(error_of(group.restart_dead)))
-    healer.start()
+    healing = beside(group.restart_dead)
     wait_until(lambda: loads(tmp_path) >= 4)  # However long a busy machine takes for it.
     late[0] = 1000.0
-    healer.join(60)
     with pytest.raises(TimeoutError, match=rf"{group.names[0]} did not come back within 60 s: out of memory"):
-        raise errors[0]
-
-
-def error_of(function: Callable[[], object]) -> Exception:
-    """What ``function`` raises."""
-    try:
-        return AssertionError(f"returned {function()}")
-    except Exception as error:
-        return error
+        healing.result(300)
 
 
 def test_counters_leave_out_an_engine_that_loads(
-    make_group: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_group: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rllib_lmgame.inference.serving.group.ANSWER_S", 5.0)
     group = make_group(2)
     assert len(group.stats()) == 2
     (tmp_path / "slow").touch()
     kill(group, group.names[0])
-    healer = threading.Thread(target=group.restart_dead)
-    healer.start()
+    healing = beside(group.restart_dead)
     wait_until(lambda: loads(tmp_path) >= 3)
     assert len(group.stats()) == 1
     (tmp_path / "slow").unlink()
-    healer.join(60)
+    healing.result(300)
     assert len(group.stats()) == 2
 
 
-def test_a_call_reaches_an_engine_that_had_died(make_group: Callable[..., Any]) -> None:
+def test_a_call_reaches_an_engine_that_had_died(make_group: Any) -> None:
     group = make_group(2)
     kill(group, group.names[0])
     group.call("pause")
@@ -101,46 +91,43 @@ def test_a_call_reaches_an_engine_that_had_died(make_group: Callable[..., Any]) 
     assert len(group.stats()) == 2
 
 
-def test_a_push_brings_back_an_engine_that_broke(make_group: Callable[..., Any]) -> None:
+def test_a_push_brings_back_an_engine_that_broke(make_group: Any) -> None:
     group = make_group()
-    (broken,) = ask(group.names, request("bad", BAD))
+    (broken,) = ask(group.names, [request("bad", BAD)])
     assert broken.stop_reason is StopReason.ENGINE_ERROR
     group.push(WEIGHTS, 4)
-    (served,) = ask(group.names, request("good"))
+    (served,) = ask(group.names, [request("good")])
     assert (served.stop_reason, served.policy_version) == (StopReason.MAX_TOKENS, 4)
 
 
-def test_an_engine_that_starts_again_while_new_weights_are_made_waits_for_them(make_group: Callable[..., Any]) -> None:
+def test_an_engine_that_starts_again_while_new_weights_are_made_waits_for_them(make_group: Any) -> None:
     group = make_group()
     group.push(WEIGHTS, 4)
     group.make_room()
-    (served,) = ask(group.names, request("still"))
+    (served,) = ask(group.names, [request("still")])
     assert (served.stop_reason, served.policy_version) == (StopReason.MAX_TOKENS, 4)
     kill(group, group.names[0])
     assert group.restart_dead() == group.names
-    (refused,) = ask(group.names, request("between"))
+    (refused,) = ask(group.names, [request("between")])
     assert "after weights version 4; waiting for the learners' next push" in str(refused.error)
     group.push(WEIGHTS, 5)
-    (served,) = ask(group.names, request("good"))
+    (served,) = ask(group.names, [request("good")])
     assert (served.stop_reason, served.policy_version) == (StopReason.MAX_TOKENS, 5)
 
 
-def test_no_engine_is_made_after_the_end(make_group: Callable[..., Any], tmp_path: Path) -> None:
+def test_no_engine_is_made_after_the_end(make_group: Any, tmp_path: Path) -> None:
     group = make_group()
     (tmp_path / "slow").touch()
     kill(group, group.names[0])
-    healer = threading.Thread(target=group.restart_dead)
-    healer.start()
+    healing = beside(group.restart_dead)
     wait_until(lambda: loads(tmp_path) >= 2)
     handle = group._handles[group.names[0]]
     group.shutdown()
-    healer.join(60)
-    assert not healer.is_alive() and group._handles[group.names[0]] is handle
+    wait([healing], 300)
+    assert healing.done() and group._handles[group.names[0]] is handle
 
 
-def test_an_engine_killed_twice_for_want_of_memory_stays_down(
-    make_group: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_killed_twice_for_want_of_memory_stays_down(make_group: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from rllib_lmgame.inference.serving.group import EngineMemoryError
 
     group = make_group()
@@ -155,7 +142,7 @@ def test_an_engine_killed_twice_for_want_of_memory_stays_down(
         wait_until(lambda: bool(ray_wait(group)))
         if len(deaths) == 1:
             assert group.restart_dead() == group.names
-            assert ask(group.names, request("again"))[0].stop_reason is StopReason.MAX_TOKENS
+            assert ask(group.names, [request("again")])[0].stop_reason is StopReason.MAX_TOKENS
     with pytest.raises(EngineMemoryError, match="death 2"):
         group.restart_dead()
 
@@ -168,7 +155,7 @@ def ray_wait(group: Any) -> list[Any]:
 
 
 def test_a_signal_ends_the_wait_for_an_engine_that_does_not_come_back(
-    make_group: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_group: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rllib_lmgame.inference.serving import interruption
 
@@ -178,12 +165,9 @@ def test_a_signal_ends_the_wait_for_an_engine_that_does_not_come_back(
     group = make_group()
     (tmp_path / "broken").touch()
     kill(group, group.names[0])
-    errors: list[Exception] = []
-    pusher = threading.Thread(target=lambda: errors.append(error_of(lambda: group.push(WEIGHTS, 1))))
-    pusher.start()
+    pushing = beside(group.push, WEIGHTS, 1)
     wait_until(lambda: loads(tmp_path) >= 3)
-    assert pusher.is_alive() and not errors
+    assert not pushing.done()
     interruption.request()
-    pusher.join(30)
-    (error,) = errors
-    assert isinstance(error, interruption.InterruptedWaitError) and group.names[0] in str(error)
+    with pytest.raises(interruption.InterruptedWaitError, match=group.names[0]):
+        pushing.result(300)

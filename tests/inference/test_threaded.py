@@ -45,9 +45,7 @@ def run(engine: ThreadedEngine, play: Callable[[], Any]) -> Any:
 
 
 @pytest.mark.parametrize("where", ["add", "request_error"])
-def test_a_request_the_backend_raises_on_fails_alone(
-    engine_that_fails_in: Callable[..., ThreadedEngine], where: str
-) -> None:
+def test_a_request_the_backend_raises_on_fails_alone(engine_that_fails_in: Any, where: str) -> None:
     engine = engine_that_fails_in(where)
 
     async def play() -> list[Generation]:
@@ -61,9 +59,7 @@ def test_a_request_the_backend_raises_on_fails_alone(
 
 
 @pytest.mark.parametrize("where", ["step", "abort"])
-def test_a_backend_that_breaks_answers_everybody_and_says_so(
-    engine_that_fails_in: Callable[..., ThreadedEngine], where: str
-) -> None:
+def test_a_backend_that_breaks_answers_everybody_and_says_so(engine_that_fails_in: Any, where: str) -> None:
     engine = engine_that_fails_in(where)
 
     async def play() -> tuple[list[Any], Generation]:
@@ -87,9 +83,7 @@ def test_a_backend_that_breaks_answers_everybody_and_says_so(
 
 
 @pytest.mark.parametrize("method", ["stats", "pause"])
-def test_a_caller_that_gives_up_waiting_harms_nobody(
-    engine_that_fails_in: Callable[..., ThreadedEngine], method: str
-) -> None:
+def test_a_caller_that_gives_up_waiting_harms_nobody(engine_that_fails_in: Any, method: str) -> None:
     import threading
 
     engine, event = engine_that_fails_in(), threading.Event()
@@ -110,7 +104,7 @@ def test_a_caller_that_gives_up_waiting_harms_nobody(
     assert run(engine, play).stop_reason is StopReason.MAX_TOKENS
 
 
-def test_whoever_waits_when_the_engine_is_stopped_is_told(engine_that_fails_in: Callable[..., ThreadedEngine]) -> None:
+def test_whoever_waits_when_the_engine_is_stopped_is_told(engine_that_fails_in: Any) -> None:
     engine = engine_that_fails_in()
 
     async def play() -> list[Any]:
@@ -125,9 +119,7 @@ def test_whoever_waits_when_the_engine_is_stopped_is_told(engine_that_fails_in: 
     assert "shut down" in asyncio.run(engine.generate(request("late"))).error
 
 
-def test_what_was_asked_before_a_failed_start_is_answered(
-    engine_that_fails_in: Callable[..., ThreadedEngine], tmp_path: Path
-) -> None:
+def test_what_was_asked_before_a_failed_start_is_answered(engine_that_fails_in: Any, tmp_path: Path) -> None:
     (tmp_path / "broken").touch()
     engine = engine_that_fails_in()
 
