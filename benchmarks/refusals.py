@@ -298,10 +298,10 @@ def hidden(entry: Mapping[str, Any], old: Verdict, new: Verdict) -> bool:
     """Whether the old key is refused, too, once what is refused now is left out: of several faults another is told."""
     config = copy.deepcopy(entry.get("settings", {}).get("config", {}))
     for _ in range(8):
-        if new.key is None or new.key == old.key or not _leave_out(config, new.key):
+        if new.key is None or same(old, new) or not _leave_out(config, new.key):
             break
         new = ask({**entry, "settings": {**entry["settings"], "config": config}})
-    return old.key is not None and new.key == old.key
+    return old.key is not None and new.key is not None and same(old, new)
 
 
 def _leave_out(config: Any, key: str) -> bool:
