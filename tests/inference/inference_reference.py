@@ -12,6 +12,17 @@ from rllib_lmgame.inference.protocol import Generation, GenerationRequest, Sampl
 from rllib_lmgame.inference.serving.client import EngineClient
 
 VOCAB, CONTEXT, STOP = 96, 256, 1
+SIZES = {
+    "vocab_size": VOCAB,
+    "max_position_embeddings": CONTEXT,
+    "bos_token_id": 0,
+    "eos_token_id": STOP,
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "pad_token_id": 2,
+}
 
 
 def qwen2(seed: int) -> Any:
@@ -20,19 +31,7 @@ def qwen2(seed: int) -> Any:
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     torch.manual_seed(seed)
-    config = Qwen2Config(
-        vocab_size=VOCAB,
-        hidden_size=64,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=CONTEXT,
-        tie_word_embeddings=True,
-        bos_token_id=0,
-        eos_token_id=STOP,
-        pad_token_id=2,
-    )
+    config = Qwen2Config(**SIZES, intermediate_size=96, tie_word_embeddings=True)
     model = Qwen2ForCausalLM(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():

@@ -16,6 +16,7 @@ import pytest
 import torch
 from inference_reference import (
     CONTEXT,
+    SIZES,
     STOP,
     VOCAB,
     gap,
@@ -359,20 +360,7 @@ def test_replies_are_scored_as_a_plain_forward_scores_them(engine: Any, models: 
     assert sound(models[0], again, generate_all(engine, again))
 
 
-SIZES = {
-    "vocab_size": VOCAB,
-    "hidden_size": 64,
-    "intermediate_size": 64,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 32,
-    "max_position_embeddings": CONTEXT,
-    "bos_token_id": 0,
-    "eos_token_id": STOP,
-    "pad_token_id": 2,
-    "num_experts_per_tok": 2,
-}
+MIXTURE = {"intermediate_size": 64, "head_dim": 32, "num_experts_per_tok": 2}
 EXPERTS = {"qwen3_moe": {"num_experts": 4, "moe_intermediate_size": 32}, "mixtral": {"num_local_experts": 4}}
 
 
@@ -384,7 +372,7 @@ def make_mixture(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[in
 
     def make(seed: int) -> tuple[Any, Path]:
         torch.manual_seed(seed)
-        config = AutoConfig.for_model(request.param, **SIZES, **EXPERTS[request.param])
+        config = AutoConfig.for_model(request.param, **SIZES, **MIXTURE, **EXPERTS[request.param])
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
         with torch.no_grad():
             for parameter in model.parameters():
