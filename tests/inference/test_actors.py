@@ -1,4 +1,4 @@
-"""Engine actors on Ray with the Transformers engine: clients, affinity, faults. No vLLM needed."""
+"""Engine actors on Ray: clients, affinity, faults. But for two tests no vLLM is needed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
-from inference_reference import CONTEXT, STOP, VOCAB, reference_logprobs, requests, state_of
+from inference_reference import CONTEXT, STOP, VOCAB, ask, requests, sound, state_of
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, SamplingSpec, StopReason, WeightUpdateError
@@ -22,6 +21,9 @@ from rllib_lmgame.inference.weights import pack_state, state_checksum
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 ray = pytest.importorskip("ray")
+
+from rllib_lmgame.inference.serving.group import EngineGroup  # noqa: E402
+
 OPTIONS = InferenceOptions(
     engine="transformers", num_engines=2, num_cpus_per_engine=0.5, start_timeout_s=120, request_timeout_s=60
 )
@@ -34,29 +36,20 @@ def cluster(ray_cluster: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def group(model_dir: str) -> Iterator[Any]:
-    from rllib_lmgame.inference.serving.group import EngineGroup
-
     group = EngineGroup.create("pair", model_dir, OPTIONS, CONTEXT)
     yield group
     group.shutdown()
 
 
-def ask(names: Any, batch: list[GenerationRequest], timeout_s: float = 60.0) -> list[Generation]:
-    async def run() -> list[Generation]:
-        client = EngineClient(names, request_timeout_s=timeout_s)
-        return list(await asyncio.gather(*(client.generate(r) for r in batch)))
-
-    return asyncio.run(run())
+@pytest.fixture
+def put_back(group: Any, models: Any) -> Iterator[None]:
+    """The group has the first model's weights again after the test."""
+    yield
+    group.push(state_of(models[0]), 99)
 
 
 def pids(group: Any) -> dict[str, int]:
     return {name: ray.get(ray.get_actor(name).alive.remote()) for name in group.names}
-
-
-def sound(model: Any, request: GenerationRequest, generation: Generation) -> None:
-    assert generation.stop_reason is not StopReason.ENGINE_ERROR, generation.error
-    expected = reference_logprobs(model, request.prompt_ids, generation.response_ids, request.sampling)
-    np.testing.assert_allclose(expected, generation.logprobs, atol=1e-5)
 
 
 def test_a_hundred_games_of_three_turns(group: Any, models: Any) -> None:
@@ -80,7 +73,7 @@ def test_a_hundred_games_of_three_turns(group: Any, models: Any) -> None:
     before = group.stats()
     for request, generation in (pair for game_ in asyncio.run(run()) for pair in game_):
         assert generation.request_id == request.request_id
-        sound(models[0], request, generation)
+        assert sound(models[0], [request], [generation])
     served = [after.requests - stats.requests for stats, after in zip(before, group.stats(), strict=True)]
     assert sum(served) == 300 and min(served) >= 120
 
@@ -89,7 +82,7 @@ def test_one_client_in_two_event_loops(group: Any, models: Any) -> None:
     client = EngineClient(group.names)
     for turn in range(2):
         (request,) = requests(1, SamplingSpec(4), prefix=f"loop{turn}-")
-        sound(models[0], request, asyncio.run(client.generate(request)))
+        assert sound(models[0], [request], [asyncio.run(client.generate(request))])
     client.close()
 
 
@@ -102,8 +95,7 @@ def test_bad_requests_fail_alone(group: Any, models: Any) -> None:
     generations = ask(group.names, [*good[:3], *bad, *good[3:]])
     assert [g.stop_reason is StopReason.ENGINE_ERROR for g in generations] == [False] * 3 + [True] * 2 + [False] * 3
     assert "vocabulary" in generations[3].error and "256 tokens" in generations[4].error
-    for request, generation in zip(good, [*generations[:3], *generations[5:]], strict=True):
-        sound(models[0], request, generation)
+    assert sound(models[0], good, [*generations[:3], *generations[5:]])
 
 
 def test_requests_of_one_tick_travel_together(group: Any) -> None:
@@ -127,30 +119,26 @@ def test_requests_of_one_tick_travel_together(group: Any) -> None:
     assert sent == [40]
 
 
+@pytest.mark.usefixtures("put_back")
 def test_push_reaches_all_engines(group: Any, models: Any) -> None:
     batch = requests(16, SamplingSpec(5), prefix="pushed")
-    try:
-        result = group.push(state_of(models[1]), 7)
-        assert result.checksum == state_checksum(state_of(models[1])) and result.lost == ()
-        generations = ask(group.names, batch)
-        assert {g.policy_version for g in generations} == {7}
-        for request, generation in zip(batch, generations, strict=True):
-            sound(models[1], request, generation)
-    finally:
-        group.push(state_of(models[0]), 8)
+    result = group.push(state_of(models[1]), 7)
+    assert result.checksum == state_checksum(state_of(models[1])) and result.lost == ()
+    generations = ask(group.names, batch)
+    assert {g.policy_version for g in generations} == {7}
+    assert sound(models[1], batch, generations)
 
 
+@pytest.mark.usefixtures("put_back")
 def test_weights_that_change_on_the_way_are_refused(group: Any, models: Any) -> None:
     bundle = pack_state(state_of(models[1]), 9)
     bundle.buffer[1000] ^= 1
-    try:
-        with pytest.raises(WeightUpdateError, match="checksum"):
-            group.push(bundle, 9)
-        assert all("checksum" in g.error for g in ask(group.names, requests(8, SamplingSpec(3), prefix="refused")))
-        with pytest.raises(WeightUpdateError, match="checksum"):
-            group.health()
-    finally:
-        group.push(state_of(models[0]), 10)
+    with pytest.raises(WeightUpdateError, match="checksum"):
+        group.push(bundle, 9)
+    assert all("checksum" in g.error for g in ask(group.names, requests(8, SamplingSpec(3), prefix="refused")))
+    with pytest.raises(WeightUpdateError, match="checksum"):
+        group.health()
+    group.push(state_of(models[0]), 10)
     group.health()
     assert {g.policy_version for g in ask(group.names, requests(4, SamplingSpec(3), prefix="served"))} == {10}
 
@@ -167,6 +155,7 @@ def kill_and_wait(group: Any, name: str) -> None:
     group.restart_dead()
 
 
+@pytest.mark.usefixtures("put_back")
 def test_an_engine_killed_while_generating(group: Any, models: Any) -> None:
     """Its requests come back as errors that name it, the others go on, and it returns with the last weights."""
     group.push(state_of(models[1]), 11)
@@ -181,21 +170,18 @@ def test_an_engine_killed_while_generating(group: Any, models: Any) -> None:
         # These wait for nobody: the other engine is up.
         return first, await asyncio.gather(*(client.generate(r) for r in requests(10, SamplingSpec(3), prefix="next")))
 
-    try:
-        first, following = asyncio.run(run())
-        errors = [g for g in first if g.stop_reason is StopReason.ENGINE_ERROR]
-        assert 1 <= len(errors) <= 20 and all(group.names[0] in g.error and "died" in g.error for g in errors)
-        assert all(g.stop_reason is StopReason.MAX_TOKENS for g in following)
-        group.restart_dead()
-        batch = requests(12, SamplingSpec(4), prefix="back")
-        generations = ask(group.names[:1], batch)
-        assert {g.policy_version for g in generations} == {11}
-        for request, generation in zip(batch, generations, strict=True):
-            sound(models[1], request, generation)
-    finally:
-        group.push(state_of(models[0]), 12)
+    first, following = asyncio.run(run())
+    errors = [g for g in first if g.stop_reason is StopReason.ENGINE_ERROR]
+    assert 1 <= len(errors) <= 20 and all(group.names[0] in g.error and "died" in g.error for g in errors)
+    assert all(g.stop_reason is StopReason.MAX_TOKENS for g in following)
+    group.restart_dead()
+    batch = requests(12, SamplingSpec(4), prefix="back")
+    generations = ask(group.names[:1], batch)
+    assert {g.policy_version for g in generations} == {11}
+    assert sound(models[1], batch, generations)
 
 
+@pytest.mark.usefixtures("put_back")
 def test_requests_wait_for_the_only_engine_to_come_back(group: Any, models: Any) -> None:
     async def run() -> Generation:
         client = EngineClient(group.names[:1])
@@ -207,14 +193,12 @@ def test_requests_wait_for_the_only_engine_to_come_back(group: Any, models: Any)
         return await client.generate(requests(1, SamplingSpec(2), prefix="patient")[0])
 
     group.push(state_of(models[1]), 13)
-    try:
-        generation = asyncio.run(run())
-        assert generation.policy_version == 13
-        sound(models[1], requests(1, SamplingSpec(2), prefix="patient")[0], generation)
-    finally:
-        group.push(state_of(models[0]), 14)
+    generation = asyncio.run(run())
+    assert generation.policy_version == 13
+    assert sound(models[1], requests(1, SamplingSpec(2), prefix="patient"), [generation])
 
 
+@pytest.mark.usefixtures("put_back")
 def test_an_engine_killed_during_a_weight_update(group: Any, models: Any) -> None:
     """The push notices, the engine comes back and holds the pushed weights when the push returns."""
     from rllib_lmgame.inference.weights import ObjectStoreTransport
@@ -227,22 +211,16 @@ def test_an_engine_killed_during_a_weight_update(group: Any, models: Any) -> Non
             ray.wait([stuck])
             return super().push(engines, state, version, timeout_s)
 
-    try:
-        result = group.push(state_of(models[1]), 15, KillsFirst())
-        assert result.lost in ((group.names[1],), ())
-        batch = requests(8, SamplingSpec(4), prefix="pushed-again")
-        for name in group.names:
-            generations = ask([name], batch)
-            assert {g.policy_version for g in generations} == {15}
-            for request, generation in zip(batch, generations, strict=True):
-                sound(models[1], request, generation)
-    finally:
-        group.push(state_of(models[0]), 16)
+    result = group.push(state_of(models[1]), 15, KillsFirst())
+    assert result.lost in ((group.names[1],), ())
+    batch = requests(8, SamplingSpec(4), prefix="pushed-again")
+    for name in group.names:
+        generations = ask([name], batch)
+        assert {g.policy_version for g in generations} == {15}
+        assert sound(models[1], batch, generations)
 
 
 def test_before_any_push_a_restarted_engine_serves_its_first_weights(model_dir: str, models: Any) -> None:
-    from rllib_lmgame.inference.serving.group import EngineGroup
-
     group = EngineGroup.create(
         "fresh", model_dir, InferenceOptions(engine="transformers", num_cpus_per_engine=0.5), CONTEXT, version=3
     )
@@ -251,14 +229,12 @@ def test_before_any_push_a_restarted_engine_serves_its_first_weights(model_dir: 
         (request,) = requests(1, SamplingSpec(4), prefix="first")
         (generation,) = ask(group.names, [request])
         assert generation.policy_version == 3
-        sound(models[0], request, generation)
+        assert sound(models[0], [request], [generation])
     finally:
         group.shutdown()
 
 
 def test_shutdown_leaves_no_process_and_no_name(model_dir: str) -> None:
-    from rllib_lmgame.inference.serving.group import EngineGroup
-
     group = EngineGroup.create(
         "gone", model_dir, InferenceOptions(engine="transformers", num_cpus_per_engine=0.5), CONTEXT
     )
@@ -314,8 +290,6 @@ def test_a_reply_that_does_not_come_names_the_engine(group: Any, monkeypatch: py
 
 
 def test_engines_that_do_not_fit_are_named(model_dir: str) -> None:
-    from rllib_lmgame.inference.serving.group import EngineGroup
-
     options = InferenceOptions(engine="transformers", num_cpus_per_engine=1000, start_timeout_s=1.0)
     with pytest.raises(TimeoutError, match=r"1 of 1 engines are not up.*huge-0 \(no process yet: asks for .*1000"):
         EngineGroup.create("huge", model_dir, options, CONTEXT)
@@ -332,8 +306,6 @@ def test_engines_that_do_not_fit_are_named(model_dir: str) -> None:
 def test_an_engine_that_cannot_start_says_why(
     model_dir: str, make: Callable[[Any], InferenceOptions], error: type, message: str
 ) -> None:
-    from rllib_lmgame.inference.serving.group import EngineGroup
-
     with pytest.raises(error, match=message):
         EngineGroup.create(
             "broken", model_dir, make(lambda **k: InferenceOptions(num_cpus_per_engine=0.5, **k)), CONTEXT
@@ -350,3 +322,48 @@ def test_missing_vllm_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = VLLMEngine("nowhere", InferenceOptions(), context_length=64)
     with pytest.raises(MissingDependencyError, match=r"rllib-lmgame\[cpu\].*inference.engine: transformers"):
         asyncio.run(engine.start())
+
+
+@pytest.fixture(scope="module")
+def vllm_group(model_dir: str) -> Iterator[Any]:
+    pytest.importorskip("vllm")
+    options = InferenceOptions(kv_cache_memory_mb=32, num_cpus_per_engine=1, start_timeout_s=180)
+    group = EngineGroup.create("vllm", model_dir, options, CONTEXT)
+    yield group
+    group.shutdown()
+
+
+def test_vllm_generates_with_choices_after_a_push(vllm_group: Any, models: Any) -> None:
+    choices = ((5, 6, STOP), (5, 7, STOP), (8, STOP))
+    batch = [
+        *requests(100, SamplingSpec(8, temperature=0.7, top_p=0.9), prefix="actor"),
+        *requests(20, SamplingSpec(8, stop_token_ids=(STOP,)), prefix="choice", choices=choices),
+    ]
+    result = vllm_group.push(state_of(models[1]), 2)
+    generations = ask(vllm_group.names, batch)
+    assert {g.policy_version for g in generations} == {2}
+    assert {tuple(g.response_ids.tolist()) for g in generations[100:]} <= set(choices)
+    assert sound(models[1], batch, generations)
+    assert result.num_bytes > 0 and result.lost == ()
+
+
+def test_vllm_killed_while_generating_comes_back_with_its_weights(vllm_group: Any, models: Any) -> None:
+    vllm_group.push(state_of(models[1]), 3)
+    handle = ray.get_actor(vllm_group.names[0])
+    pid = ray.get(handle.alive.remote())
+    assert psutil.Process(pid).children(recursive=True) == []  # nothing that could outlive the actor
+
+    async def run() -> list[Generation]:
+        client = EngineClient(vllm_group.names)
+        running = [asyncio.ensure_future(client.generate(r)) for r in requests(20, SamplingSpec(200), prefix="killed")]
+        while (await handle.stats.remote()).running == 0:
+            pass
+        os.kill(pid, signal.SIGKILL)
+        lost = await asyncio.gather(*running)
+        assert all(g.stop_reason is StopReason.ENGINE_ERROR and vllm_group.names[0] in g.error for g in lost)
+        return list(await asyncio.gather(*(client.generate(r) for r in requests(5, SamplingSpec(4), prefix="again"))))
+
+    generations = asyncio.run(run())
+    assert {g.policy_version for g in generations} == {3}
+    assert sound(models[1], requests(5, SamplingSpec(4), prefix="again"), generations)
+    assert not psutil.pid_exists(pid)
