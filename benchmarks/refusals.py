@@ -244,6 +244,7 @@ CHANGED: tuple[tuple[str, Callable[[Verdict, Verdict], Any]], ...] = (
             old.told == new.told
             and old.key is not None
             and new.key is not None
+            and all("." in key.removeprefix("config.") for key in (old.key, new.key))
             and (f"{new.key}.".startswith(f"{old.key}.") or f"{old.key}.".startswith(f"{new.key}."))
         ),
     ),

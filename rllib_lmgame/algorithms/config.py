@@ -30,7 +30,6 @@ from rllib_lmgame.settings.names import (
     own_attributes,
     set_at_start,
     unknown_at_top,
-    unknown_in_evaluation,
 )
 from rllib_lmgame.settings.old_names import check_name
 from rllib_lmgame.settings.plugins import MEASURES
@@ -38,6 +37,7 @@ from rllib_lmgame.settings.schedules import (
     ScheduleOptions,
     is_meant_as_schedule,
     of_old_form,
+    with_schedules,
     without_schedules,
 )
 from rllib_lmgame.settings.schema import check_value, with_changes
@@ -58,14 +58,13 @@ from rllib_lmgame.settings.sections.rllib import (
     check_rllib_key,
     check_without_effect,
     read_deepspeed,
-    read_evaluation,
     rllib_keys,
     schedule_of,
 )
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.settings.sections.token_ppo import KLOptions, TokenPPOOptions
-from rllib_lmgame.settings.tree import Settings, read_section, written
+from rllib_lmgame.settings.tree import Settings, options_in, read_evaluation, read_section, written
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.quiet import leave_out_noise
 
@@ -104,6 +103,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
     text_rollout_options: TextRolloutOptions
     token_ppo_options: TokenPPOOptions = TokenPPOOptions()  # of the class, where an algorithm has no such section
     supervised_options: SupervisedOptions | None
+    evaluation_options: EvaluationOptions
     league_options: LeagueOptions | None = None  # likewise
     data_selection_options: DataSelectionOptions = DataSelectionOptions()  # likewise
     schedule_options: Mapping[str, ScheduleOptions] = MappingProxyType({})
@@ -117,7 +117,6 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             setattr(self, section.attribute, None if section.optional else section.group())
         self.deepspeed_config: dict[str, Any] | None = None
         self.games: tuple[GameConfig, ...] = ()
-        self.evaluation_options = EvaluationOptions()
         self.player_options: dict[str, PlayerOptions] = {DEFAULT_POLICY: PlayerOptions()}
         self.seat_mapping_spec: Any = None
         self.schedule_options = {}
@@ -220,13 +219,17 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         super().environment(env, env_config=env_config, **options)
         return self
 
-    def set_section(self, name: str, options: Mapping[str, Any]) -> Self:
-        """Set options of a section; existing paths become absolute. Raises: ConfigError: for a wrong key or value."""
+    def set_section(self, name: str, options: Mapping[str, Any] | None) -> Self:
+        """Set options of a section (``None`` turns an optional one off); existing paths become absolute.
+
+        Raises: ConfigError: for a wrong key or value.
+        """
         section = self.entry.sections[name]
         _check_no_search_space(name, options)
         self._give(name, *written(options, name))
-        made, found = read_section(name, section.group, options, getattr(self, section.attribute))
-        self._follow(set(written(options, name)) - {name}, found)
+        made, found = read_section(name, section, options, getattr(self, section.attribute))
+        given = {} if made is not None and options is None else options
+        self._follow({f"{name}.{key}" for key in options_in(section.group, given)}, found)
         setattr(self, section.attribute, made)
         return self
 
@@ -243,7 +246,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         return next(name for name, section in self.entry.sections.items() if section.attribute == attribute)
 
     def update_from_dict(self, config_dict: Mapping[str, Any]) -> Self:
-        """Take over a mapping as written in YAML, or one of :meth:`to_dict`.
+        """Take over a mapping as written in YAML, or one of :meth:`to_dict`; of both in one, YAML's keys win.
 
         Raises: ConfigError: for an unknown key or a wrong value.
         """
@@ -253,7 +256,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             for key, hint in own_attributes(self.entry.sections).items()
             if key in config_dict
         }
-        schedules, given = attributes.pop("schedule_options", {}), attributes.pop("given_keys", None)
+        given = attributes.pop("given_keys", None)
         for key, value in attributes.items():
             setattr(self, key, value)
         if "player_options" in attributes:
@@ -264,30 +267,30 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
                 continue
             if key in self.entry.sections:
                 check_keys(value, key, self.entry.groups, f"config.{key}")
-                if value is not None or getattr(self, self.entry.sections[key].attribute) is not None:
-                    self.set_section(key, {} if value is None else value)
+                self.set_section(key, value)
             elif key == "deepspeed":
-                self.deepspeed_config = read_deepspeed(value)
+                self.deepspeed(read_deepspeed(value))
             elif key in RUNTIME_FIELDS:
                 raise set_at_start(key)
             elif key == "policies":
-                self._set_players(read_policies(value))
+                self.players(value)
             elif key == "policy_mapping_fn":
-                self.seat_mapping_spec = self.seat_mapping_spec if value is None else value
+                if value is not None:
+                    self.seat_mapping_spec = value
+                    self._give(key)
             elif key == "games":
                 self.games, found = read_games(value, "config.games")
                 self._follow([key], found)
             elif key == "schedules":
                 raise of_old_form(value)
             elif key == "evaluation_config":
-                rest[key] = self._take_evaluation(value)
+                self.evaluation_config = value
             elif key in rllib_keys():
                 scheduled = key in SCHEDULED_KEYS and is_meant_as_schedule(value)
                 rest[key] = value if scheduled else check_rllib_key(key, value, getattr(self, key, None))
             else:
                 raise unknown_at_top(str(key), self.entry.groups, rllib_keys())
         super().update_from_dict(rest)
-        self.schedule_options = {**schedules, **self.schedule_options}
         if given is None:
             self._give(*written(config_dict))
         else:  # A dictionary of :meth:`to_dict` has every key: those that it changes were given.
@@ -300,22 +303,31 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
     def to_dict(self) -> dict[str, Any]:
         """The configuration as in every result: without what was set at the start (such as a model's bytes).
 
-        Players stand there as ``player_options``, who takes which seat as ``seat_mapping_spec``.
+        Players stand there as ``player_options``, who takes which seat as ``seat_mapping_spec``, ``evaluation_config``
+        as ``evaluation_options``, schedules of sections as ``schedule_options``, others in the place of their option.
         """
         left_out = (*RUNTIME_FIELDS, "policies", "policy_mapping_fn")
-        return {key: value for key, value in super().to_dict().items() if key not in left_out}
+        values = {key: value for key, value in super().to_dict().items() if key not in left_out}
+        flat = {
+            key: each for key, each in self.schedule_options.items() if key.partition(".")[0] not in self.entry.sections
+        }
+        if any(key.startswith("games.") for key in flat):
+            values["games"] = [dataclasses.asdict(game) for game in self.games]
+        values["schedule_options"] = {key: each for key, each in self.schedule_options.items() if key not in flat}
+        return with_schedules(values, flat)
 
-    def _take_evaluation(self, value: Any) -> dict[str, Any] | None:
-        """Take our own keys of ``evaluation_config``; the rest (``explore``) is RLlib's."""
-        if value is None:
-            return None
-        own, rest = read_evaluation(value)
-        check_measures(own.get("measures") or (), (), MEASURES.key)
-        self.evaluation_options = dataclasses.replace(self.evaluation_options, **own)
-        for key in rest:
-            if key not in rllib_keys() and key not in vars(self):
-                raise unknown_in_evaluation(str(key))
-        return rest
+    @property
+    def evaluation_config(self) -> dict[str, Any] | None:
+        """RLlib's part of :attr:`evaluation_options`. A mapping that is set changes what it names; ``None`` all."""
+        return self.evaluation_options.of_rllib or None
+
+    @evaluation_config.setter
+    def evaluation_config(self, values: Any) -> None:
+        _check_no_search_space("evaluation_config", values)
+        base = None if values is None else self.evaluation_options
+        self.evaluation_options = read_evaluation(values, base)
+        check_measures(self.evaluation_options.measures or (), (), MEASURES.key)
+        self._give(*written({"evaluation_config": values} if values else {}))
 
     # -- what the parts ask for ---------------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ _SUPERVISED = {"warm_start": "supervised", "supervised": "warm_start"}
 def own_attributes(sections: Mapping[str, Section]) -> dict[str, Any]:
     """Attributes of ours in a configuration object's dictionary -> their types; a YAML file has sections instead."""
     return {
-        **{section.attribute: section.group | None for section in sections.values()},
+        **{each.attribute: each.group | None if each.optional else each.group for each in sections.values()},
         "deepspeed_config": dict[str, Any] | None,
         "evaluation_options": EvaluationOptions,
         "given_keys": tuple[str, ...],
@@ -74,12 +74,18 @@ def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KE
     return None if match is None else match if match in flat else within[match]
 
 
-def unknown_in_evaluation(key: str) -> ConfigError:
-    """The error for an unknown key of ``evaluation_config``, naming its own that is meant, or RLlib's in ``config``."""
+def not_in_evaluation(key: str) -> ConfigError:
+    """The error for a key that ``evaluation_config`` has not, naming its own that is meant, or one of ``config``."""
+    path = "config.evaluation_config"
+    if key in ("env", "env_config"):
+        listed = f"evaluation plays the games of {path}.games, a list of {{env: ..., env_config: {{...}}}}"
+        return ConfigError(f"{path}.{key}", f"has no effect: {listed}")
     above = {name: f"config.evaluation_{name}" for name in ("interval", "duration", "num_env_runners")}
+    if key in FLAT_KEYS:
+        return ConfigError(f"{path}.{key}", f"has no effect here; set {above.get(key, f'config.{key}')}")
     other = {"episodes": above["duration"], "num_episodes": above["duration"], "num_workers": above["num_env_runners"]}
-    own = {name: f"config.evaluation_config.{name}" for name in ("games", "measures", "temperature", "explore")}
-    known = {**own, **above, **other, **{name.removeprefix("config."): name for name in above.values()}}
+    own = {name: f"{path}.{name}" for name in declared(EvaluationOptions)}
+    known = {**{f"evaluation_{name}": place for name, place in own.items()}, **above, **other, **own}
     match = key if key in known else nearest(key, known)
     return _unknown(f"evaluation_config.{key}", known[match] if match else None)
 
@@ -113,7 +119,7 @@ def check_top_level(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
     Unclear keys are left to the configuration, which imports RLlib and knows its whole list.
     """
     groups = entry.groups
-    known = {*groups, *own_attributes(entry.sections), *FLAT_KEYS}
+    known = {*groups, *FLAT_KEYS}
     for key in map(str, config):
         check_name(f"config.{key}")
         if key in RUNTIME_FIELDS:
@@ -121,6 +127,11 @@ def check_top_level(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
         if key in WITHOUT_EFFECT:  # Also with the value of RLlib's default: whoever writes it expects something of it.
             raise without_effect(key)
         words = rllib_words() if key not in known else frozenset()
+        if key.startswith("_") or key in {
+            "in_evaluation",
+            *own_attributes(entry.sections),
+        }:  # Of objects, not of files.
+            raise unknown_at_top(key, groups, FLAT_KEYS)
         if key in known or key in words:
             continue
         found = find_key(key, groups)

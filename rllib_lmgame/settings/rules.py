@@ -156,6 +156,18 @@ RLLIB = (
         "has no effect beside `games`: every entry of the list has an `env_config` of its own",
         "{games: [lmgame/Maze-v0], env_config: {max_turns: 3}}",
     ),
+    *(
+        no_effect(
+            f"evaluation_config.{key}",
+            lambda s, f: s.rllib.evaluation_num_env_runners,
+            "without evaluation_num_env_runners",
+            f"evaluation_config: {{{key}: {value}}}",
+        )
+        for key, value in (
+            *(("num_envs_per_env_runner", 1), ("num_cpus_per_env_runner", 1), ("num_gpus_per_env_runner", 1)),
+            ("custom_resources_per_env_runner", "{special: 1}"),
+        )
+    ),
 )
 
 # -- one language model -----------------------------------------------------------------------------------------------

@@ -499,6 +499,9 @@ def type_name(hint: Any) -> str:
         float: "a number",
         type(None): "null",
         dict: "a mapping",
+        list: "a list",
+        type: "a class",
+        Callable: "a function",
     }
     if hint in names:
         return names[hint]

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.settings.algorithms import AlgorithmEntry
-from rllib_lmgame.settings.names import check_keys
+from rllib_lmgame.settings.algorithms import AlgorithmEntry, Section
+from rllib_lmgame.settings.names import check_keys, not_in_evaluation
 from rllib_lmgame.settings.schedules import (
     ScheduleOptions,
     game_of,
     is_meant_as_schedule,
+    place_of,
     with_schedules,
     without_schedules,
 )
@@ -34,7 +35,6 @@ from rllib_lmgame.settings.sections.rllib import (
     RLlibOptions,
     check_rllib_key,
     read_deepspeed,
-    read_evaluation,
     schedule_of,
 )
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
@@ -87,9 +87,7 @@ class Settings:
             rllib=RLlibOptions(**flat),
             policies=config.player_options,
             games=config.games or ((GameConfig(config.env, dict(config.env_config)),) if config.env else ()),
-            evaluation=dataclasses.replace(
-                config.evaluation_options, explore=(config.evaluation_config or {}).get("explore")
-            ),
+            evaluation=config.evaluation_options,
             schedules=config.schedule_options,
             deepspeed=config.deepspeed_config,
             seats=config.seat_mapping_spec,
@@ -105,11 +103,10 @@ class Settings:
         """
         schedules: dict[str, ScheduleOptions] = {}
         sections = {name: None if each.optional else each.group() for name, each in entry.sections.items()}
-        for name, group in entry.groups.items():
-            if name in config and (config[name] is not None or sections[name] is not None):
+        for name, section in entry.sections.items():
+            if name in config:
                 check_keys(config[name], name, entry.groups, f"config.{name}")
-                values = {} if config[name] is None else config[name]
-                sections[name], found = read_section(name, group, values, sections[name])
+                sections[name], found = read_section(name, section, config[name], sections[name])
                 schedules |= found
         flat, found = without_schedules(RLlibOptions, {"env_config": config.get("env_config") or {}}, "config")
         schedules |= found
@@ -122,14 +119,13 @@ class Settings:
         games, found = read_games(config["games"], "config.games") if "games" in config else ((), {})
         if not games and flat.get("env"):
             games = (GameConfig(flat["env"], flat["env_config"]),)
-        own, rest = read_evaluation(config.get("evaluation_config") or {})
         return cls(
             entry,
             sections,
             RLlibOptions(**flat),
             read_policies(["player"] if config.get("policies") is None else config["policies"]),
             games=games,
-            evaluation=EvaluationOptions(**own, explore=rest.get("explore")),
+            evaluation=read_evaluation(config.get("evaluation_config")),
             schedules=schedules | found,
             deepspeed=read_deepspeed(config.get("deepspeed")),
             seats=config.get("policy_mapping_fn"),
@@ -266,7 +262,7 @@ class Settings:
             if section is None:
                 continue
             if isinstance(value, Mapping):
-                found |= {f"{section}.{name}" for name in _options(self.entry.groups[section], value)}
+                found |= {f"{section}.{name}" for name in options_in(self.entry.groups[section], value)}
             else:
                 everybodys = self.sections[section]
                 names = leaves(self.entry.groups[section])
@@ -342,14 +338,37 @@ class Settings:
         return next((name for name, section in names if key in (name, section.attribute)), None)
 
 
-def read_section(name: str, group: type, values: Any, base: Any) -> tuple[Any, dict[str, ScheduleOptions]]:
+def read_section(name: str, section: Section, values: Any, base: Any) -> tuple[Any, dict[str, ScheduleOptions]]:
     """Options of a section on top of ``base``, with absolute paths, and the schedules among them by dotted keys.
 
-    Raises: ConfigError: for a wrong key or value.
+    ``None`` turns an optional section off, and says nothing of another. Raises: ConfigError: for a wrong key or value.
     """
-    values, found = without_schedules(group, values, f"config.{name}")
-    options = build(group, with_whole_paths(group, values), f"config.{name}", base)
+    if values is None:
+        return None if section.optional else base, {}
+    values, found = without_schedules(section.group, values, f"config.{name}")
+    options = build(section.group, with_whole_paths(section.group, values), f"config.{name}", base)
     return options, {f"{name}.{key}": each for key, each in found.items()}
+
+
+def read_evaluation(values: Any, base: EvaluationOptions | None = None) -> EvaluationOptions:
+    """Options of ``evaluation_config`` on top of ``base``; ``None`` is all defaults.
+
+    Raises: ConfigError: for a wrong key or value, or one without effect there.
+    """
+    path, values = "config.evaluation_config", {} if values is None else values
+    if isinstance(values, Mapping):
+        for key in values:
+            if key not in declared(EvaluationOptions):
+                raise not_in_evaluation(str(key))
+        if values.get("games") is not None:
+            games, schedules = read_games(values["games"], f"{path}.games")
+            for key in schedules:
+                raise ConfigError(place_of(f"evaluation_config.{key}"), "cannot change: evaluations are compared")
+            values = {**values, "games": games}
+    options = build(EvaluationOptions, values, path, base)
+    if options.explore is False and options.temperature:
+        raise ConfigError(f"{path}.temperature", "has no effect beside explore: false, which plays greedily")
+    return options
 
 
 def written(values: Any, path: str = "") -> Iterator[str]:
@@ -367,14 +386,12 @@ def _game_with(game: GameConfig, option: str, value: float) -> GameConfig:
     return dataclasses.replace(game, env_config={**game.env_config, option: value})
 
 
-def _options(group: type, values: Mapping[str, Any]) -> Iterator[str]:
-    """Options that a mapping sets, by their dotted keys: of a group that is switched off, all."""
-    for key, value in values.items():
+def options_in(group: type, values: Any) -> Iterator[str]:
+    """Options of a group that ``values`` set, by their dotted keys: a group as a whole, or none (off), sets all."""
+    if isinstance(values, str):
+        yield str(tag_of(group))
+    elif not isinstance(values, Mapping):
+        yield from leaves(group)
+    for key, value in values.items() if isinstance(values, Mapping) else ():
         inner = declared(group)[key].group if key in declared(group) else None
-        if inner is None:
-            yield key
-        elif isinstance(value, str):
-            yield f"{key}.{tag_of(inner)}"
-        else:
-            within = leaves(inner) if value is None else _options(inner, value)
-            yield from (f"{key}.{name}" for name in within)
+        yield from (key,) if inner is None else (f"{key}.{name}" for name in options_in(inner, value))

@@ -393,14 +393,17 @@ def test_a_module_that_ends_the_program_is_named(tmp_path: Path, monkeypatch: py
 def test_the_early_check_of_keys_refuses_none_that_the_configuration_takes() -> None:
     config = LMGamePPOConfig()
     sections = config.entry.sections
+    of_objects = {key for key in rllib_keys() if key.startswith("_")} | {"in_evaluation", *own_attributes(sections)}
     taken = (
-        (rllib_keys() - {"use_kl_loss", *WITHOUT_EFFECT})
-        | set(own_attributes(sections))
+        (rllib_keys() - {"use_kl_loss", *WITHOUT_EFFECT} - of_objects)
         | set(sections)
         | {"deepspeed", "policies", "policy_mapping_fn", "games"}
     )
     assert rllib_keys() <= rllib_words()
     check_top_level(dict.fromkeys(taken), config.entry)
+    for key in of_objects - set(WITHOUT_EFFECT):
+        with pytest.raises(ConfigError, match="unknown key"):
+            check_top_level({key: None}, config.entry)
 
 
 @pytest.mark.parametrize(
@@ -537,6 +540,25 @@ def test_a_grid_without_values_is_refused_in_a_section(estimator: dict[str, Any]
     with pytest.raises(ConfigError, match="grid_search without a list of values") as caught:
         LMGamePPOConfig().token_ppo(advantage_estimator=estimator)
     assert caught.value.path == "config.token_ppo.advantage_estimator"
+
+
+def test_evaluation_is_set_by_its_method_as_by_its_key() -> None:
+    own = {"games": ["lmgame/Maze-v0"], "temperature": 0.3, "measures": [{"type": "against", "player": "random"}]}
+    config = LMGamePPOConfig().update_from_dict(BASE).evaluation(evaluation_config=own)
+    assert (
+        config.settings.evaluation == LMGamePPOConfig().update_from_dict({"evaluation_config": own}).settings.evaluation
+    )
+    assert config.evaluation_config is None, "RLlib is told nothing of it"
+    config.evaluation(evaluation_config={"num_envs_per_env_runner": 3}, evaluation_num_env_runners=1).validate()
+    assert config.settings.evaluation.temperature == 0.3, "what is not named stays"
+    assert config.copy(copy_frozen=False).get_evaluation_config_object().num_envs_per_env_runner == 3
+    assert config.evaluation(evaluation_config=None).evaluation_options == LMGamePPOConfig().evaluation_options
+    for wrong in ({"temperature": -1}, {"nonsense": 1}, {"explore": "x"}, {"lr": 1}, {"games": 5}, {"measures": False}):
+        with pytest.raises(ConfigError) as caught:
+            config.evaluation(evaluation_config=wrong)
+        assert caught.value.path == f"config.evaluation_config.{next(iter(wrong))}"
+    with pytest.raises(ConfigError, match="is a search space"):
+        config.evaluation(evaluation_config={"temperature": tune.uniform(0, 1)})
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.experiments.search.spaces import find_search_spaces
 from rllib_lmgame.settings.algorithms import OWN
+from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.tree import Settings
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "tuned_examples").glob("*.yaml"))
@@ -47,6 +48,49 @@ def test_a_value_changed_in_a_dictionary_of_the_configuration_was_given() -> Non
     }
     group = {"token_ppo", "token_ppo.policy_loss", "token_ppo.policy_loss.low"}
     assert LMGamePPOConfig.from_dict(changed).settings.keys == {"env", "gamma", *group}
+
+
+SCHEDULE = {"points": [[0, 4], [9, 2]]}
+
+
+@pytest.mark.parametrize(
+    ("had", "given", "lost"),
+    [
+        ({"lr": SCHEDULE}, {"lr": 1e-5}, "lr"),
+        ({"lambda": {"points": [[0, 1], [9, 0]]}}, {"lambda": 0.5}, "lambda"),
+        ({"env_config": {"max_turns": SCHEDULE}}, {"env_config": {"max_turns": 5}}, "env_config.max_turns"),
+        ({"env_config": {"max_turns": SCHEDULE}}, {"env_config": {}}, "env_config.max_turns"),
+        ({"inference": {"temperature": SCHEDULE}}, {"inference": {"temperature": 2}}, "inference.temperature"),
+        ({"inference": {"temperature": SCHEDULE}}, {"inference": InferenceOptions()}, "inference.temperature"),
+        ({"token_ppo": {"kl": {"coeff_range": SCHEDULE}}}, {"token_ppo": {"kl": None}}, "token_ppo.kl.coeff_range"),
+        ({"warm_start": {"expert": "random"}}, {"warm_start": None}, ""),
+        ({"league": {}}, {"league": None}, ""),
+        ({"policies": ["a"]}, {"policies": {"b": {}, "c": {"player": "random"}}}, ""),
+        ({"evaluation_config": {"temperature": 1}}, {"evaluation_config": {"temperature": 2}}, ""),
+        ({"deepspeed": {"bf16": {"enabled": True}}}, {"deepspeed": None}, ""),
+    ],
+    ids=str,
+)
+def test_what_is_written_beside_a_dictionary_of_the_configuration_wins(
+    had: dict[str, Any], given: dict[str, Any], lost: str
+) -> None:
+    """All else stays, schedules included."""
+    games = [{"env": "lmgame/Sokoban-v0", "weight": SCHEDULE}, "lmgame/Maze-v0"]
+    other = {"gamma": {"points": [[0, 1], [9, 0]]}, **({} if "env_config" in had else {"games": games})}
+    config = LMGamePPOConfig().update_from_dict({**had, **other})
+    again = LMGamePPOConfig().update_from_dict(config.to_dict()).settings
+    assert again == config.settings
+    (key, value), *_ = given.items()
+    changed = LMGamePPOConfig().update_from_dict({**config.to_dict(), key: value}).settings
+    alone = LMGamePPOConfig().update_from_dict(given).settings
+    assert set(again.schedules) - set(changed.schedules) == ({lost} if lost else set())
+    assert changed.games == again.games
+    assert changed.rllib.env_config == alone.rllib.env_config
+    for part in ("policies", "evaluation", "deepspeed"):
+        assert getattr(changed, part) == getattr(alone if part in key else again, part)
+    if lost and not key.startswith("env"):
+        assert changed.value(lost) == alone.value(lost)
+    assert changed.league is changed.supervised is None
 
 
 def test_the_settings_of_a_policy_have_its_own_options_and_schedules() -> None:

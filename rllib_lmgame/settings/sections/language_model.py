@@ -204,7 +204,7 @@ def read_policies(value: Any) -> dict[str, PlayerOptions]:
     for name, options in entries:
         if _policy_name(name) in found:
             raise ConfigError(f"config.policies.{name}", "stands there twice")
-        player = build(PlayerOptions, options or {}, f"config.policies.{name}")
+        player = build(PlayerOptions, {} if options is None else options, f"config.policies.{name}")
         own = with_whole_paths(LanguageModelOptions, player.language_model)
         found[_policy_name(name)] = dataclasses.replace(player, language_model=own)
     return found
@@ -218,5 +218,10 @@ def _policy_name(name: Any) -> str:
     if not (text and text.isprintable() and len(text) <= MAX_POLICY_NAME):
         raise ConfigError(
             "config.policies", f"{text[:MAX_POLICY_NAME]!r} is no name: 1 to {MAX_POLICY_NAME} printable characters"
+        )
+    if text.startswith("__") or text[-1] in ". " or set(text) & set('/\\<>:"|?*'):
+        raise ConfigError(
+            f"config.policies.{text}",
+            'is no name: it has none of / \\ < > : " | ? *, no __ in front, no dot or space at its end',
         )
     return text

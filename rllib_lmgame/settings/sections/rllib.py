@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import inspect
+import operator
 import re
+import types
+import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,11 +21,21 @@ from rllib_lmgame.settings.schedules import (
     check_numbers,
     check_points,
     is_schedule,
-    place_of,
     read_schedule,
 )
-from rllib_lmgame.settings.schema import LISTED, NAMED, Holds, Limits, check_value, declared, leaves, limits, option
-from rllib_lmgame.settings.sections.games import GameConfig, read_games
+from rllib_lmgame.settings.schema import (
+    LISTED,
+    NAMED,
+    Holds,
+    Limits,
+    check_value,
+    declared,
+    leaves,
+    limits,
+    option,
+    values_of,
+)
+from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.language_model import PlayerOptions
 from rllib_lmgame.settings.trust import is_name, is_number
 
@@ -128,9 +143,7 @@ others take turns.
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """Keys of ``evaluation_config`` that are this package's own, and RLlib's ``explore``; its other keys are those of
-    RLlib's configuration.
-    """
+    """Keys of ``evaluation_config``: what evaluation can have of its own. All but the first three are RLlib's."""
 
     games: list[Any] | None = option(
         None,
@@ -145,11 +158,25 @@ class EvaluationOptions:
     )
     temperature: float | None = option(None, "Sampling temperature; null is that of training.", low=0)
     explore: bool | None = option(None, "`false` plays greedily.")
+    num_envs_per_env_runner: int | None = option(
+        None, "Games one evaluation env runner plays at once; null: as in training.", low=1, high=100_000
+    )
+    num_cpus_per_env_runner: float | None = option(None, "CPUs reserved per evaluation env runner, likewise.", low=0)
+    num_gpus_per_env_runner: float | None = option(None, "GPUs, likewise.", low=0)
+    custom_resources_per_env_runner: dict[str, float] | None = option(
+        None, "Ray's custom resources, likewise.", low=0, stranger=False
+    )
 
     @property
     def sampling(self) -> float | None:
         """Temperature that evaluation samples at; ``None`` is that of training."""
         return 0.0 if self.explore is False else self.temperature
+
+    @property
+    def of_rllib(self) -> dict[str, Any]:
+        """What RLlib is told of it."""
+        own = ("games", "measures", "temperature")
+        return {key: value for key, value in values_of(self).items() if key not in own and value is not None}
 
 
 def is_seating(value: Any) -> bool:
@@ -179,7 +206,7 @@ class OtherOptions:
         holds=Holds(GameConfig, LISTED),
     )
     evaluation_config: dict[str, Any] | None = option(
-        None, "RLlib's other keys are taken, too.", holds=Holds(EvaluationOptions)
+        None, "What evaluation has of its own.", holds=Holds(EvaluationOptions)
     )
     deepspeed: dict[str, Any] | bool | None = option(None, "DeepSpeed's own configuration.", stranger=False)
 
@@ -243,6 +270,37 @@ def rllib_keys() -> frozenset[str]:
     return frozenset({*vars(config), *config.to_dict(), *_EXTRA_KEYS})
 
 
+_KINDS: dict[str, Any] = {
+    "callbacks_class": Any,  # Also the path of a class.
+    "algorithm_config_overrides_per_module": dict[str, dict[str, Any]],
+}
+
+
+@cache
+def rllib_kinds() -> dict[str, Any]:
+    """Key -> its type, as RLlib's methods annotate their arguments."""
+    from ray.rllib.algorithms.ppo import PPOConfig
+    from ray.rllib.utils.from_config import NotProvided
+
+    methods = [
+        inspect.signature(each) for cls in PPOConfig.__mro__ for each in vars(cls).values() if inspect.isfunction(each)
+    ]
+    arguments = [each for method in methods for each in method.parameters.values() if each.default is NotProvided]
+    found = {each.name.rstrip("_"): _plain(each.annotation) for each in arguments}
+    found |= {f"callbacks_{name}": kind for name, kind in found.items() if name.startswith("on_")}
+    found |= {name: dict[str, float] | None for name in found if name.startswith("custom_resources_")}
+    return found | _KINDS
+
+
+def _plain(hint: Any) -> Any:
+    """A type as far as :func:`check_value` can ask for it: of mappings and lists not what is in them."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        arms = [_plain(arm) for arm in typing.get_args(hint)]
+        return Any if Any in arms else functools.reduce(operator.or_, arms)
+    kind = typing.get_origin(hint) or hint
+    return kind if isinstance(kind, type) else Any
+
+
 @cache
 def rllib_words() -> frozenset[str]:
     """All words in the source of RLlib's ``PPOConfig``, read without import: a superset of :func:`rllib_keys`."""
@@ -271,7 +329,7 @@ def schedule_of(key: str, value: Any) -> ScheduleOptions:
 
 
 def check_rllib_key(key: str, value: Any, default: Any = None) -> Any:
-    """Check type and range of an RLlib key; an undeclared one by its default. Raises: ConfigError."""
+    """Check type and range of an RLlib key; an undeclared one by its default and its kind. Raises: ConfigError."""
     path, key = f"config.{key}", key.rstrip("_")
     if key in FIELDS:
         if is_schedule(value):
@@ -284,7 +342,7 @@ def check_rllib_key(key: str, value: Any, default: Any = None) -> Any:
     is_number = isinstance(default, int | float) and not isinstance(default, bool)
     if is_number and isinstance(value, str) and value != "auto":
         return check_value(value, float, {}, path)
-    return value if value == default else check_value(value, Any, {}, path)
+    return value if value == default else check_value(value, rllib_kinds().get(key, Any), {}, path)
 
 
 def without_effect(key: str) -> ConfigError:
@@ -332,34 +390,3 @@ def read_deepspeed(value: Any) -> dict[str, Any] | None:
     if not isinstance(value, Mapping) and value is not True:
         raise ConfigError("config.deepspeed", "expected DeepSpeed's configuration as a mapping, or null")
     return {} if value is True else dict(value)
-
-
-def read_evaluation(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Our keys of ``evaluation_config``, and RLlib's rest (with ``explore``).
-
-    Raises: ConfigError: for a wrong type or range, or a key without effect there.
-    """
-    path = "config.evaluation_config"
-    if not isinstance(value, Mapping):
-        raise ConfigError(path, "expected a mapping")
-    own, rest = {}, dict(value)
-    if "games" in rest:
-        own["games"], schedules = read_games(rest.pop("games"), f"{path}.games")
-        for key in schedules:
-            raise ConfigError(place_of(f"evaluation_config.{key}"), "cannot change: evaluations are compared")
-    if "measures" in rest:
-        own["measures"] = check_value(rest.pop("measures") or [], list[Any], {}, f"{path}.measures")
-    if "temperature" in rest:
-        own["temperature"] = check_value(rest.pop("temperature"), float, limits(low=0), f"{path}.temperature")
-    if check_value(rest.get("explore"), bool | None, {}, f"{path}.explore") is False and own.get("temperature"):
-        raise ConfigError(f"{path}.temperature", "has no effect beside explore: false, which plays greedily")
-    for key in rest:
-        if key in ("env", "env_config"):
-            raise ConfigError(
-                f"{path}.{key}",
-                f"has no effect: evaluation plays the games of {path}.games, a list of {{env: ..., "
-                "env_config: {...}}",
-            )
-        if key in ("evaluation_interval", "evaluation_duration", "evaluation_num_env_runners"):
-            raise ConfigError(f"{path}.{key}", f"has no effect here; set config.{key}")
-    return own, rest
