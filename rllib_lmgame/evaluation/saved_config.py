@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.algorithms.admission import check_overrides
 from rllib_lmgame.algorithms.checkpoints.manifest import LAST_DIRECTORY, hf_directory, read_json, verify_manifest
 from rllib_lmgame.algorithms.checkpoints.ownership import TRUST_FLAG, wrote_checkpoint
 from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN, LMGameConfig
@@ -102,6 +103,7 @@ def read_config(checkpoint: Path, *, trust: bool, games: Collection[str] = ()) -
         config: LMGameConfig = entry.config_class()().update_from_dict(
             saved if trust else of_a_stranger(saved, games, entry)
         )
+        check_overrides(config)
         config.given_keys = ()  # All keys stand there; what was given was checked when the training began.
         return config
     except ConfigError as error:

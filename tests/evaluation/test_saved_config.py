@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms.checkpoints.manifest import write_manifest
@@ -265,11 +265,14 @@ json_values = st.recursive(
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(values=st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=5), json_values, max_size=5))
+@example({"algorithm_config_overrides_per_module": None})
+@example({"algorithm_config_overrides_per_module": {"player": {"token_ppo": 5}}})
+@example({"token_ppo_options": None})
 def test_no_configuration_ends_in_a_stack_trace(tmp_path: Path, values: dict[str, Any]) -> None:
     """It is read, or refused with a message."""
     (tmp_path / CONFIG_FILE).write_text(json.dumps(values))
     for trust in (False, True):
         try:
-            read_config(tmp_path, trust=trust)
+            assert read_config(tmp_path, trust=trust).settings.averages in (True, False)
         except (ConfigError, CheckpointError) as error:
             assert str(error)
