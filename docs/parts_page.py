@@ -19,6 +19,7 @@ HEAD = """# Parts by name
 Some parts of a run are chosen by name, and one of your own by its import path:
 
 ```yaml
+# below `config`
 token_ppo:
   advantage_estimator: {type: gigpo, step_weight: 0.5}  # a name, with options of its own
   policy_loss: cispo                                    # a name, or my_package.losses:name
