@@ -242,7 +242,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             self._given_objective, self._optimizer_lr_schedules = None, schedules
 
     def begin_ppo(self) -> None:
-        """Forget a supervised stage: optimizers, warm-ups, reference and average begin anew, from the weights."""
+        """Forget a supervised stage: optimizers, warm-ups, reference begin anew; the first update begins an average."""
         for module_id in self.engines:
             forget_moments(self.get_optimizer(module_id))
             self._begin_module(module_id)
@@ -326,7 +326,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         """RLlib's adaptive coefficient within its range, or the scheduled one.
 
         A critic's warm-up says nothing about it, and neither does an update without the policy, whose divergence RLlib
-        gives as NaN. Without a range quiet iterations would halve it for good: it comes back by a factor of 1.5 each.
+        gives as NaN. Without a range quiet iterations would halve it until the penalty is gone for good:
+        it grows by a factor of 1.5 each time.
         """
         settings = self.settings(module_id)
         kl = settings.ppo.kl

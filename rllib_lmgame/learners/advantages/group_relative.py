@@ -40,7 +40,9 @@ class GroupRelative(Estimator):
 
 @dataclass(eq=False)
 class GRPO(GroupRelative):
-    """``(R - mean) / (std + epsilon)`` of the group; ``std`` over its number less one (DeepSeekMath, 2402.03300)."""
+    """``(R - mean) / (std + epsilon)`` of the group; ``std`` over its number less one, as TRL and verl have it
+    (DeepSeekMath, arXiv 2402.03300, sec. 4.1.2).
+    """
 
     std_epsilon: float = option(1e-6, "Added to the deviation.", above=0)
 

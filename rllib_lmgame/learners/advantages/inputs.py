@@ -29,9 +29,10 @@ def alone(array: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class AdvantageInputs:
-    """One update of one policy on one learner: ``A`` action tokens in ``U`` turns of ``N`` trajectories, or all 0.
+    """One update of one policy on one learner: ``A`` action tokens in ``U`` turns of ``N`` trajectories.
 
-    A trajectory is one player's view of one episode. Time runs over its sampled tokens only.
+    A trajectory is one player's view of one episode. Time runs over its sampled tokens only. A learner without rows
+    calls with ``A = U = N = 0``.
 
     A group is the trajectories of one game, one seed and one role. An estimator that ``needs_groups`` gets whole
     groups. Their size may differ from ``group_size``: failed episodes are missing, or replaced in a group of their own,
@@ -47,7 +48,8 @@ class AdvantageInputs:
         offsets: int64 ``[N + 1]``; tokens of trajectory ``n`` are ``[offsets[n], offsets[n + 1])``. Some have none.
         turn_offsets: int64 ``[U + 1]``; the same for turns. Turns without an action token are left out.
         turn_observations: int64 ``[U]``; key of the text the player saw before the turn, equal for equal texts.
-        turn_values: float32 ``[U]``; scaled mean return of rollouts from before the turn; asked by ``state_rollouts``.
+        turn_values: float32 ``[U]``; scaled mean return of rollouts from before the turn. ``None`` or NaN
+            unless the estimator asks for them (``state_rollouts``).
         groups: int64 ``[N]``; equal for trajectories of one group, counted from 0 on this learner.
         roles, games: int64 ``[N]``; index into ``role_names`` and ``game_names``.
         role_names, game_names: Of all learners, so that indices mean the same everywhere.

@@ -82,7 +82,7 @@ def frozen_copy(
 
 
 class WeightAverage:
-    """``average = decay * average + (1 - decay) * weights`` after every update, in float32, from the first on."""
+    """``average = decay * average + (1 - decay) * weights`` after an update, in float32; it begins as a copy."""
 
     def __init__(self, decay: float) -> None:
         self.decay = decay
