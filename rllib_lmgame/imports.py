@@ -8,13 +8,28 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.text import in_words
+
+
+@contextmanager
+def asking(doing: str, key: str) -> Iterator[None]:
+    """Whatever somebody's code raises inside is refused at ``key``; ``doing`` is what then fails, for the message.
+
+    Raises: ConfigError: says what was raised; a script without a main guard may also end the program.
+    """
+    try:
+        yield
+    except (ConfigError, MissingDependencyError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise ConfigError(key, f"{doing} fails: {in_words(error)}") from error
 
 
 def import_path(path: str, key: str) -> Any:
@@ -25,14 +40,13 @@ def import_path(path: str, key: str) -> Any:
     module_name, _, name = path.partition(":")
     if not module_name or not name:
         raise ConfigError(key, f"{path!r} is not an import path; write package.module:Name")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError(
-            key, f"cannot import {module_name!r}: {error}{where_it_was_sought(module_name, error)}"
-        ) from error
-    except (Exception, SystemExit) as error:  # a script without a main guard may end the program
-        raise ConfigError(key, f"importing {module_name!r} fails: {in_words(error)}") from error
+    with asking(f"importing {module_name!r}", key):
+        try:
+            module = importlib.import_module(module_name)
+        except ImportError as error:
+            raise ConfigError(
+                key, f"cannot import {module_name!r}: {error}{where_it_was_sought(module_name, error)}"
+            ) from error
     return attribute_of(module, name, key)
 
 
@@ -40,14 +54,13 @@ def attribute_of(module: ModuleType, path: str, key: str) -> Any:
     """What stands at ``Name`` or ``Name.inner`` in a module. Raises: ConfigError: nothing; names the nearest."""
     found: Any = module
     for name in path.split("."):
-        try:
-            found = getattr(found, name)
-        except AttributeError:
-            match = nearest(name, dir(found))
-            hint = f"; did you mean {match!r}?" if match else ""
-            raise ConfigError(key, f"module {module.__name__!r} has no {path!r}{hint}") from None
-        except Exception as error:
-            raise ConfigError(key, f"{path!r} of module {module.__name__!r} raised {in_words(error)}") from error
+        with asking(f"reading {path!r} of module {module.__name__!r}", key):
+            try:
+                found = getattr(found, name)
+            except AttributeError:
+                match = nearest(name, dir(found))
+                hint = f"; did you mean {match!r}?" if match else ""
+                raise ConfigError(key, f"module {module.__name__!r} has no {path!r}{hint}") from None
     return found
 
 

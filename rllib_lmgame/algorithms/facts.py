@@ -9,10 +9,11 @@ from functools import cached_property
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.imports import asking
 from rllib_lmgame.inference.registry import EngineEntry, find_engine
 from rllib_lmgame.league.matchmaking import Matchmaker, resolve_matchmaker
 from rllib_lmgame.settings.algorithms import TOKEN_PPO
-from rllib_lmgame.settings.plugins import ENGINES, ESTIMATORS
+from rllib_lmgame.settings.plugins import ENGINES, ESTIMATORS, OBJECTIVES
 from rllib_lmgame.settings.sections.token_ppo import GROUP
 from rllib_lmgame.settings.tree import Settings
 
@@ -151,14 +152,13 @@ class PolicyFacts:
     @cached_property
     def needs_critic(self) -> bool:
         """Whether the update asks a value function, as the objective or else the estimator says."""
-        with below_config():
-            return bool(self.objective.needs_critic(self._learner_settings))
+        return self._objective_says("needs_critic")
 
     @property
     def compares(self) -> str | None:
         """The option that compares the episodes of a group: the estimator, else normalisation or the objective."""
         options = self._of_module.token_ppo_options
-        if not self.objective.needs_groups(self._learner_settings):
+        if not self._objective_says("needs_groups"):
             return None
         if self.estimator.needs_groups:
             return f"token_ppo.advantage_estimator `{self.estimator_name}`"
@@ -166,11 +166,11 @@ class PolicyFacts:
             return f"token_ppo.normalize_advantages `{GROUP}`"
         return f"token_ppo.objective `{options.objective}`"
 
-    @cached_property
-    def _learner_settings(self) -> Any:
+    def _objective_says(self, question: str) -> bool:
         from rllib_lmgame.learners.settings import LearnerSettings
 
-        return LearnerSettings.from_config(self._of_module)
+        with below_config(), asking(f"asking `{self._of_module.token_ppo_options.objective}`", OBJECTIVES.key):
+            return bool(getattr(self.objective, question)(LearnerSettings.from_config(self._of_module)))
 
     @property
     def without_critic(self) -> str:

@@ -43,7 +43,7 @@ def games_blamed_first(config: Any) -> Iterator[None]:
     """If making games fails inside, the error names the configured game that cannot be made, and its place."""
     try:
         yield
-    except Exception:
+    except (Exception, SystemExit):
         check_games_can_be_made(config)
         raise
 
@@ -78,7 +78,7 @@ def _blamed(place: str, game: GameConfig) -> Iterator[None]:
         raise MissingDependencyError(named(str(error))) from error
     except GameError as error:
         raise ConfigError(f"{place}env", named(str(error))) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"{place}env", f"{game.env} cannot be made: {one_line(in_words(error))}") from error
 
 

@@ -11,7 +11,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.imports import import_path
+from rllib_lmgame.imports import asking, import_path
 from rllib_lmgame.inference.protocol import DeviceEngine, InferenceEngine
 from rllib_lmgame.settings.plugins import ENGINES, check_call, check_methods
 from rllib_lmgame.settings.sections.inference import InferenceOptions
@@ -79,7 +79,8 @@ TRANSFORMERS = EngineEntry(
 def find_engine(name: str, key: str = ENGINES.key) -> EngineEntry:
     """The entry of a name or import path, as ``inference.engine`` has it. Raises: ConfigError: if there is none."""
     found = ENGINES.find(name, key)
-    entry = found if isinstance(found, EngineEntry) else getattr(found, "entry", None)
+    with asking(f"asking `{name}`", key):
+        entry = found if isinstance(found, EngineEntry) else getattr(found, "entry", None)
     if not isinstance(entry, EngineEntry):
         return EngineEntry(name, name)
     return entry if entry is found else dataclasses.replace(entry, name=name, engine=name)

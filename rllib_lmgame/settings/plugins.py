@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.imports import import_path
+from rllib_lmgame.imports import asking, import_path
 from rllib_lmgame.settings.schema import Limits, build, check_value, describe, unknown_key
 from rllib_lmgame.settings.trust import is_name, is_number
-from rllib_lmgame.text import in_words
 
 
 @dataclass(frozen=True)
@@ -135,14 +134,15 @@ def check_call(called: Any, name: str, key: str, takes: str, /, *arguments: Any,
     """
     if not callable(called):
         raise ConfigError(key, f"`{name}` is a {type(called).__name__}, not a function; {takes}")
-    try:
-        signature = inspect.signature(called)
-    except ValueError:  # Some built-in functions have none to look at.
-        return
-    try:
-        signature.bind(*arguments, **named)
-    except TypeError:
-        raise ConfigError(key, f"`{name}` takes {signature}; {takes}") from None
+    with asking(f"asking `{name}`", key):
+        try:
+            signature = inspect.signature(called)
+        except ValueError:  # Some built-in functions have none to look at.
+            return
+        try:
+            signature.bind(*arguments, **named)
+        except TypeError:
+            raise ConfigError(key, f"`{name}` takes {signature}; {takes}") from None
 
 
 def check_methods(found: Any, protocol: type, name: str, key: str, hint: str = "") -> None:
@@ -152,7 +152,8 @@ def check_methods(found: Any, protocol: type, name: str, key: str, hint: str = "
     """
     bases = [base for base in protocol.__mro__ if base not in (object, typing.Protocol, typing.Generic)]
     needed = {member: value for base in bases for member, value in vars(base).items() if not member.startswith("_")}
-    missing = [member for member in needed if not hasattr(found, member)]
+    with asking(f"asking `{name}`", key):
+        missing = [member for member in needed if not hasattr(found, member)]
     if missing:
         where = f"{protocol.__name__} ({protocol.__module__})"
         raise ConfigError(key, f"`{name}` lacks {', '.join(missing)} of {where}{hint and f'; {hint}'}")
@@ -173,18 +174,17 @@ def made(cls: Any, name: str, key: str, options: Mapping[str, Any] | None = None
     """
     if not callable(cls):
         raise ConfigError(key, f"`{name}` is a {type(cls).__name__}, not a class")
-    try:
-        if options and dataclasses.is_dataclass(cls):
-            return build(typing.cast(type, cls), options, key)
-        return cls(**_own_options(cls, name, key, options)) if options else cls()
-    except ConfigError as error:
-        below = not error.path.startswith(key)
-        raise ConfigError(f"{key}.{error.path}", error.message) if below and error.path else error from None
-    except TypeError as error:
-        with_what = "with these options" if options else "without arguments"
-        raise ConfigError(key, f"`{name}` cannot be made {with_what}: {error}") from error
-    except Exception as error:
-        raise ConfigError(key, f"making `{name}` fails: {in_words(error)}") from error
+    with asking(f"making `{name}`", key):
+        try:
+            if options and dataclasses.is_dataclass(cls):
+                return build(typing.cast(type, cls), options, key)
+            return cls(**_own_options(cls, name, key, options)) if options else cls()
+        except ConfigError as error:
+            below = not error.path.startswith(key)
+            raise ConfigError(f"{key}.{error.path}", error.message) if below and error.path else error from None
+        except TypeError as error:
+            with_what = "with these options" if options else "without arguments"
+            raise ConfigError(key, f"`{name}` cannot be made {with_what}: {error}") from error
 
 
 def _own_options(cls: Any, name: str, key: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -227,6 +227,13 @@ UPDATE = (
         "token_ppo: {adam_betas: [0.9, 1]}",
     ),
     no_effect(
+        "token_ppo.advantage_estimator.baseline_decay",
+        lambda s, f: f.reads("baseline_decay"),
+        "with {f.estimator_name}, which does not say in its `reads` that it takes `inputs.baseline_decay`; an argument "
+        "of its class needs another name",
+        "{token_ppo: {advantage_estimator: {type: 'own_losses:estimator', baseline_decay: 0.5}}}",
+    ),
+    no_effect(
         "token_ppo.critic.backbone_lr",
         lambda s, f: f.separate_critic,
         "without language_model.value_model: separate",
@@ -234,7 +241,7 @@ UPDATE = (
     ),
     Rule(
         "token_ppo.kl.schedule[1]",
-        lambda s, f: _points_problem(_kl_schedule(s) or [[0, 0]]),
+        lambda s, f: _kl_schedule(s) is not None and _points_problem(_kl_schedule(s)),
         "points come in the order of their positions",
         "token_ppo: {kl: {schedule: [[10, 0.1], [0, 0]]}}",
     ),

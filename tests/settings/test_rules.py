@@ -25,13 +25,14 @@ REFUSED = [
 
 @pytest.fixture(autouse=True)
 def own_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A policy loss of somebody's own, which knows no upper bound."""
+    """Policy losses of somebody's own, which know no bounds, and an estimator that says nothing of itself."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "own_losses", raising=False)
     (tmp_path / "own_losses.py").write_text(
         "from rllib_lmgame.learners.objectives.policy_losses import PolicyLoss, clip\n"
         "unclipped = PolicyLoss(clip, clip_high=None)\n"
         "unbound = PolicyLoss(clip, clip_low=None)\n"
+        "estimator = lambda inputs: inputs.rewards\n"
     )
 
 
@@ -90,6 +91,12 @@ def test_the_value_of_the_default_is_refused_as_any_other_where_it_has_no_effect
     with pytest.raises(ConfigError, match="has no effect") as caught:
         notices_of(config)
     assert caught.value.path == f"config.{key}"
+
+
+def test_a_schedule_of_the_coefficient_has_points() -> None:
+    with pytest.raises(ConfigError, match="needs at least one point") as caught:
+        notices_of({"token_ppo": {"kl": {"schedule": []}}})
+    assert caught.value.path == "config.token_ppo.kl.schedule"
 
 
 def test_the_value_of_the_default_is_told_as_any_other_and_what_is_off_is_not() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.imports import asking
 from rllib_lmgame.settings.plugins import ESTIMATORS, check_call, made
 from rllib_lmgame.settings.schema import describe
 from rllib_lmgame.settings.sections.token_ppo import BASELINE_DECAY, GROUP, NORMALIZE_MODES
@@ -321,7 +322,7 @@ class Estimator:
     """Rollouts from every state in which a trained player acted, whose mean return is in ``turn_values``."""
 
     reads: tuple[str, ...] = ("gamma", "lam")
-    """Those of these two that it reads: who sets the other is told that it has no effect."""
+    """Those of ``gamma``, ``lam`` and ``baseline_decay`` that it reads: who sets another is told it has no effect."""
 
     def __call__(self, inputs: AdvantageInputs, /) -> np.ndarray:
         """Advantages, float32 ``[A]``."""
@@ -372,10 +373,14 @@ def resolve_estimator(choice: str | Mapping[str, Any]) -> Estimator:
     elif options:
         raise ConfigError(f"{key}.{next(iter(options))}", f"`{name}` takes no options")
     check_call(found, name, key, _TAKES, None)
-    estimator = found if isinstance(found, Estimator) else Foreign(found)
-    wanted: Any = estimator.state_rollouts
-    if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 0:
-        raise ConfigError(key, f"its state_rollouts must be a whole number of at least 0, got {describe(wanted)}")
+    with asking(f"asking `{name}`", key):
+        estimator = found if isinstance(found, Estimator) else Foreign(found)
+        says: dict[str, Any] = {attribute: getattr(estimator, attribute) for attribute in Estimator.__annotations__}
+        wanted, reads = says["state_rollouts"], says["reads"]
+        if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 0:
+            raise ConfigError(key, f"its state_rollouts must be a whole number of at least 0, got {describe(wanted)}")
+        if isinstance(reads, str) or not isinstance(reads, Collection):
+            raise ConfigError(key, f"its reads must be a list of names, got {describe(reads)}")
     return estimator
 
 
