@@ -18,7 +18,7 @@ from rllib_lmgame.settings.names import find_key
 from rllib_lmgame.settings.plugins import CALLBACKS, REPORTS
 from rllib_lmgame.settings.schema import Holds, build, describe, option
 from rllib_lmgame.settings.trust import is_name, is_number
-from rllib_lmgame.text import is_writable, shown
+from rllib_lmgame.text import shown
 
 
 def dotted(parts: Iterable[str | int]) -> str:
@@ -191,6 +191,8 @@ MAX_NAME = 200
 
 STOPS = ("stop", "stop_below")
 """Settings that end trials."""
+MAPPINGS = ("config", *STOPS, "checkpoint_config", "search")
+"""Settings that are mappings; null is an empty one."""
 _RENAMED = {
     "local_dir": "storage_path",
     "algorithm": "run",
@@ -292,10 +294,10 @@ def make_spec(
 
 def check_name(name: str, where: str | None = None) -> None:
     """Refuse a name that no directory can have; ``where`` is its file and line, or the flag."""
-    if not name or "/" in name or "\0" in name or name in {".", ".."}:
+    if not name or "/" in name or name in {".", ".."}:
         rule = "it may not be empty or contain `/`"
-    elif not is_writable(name):
-        rule = "it must be text that UTF-8 holds"
+    elif not name.isprintable():
+        rule = "it must be text that can be printed"
     elif len(name.encode()) > MAX_NAME:
         rule = f"it may have {MAX_NAME} bytes, this one has {len(name.encode())}"
     else:
@@ -334,10 +336,12 @@ def make_specs(experiments: Mapping[str, Any], source: Source) -> list[Experimen
 
 def _translate(settings: dict[str, Any], source: Source, notices: list[str]) -> dict[str, Any]:
     """Old names to new ones, each with a notice."""
-    for key in ("config", *STOPS, "checkpoint_config", "search"):
+    for key in MAPPINGS:
         value = settings.get(key, ...)
         if value is None or isinstance(value, Mapping):
             settings[key] = _flatten(value or {}) if key in STOPS else dict(value or {})
+            for metric in settings[key] if key in STOPS else ():
+                _move_place(source, f"{key}.{metric.replace('/', '.')}", f"{key}.{metric}")
     for old, new in _RENAMED.items():
         (above, name), (section, _, last) = old.rpartition(".")[::2], new.rpartition(".")
         place = settings.get(above) if above else settings

@@ -19,6 +19,7 @@ from rllib_lmgame.settings.sections.rllib import WITHOUT_EFFECT, OtherOptions, R
 Schema: TypeAlias = dict[str, Any]
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 SEARCH_SPACE, SCHEDULE = {"$ref": "#/$defs/search_space"}, {"$ref": "#/$defs/schedule"}
+NULL: Schema = {"type": "null"}
 
 _TYPES: Mapping[Any, str] = {
     bool: "boolean", int: "integer", float: "number", str: "string", list: "array", tuple: "array", dict: "object",
@@ -27,11 +28,11 @@ _TYPES: Mapping[Any, str] = {
 _LIMITS = {"low": "minimum", "high": "maximum", "above": "exclusiveMinimum", "below": "exclusiveMaximum"}
 
 
-def of_type(hint: Any, bounds: Mapping[str, Any]) -> Schema:
-    """The schema of a value by its annotation and limits."""
+def of_type(hint: Any, bounds: Mapping[str, Any], search: bool = True) -> Schema:
+    """The schema of a value by its annotation and limits; ``search`` allows search spaces in it."""
     origin, arms = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
-        return one_of(of_type(arm, bounds) for arm in arms)
+        return one_of(of_type(arm, bounds, search) for arm in arms)
     if origin is typing.Literal:
         return {"enum": list(arms)}
     kind = _TYPES.get(origin or hint)
@@ -45,11 +46,11 @@ def of_type(hint: Any, bounds: Mapping[str, Any]) -> Schema:
     if kind in ("integer", "number"):
         schema |= {name: bounds[limit] for limit, name in _LIMITS.items() if bounds.get(limit) is not None}
     if kind == "array" and arms:
-        schema["items"] = of_type(arms[0], {})
+        schema["items"] = one_of([of_type(arms[0], {}, search), *([SEARCH_SPACE] if search else [])])
         if origin is tuple and Ellipsis not in arms:
             schema |= {"minItems": len(arms), "maxItems": len(arms)}
     if kind == "object" and len(arms) == 2 and arms[1] is not Any:
-        schema["additionalProperties"] = of_type(arms[1], {})
+        schema["additionalProperties"] = of_type(arms[1], {}, search)
     return schema
 
 
@@ -69,7 +70,7 @@ def _held(holds: Holds, kind: str) -> Schema:
         items = [of_group(holds.group), SEARCH_SPACE] if holds.form == LISTED else []
         return {"type": "array", "items": one_of([{"type": "string"}, *items]), "minItems": 1}
     if holds.form == NAMED:
-        return {"type": "object", "additionalProperties": one_of([of_group(holds.group), {"type": "null"}])}
+        return {"type": "object", "additionalProperties": one_of([of_group(holds.group), NULL, SEARCH_SPACE])}
     return of_group(holds.group)
 
 
@@ -112,9 +113,9 @@ def _of_option(each: Option, search: bool) -> Schema:
         if name := tag_of(each.group):
             forms.append({key: value for key, value in forms[0]["properties"][name].items() if key != "default"})
         if each.nullable:
-            forms.append({"type": "null"})
+            forms.append(NULL)
     else:
-        forms = [of_type(each.hint, each.says)]
+        forms = [of_type(each.hint, each.says, search)]
     if each.says.get("schedulable"):
         forms.append(SCHEDULE)
     if search:
@@ -138,7 +139,7 @@ def configs(entries: Iterable[AlgorithmEntry], others: Iterable[str], search_key
     shared: Schema = {**of_group(RLlibOptions)["properties"], **of_group(OtherOptions)["properties"]}
     taken: Schema = {f"^({'|'.join(key for key in others if key not in {*shared, *WITHOUT_EFFECT})})$": {}}
     sections = {name: group for entry in listed for name, group in entry.groups.items()}
-    shared |= {name: one_of([of_group(group), {"type": "null"}, SEARCH_SPACE]) for name, group in sections.items()}
+    shared |= {name: one_of([of_group(group), NULL, SEARCH_SPACE]) for name, group in sections.items()}
     return {
         "schedule": {"description": "A number that changes during the run.", **of_group(ScheduleOptions)},
         "search_space": {

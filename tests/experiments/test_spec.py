@@ -92,7 +92,7 @@ def test_what_is_missing_or_stands_twice_is_told(text, words):
     assert words in error_of(text).message
 
 
-@pytest.mark.parametrize("name", ["a/b", "''", "..", "n" * 201, "é" * 101, '"a\\0b"'])
+@pytest.mark.parametrize("name", ["a/b", "''", "..", "n" * 201, "é" * 101, '"a\\0b"', '"a\\e[31mb"', '"a\\nb"'])
 def test_a_name_must_be_a_directory_name(name):
     assert "directory" in error_of(f"{name}: {{run: PPO}}").message
 

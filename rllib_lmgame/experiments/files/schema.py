@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rllib_lmgame.experiments.search.spaces import SEARCH_KEYS
-from rllib_lmgame.experiments.spec import ExperimentOptions
+from rllib_lmgame.experiments.spec import MAPPINGS, ExperimentOptions
 from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.settings.json_schema import DRAFT, Schema, configs, of_group
+from rllib_lmgame.settings.json_schema import DRAFT, NULL, Schema, configs, of_group, one_of
 from rllib_lmgame.settings.sections.rllib import rllib_keys
 
 
@@ -18,10 +18,12 @@ def file_schema() -> Schema:
     """
     others = sorted(key for key in rllib_keys() if not key.startswith("_"))
     experiment = of_group(ExperimentOptions, search=False)
+    for key in MAPPINGS:
+        experiment["properties"][key]["type"] = ["object", "null"]
     by_run: list[dict[str, Any]] = [
         {
             "if": {"properties": {"run": {"const": name}}, "required": ["run"]},
-            "then": {"properties": {"config": {"$ref": f"#/$defs/{name}"}}},
+            "then": {"properties": {"config": one_of([{"$ref": f"#/$defs/{name}"}, NULL])}},
         }
         for name in OWN
     ]

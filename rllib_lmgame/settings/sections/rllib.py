@@ -194,7 +194,7 @@ def is_seating(value: Any) -> bool:
 class OtherOptions:
     """Keys of ``config`` that are neither sections nor RLlib's, and ``evaluation_config``."""
 
-    policies: list[Any] | dict[str, Any] = option(
+    policies: list[Any] | dict[str, Any] | None = option(
         {"player": None},
         "Who plays: a list of names, or a mapping from names to their options. See `policy_mapping_fn`.",
         holds=Holds(PlayerOptions, NAMED),
