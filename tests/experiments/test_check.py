@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,11 +41,51 @@ def error_of(text: str, *overrides: str) -> ConfigError:
     return caught.value
 
 
+RAISING = """
+class Raising(type):
+    def __getattribute__(cls, name):
+        if name == "entry":
+            raise RuntimeError("no entry")
+        return super().__getattribute__(name)
+
+class Engine(metaclass=Raising): ...
+
+class Estimator:
+    def __call__(self, inputs):
+        return inputs.rewards
+
+class NoGroups(Estimator):
+    needs_groups = property(lambda self: 1 / 0)
+
+class NoEqual(Estimator):
+    def __eq__(self, other):
+        raise RuntimeError("no equals")
+
+class Leaving(Estimator):
+    def __init__(self):
+        raise SystemExit(3)
+
+class WrongSignature(Estimator):
+    __signature__ = "x"
+
+class ReadsFive(Estimator):
+    reads = 5
+
+class Player:
+    act = property(lambda self: 1 / 0)
+
+def leave(config):
+    raise SystemExit(3)
+"""
+
+
 @pytest.fixture
 def broken_module(tmp_path, monkeypatch):
-    """A module that raises when it is imported."""
+    """A module that raises when it is imported, and one whose parts raise when they are asked anything."""
     (tmp_path / "broken_module.py").write_text("raise RuntimeError('no luck')")
+    (tmp_path / "raising.py").write_text(RAISING)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "raising", raising=False)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +104,9 @@ def broken_module(tmp_path, monkeypatch):
         (GAME, "config.lr={loguniforn: [1e-6, 1e-4]}", "no search space 'loguniforn'; did you mean 'loguniform'"),
         (GAME, "config.token_ppo.policy_loss.high={grid: [0.2, 0.3]}", "did you mean 'grid_search'"),
         (GAME, "config.gamma={any: [0.2, 0.3]}", "known: uniform"),
+        (GAME, "config.env_config.max_turns={values: [1, 2]}", "expected a whole number, got the mapping"),
+        (GAME, "config.inference.engine.type=x", "expected text, got the mapping {'type': 'x'}"),
+        (GAME, "config.language_model.model.x=1", "expected text, got the mapping {'x': 1}"),
         (GAME, "stop.ppo_iteratoin=1", "ppo_iteration"),
         (GAME, "run=LMGamPPO", "LMGamePPO"),
         (GAME, "run=A3C", "no longer part of RLlib"),
@@ -120,11 +164,36 @@ def test_who_is_refused_is_told_what_works_here(text, override, words):
         ("callbacks=['os:getcwd']", "callbacks[0]", "derived from ray.tune.Callback"),
         ("callbacks=[{type: 'ray.tune.logger:CSVLoggerCallback', separator: x}]", "callbacks[0]", "'separator'"),
         ("config.lr={sample_from: 'broken_module:f'}", "config.lr.sample_from", "RuntimeError: no luck"),
+        ("config.lr={sample_from: 'raising:leave'}", "config.lr", "raising:leave fails: SystemExit: 3"),
+        ("config.inference.engine='raising:Engine'", "config.inference.engine", "RuntimeError: no entry"),
+        ("config.token_ppo.objective='raising:Leaving'", "config.token_ppo.objective", "SystemExit: 3"),
+        ("config.warm_start.expert='raising:Player'", "config.warm_start.expert", "ZeroDivisionError"),
+        ("env='raising:Leaving'", "config.env", "SystemExit: 3"),
+        *(
+            (f"config.token_ppo.advantage_estimator='raising:{name}'", "config.token_ppo.advantage_estimator", words)
+            for name, words in (
+                ("NoGroups", "asking `raising:NoGroups` fails: ZeroDivisionError"),
+                ("NoEqual", "RuntimeError: no equals"),
+                ("Leaving", "SystemExit: 3"),
+                ("WrongSignature", "unexpected object"),
+                ("ReadsFive", "its reads must be a list of names, got the whole number 5"),
+            )
+        ),
+        ("stop.env_runners.success_rate=x", "stop.env_runners/success_rate", "expected a number"),
+        ("config.policies={a/b: {}}", "config.policies.a/b", "is no name"),
+        ("config.lr={quniform: [1.0e-5, 1.0e-3, 3.0e-5]}", "config.lr.quniform", "low must be a multiple of step"),
+        ("config.num_epochs={qrandint: [5, 12, 5]}", "config.num_epochs.qrandint", "high must be a multiple of step"),
     ],
 )
 def test_wrong_names_of_what_is_brought_along(override, key, words, broken_module):
     error = error_of(GAME, override)
     assert (error.path, error.source) == (key, f"--set {override}") and words in error.message
+
+
+def test_amounts_of_resources_are_numbers():
+    with pytest.raises(ConfigError, match="'x'") as caught:
+        request_of(check(GAME, "config.num_env_runners=1", "config.custom_resources_per_env_runner={a: x}"))
+    assert caught.value.path == "config.custom_resources_per_env_runner"
 
 
 @pytest.fixture(scope="module")

@@ -141,6 +141,14 @@ def test_whole_numbers_stay_in_range(low, width, seed):
         assert low <= point["k"] < low + width
 
 
+@given(st.integers(-9, 9), st.integers(1, 9), st.sampled_from([1, 5, 0.25, 1.0e-5]))
+def test_stepped_numbers_are_multiples_of_the_step(low, steps, step):
+    space = {"quniform": [low * step, (low + steps) * step, step]}
+    for point in sample_points({"k": space}, random_points=8):
+        assert math.isclose(point["k"] / step, round(point["k"] / step), abs_tol=1e-9)
+        assert low <= round(point["k"] / step) <= low + steps
+
+
 def test_tune_objects_take_the_place_of_spaces():
     from ray.tune.search.sample import Categorical, Float, Function, Integer
 
@@ -199,6 +207,7 @@ def test_no_scheduler_is_fifo():
         ({"type": "asha"}, "scheduler.metric", "missing"),
         ({"type": "asha", "metric": "m"}, "scheduler.mode", "max or min"),
         ({"type": "asha", "metric": "m", "mode": "best"}, "scheduler.mode", "max or min"),
+        ({"type": "asha", "metric": "m", "mode": ["max"]}, "scheduler.mode", "max or min"),
         ({"type": "asha", "metric": "m", "mode": "max", "grace_perid": 1}, "scheduler.grace_perid", "grace_period"),
         ({"type": "asha", "metric": "m", "mode": "max", "max_t": -1}, "scheduler", "async_hyperband"),
         ({"type": "pbt", "metric": "m", "mode": "max"}, "scheduler", "hyperparam_mutations"),

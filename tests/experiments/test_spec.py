@@ -104,6 +104,17 @@ def test_a_name_may_be_long():
 # -- overrides --------------------------------------------------------------------------------------------------
 
 
+def test_a_text_that_is_no_type_of_a_group_has_nothing_below_it():
+    text = (
+        BASE.replace("run: PPO", "run: LMGamePPO")
+        + "  config: {inference: {engine: vllm}, token_ppo: {policy_loss: clip}}"
+    )
+    with pytest.raises(ConfigError, match=r"config.inference.engine is not a mapping"):
+        specs_of(text, "config.inference.engine.type=x")
+    (spec,) = specs_of(text, "config.token_ppo.policy_loss.low=0.1")
+    assert spec.config["token_ppo"]["policy_loss"] == {"type": "clip", "low": 0.1}
+
+
 def test_overrides_are_typed_and_reach_every_experiment():
     specs = specs_of(
         "a: {run: PPO}\nb: {run: PPO}\n",

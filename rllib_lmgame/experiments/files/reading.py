@@ -10,6 +10,7 @@ import copy
 import math
 import re
 import runpy
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.files.fetched import refuse_code
 from rllib_lmgame.experiments.files.remote import fetch
 from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, dotted, make_spec, make_specs
+from rllib_lmgame.settings.schema import tag_of, walk
 from rllib_lmgame.storage import is_remote
 from rllib_lmgame.text import shown
 
@@ -118,15 +120,19 @@ def _read(path: Path) -> bytes:
     if str(path).startswith(("s3:/", "gs:/")):
         raise ConfigError("", f"{path} is a remote address; download the file first and give its local path")
     try:
-        data = path.read_bytes()
-    except IsADirectoryError:
-        raise ConfigError("", f"{path} is a directory; give the path of a .yaml or .py file") from None
+        kind = path.stat().st_mode
+        if stat.S_ISDIR(kind):
+            raise ConfigError("", f"{path} is a directory; give the path of a .yaml or .py file")
+        if not stat.S_ISREG(kind):
+            raise ConfigError("", f"{path} is no file, but a pipe or a device")
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError("", f"no such file: {path}{_similar_files(path)}") from None
     except OSError as error:
         raise ConfigError("", f"cannot read {path}: {error.strerror}") from None
     if len(data) > MAX_BYTES:
-        raise ConfigError("", f"{path} has {len(data):,} bytes; an experiment file may have {MAX_BYTES:,}")
+        raise ConfigError("", f"{path} has more than the {MAX_BYTES:,} bytes that an experiment file may have")
     return data
 
 
@@ -213,15 +219,14 @@ class _Builder:
         for merged in (value for key, value in node.value if _is_merge(key)):
             values.update(self._merge(merged, path))
         for key_node, value_node in node.value:
-            if _is_merge(key_node):
-                continue
-            key = self._key(key_node, path)
+            key = key_node.value if _is_merge(key_node) else self._key(key_node, path)
             own = (*path, key)
             if key in lines:
                 raise self._error(key_node, own, f"this key stands here twice, first on line {lines[key]}")
             lines[key] = key_node.start_mark.line + 1
-            self._record(own, key_node)
-            values[key] = self.build(value_node, own)
+            if not _is_merge(key_node):
+                self._record(own, key_node)
+                values[key] = self.build(value_node, own)
         return values
 
     def _merge(self, node: yaml.Node, path: Path_) -> dict[str, Any]:
@@ -302,17 +307,18 @@ def _syntax_error(error: yaml.YAMLError, text: str, name: str) -> ConfigError:
     if isinstance(error, yaml.reader.ReaderError):
         place = f"{name}:{text.count(chr(10), 0, error.position) + 1}"
         return ConfigError("", f"the character with code {error.character} is not allowed in YAML", place)
-    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-    problem = getattr(error, "problem", None) or str(error)
-    if isinstance(error, yaml.composer.ComposerError) and error.context:
-        problem = f"{error.context}, {problem}"
+    context, opened, mark = (getattr(error, part, None) for part in ("context", "context_mark", "problem_mark"))
+    problem, lines = getattr(error, "problem", None) or str(error), text.splitlines()
+    if opened and (mark is None or mark.line >= len(lines)):  # What is not closed is told where it opens.
+        mark = opened
+    if context and (mark is opened or isinstance(error, yaml.composer.ComposerError)):
+        problem = f"{context}, {problem}"
     problem = problem if len(problem) <= _MOST_SAID else shown(problem, _MOST_SAID)
     if mark is None:
         return ConfigError("", f"not readable as YAML: {problem}", name)
-    lines = text.splitlines()
     line = lines[mark.line] if mark.line < len(lines) else ""
     if "\t" in line[: mark.column + 1] or "'\\t'" in problem:
-        message = "a tab indents this line; YAML is indented with spaces"
+        message = "a tab stands in this line; YAML is indented, and spaced, with spaces"
     elif "could not determine a constructor" in problem:
         message = "tags that construct objects are not allowed"
     else:
@@ -380,13 +386,23 @@ def _set(settings: dict[str, Any], path: list[str], value: Any, text: str) -> No
         inner = section.get(key)
         if inner is None:
             inner = section[key] = {}
-        elif isinstance(inner, str) and len(path) - len(left) > 2:  # A type alone stands for its group.
+        elif isinstance(inner, str) and _may_be_type(path[: len(path) - len(left)]):
             inner = section[key] = {"type": inner}
         if not isinstance(inner, dict):
             above = ".".join(path[: len(path) - len(left)])
             raise ConfigError(".".join(path), f"{above} is not a mapping", f"--set {text}")
         section = inner
     section[".".join(left)] = value
+
+
+def _may_be_type(path: list[str]) -> bool:
+    """Whether the text at a path may be a type alone, which stands for its group; ``True`` in unknown sections."""
+    from rllib_lmgame.algorithms.trust import SECTIONS
+
+    section = next((place for place, name in enumerate(path) if name in SECTIONS), len(path))
+    each = {known.key: known for known in walk(SECTIONS[path[section]])} if section < len(path) else {}
+    option = each.get(".".join(path[section + 1 :]))
+    return len(path) > 2 and (option is None or (option.group is not None and tag_of(option.group) is not None))
 
 
 def _length_of_key(section: Mapping[str, Any], path: list[str]) -> int:

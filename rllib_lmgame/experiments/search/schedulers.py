@@ -104,5 +104,5 @@ def _check_metric(arguments: Mapping[str, Any]) -> None:
     if not isinstance(metric, str):
         example = "e.g. env_runners/episode_return_mean"
         raise ConfigError("scheduler.metric", f"missing; name the metric trials are compared by, {example}")
-    if mode not in {"max", "min"}:
+    if mode not in ("max", "min"):
         raise ConfigError("scheduler.mode", f"must be max or min, got {describe(mode)}")

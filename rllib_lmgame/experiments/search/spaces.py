@@ -15,7 +15,8 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.experiments.spec import dotted
-from rllib_lmgame.imports import import_path
+from rllib_lmgame.imports import asking, import_path
+from rllib_lmgame.settings.schedules import is_meant_as_schedule
 from rllib_lmgame.settings.schema import describe
 
 Path = tuple[str | int, ...]
@@ -73,8 +74,10 @@ def misspelt_space(config: Any, key: str) -> str | None:
         value = value.get(part) if isinstance(value, Mapping) else None
     if not isinstance(value, Mapping) or len(value) != 1 or find_search_spaces(value):
         return None
-    name = str(next(iter(value)))
+    name, argument = str(next(iter(value))), next(iter(value.values()))
     match = nearest(name, SEARCH_KEYS) or next((known for known in SEARCH_KEYS if known.startswith(name)), None)
+    if match is None and (not isinstance(argument, list) or is_meant_as_schedule(value)):
+        return None
     hint = f"did you mean {match!r}?" if match else f"known: {', '.join(SEARCH_KEYS)}"
     return f"there is no search space {name!r}; {hint}"
 
@@ -114,6 +117,10 @@ def _check_numbers(node: SearchNode, distribution: Distribution, where: str) -> 
         raise ConfigError(where, f"low must be greater than 0, got {values[0]}")
     if distribution.arguments[-1] in {"step", "deviation"} and values[-1] <= 0:
         raise ConfigError(where, f"{distribution.arguments[-1]} must be greater than 0, got {values[-1]}")
+    for name, value in zip(names.split(", ")[:-1], values, strict=False) if "step" in names else ():
+        steps = value / values[-1]
+        if not math.isclose(steps, round(steps)):
+            raise ConfigError(where, f"{name} must be a multiple of step, {values[-1]}; got {value}")
 
 
 def to_tune(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,14 +183,15 @@ def _call(functions: Sequence[SearchNode], config: Mapping[str, Any], drawn: Map
     from ray.tune.search.variant_generator import RecursiveDependencyError, generate_variants
 
     spaces: dict[Path, Any] = {path: tune.choice([value]) for path, value in drawn.items()}
-    try:
-        spaces.update({n.path: _tune_space(n) for n in functions})
-        ((_, point),) = generate_variants(substitute(config, spaces))
-    except (ValueError, RecursiveDependencyError) as error:
-        cause = error if error.__cause__ else error.__context__ or error
-        failed = next((n for n in functions if str(n.path) in str(error)), functions[0])
-        message = f"{failed.argument} fails: {type(cause).__name__}: {cause}"
-        raise ConfigError(dotted(("config", *failed.path)), message) from cause
+    with asking(" or ".join(n.argument for n in functions), dotted(("config", *functions[0].path))):
+        try:
+            spaces.update({n.path: _tune_space(n) for n in functions})
+            ((_, point),) = generate_variants(substitute(config, spaces))
+        except (ValueError, RecursiveDependencyError) as error:
+            cause = error if error.__cause__ else error.__context__ or error
+            failed = next((n for n in functions if str(n.path) in str(error)), functions[0])
+            message = f"{failed.argument} fails: {type(cause).__name__}: {cause}"
+            raise ConfigError(dotted(("config", *failed.path)), message) from cause
     return point
 
 
@@ -196,6 +204,8 @@ def _draw(node: SearchNode, i: int, rng: random.Random) -> Any:
         return rng.gauss(low, high)
     last = high - 1 if node.kind in {"randint", "lograndint"} else high
     drawn = low if i == 0 else last if i == 1 else rng.uniform(low, last)
+    if "step" in DISTRIBUTIONS[node.kind].arguments:
+        drawn = round(drawn / node.argument[-1]) * node.argument[-1]
     return round(drawn) if DISTRIBUTIONS[node.kind].whole else float(drawn)
 
 
