@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -46,24 +43,17 @@ KUHN, LEDUC, DICE = "lmgame/KuhnPoker-v0", "lmgame/LeducPoker-v0", "lmgame/Liars
 SHAPE = {"hidden_size": 32, "num_layers": 1, "num_heads": 1, "intermediate_size": 32, "vocab_size": 400}
 
 
-def chat_of(directory: str, **options: Any) -> ChatFormat:
+def chat_of(directory: str, **options) -> ChatFormat:
     chosen = LanguageModelOptions(
         model=directory, **{"reply_prefill": "<answer>", "max_tokens_per_turn": 8, "context_length": 1024, **options}
     )
     return ChatFormat(load_tokenizer(directory, chosen), chosen)
 
 
-def answers(
-    directory: str,
-    function: Callable[..., Any],
-    decisions: Sequence[Any],
-    chat: ChatFormat,
-    kind: str = "transformers",
-    **more: Any,
-):
+def answers(directory: str, function, decisions, chat: ChatFormat, kind: str = "transformers", **more):
     """What an engine on the files of ``directory`` is asked."""
 
-    async def run() -> Any:
+    async def run():
         engine = import_path(find_engine(kind).engine, "engine")(
             directory, InferenceOptions(engine=kind, kv_cache_memory_mb=64), context_length=1024, seed=0
         )
@@ -125,14 +115,11 @@ def test_odds_are_those_of_a_plain_forward(tiny_model_dir: str, constrained: boo
         (DICE, {"sides": 4}, ("li",) * 40, 0.6550595),
     ],
 )
-def test_uniform_play_through_texts_prompts_and_an_engine(
-    game: str, config: dict, corpus: tuple[str, ...], uniform: float, kind: str, tmp_path: Path
-) -> None:
+def test_uniform_play_through_texts_prompts_and_an_engine(game, config, corpus, uniform, kind, tmp_path) -> None:
     """A model whose weights are all zero gives every token the same probability, so all actions of equally many."""
     import safetensors.numpy
 
-    session = make_session(game, config)
-    texts = corpus or game_corpus(session)
+    texts = corpus or game_corpus(make_session(game, config))
     directory = str(build_tiny_model(tmp_path, texts, SHAPE))
     file = tmp_path / "model.safetensors"
     weights = safetensors.numpy.load_file(file)

@@ -6,8 +6,6 @@ import itertools
 import pickle
 import random
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from session_play import play_games
@@ -20,13 +18,11 @@ from rllib_lmgame.rollouts.records import trajectory_of
 MakeRunner = Callable[..., TextGameEnvRunner]
 
 
-def played(
-    make_runner: MakeRunner, constrained: bool = True, count: int = 6, log_dir: Path | None = None
-) -> tuple[list[Any], TextGameEnvRunner]:
+def played(make_runner: MakeRunner, constrained: bool = True, count: int = 6, log_dir=None):
     """Episodes of TicTacToe in which a random legal move is chosen, and their runner."""
     chance = random.Random(0)
 
-    def answer(request: Any) -> list[int]:
+    def answer(request) -> list[int]:
         return list(chance.choice(request.choices)) if constrained else "4"
 
     runner = make_runner("lmgame/TicTacToe-v0", answer, rollouts={"legal_moves_only": constrained})
@@ -37,7 +33,7 @@ def played(
     return result.episodes, runner
 
 
-def turns_of(episodes: list[Any]) -> list[Any]:
+def turns_of(episodes):
     return [
         turn for episode in episodes for part in episode.agent_episodes.values() for turn in trajectory_of(part).turns
     ]
@@ -92,7 +88,7 @@ def test_a_reply_outside_the_choices_drops_its_episode(make_runner: MakeRunner) 
 
 
 @pytest.mark.parametrize("written_before", [False, True])
-def test_logs_with_and_without_them_are_read(written_before: bool, make_runner: MakeRunner, tmp_path: Path) -> None:
+def test_logs_with_and_without_them_are_read(written_before, make_runner, tmp_path) -> None:
     episodes, runner = played(make_runner, log_dir=tmp_path)
     path = tmp_path / "x-0.jsonl"
     turns = [turn for record in read_log(path) for seat in record["trajectories"] for turn in seat["turns"]]
@@ -113,7 +109,7 @@ def test_replies_are_free_where_a_game_lists_nothing(make_runner: MakeRunner) ->
     """Werewolf: names at night and in the vote, anything in the talk; `allowed` says which was which."""
     chance = random.Random(0)
 
-    def answer(request: Any) -> Any:
+    def answer(request):
         return list(chance.choice(request.choices)) if request.choices else "It was not me"
 
     runner = make_runner(

@@ -11,8 +11,6 @@ import logging
 import pickle
 import threading
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +31,7 @@ from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 MakeRunner = Callable[..., TextGameEnvRunner]
 
 
-def play(runner: TextGameEnvRunner, count: int = 6, *, run_seed: int = 0, **settings: Any) -> PlayResult:
+def play(runner: TextGameEnvRunner, count: int = 6, *, run_seed: int = 0, **settings) -> PlayResult:
     result = play_games(runner, count, run_seed=run_seed, **settings)
     assert result.error is None and not result.failures
     return result
@@ -42,7 +40,7 @@ def play(runner: TextGameEnvRunner, count: int = 6, *, run_seed: int = 0, **sett
 def test_what_schedules_change_reaches_requests_and_games(make_runner: MakeRunner) -> None:
     runner = make_runner(rollouts={"format_penalty": -1.0}, answer=lambda request: [0])
     games = tuple(GameConfig("lmgame/Sokoban-v0", {"max_turns": turns}) for turns in range(1, 7))
-    client: Any = runner.client("player")
+    client = runner.client("player")
     for number, game in enumerate(games):
         changed = {
             "rollouts": TextRolloutOptions(format_penalty=-5.0 - number),
@@ -92,9 +90,8 @@ def test_no_method_is_a_coroutine() -> None:
 def test_a_configuration_has_all_that_a_runner_needs() -> None:
     """To the type checker RLlib's configuration, and what derives from it, has any attribute."""
     needed = {*RunnerConfig.__annotations__, *(name for name in vars(RunnerConfig) if not name.startswith("_"))}
-    assert {"player_options", "seat_mapping"} <= needed and not [
-        name for name in needed if not hasattr(LMGamePPOConfig(), name)
-    ]
+    assert {"player_options", "seat_mapping"} <= needed
+    assert not [name for name in needed if not hasattr(LMGamePPOConfig(), name)]
 
 
 @pytest.mark.parametrize(
@@ -106,12 +103,10 @@ def test_a_configuration_has_all_that_a_runner_needs() -> None:
         ("lmgame/KuhnPoker-v0", "random"),
     ],
 )
-def test_experts_write_replies_that_parse_back_to_what_they_played(
-    make_runner: MakeRunner, game: str, expert: str
-) -> None:
+def test_experts_write_replies_that_parse_back_to_what_they_played(make_runner, game, expert) -> None:
     runner = make_runner(game)
     chat = runner.chat("player")
-    client: Any = runner.client("player")
+    client = runner.client("player")
     for episode in play(runner, expert=expert).episodes:
         for single in episode.agent_episodes.values():
             trajectory = trajectory_of(single)
@@ -126,7 +121,7 @@ def test_the_solver_solves(make_runner: MakeRunner) -> None:
 
 
 def test_the_same_plans_give_the_same_episodes(make_runner: MakeRunner) -> None:
-    def played(expert: str, run_seed: int = 0) -> list[Any]:
+    def played(expert: str, run_seed: int = 0):
         return [
             list(e.agent_episodes["player"].actions.data)
             for e in play(make_runner(), expert=expert, run_seed=run_seed).episodes
@@ -153,7 +148,7 @@ def test_what_is_kept(make_runner: MakeRunner) -> None:
 
 def test_scripted_players_take_the_engines_place(make_runner: MakeRunner) -> None:
     runner = make_runner()
-    client: Any = runner.client("player")
+    client = runner.client("player")
     result = play(runner, players={"player": "solver"})
     assert not client.requests and all(summary.success for summary in result.summaries)
 
@@ -170,7 +165,7 @@ def test_several_games_side_by_side(make_runner: MakeRunner) -> None:
 def test_sampling_settings_reach_the_engine(make_runner: MakeRunner) -> None:
     runner = make_runner()
     runner.config.inference(temperature=0.7, top_p=0.9, top_k=5)
-    client: Any = runner.client("player")
+    client = runner.client("player")
     play(runner, 1)
     play(runner, 1, temperature=0.0, seeded=True)
     train, greedy = client.requests[0].sampling, client.requests[-1].sampling
@@ -182,12 +177,12 @@ def test_sampling_settings_reach_the_engine(make_runner: MakeRunner) -> None:
 
 
 def test_legal_moves_only(make_runner: MakeRunner) -> None:
-    def answer(request: Any) -> list[int]:
+    def answer(request) -> list[int]:
         return list(request.choices[-1])
 
     runner = make_runner("lmgame/TicTacToe-v0", answer, rollouts={"legal_moves_only": True})
     result = play(runner)
-    client: Any = runner.client("player")
+    client = runner.client("player")
     chat = runner.chat("player")
     actions = [chat.parser.parse(chat.read(choice)).action for choice in client.requests[0].choices]
     assert len(actions) == 9 and None not in actions
@@ -226,7 +221,7 @@ def test_a_mapping_to_no_policy(make_runner: MakeRunner) -> None:
         play_games(runner, 1)
 
 
-def test_a_missing_tokenizer_is_a_configuration_error(make_runner: MakeRunner, tmp_path: Path) -> None:
+def test_a_missing_tokenizer_is_a_configuration_error(make_runner, tmp_path) -> None:
     runner = make_runner()
     runner._chats.clear()
     runner.config.language_model(tokenizer=str(tmp_path))
@@ -245,7 +240,7 @@ def test_play_within_a_running_loop(make_runner: MakeRunner) -> None:
 
 def test_stop_closes_everything(make_runner: MakeRunner) -> None:
     runner = make_runner()
-    client: Any = runner.client("player")
+    client = runner.client("player")
     play(runner, 2)
     runner.stop()
     assert client.closed and not runner._sessions and not runner._clients
@@ -264,7 +259,7 @@ def test_results_of_runners_add_up(make_runner: MakeRunner) -> None:
 
 
 @pytest.mark.parametrize("history", ["keep", "window"])
-def test_the_log_holds_all_there_is_to_a_trajectory(make_runner: MakeRunner, tmp_path: Path, history: str) -> None:
+def test_the_log_holds_all_there_is_to_a_trajectory(make_runner, tmp_path, history) -> None:
     model = {"max_tokens_per_episode": 40, "history": history}
     runner = make_runner(
         "lmgame/TicTacToe-v0", lambda request: "5", episode_log_dir=str(tmp_path / "logs"), model=model
@@ -273,12 +268,8 @@ def test_the_log_holds_all_there_is_to_a_trajectory(make_runner: MakeRunner, tmp
     records = read_log(tmp_path / "logs" / "train-0.jsonl")
     assert [record["episode_id"] for record in records] == [episode.id_ for episode in result.episodes]
     for record, episode, summary in zip(records, result.episodes, result.summaries, strict=True):
-        assert (record["game"], record["seed"], record["terminated"], record["stop_reason"]) == (
-            summary.game_id,
-            summary.seed,
-            summary.terminated,
-            summary.stop_reason,
-        )
+        assert (record["game"], record["seed"]) == (summary.game_id, summary.seed)
+        assert (record["terminated"], record["stop_reason"]) == (summary.terminated, summary.stop_reason)
         assert len(record["steps"]) == summary.steps and record["instructions"]
         for entry in record["trajectories"]:
             trajectory = trajectory_of(episode.agent_episodes[entry["agent_id"]])
@@ -291,16 +282,12 @@ def test_the_log_holds_all_there_is_to_a_trajectory(make_runner: MakeRunner, tmp
             for logged, turn in zip(entry["turns"], trajectory.turns, strict=True):
                 assert logged["response_ids"] == turn.response_ids.tolist()
                 np.testing.assert_array_equal(np.asarray(logged["rollout_logprobs"], np.float32), turn.rollout_logprobs)
-                assert (logged["reward"], logged["policy_version"], logged["new_row"], logged["stop_reason"]) == (
-                    turn.reward,
-                    3,
-                    turn.new_row,
-                    "eos",
-                )
+                assert (logged["reward"], logged["policy_version"]) == (turn.reward, 3)
+                assert (logged["new_row"], logged["stop_reason"]) == (turn.new_row, "eos")
                 assert logged["text"] == "<answer>5</answer>"
 
 
-def test_the_rules_stand_in_the_log_and_in_its_first_prompt(make_runner: MakeRunner, tmp_path: Path) -> None:
+def test_the_rules_stand_in_the_log_and_in_its_first_prompt(make_runner, tmp_path) -> None:
     runner = make_runner(
         "lmgame/Wordle-v0",
         lambda request: "crane",
@@ -329,17 +316,15 @@ def test_prompts_come_back_whole(prompts: list[tuple[bool, list[int]]]) -> None:
     assert whole_prompts({"turns": written}) == [ids for _, ids in prompts]
 
 
-def test_logs_are_appended(make_runner: MakeRunner, tmp_path: Path) -> None:
+def test_logs_are_appended(make_runner, tmp_path) -> None:
     runner = make_runner(episode_log_dir=str(tmp_path))
     for _ in range(2):
         play(runner, 2, log="train")
     assert len(read_log(tmp_path / "train-0.jsonl")) == 4
 
 
-def test_a_full_disk_is_reported_and_does_not_end_the_run(
-    make_runner: MakeRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def full(self: EpisodeLog, records: Any) -> None:
+def test_a_full_disk_is_reported_and_does_not_end_the_run(make_runner, tmp_path, monkeypatch, caplog) -> None:
+    def full(self: EpisodeLog, records) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(EpisodeLog, "write", full)
@@ -349,7 +334,7 @@ def test_a_full_disk_is_reported_and_does_not_end_the_run(
     assert "No space left on device" in caplog.text and str(tmp_path) in caplog.text
 
 
-def test_a_disk_that_fills_up_while_writing_leaves_no_half_records(tmp_path: Path) -> None:
+def test_a_disk_that_fills_up_while_writing_leaves_no_half_records(tmp_path) -> None:
     """Beyond its size limit a file takes part of a write, then none: as on a full disk."""
     import resource
     import signal
@@ -383,7 +368,7 @@ def test_odd_infos_become_plain_data() -> None:
     assert pickle.loads(pickle.dumps(info)) == info
 
 
-def test_numbers_that_json_cannot_hold_become_texts(tmp_path: Path) -> None:
+def test_numbers_that_json_cannot_hold_become_texts(tmp_path) -> None:
     numbers = {"nan": float("nan"), "array": np.array([1.5, -np.inf]), "huge": 10**5000, 10**5000: [10**4299, True]}
     info = plain_info(numbers)
     assert info["nan"] == "nan" and info["array"] == [1.5, "-inf"] and int(info["huge"], 16) == 10**5000
@@ -398,7 +383,7 @@ def test_numbers_that_json_cannot_hold_become_texts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "result", [float("nan"), np.float32("inf"), np.longdouble("nan"), 10**5000], ids=["nan", "inf", "long", "huge"]
 )
-def test_a_result_that_ranks_nobody_is_refused(result: Any) -> None:
+def test_a_result_that_ranks_nobody_is_refused(result) -> None:
     with pytest.raises(ValueError, match="`result` is not a finite number"):
         plain_info({"result": result})
 
@@ -419,12 +404,12 @@ def test_a_games_own_numbers_become_floats() -> None:
         ({f"n{i}": 0.0 for i in range(65)}, "at most 64 names"),
     ],
 )
-def test_numbers_no_metric_can_hold_are_refused(measures: Any, said: str) -> None:
+def test_numbers_no_metric_can_hold_are_refused(measures, said) -> None:
     with pytest.raises(ValueError, match=said):
         plain_info({"measures": measures})
 
 
-def test_odd_texts_are_still_json(tmp_path: Path) -> None:
+def test_odd_texts_are_still_json(tmp_path) -> None:
     log = EpisodeLog(tmp_path / "log.jsonl")
     record = {"surrogate": "a\ud800", "line": "\u2028\n"}
     log.write([record])

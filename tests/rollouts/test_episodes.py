@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +33,7 @@ from rllib_lmgame.rollouts.seats import LanguageModelSeat, Seat
 MakeRunner = Callable[..., TextGameEnvRunner]
 
 
-def model_seat(agent: str, turns: list[Turn], **options: Any) -> LanguageModelSeat:
+def model_seat(agent: str, turns: list[Turn], **options) -> LanguageModelSeat:
     seat = LanguageModelSeat.__new__(LanguageModelSeat)
     defaults = {
         "final_prompt": None,
@@ -165,9 +164,7 @@ acting = st.lists(st.sampled_from([("a",), ("b",), ("c",), ("a", "b"), ("a", "b"
 
 @given(acting, st.booleans(), st.sampled_from([(), ("b",)]), st.booleans(), st.data())
 @settings(max_examples=80, deadline=None)
-def test_equals_rllibs_own_building(
-    who: list[tuple[str, ...]], terminated: bool, scripted: tuple[str, ...], leaves: bool, data: Any
-) -> None:
+def test_equals_rllibs_own_building(who, terminated, scripted, leaves, data) -> None:
     """Also where a player has left before the end, by the rules or cut short."""
     left: dict[str, SeatEnd] = {}
     out = data.draw(st.integers(1, len(who)))
@@ -188,19 +185,13 @@ def test_equals_rllibs_own_building(
     played = played_episode(who, rewards, terminated, scripted, left)
     ours, theirs = to_multi_agent_episode(played), rllibs_own(played)
     ours.validate()
-    assert (
-        len(ours) == len(theirs)
-        and ours.env_steps() == theirs.env_steps()
-        and ours.agent_steps() == theirs.agent_steps()
-    )
+    assert len(ours) == len(theirs) and ours.env_steps() == theirs.env_steps()
+    assert ours.agent_steps() == theirs.agent_steps()
     assert ours.agent_ids == theirs.agent_ids
     assert ours.get_return() == pytest.approx(theirs.get_return())
     if all(end.terminated == terminated for end in left.values()):
-        assert (ours.is_terminated, ours.is_truncated, ours.is_done) == (
-            theirs.is_terminated,
-            theirs.is_truncated,
-            theirs.is_done,
-        )
+        assert (ours.is_terminated, ours.is_truncated) == (theirs.is_terminated, theirs.is_truncated)
+        assert ours.is_done == theirs.is_done
     else:
         assert ours.is_truncated and not ours.is_terminated  # Cut short for one of them.
     for agent in ours.agent_ids:
@@ -222,15 +213,10 @@ def test_trajectories_come_back_as_they_went_in(who: list[tuple[str, ...]], term
     played = played_episode(who, [dict.fromkeys(agents, 1.5) for agents in who], terminated)
     for episode in (to_multi_agent_episode(played), pickle.loads(pickle.dumps(to_multi_agent_episode(played)))):
         for agent, single in episode.agent_episodes.items():
-            seat: Any = played.seats[agent]
+            seat = played.seats[agent]
             there, back = trajectory_of_seat(played, seat), trajectory_of(single)
-            assert (back.role, back.agent_id, back.module_id, back.episode_id, back.group) == (
-                seat.role,
-                agent,
-                seat.module_id,
-                "id",
-                "group",
-            )
+            assert (back.role, back.agent_id, back.module_id) == (seat.role, agent, seat.module_id)
+            assert (back.episode_id, back.group) == ("id", "group")
             assert (back.terminated, back.final_new_row) == (there.terminated, there.final_new_row)
             assert (back.final_prompt_ids is None) == terminated
             assert len(back.turns) == len(there.turns)
@@ -238,12 +224,8 @@ def test_trajectories_come_back_as_they_went_in(who: list[tuple[str, ...]], term
                 for name in ("prompt_ids", "response_ids", "rollout_logprobs"):
                     np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
                     assert getattr(one, name).dtype == getattr(two, name).dtype
-                assert (one.reward, one.policy_version, one.new_row, one.stop_reason) == (
-                    two.reward,
-                    two.policy_version,
-                    two.new_row,
-                    two.stop_reason,
-                )
+                assert (one.reward, one.policy_version) == (two.reward, two.policy_version)
+                assert (one.new_row, one.stop_reason) == (two.new_row, two.stop_reason)
 
 
 def test_state_round_trip() -> None:
@@ -260,8 +242,7 @@ def test_state_round_trip() -> None:
 def test_players_that_never_acted_have_no_episode() -> None:
     played = played_episode([("a",)], [{"b": 5.0}], True)
     played.seats["b"].episode_return = 5.0
-    episode = to_multi_agent_episode(played)
-    assert episode.agent_ids == {"a"}
+    assert to_multi_agent_episode(played).agent_ids == {"a"}
     assert {seat.agent_id: (seat.episode_return, seat.turns) for seat in summarize(played).seats} == {
         "a": (0.0, 1),
         "b": (5.0, 0),
@@ -280,22 +261,11 @@ def test_scripted_players_have_no_token_records() -> None:
 
 def test_summaries() -> None:
     summary = summarize(played_episode([("a",), ("b",)], [{"a": 1.0}, {"b": -1.0}], True))
-    assert (summary.episode_id, summary.index, summary.seed, summary.steps, summary.stop_reason, summary.success) == (
-        "id",
-        3,
-        7,
-        2,
-        "game_over",
-        1.0,
-    )
+    assert (summary.episode_id, summary.index, summary.seed) == ("id", 3, 7)
+    assert (summary.steps, summary.stop_reason, summary.success) == (2, "game_over", 1.0)
     seat = summary.seats[0]
-    assert (seat.role, seat.episode_return, seat.turns, seat.min_policy_version, seat.prompt_tokens) == (
-        "role a",
-        1.0,
-        1,
-        2,
-        4,
-    )
+    assert (seat.role, seat.episode_return, seat.turns) == ("role a", 1.0, 1)
+    assert (seat.min_policy_version, seat.prompt_tokens) == (2, 4)
     truncated = played_episode([("a",)], [{}], False)
     truncated.infos = {}
     truncated.seats = {"a": truncated.seats["a"]}
@@ -322,7 +292,7 @@ def test_success_is_that_of_the_trained_seats(trained: list[str], success: float
 
 
 @pytest.mark.parametrize("level", ["0123456789abcdef", "easy", 3, None])
-def test_a_level_is_what_the_game_calls_it_by_its_digest(level: Any) -> None:
+def test_a_level_is_what_the_game_calls_it_by_its_digest(level) -> None:
     """Also of a player who never saw the end; a foreign game's own `level` is none."""
     played = played_episode([("a",), ("b",)], [{}, {}], True)
     played.steps[0].infos["a"] = {} if level is None else {"level": level}

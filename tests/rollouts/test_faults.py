@@ -24,7 +24,6 @@ from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.game_calls import GameCalls
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
-from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.sandbox.limits import SandboxBusyError
@@ -250,16 +249,13 @@ def test_an_episode_that_takes_too_long(make_runner: MakeRunner, limits: dict[An
             await asyncio.Event().wait()
         return "Up"
 
-    runner = make_runner(answer=answer, rollouts={"episode_timeout_s": LIMIT_S})
-    result = run(runner, 3)
+    result = run(make_runner(answer=answer, rollouts={"episode_timeout_s": LIMIT_S}), 3)
     assert [(failure.plan.index, failure.reason) for failure in result.failures] == [(1, "timeout")]
     assert "episode_timeout_s=600" in result.failures[0].message
     assert len(result.summaries) == 2
 
 
-def test_an_engine_failure_costs_the_episodes_that_waited_for_it_and_no_game(
-    make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_failure_costs_the_episodes_that_waited_for_it_and_no_game(make_runner, monkeypatch) -> None:
     made: list[Any] = []
     monkeypatch.setattr(game_calls, "make_session", lambda *args: made.append(make_session(*args)) or made[-1])  # type: ignore[func-returns-value]
 
@@ -268,8 +264,7 @@ def test_an_engine_failure_costs_the_episodes_that_waited_for_it_and_no_game(
             return Generation(request.request_id, [], [], StopReason.ENGINE_ERROR, -1, "engine 0 died")  # type: ignore[arg-type]
         return "Up"
 
-    runner = make_runner(answer=answer, num_envs_per_env_runner=1)
-    result = run(runner, 4)
+    result = run(make_runner(answer=answer, num_envs_per_env_runner=1), 4)
     assert [(failure.reason, failure.message) for failure in result.failures] == [("engine_error", "engine 0 died")]
     assert len(made) == 2  # One was looked at for its seats; the other is sound and is used again.
 
@@ -327,7 +322,7 @@ def test_calls_of_trusted_games_stay_in_the_thread_and_others_do_not() -> None:
 def test_scripted_players_move_where_a_loop_is_running() -> None:
     """As in a notebook."""
 
-    async def in_a_cell() -> list[PlayedEpisode]:
+    async def in_a_cell():
         return list(collect_episodes("lmgame/TicTacToe-v0", player="random", episodes=2))
 
     assert [played.stop_reason for played in asyncio.run(in_a_cell())] == [StopReason.GAME_OVER] * 2
@@ -497,9 +492,7 @@ class ShakyJudge:
 
 
 @pytest.mark.parametrize(("fault", "reason"), [("raise", "env_error"), ("hang", "timeout")])
-def test_a_judge_that_fails_or_is_slow_costs_its_own_episodes(
-    make_runner: MakeRunner, limits: Any, monkeypatch: pytest.MonkeyPatch, fault: str, reason: str
-) -> None:
+def test_a_judge_that_fails_or_is_slow_costs_its_own_episodes(make_runner, limits, monkeypatch, fault, reason) -> None:
     monkeypatch.setattr(ShakyJudge, "fault", fault)
     runner = make_runner(
         "lmgame/Debate-v0",
@@ -523,9 +516,7 @@ def test_a_judge_that_fails_or_is_slow_costs_its_own_episodes(
         ("raise", "constructor", "no episode could be played.*BadGame: the constructor: ValueError: boom"),
     ],
 )
-def test_a_game_that_gives_a_tiny_models_tokenizer_no_texts_is_named(
-    limits: Any, fault: str, where: str, says: str
-) -> None:
+def test_a_game_that_gives_a_tiny_models_tokenizer_no_texts_is_named(limits, fault, where, says) -> None:
     game = {"env": f"{__name__}:BadGame", "env_config": {"fault": fault, "where": where}}
     rollouts = {"text_rollouts": {"env_step_timeout_s": LIMIT_S}}
     with pytest.raises(ConfigError, match=says):

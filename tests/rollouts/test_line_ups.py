@@ -5,11 +5,8 @@ learns.
 from __future__ import annotations
 
 import dataclasses
-import random
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -38,7 +35,7 @@ ROLES = {"X": "first", "O": "second"}
 TIC_TAC_TOE = (GameConfig("lmgame/TicTacToe-v0"),)
 
 
-def configuration(spec: Any) -> Any:
+def configuration(spec):
     """As much of a configuration as line-ups need."""
     return SimpleNamespace(
         player_options=POLICIES,
@@ -53,7 +50,7 @@ def plans_of(count: int) -> list[EpisodePlan]:
 
 
 @given(st.sampled_from(["shared", "random_seat", {"X": "chance", "second": "rival"}, {"*": "player"}]), st.randoms())
-def test_a_line_up_follows_from_the_plan_and_the_seats_alone(spec: Any, chance: random.Random) -> None:
+def test_a_line_up_follows_from_the_plan_and_the_seats_alone(spec, chance) -> None:
     """Not from the order, nor from what else is played; and it is what the mapping says of plan and seat."""
     plans = plans_of(12)
     line_ups = {plan.episode_id: LineUps(configuration(spec)).line_up(plan, ROLES) for plan in plans}
@@ -73,9 +70,9 @@ def test_a_line_up_follows_from_the_plan_and_the_seats_alone(spec: Any, chance: 
 
 def test_a_mapping_is_told_of_the_seat_the_table_and_the_episode() -> None:
     """Once per seat, with the number of the episode among those of its game."""
-    told: list[dict[str, Any]] = []
+    told = []
 
-    def mapping(agent_id: str, episode: Any, **known: Any) -> str:
+    def mapping(agent_id: str, episode, **known) -> str:
         told.append({"agent_id": agent_id, **known})
         return "player"
 
@@ -110,19 +107,17 @@ def test_a_scripted_player_takes_a_policys_seats_under_its_name() -> None:
         (lambda agent: agent, r"`<function .*` takes \(agent\); it is called as \(agent_id, None, role"),
     ],
 )
-def test_a_mapping_that_names_no_policy(mapping: Any, message: str) -> None:
+def test_a_mapping_that_names_no_policy(mapping, message) -> None:
     with pytest.raises(ConfigError, match=f"config.policy_mapping_fn: {message}"):
         LineUps(configuration(mapping)).seated(plans_of(3), TIC_TAC_TOE)
 
 
-def test_a_game_is_built_once_and_closed_and_its_failure_costs_its_own_episodes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_game_is_built_once_and_closed_and_its_failure_costs_its_own_episodes(monkeypatch) -> None:
     built: list[str] = []
     closed: list[str] = []
     broken = {"lmgame/KuhnPoker-v0"}
 
-    def make(env: str, env_config: Any) -> Any:
+    def make(env: str, env_config):
         built.append(env)
         if env in broken:
             raise GameError("no cards")
@@ -147,7 +142,7 @@ def test_a_game_is_built_once_and_closed_and_its_failure_costs_its_own_episodes(
     assert closed == ["lmgame/TicTacToe-v0", "lmgame/KuhnPoker-v0"]
 
 
-def league_game(make_runner: MakeRunner, **settings: Any) -> tuple[TextGameEnvRunner, Any]:
+def league_game(make_runner: MakeRunner, **settings):
     """A game of the policy against a past member of its own, which does not learn."""
     runner = make_runner("lmgame/TicTacToe-v0", lambda request: "5", episode_log_dir=str(settings.pop("directory", "")))
     runner._clients["player-past"] = type(runner.client("player"))(runner.chat("player"), lambda request: "1")  # type: ignore[call-arg, arg-type]
@@ -172,14 +167,14 @@ def test_only_trained_seats_reach_the_learner(make_runner: MakeRunner) -> None:
             for ids in episode.agent_episodes["O"].extra_model_outputs[turn].data
         ]
         assert num_tokens(episode, ["player"]) == sum(tokens) > 0
-    learner: Any = SimpleNamespace(engines={"player": None})
+    learner = SimpleNamespace(engines={"player": None})
     trajectories = LMGameLearner._trajectories(learner, result.episodes)
     assert [trajectory.agent_id for trajectory in trajectories["player"]] == ["O", "O"]
 
 
 def test_a_members_replies_come_from_its_own_weights(make_runner: MakeRunner) -> None:
     runner, _ = league_game(make_runner)
-    clients: Any = runner._clients
+    clients = runner._clients
     assert all("/O/" in request.request_id for request in clients["player"].requests)
     assert all("/X/" in request.request_id for request in clients["player-past"].requests)
     assert clients["player"].requests and clients["player-past"].requests
@@ -189,9 +184,8 @@ def test_weights_that_no_engine_holds(make_runner: MakeRunner) -> None:
     runner = make_runner()
     plan = dataclasses.replace(plans_of(1)[0], line_up={"player": SeatAssignment("player", member="player-7")})
     result = runner.play([plan], PlaySettings(runner.config.training_games()))
-    assert isinstance(
-        result.error, ConfigError
-    ) and "no engine holds the weights 'player-7'; engines hold player" in str(result.error)
+    assert isinstance(result.error, ConfigError)
+    assert "no engine holds the weights 'player-7'; engines hold player" in str(result.error)
 
 
 def test_a_line_up_for_other_seats_costs_its_own_episode(make_runner: MakeRunner) -> None:
@@ -202,7 +196,7 @@ def test_a_line_up_for_other_seats_costs_its_own_episode(make_runner: MakeRunner
     assert "has the seats player; the line-up of the episode is for X" in result.failures[0].message
 
 
-def test_the_log_says_who_sat_where(make_runner: MakeRunner, tmp_path: Path) -> None:
+def test_the_log_says_who_sat_where(make_runner, tmp_path) -> None:
     league_game(make_runner, directory=tmp_path, log="train")
     for record in read_log(tmp_path / "train-0.jsonl"):
         assert record["line_up"] == {

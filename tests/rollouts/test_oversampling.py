@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -55,9 +52,7 @@ def needed(plans: list[EpisodePlan]) -> Counter[int]:
 
 @few
 @given(counts, st.integers(1, 3), factors, weights)
-def test_spare_groups_come_last_and_change_nothing_before_them(
-    groups: int, size: int, factor: float, shares: list[float]
-) -> None:
+def test_spare_groups_come_last_and_change_nothing_before_them(groups, size, factor, shares) -> None:
     plans = plans_of(groups, size, factor, shares)
     assert plans[: groups * size] == plans_of(groups, size, 1.0, shares)
     assert [plan.spare for plan in plans] == [False] * groups * size + [True] * (len(plans) - groups * size)
@@ -80,9 +75,7 @@ def test_a_factor_in_decimals_is_a_number_of_whole_groups() -> None:
 
 @few
 @given(counts, st.integers(1, 3), factors, weights, st.integers(1, 5))
-def test_who_has_a_share_can_stop_by_itself(
-    groups: int, size: int, factor: float, shares: list[float], runners: int
-) -> None:
+def test_who_has_a_share_can_stop_by_itself(groups, size, factor, shares, runners) -> None:
     plans = plans_of(groups, size, factor, shares)
     dealt = deal_with_spares(plans, runners)
     assert sorted((plan for share in dealt for plan in share), key=lambda plan: plan.index) == plans
@@ -97,9 +90,7 @@ def test_who_has_a_share_can_stop_by_itself(
 
 @few
 @given(counts, st.integers(1, 3), factors, weights, st.randoms(use_true_random=False))
-def test_those_are_kept_that_finish_first(
-    groups: int, size: int, factor: float, shares: list[float], chance: random.Random
-) -> None:
+def test_those_are_kept_that_finish_first(groups, size, factor, shares, chance) -> None:
     plans = plans_of(groups, size, factor, shares)
     order = chance.sample(plans, len(plans))
     race, wanted = Race(plans), needed(plans)
@@ -131,7 +122,7 @@ class Slow:
         self.never = never
         self.given_up: list[str] = []
 
-    async def __call__(self, request: Any) -> str:
+    async def __call__(self, request) -> str:
         episode = request.request_id.partition("/")[0]
         if episode in self.never:
             try:
@@ -142,7 +133,7 @@ class Slow:
         return "Up"
 
 
-def run(runner: TextGameEnvRunner, plans: list[EpisodePlan], **options: Any) -> PlayResult:
+def run(runner: TextGameEnvRunner, plans: list[EpisodePlan], **options) -> PlayResult:
     games = runner.config.training_games()
     seated, _ = LineUps(runner.config).seated(plans, games)
     result = runner.play(seated, PlaySettings(games, **options))
@@ -150,7 +141,7 @@ def run(runner: TextGameEnvRunner, plans: list[EpisodePlan], **options: Any) -> 
     return result
 
 
-def test_a_game_that_never_ends_is_left_behind(make_runner: MakeRunner, tmp_path: Path) -> None:
+def test_a_game_that_never_ends_is_left_behind(make_runner, tmp_path) -> None:
     """So are the others of its group; nothing of them is kept, counted or logged, and no engine is busy with them."""
     answer = Slow("t-1-3")
     runner = make_runner(answer=answer, episode_log_dir=str(tmp_path))
@@ -159,8 +150,7 @@ def test_a_game_that_never_ends_is_left_behind(make_runner: MakeRunner, tmp_path
     assert [summary.index for summary in result.summaries] == [0, 1, 4, 5, 6, 7, 8, 9]
     assert len(result.episodes) == 8 and result.aborted == ["t-1-2", "t-1-3"] and not result.failures
     assert answer.given_up == ["t-1-3"]
-    client: Any = runner.client("player")
-    assert Counter(client.forgotten) == Counter(plan.episode_id for plan in plans)
+    assert Counter(runner.client("player").forgotten) == Counter(plan.episode_id for plan in plans)
     logged = [record["episode_id"] for path in tmp_path.glob("*.jsonl") for record in read_log(path)]
     assert sorted(logged) == sorted(summary.episode_id for summary in result.summaries)
 
@@ -168,7 +158,7 @@ def test_a_game_that_never_ends_is_left_behind(make_runner: MakeRunner, tmp_path
 def test_what_has_not_begun_is_not_begun(make_runner: MakeRunner) -> None:
     runner = make_runner(num_envs_per_env_runner=2)
     result = run(runner, plans_of(3, 1, 2.0))
-    client: Any = runner.client("player")
+    client = runner.client("player")
     assert len(result.summaries) == 3 == len(result.aborted)
     assert len(set(client.keys)) <= 4
 
@@ -177,8 +167,7 @@ def test_what_has_not_begun_is_not_begun(make_runner: MakeRunner) -> None:
 def test_games_of_several_players_are_left_behind_alike(make_runner: MakeRunner, game: str) -> None:
     """In turns, and at once: then each of the players was asked."""
     answer = Slow("t-1-0", "t-1-2")
-    runner = make_runner(f"lmgame/{game}-v0", answer=answer)
-    result = run(runner, plans_of(2, 1, 2.0))
+    result = run(make_runner(f"lmgame/{game}-v0", answer=answer), plans_of(2, 1, 2.0))
     assert [summary.index for summary in result.summaries] == [1, 3]
     assert result.aborted == ["t-1-0", "t-1-2"] and set(answer.given_up) == set(result.aborted)
     assert len(answer.given_up) == (4 if game.startswith("Iterated") else 2)
@@ -196,9 +185,7 @@ def test_every_game_has_its_number_of_groups(make_runner: MakeRunner) -> None:
 
 
 @pytest.mark.parametrize(("trusted", "kept"), [(True, 2), (False, 1)])
-def test_a_game_is_used_again_unless_a_call_may_be_under_way_in_it(
-    make_runner: MakeRunner, trusted: bool, kept: int
-) -> None:
+def test_a_game_is_used_again_unless_a_call_may_be_under_way_in_it(make_runner, trusted, kept) -> None:
     runner = make_runner(answer=Slow("t-1-0"))
     (game,) = runner.config.training_games()
     pool = runner._sessions[game.key]
@@ -211,7 +198,7 @@ def test_a_game_is_used_again_unless_a_call_may_be_under_way_in_it(
 
 
 def test_a_failure_uses_up_what_is_spare(make_runner: MakeRunner) -> None:
-    async def answer(request: Any) -> Any:
+    async def answer(request):
         if request.request_id.startswith("t-1-1/"):
             raise RuntimeError("the engine was killed")
         return "Up"
@@ -224,7 +211,7 @@ def test_a_failure_uses_up_what_is_spare(make_runner: MakeRunner) -> None:
 def test_an_iteration_is_what_finished_first(make_runner: MakeRunner) -> None:
     """From the configuration to what is trained on; the next iteration's levels are what they were."""
     runner = make_runner(answer=Slow("train-0-1"), rollouts={"episodes_per_iteration": 4, "group_size": 2})
-    config: Any = runner.config
+    config = runner.config
     config.data_selection(oversample=1.5)
     group = SimpleNamespace(num_remote_env_runners=lambda: 0, local_env_runner=runner)
     algorithm = LMGamePPO.__new__(LMGamePPO)  # Without Ray: playing asks nothing else of it.

@@ -6,8 +6,6 @@ import copy
 import json
 import math
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from session_play import play_games
@@ -21,7 +19,7 @@ from rllib_lmgame.rollouts.records import trajectory_of
 MakeRunner = Callable[..., TextGameEnvRunner]
 
 
-def log_of(runner: TextGameEnvRunner, directory: Path, expert: str | None = "random") -> tuple[Path, list[Any]]:
+def log_of(runner: TextGameEnvRunner, directory, expert: str | None = "random"):
     runner.config.episode_log_dir = str(directory)
     result = play_games(runner, 4, expert=expert, log="x")
     assert result.error is None
@@ -29,18 +27,15 @@ def log_of(runner: TextGameEnvRunner, directory: Path, expert: str | None = "ran
 
 
 @pytest.mark.parametrize("game", ["lmgame/Sokoban-v0", "lmgame/TicTacToe-v0", "lmgame/KuhnPoker-v0"])
-def test_replayed_episodes_are_the_ones_that_were_logged(make_runner: MakeRunner, tmp_path: Path, game: str) -> None:
+def test_replayed_episodes_are_the_ones_that_were_logged(make_runner, tmp_path, game) -> None:
     """The same model and format: the very same tokens."""
     runner = make_runner(game)
     path, episodes = log_of(runner, tmp_path)
     replayed = LoggedEpisodes(path).episodes(0, 4, runner)
     for before, after in zip(episodes, replayed, strict=True):
         after.validate()
-        assert (after.is_terminated, after.is_truncated, len(after)) == (
-            before.is_terminated,
-            before.is_truncated,
-            len(before),
-        )
+        assert (after.is_terminated, after.is_truncated) == (before.is_terminated, before.is_truncated)
+        assert len(after) == len(before)
         assert after.agent_ids == before.agent_ids
         for agent in before.agent_ids:
             one, two = trajectory_of(before.agent_episodes[agent]), trajectory_of(after.agent_episodes[agent])
@@ -52,7 +47,7 @@ def test_replayed_episodes_are_the_ones_that_were_logged(make_runner: MakeRunner
             assert before.agent_episodes[agent].actions.data == after.agent_episodes[agent].actions.data
 
 
-def test_a_log_of_another_tokenizer_and_format(make_runner: MakeRunner, tmp_path: Path) -> None:
+def test_a_log_of_another_tokenizer_and_format(make_runner, tmp_path) -> None:
     path, episodes = log_of(make_runner(), tmp_path, "solver")
     runner = make_runner(
         model={
@@ -78,7 +73,7 @@ def test_a_log_of_another_tokenizer_and_format(make_runner: MakeRunner, tmp_path
         assert "<move>" in chat.decode(trajectory.turns[0].response_ids)
 
 
-def test_a_models_reasoning_is_logged_and_learned_from(make_runner: MakeRunner, tmp_path: Path) -> None:
+def test_a_models_reasoning_is_logged_and_learned_from(make_runner, tmp_path) -> None:
     """Supervised learning on a model's own episodes sees what it thought, in the format of whoever learns."""
     thinking = {"think": "required", "max_tokens_per_turn": 64}
     runner = make_runner(answer=lambda request: runner.chat("player").reply_ids("Up", "the box is up"), model=thinking)
@@ -95,7 +90,7 @@ def test_a_models_reasoning_is_logged_and_learned_from(make_runner: MakeRunner, 
         assert {chat.read(turn.response_ids) for turn in turns} == {reply}
 
 
-def test_worked_solutions_become_reasoning(make_runner: MakeRunner, tmp_path: Path) -> None:
+def test_worked_solutions_become_reasoning(make_runner, tmp_path) -> None:
     model = {"think": "optional", "max_tokens_per_turn": 500, "context_length": 2048}
     runner = make_runner("lmgame/GSM8K-v0", model=model)
     path, episodes = log_of(runner, tmp_path, "solver")
@@ -108,7 +103,7 @@ def test_worked_solutions_become_reasoning(make_runner: MakeRunner, tmp_path: Pa
         assert record["steps"][0]["actions"]["player"] == parsed.action and turn.reward == 10.0
 
 
-def test_scripted_seats_stay_scripted(make_runner: MakeRunner, tmp_path: Path) -> None:
+def test_scripted_seats_stay_scripted(make_runner, tmp_path) -> None:
     path, _ = log_of(make_runner("lmgame/TicTacToe-v0"), tmp_path)
     runner = make_runner(
         "lmgame/TicTacToe-v0",
@@ -125,17 +120,16 @@ def test_scripted_seats_stay_scripted(make_runner: MakeRunner, tmp_path: Path) -
     assert not episode.agent_episodes["O"].extra_model_outputs
 
 
-def test_the_log_is_gone_round(make_runner: MakeRunner, tmp_path: Path) -> None:
+def test_the_log_is_gone_round(make_runner, tmp_path) -> None:
     runner = make_runner()
     path, _ = log_of(runner, tmp_path)
-    log = LoggedEpisodes(path)
-    episodes = log.episodes(2, 6, runner)
+    episodes = LoggedEpisodes(path).episodes(2, 6, runner)
     assert [episode.id_ for episode in episodes] == [f"log-{i}" for i in range(2, 8)]
     actions = [list(episode.agent_episodes["player"].actions.data) for episode in episodes]
     assert actions[:2] == actions[4:6]
 
 
-def test_a_context_too_small_truncates(make_runner: MakeRunner, tmp_path: Path) -> None:
+def test_a_context_too_small_truncates(make_runner, tmp_path) -> None:
     path, episodes = log_of(make_runner(), tmp_path)
     longest = max(range(4), key=lambda i: len(episodes[i]))
     first = len(trajectory_of(episodes[longest].agent_episodes["player"]).turns[0].prompt_ids)
@@ -144,9 +138,9 @@ def test_a_context_too_small_truncates(make_runner: MakeRunner, tmp_path: Path) 
     assert episode.is_truncated and 0 < len(episode) < len(episodes[longest])
 
 
-def _change(record: dict[str, Any], path: str, value: Any) -> None:
+def _change(record, path: str, value) -> None:
     *parents, last = path.split("/")
-    target: Any = record
+    target = record
     for part in parents:
         target = target[int(part)] if isinstance(target, list) else target[part]
     if value is None:
@@ -179,7 +173,7 @@ def _change(record: dict[str, Any], path: str, value: Any) -> None:
         ("steps/0/observations", None),
     ],
 )
-def test_malformed_records_are_named_by_line(make_runner: MakeRunner, tmp_path: Path, path: str, value: Any) -> None:
+def test_malformed_records_are_named_by_line(make_runner, tmp_path, path, value) -> None:
     source, _ = log_of(make_runner(), tmp_path)
     record = read_log(source)[0]
     broken = copy.deepcopy(record)
@@ -199,7 +193,7 @@ def test_malformed_records_are_named_by_line(make_runner: MakeRunner, tmp_path: 
         (b"\n\n", "no episodes"),
     ],
 )
-def test_files_that_are_no_logs(tmp_path: Path, content: bytes, message: str) -> None:
+def test_files_that_are_no_logs(tmp_path, content, message) -> None:
     (tmp_path / "log.jsonl").write_bytes(content)
     with pytest.raises(ConfigError, match=message):
         LoggedEpisodes(tmp_path / "log.jsonl")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
-from typing import Any
 
 import gymnasium
 import pytest
@@ -18,14 +17,12 @@ from rllib_lmgame.algorithms.selection import punish_overlong
 from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.envs.contract.base import text_space
 from rllib_lmgame.envs.games.duels.tic_tac_toe import CELLS, empty_cells, full, marked, to_move, winner
-from rllib_lmgame.inference.protocol import GenerationRequest
 from rllib_lmgame.learners.advantages.inputs import advantage_inputs
 from rllib_lmgame.learners.advantages.vine import Vine
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
-from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings, trajectory_of
 from rllib_lmgame.rollouts.sources import RolloutError, Rounds, play_all
 from rllib_lmgame.settings.sections.supervised import OverlongOptions
@@ -41,7 +38,7 @@ class Chance:
         self.random = random.Random(seed)
         self.asked = 0
 
-    def __call__(self, request: GenerationRequest) -> Any:
+    def __call__(self, request):
         self.asked += 1
         return self.random.choice(request.choices or WORDS)
 
@@ -52,19 +49,19 @@ class Here:
     def __init__(self, runner: TextGameEnvRunner) -> None:
         self.runner = runner
 
-    def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
+    def play(self, plans, settings: PlaySettings) -> PlayResult:
         return self.runner.play(plans, settings)
 
     def heal(self) -> None:
         pass
 
 
-def play_on(runner: TextGameEnvRunner, keep: str = "nothing") -> Callable[[Sequence[EpisodePlan]], PlayResult]:
+def play_on(runner: TextGameEnvRunner, keep: str = "nothing"):
     settings = PlaySettings(runner.config.training_games(), keep=keep)
     return lambda plans: play_all(Rounds(Here(runner), settings, runner.line_ups, 3), plans)
 
 
-REPLAYED: dict[str, tuple[int, dict[str, Any]]] = {
+REPLAYED = {
     "lmgame/Sokoban-v0": (1, {"max_turns": 4}),
     "lmgame/FrozenLakeSlippery-v0": (2, {}),
     "lmgame/Blackjack-v0": (4, {}),
@@ -86,11 +83,7 @@ def test_every_state_of_an_episode_is_reached_again(game: str, make_runner: Make
     episodes, options = REPLAYED[game]
     listed = game not in ("lmgame/Negotiation-v0", "lmgame/Werewolf-v0")
     runner = make_runner(
-        game,
-        chance,
-        env_config=options,
-        rollouts={"legal_moves_only": listed},
-        model={"context_length": 30_000},
+        game, chance, env_config=options, rollouts={"legal_moves_only": listed}, model={"context_length": 30_000}
     )
     played = play_games(runner, episodes)
     states = list(state_values._states(played.episodes, {"player": Wanted(1, 1.0)}))
@@ -186,7 +179,7 @@ def test_what_was_earned_before_the_first_choice_is_part_of_its_value(finished: 
     )
     played = play_games(runner, 40)
 
-    def play(plans: Sequence[EpisodePlan]) -> PlayResult:
+    def play(plans) -> PlayResult:
         return play_on(runner)(plans) if finished else PlayResult()
 
     play_for_values(played.episodes, played.summaries, play, {"player": Wanted(1, 1.0)}, None)
@@ -210,12 +203,12 @@ class Moody(gymnasium.Env[str, str]):
     def __init__(self) -> None:
         self.observation_space = self.action_space = text_space()
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options=None):
         type(self).times += 1
         self.turn = 0
         return "begin", {}
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str):
         self.turn += 1
         return f"game {self.times}", 1.0, self.turn == 3, False, {}
 
@@ -223,7 +216,7 @@ class Moody(gymnasium.Env[str, str]):
 class Steady(Moody):
     """The same as a function of its seed."""
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+    def step(self, action: str):
         _, reward, terminated, truncated, infos = super().step(action)
         return "game", reward, terminated, truncated, infos
 
@@ -240,7 +233,7 @@ def test_a_state_without_a_finished_rollout_has_what_the_episode_got(make_runner
     runner = make_runner(f"{__name__}:Steady")
     played = play_games(runner, 1)
 
-    def of_the_first_state_alone(plans: Sequence[EpisodePlan]) -> PlayResult:
+    def of_the_first_state_alone(plans) -> PlayResult:
         return play_on(runner)(plans[:2])
 
     wanted = {"player": Wanted(2, 1.0)}
@@ -251,8 +244,7 @@ def test_a_state_without_a_finished_rollout_has_what_the_episode_got(make_runner
 
 
 def test_what_an_episode_got_is_discounted_as_rollouts_are(make_runner: MakeRunner) -> None:
-    runner = make_runner(f"{__name__}:Steady")
-    played = play_games(runner, 1)
+    played = play_games(make_runner(f"{__name__}:Steady"), 1)
     wanted = {"player": Wanted(2, 0.5)}
     counts = play_for_values(played.episodes, played.summaries, lambda _: PlayResult(), wanted, None)
     assert counts["vine_fallbacks"] == 3
@@ -263,8 +255,7 @@ def test_what_an_episode_got_is_discounted_as_rollouts_are(make_runner: MakeRunn
 def test_where_two_policies_act_at_once_the_larger_number_of_rollouts_is_played(make_runner: MakeRunner) -> None:
     seats = ("player_0", "player_1")
     players = {"policies": {"few": {}, "many": {}}, "policy_mapping_fn": dict(zip(seats, ("few", "many"), strict=True))}
-    runner = make_runner("lmgame/RockPaperScissors-v0", Chance(), players=players)
-    played = play_games(runner, 1)
+    played = play_games(make_runner("lmgame/RockPaperScissors-v0", Chance(), players=players), 1)
     wanted = {"few": Wanted(1, 1.0), "many": Wanted(3, 1.0)}
     states = list(state_values._states(played.episodes, wanted))
     assert states and all(state.turns.keys() == {*seats} and state.rollouts == 3 for state in states)
@@ -274,7 +265,7 @@ def test_where_two_policies_act_at_once_the_larger_number_of_rollouts_is_played(
 class Fickle:
     """A scripted player that follows no seed."""
 
-    def act(self, session: Any, agent_id: str, observation: Any, rng: random.Random) -> str:
+    def act(self, session, agent_id: str, observation, rng: random.Random) -> str:
         return random.SystemRandom().choice(observation.legal_actions)
 
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -19,7 +17,6 @@ from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.checking.checker import TypedText, _endings
 from rllib_lmgame.envs.contract.adapters import AECSession, ParallelSession
 from rllib_lmgame.envs.contract.base import read_word, text_space
-from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.turns import TextAECGame
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.advantages import monte_carlo_returns, token_gae
@@ -43,9 +40,9 @@ class Knockout(ParallelEnv):
     each.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"name": "knockout_v0", "is_parallelizable": True, "render_modes": []}
+    metadata = {"name": "knockout_v0", "is_parallelizable": True, "render_modes": []}
     render_mode = None
-    verdict: ClassVar[bool | None] = False
+    verdict = False
     """Of those who are out."""
     instructions = "Say stay or out."
 
@@ -54,25 +51,25 @@ class Knockout(ParallelEnv):
         self.possible_agents = list(AGENTS)
         self.agents: list[str] = []
 
-    def observation_space(self, agent: str) -> Any:
+    def observation_space(self, agent: str):
         return text_space()
 
-    def action_space(self, agent: str) -> Any:
+    def action_space(self, agent: str):
         return text_space()
 
-    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, seed: int | None = None, options=None):
         self.agents, self.round = list(self.possible_agents), 0
         return dict.fromkeys(self.agents, "round 0"), {
             agent: {"legal_actions": ("stay", "out")} for agent in self.agents
         }
 
-    def step(self, actions: Mapping[str, str]) -> Any:
+    def step(self, actions: Mapping[str, str]):
         self.round += 1
         over = self.round == self.rounds
         out = {agent: action == "out" for agent, action in actions.items()}
         texts = {agent: f"round {self.round}{' (out)' * out[agent]}" for agent in self.agents}
         rewards = {agent: -1.0 if out[agent] else 2.0 * over for agent in self.agents}
-        infos: dict[str, Any] = {
+        infos = {
             agent: {"success": self.verdict if out[agent] else True} if out[agent] or over else {}
             for agent in self.agents
         }
@@ -86,12 +83,8 @@ class Elimination(TextAECGame):
     four rounds.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {
-        "name": "elimination_v0",
-        "is_parallelizable": False,
-        "render_modes": ["ansi"],
-    }
-    seats: ClassVar[Mapping[str, str]] = dict.fromkeys(AGENTS, "player")
+    metadata = {"name": "elimination_v0", "is_parallelizable": False, "render_modes": ["ansi"]}
+    seats = dict.fromkeys(AGENTS, "player")
     zero_sum = False
     rules = "Say stay or out."
 
@@ -138,7 +131,7 @@ class Elimination(TextAECGame):
 class Absent(Elimination):
     """a is out before anybody has spoken."""
 
-    def reset(self, seed: int | None = None, options: Any = None) -> None:
+    def reset(self, seed: int | None = None, options=None) -> None:
         super().reset(seed, options)
         self.out, self.terminations["a"] = ["a"], True
         self.agent_selection = self.player_to_move()
@@ -148,7 +141,7 @@ class Absent(Elimination):
 class Undead(Elimination):
     """Who is out stays at the table."""
 
-    def _was_dead_step(self, action: Any) -> None:
+    def _was_dead_step(self, action) -> None:
         pass
 
 
@@ -183,12 +176,12 @@ class Stranger(Elimination):
         self.rewards["d"] = 1.0
 
 
-def saying(words: dict[str, str]) -> Callable[[Any], str]:
+def saying(words: dict[str, str]):
     """``<agent>/<turn>`` -> word; anything else is ``stay``."""
     return lambda request: words.get(request.request_id.removeprefix("e/"), "stay")
 
 
-SESSIONS: dict[str, Callable[[], GameSession]] = {
+SESSIONS = {
     "parallel": lambda: ParallelSession("knockout", Knockout()),
     "aec of others": lambda: AECSession("knockout", parallel_to_aec(Knockout())),
     "our base class": lambda: AECSession("elimination", Elimination()),
@@ -213,14 +206,11 @@ def test_a_player_who_is_out_does_not_bootstrap(make_runner: MakeRunner, kind: s
     """
     played = play(make_runner(answer=saying({"b/1": "out"})), SESSIONS[kind]())
     left = played.ends["b"]
-    assert (
-        left.terminated
-        and left.stop_reason is StopReason.GAME_OVER
-        and left.step < len(played.steps) == played.ends["c"].step
-    )
+    assert left.terminated and left.stop_reason is StopReason.GAME_OVER
+    assert left.step < len(played.steps) == played.ends["c"].step
     others_end = kind == "our base class"
     for agent, turns, rewards in (("a", 4, [0, 0, 0, 2]), ("b", 2, [0, -1]), ("c", 4, [0, 0, 0, 2])):
-        seat: Any = played.seats[agent]
+        seat = played.seats[agent]
         assert [turn.reward for turn in seat.turns] == rewards and len(seat.turns) == turns
         assert (seat.final_prompt is None) == (agent == "b" or others_end)
     assert played.terminated is others_end
@@ -240,7 +230,7 @@ def test_a_player_who_is_out_does_not_bootstrap(make_runner: MakeRunner, kind: s
 
 
 @pytest.mark.parametrize("kind", SESSIONS)
-def test_the_verdict_on_who_left_early_is_kept(make_runner: MakeRunner, kind: str, tmp_path: Path) -> None:
+def test_the_verdict_on_who_left_early_is_kept(make_runner, kind, tmp_path) -> None:
     runner = make_runner(answer=saying({"b/1": "out"}))
     played = play(runner, SESSIONS[kind]())
     summary = summarize(played)
@@ -250,23 +240,19 @@ def test_the_verdict_on_who_left_early_is_kept(make_runner: MakeRunner, kind: st
     assert [(t["terminated"], t["success"], t["outcome"]) for t in record["trajectories"]][1] == (True, False, "loss")
     assert record["trajectories"][1]["ended_at"] < record["trajectories"][2]["ended_at"] == len(record["steps"])
     EpisodeLog(tmp_path / "log.jsonl").write([record])
-    session = LoggedEpisodes(tmp_path / "log.jsonl").sessions[0]
-    again = play(runner, session)
+    again = play(runner, LoggedEpisodes(tmp_path / "log.jsonl").sessions[0])
     assert again.ends == played.ends and [s.actions for s in again.steps] == [s.actions for s in played.steps]
 
 
-def test_a_player_who_is_out_from_the_start_is_asked_nothing(make_runner: MakeRunner, tmp_path: Path) -> None:
+def test_a_player_who_is_out_from_the_start_is_asked_nothing(make_runner, tmp_path) -> None:
     played = play(make_runner(answer=saying({})), AECSession("absent", Absent()))
     assert [step.actions for step in played.steps[:2]] == [{"b": "stay"}, {"c": "stay"}]
     assert played.ends["a"] == SeatEnd(True, StopReason.GAME_OVER, 1) and played.seats["a"].turns_played == 0
     assert [played.seats[agent].episode_return for agent in "bc"] == [2.0, 2.0]
     episode = to_multi_agent_episode(played)
     episode.validate()
-    assert "a" not in episode.agent_episodes and [seat.success for seat in summarize(played).seats] == [
-        None,
-        True,
-        True,
-    ]
+    assert "a" not in episode.agent_episodes
+    assert [seat.success for seat in summarize(played).seats] == [None, True, True]
     EpisodeLog(tmp_path / "log.jsonl").write([episode_record(played)])
     assert play(make_runner(answer=saying({})), LoggedEpisodes(tmp_path / "log.jsonl").sessions[0]).ends == played.ends
 
@@ -280,9 +266,7 @@ def test_a_player_who_is_out_from_the_start_is_asked_nothing(make_runner: MakeRu
         (Stranger, "'d' is none of possible_agents"),
     ],
 )
-def test_a_game_that_breaks_pettingzoos_rules_of_leaving_is_named(
-    game: type[Elimination], said: str, make_runner: MakeRunner
-) -> None:
+def test_a_game_that_breaks_pettingzoos_rules_of_leaving_is_named(game, said, make_runner) -> None:
     """And does not go on for ever."""
     with pytest.raises(EpisodeFailed, match=f"faulty: .*{said}"):
         play(make_runner(answer=saying({"b/0": "out"})), AECSession("faulty", game()))
@@ -294,13 +278,12 @@ def test_returns_where_one_seat_leaves_early(make_runner: MakeRunner) -> None:
     """
     played = play(make_runner(answer=saying({"b/1": "out"})), SESSIONS["parallel"]())
     trajectories = [trajectory_of_seat(played, seat) for seat in played.seats.values()]  # type: ignore[arg-type]
-    rows = build_rows(trajectories, max_row_tokens=4096)
-    batch = TokenBatch.from_rows(rows)
+    batch = TokenBatch.from_rows(build_rows(trajectories, max_row_tokens=4096))
     assert batch.needs_bootstrap.tolist() == [True, False, True]
     rng = np.random.default_rng(0)
     values, ends = rng.normal(size=batch.num_actions), np.where(batch.needs_bootstrap, [7.0, 99.0, -3.0], 0.0)
     gamma, lam, offsets = 0.99, 0.9, batch.trajectory_offsets
-    inputs: Any = SimpleNamespace(
+    inputs = SimpleNamespace(
         rewards=batch.rewards, values=values, bootstrap=ends, offsets=offsets, gamma=gamma, lam=lam
     )
     returns, advantages = monte_carlo_returns(inputs), token_gae(inputs)
@@ -339,7 +322,7 @@ def test_in_a_game_of_all_at_once_the_others_play_on(make_runner: MakeRunner, bo
     assert [sorted(step.actions) for step in played.steps] == [["a", "b", "c"], ["b", "c"], ["b", "c"], ["b", "c"]]
     assert [step.passes for step in played.steps] == [{}, {"a": ""}, {"a": ""}, {"a": ""}]
     assert played.stop_reason is StopReason.MAX_TURNS and played.ends["b"] == SeatEnd(False, StopReason.MAX_TURNS, 4)
-    a: Any = played.seats["a"]
+    a = played.seats["a"]
     assert len(a.turns) == a.turns_played == 1 and a.episode_return == 2.0
     assert a.turns[0].reward == (0.0 if bootstrap else 2.0)  # The value of the last state stands for what follows.
     assert trajectory_of_seat(played, a).terminated is not bootstrap
@@ -349,7 +332,7 @@ def test_in_a_game_of_all_at_once_the_others_play_on(make_runner: MakeRunner, bo
     assert (len(episode.agent_episodes["a"]), episode.agent_episodes["a"].is_truncated) == (1, True)
 
 
-def test_in_a_game_for_two_who_can_write_no_more_forfeits(make_runner: MakeRunner, tmp_path: Path) -> None:
+def test_in_a_game_for_two_who_can_write_no_more_forfeits(make_runner, tmp_path) -> None:
     long = long_reply(make_runner(), "5")
     runner = make_runner(
         answer=lambda request: long if "/X/" in request.request_id else "1",
@@ -369,10 +352,8 @@ def test_in_a_game_for_two_who_can_write_no_more_forfeits(make_runner: MakeRunne
         make_runner(answer=lambda request: "5" if "/X/" in request.request_id else "1"),
         LoggedEpisodes(tmp_path / "log.jsonl").sessions[0],
     )
-    assert [sorted(step.actions) for step in again.steps] == [["X"], ["O"]] and again.steps[1].rewards == {
-        "X": -1.0,
-        "O": 1.0,
-    }
+    assert [sorted(step.actions) for step in again.steps] == [["X"], ["O"]]
+    assert again.steps[1].rewards == {"X": -1.0, "O": 1.0}
 
 
 def test_a_game_may_pass_for_who_can_write_no_more(make_runner: MakeRunner) -> None:
@@ -384,10 +365,8 @@ def test_a_game_may_pass_for_who_can_write_no_more(make_runner: MakeRunner) -> N
     )
     played = play(runner, make_session("lmgame/KuhnPoker-v0"))
     assert [step.actions for step in played.steps] == [{"player_0": "check"}, {"player_1": "bet"}, {}]
-    assert played.steps[2].passes == {"player_0": "fold"} and played.steps[2].rewards == {
-        "player_0": -1.0,
-        "player_1": 1.0,
-    }
+    assert played.steps[2].passes == {"player_0": "fold"}
+    assert played.steps[2].rewards == {"player_0": -1.0, "player_1": 1.0}
     assert played.ends == {
         "player_0": SeatEnd(False, StopReason.TOKEN_BUDGET, 2),
         "player_1": SeatEnd(True, StopReason.GAME_OVER, 3),
@@ -410,7 +389,7 @@ def test_who_was_ahead_when_the_tokens_ran_out_has_not_won(make_runner: MakeRunn
     """A game of another author without verdicts, broken off: what was earned until then is no result."""
 
     class Leading(Knockout):
-        def step(self, actions: Mapping[str, str]) -> Any:
+        def step(self, actions: Mapping[str, str]):
             texts, rewards, out, cut, _ = super().step(actions)
             rewards = {agent: float(agent == "a") for agent in rewards}
             return texts, rewards, out, cut, {agent: {} for agent in rewards}

@@ -9,7 +9,6 @@ import random
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -275,8 +274,7 @@ def test_whatever_fails_as_many_whole_groups_come_out_as_are_needed(
     assert len(set(begun)) == len(begun) and len(set(ended)) == len(ended) and set(begun) <= set(ended)
     behind = {first_id(name) for name in result.aborted}
     assert len(behind) == len(result.aborted) and not behind & {first_id(one.episode_id) for one in result.summaries}
-    known = {first_id(name) for name in ended}
-    assert known == {plan.episode_id for plan in plans}
+    assert {first_id(name) for name in ended} == {plan.episode_id for plan in plans}
 
 
 def test_a_group_that_was_left_behind_is_not_gone_on_with() -> None:
@@ -326,7 +324,7 @@ class OneByOne(EpisodeSource):
 class Streams(LMGamePPO):
     """An algorithm with a source of its own."""
 
-    def episode_source(self, *args: Any) -> EpisodeSource:
+    def episode_source(self, *args) -> EpisodeSource:
         return OneByOne(self.runners, 3)
 
 
@@ -341,9 +339,8 @@ def test_an_algorithm_takes_its_episodes_from_any_source() -> None:
     one_by_one = algorithm.play(plans_of(9), SETTINGS)
     in_rounds = play(FakeRunners(fate, random.Random(1)), plans_of(9))
     assert len(algorithm.runners.rounds) == 9 + len(one_by_one.failures)
-    assert one_by_one.summaries == in_rounds.summaries and [summary.index for summary in in_rounds.summaries] == list(
-        range(9)
-    )
+    assert one_by_one.summaries == in_rounds.summaries
+    assert [summary.index for summary in in_rounds.summaries] == list(range(9))
     assert [episode.id_ for episode in one_by_one.episodes] == [episode.id_ for episode in in_rounds.episodes]
     reasons = [
         sorted((failure.plan.episode_id, failure.reason) for failure in result.failures)
@@ -381,7 +378,7 @@ class FakeGroup:
         return [number for number in range(1, self.remote + 1) if number not in self.dead]
 
     def foreach_env_runner(
-        self, calls: Any, *, local_env_runner: bool, remote_worker_ids: list[int], timeout_seconds: float
+        self, calls, *, local_env_runner: bool, remote_worker_ids: list[int], timeout_seconds: float
     ) -> list[PlayResult]:
         assert not local_env_runner and len(calls) == len(remote_worker_ids)
         self.timeout = timeout_seconds
@@ -413,7 +410,7 @@ def test_without_remote_runners_the_local_one_plays() -> None:
 def test_the_share_of_a_runner_that_dies_is_played_by_the_others() -> None:
     group = FakeGroup(2, dies=(2,))
 
-    def heal(hurt: Any) -> None:
+    def heal(hurt) -> None:
         hurt.dead, hurt.dies = hurt.dies, ()
 
     result = play_all(Rounds(RunnerGroup(group, None, heal), SETTINGS, Here(), 3), plans_of(8))  # type: ignore[arg-type]
