@@ -155,9 +155,7 @@ def test_the_most_likely_move_and_games_in_which_all_reply_at_once() -> None:
 
 
 @pytest.mark.parametrize("greedy", [False, True])
-def test_replies_after_reasoning_have_seeds_of_their_own(
-    greedy: bool, tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replies_after_reasoning_have_seeds_of_their_own(greedy, tiny_model_dir, monkeypatch) -> None:
     """No two turns share one, in a game or in games that are played after one another; what is most likely is asked
     for at temperature 0.
     """
@@ -265,9 +263,7 @@ class Bad(TicTacToe):
 @pytest.mark.parametrize(
     ("fault", "says"), [("raise", "boom"), ("hang", "took longer"), ("nobody", "nobody is to act")]
 )
-def test_a_game_that_cannot_begin_has_no_such_games_and_is_looked_at_once(
-    fault: str, says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_game_that_cannot_begin_has_no_such_games_and_is_looked_at_once(fault, says, monkeypatch) -> None:
     LET_GO.clear()
     monkeypatch.setattr(measure, "CALL_LIMIT_S", 0.5)
     monkeypatch.setattr(game_calls, "CALL_LIMIT_S", 0.5)
@@ -298,9 +294,7 @@ def test_a_game_that_outgrows_the_context_is_counted_and_the_others_go_on() -> N
         Against("random", games=4)(TIC_TAC_TOE, Broken(uniform))
 
 
-def test_decisions_asked_about_after_one_another_have_seeds_of_their_own(
-    tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decisions_asked_about_after_one_another_have_seeds_of_their_own(tiny_model_dir, monkeypatch) -> None:
     monkeypatch.setattr(measures, "AT_ONCE", 4)
     asked, requests = engine_policies(tiny_model_dir)
     assert len(asked.ask_for_samples(decisions({})[:10], 3)) == 10 and len(requests) == 30

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -17,25 +16,25 @@ from rllib_lmgame.policies.model.tiny import build_tiny_model
 WORDS = ["red green blue red green blue", "one two three one two three"]
 
 
-def config_of(directory: Path) -> LMGamePPOConfig:
+def config_of(directory) -> LMGamePPOConfig:
     config = LMGamePPOConfig().environment("lmgame/Sokoban-v0").language_model(model=str(directory))
     config.model_files = {policy: ModelFiles.carry(directory) for policy in config.trained_policies()}
     return config
 
 
 @pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkpoint(tmp_path_factory: pytest.TempPathFactory):
     directory = tmp_path_factory.mktemp("checkpoint")
     build_tiny_model(directory / "hf", WORDS)
     return directory
 
 
-def test_the_same_model_is_accepted(checkpoint: Path, tmp_path: Path) -> None:
+def test_the_same_model_is_accepted(checkpoint, tmp_path) -> None:
     check_models(checkpoint, config_of(build_tiny_model(tmp_path, WORDS, {"seed": 1})))
     check_models(tmp_path / "without any model", config_of(tmp_path))
 
 
-def test_a_tokenizer_of_other_texts_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_tokenizer_of_other_texts_is_refused(checkpoint, tmp_path) -> None:
     config = config_of(build_tiny_model(tmp_path, [text.replace("green", "gold") for text in WORDS]))
     with pytest.raises(CheckpointError, match=r"'player' has another tokenizer: there token \d+ is .*/hf$") as error:
         check_models(checkpoint, config)
@@ -45,7 +44,7 @@ def test_a_tokenizer_of_other_texts_is_refused(checkpoint: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("shape", "difference"), [({"num_layers": 2}, "num_hidden_layers 3"), ({"hidden_size": 48}, "hidden_size 96")]
 )
-def test_another_shape_is_refused(checkpoint: Path, tmp_path: Path, shape: dict[str, int], difference: str) -> None:
+def test_another_shape_is_refused(checkpoint, tmp_path, shape, difference) -> None:
     with pytest.raises(CheckpointError, match=f"{difference} there, {next(iter(shape.values()))} here"):
         check_models(checkpoint, config_of(build_tiny_model(tmp_path, WORDS, shape)))
 
@@ -54,9 +53,7 @@ def test_another_shape_is_refused(checkpoint: Path, tmp_path: Path, shape: dict[
     ("file", "text"),
     [("config.json", "{}"), ("config.json", None), ("config.json", '{"model_type": "no"}'), ("tokenizer.json", "{")],
 )
-def test_files_that_cannot_be_read_are_the_checkpoints(
-    checkpoint: Path, tmp_path: Path, file: str, text: str | None
-) -> None:
+def test_files_that_cannot_be_read_are_the_checkpoints(checkpoint, tmp_path, file, text) -> None:
     damaged = shutil.copytree(checkpoint, tmp_path / "damaged")
     if text is None:
         (damaged / "hf" / file).unlink()
@@ -67,7 +64,7 @@ def test_files_that_cannot_be_read_are_the_checkpoints(
     assert "\n" not in str(error.value)
 
 
-def test_a_tokenizer_in_the_home_directory(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tokenizer_in_the_home_directory(checkpoint, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     build_tiny_model(tmp_path / "model", [text.replace("green", "gold") for text in WORDS])
     config = config_of(checkpoint / "hf").language_model(tokenizer="~/model")
@@ -75,12 +72,12 @@ def test_a_tokenizer_in_the_home_directory(checkpoint: Path, tmp_path: Path, mon
         check_models(checkpoint, config, local_files_only=True)
 
 
-def test_what_is_no_id_of_the_hub_is_left_to_who_loads_it(checkpoint: Path) -> None:
+def test_what_is_no_id_of_the_hub_is_left_to_who_loads_it(checkpoint) -> None:
     config = config_of(checkpoint / "hf").language_model(tokenizer="a/b/c")
     check_models(checkpoint, config, local_files_only=True)
 
 
-def test_a_league_of_another_policy_is_refused(tmp_path: Path) -> None:
+def test_a_league_of_another_policy_is_refused(tmp_path) -> None:
     """By name, whether there are members of it or results alone; a run without a league takes over none."""
     won, file = {"player": [3, 0, 0]}, tmp_path / "league" / "league.json"
     file.parent.mkdir()
@@ -111,9 +108,7 @@ def test_a_league_of_another_policy_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("estimator", ["gae", "grpo"])
 @pytest.mark.parametrize("critics", [{"player": {}}, {}])
-def test_value_functions_are_compared_before_anything_starts(
-    checkpoint: Path, tmp_path: Path, estimator: str, critics: dict[str, object]
-) -> None:
+def test_value_functions_are_compared_before_anything_starts(checkpoint, tmp_path, estimator, critics) -> None:
     whole = shutil.copytree(checkpoint, tmp_path / "whole")
     (whole / "learners").mkdir()
     (whole / "learners" / "learner.json").write_text(json.dumps({"modules": ["player"], "critics": critics}))

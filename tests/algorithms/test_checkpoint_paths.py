@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
 from rllib_lmgame.errors import CheckpointError
 
 
-def make_checkpoint(path: Path) -> Path:
+def make_checkpoint(path):
     path.mkdir(parents=True)
     (path / "rllib_checkpoint.json").write_text('{"ray_version": "2.60.0"}')
     return path

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,7 +62,7 @@ def test_a_whole_checkpoint_is_accepted(tmp_path: Path) -> None:
     }
 
 
-DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
+DAMAGE = [
     *((name, lambda path: path.write_bytes(path.read_bytes()[:-1]), "is truncated: ") for name in FILES if FILES[name]),
     *((name, flip_a_byte, "has been altered") for name in FILES if FILES[name]),
     *((name, lambda path: path.write_bytes(path.read_bytes() + b"x"), "has been altered") for name in FILES),
@@ -72,9 +71,7 @@ DAMAGE: list[tuple[str, Callable[[Path], object], str]] = [
 
 
 @pytest.mark.parametrize(("name", "damage", "said"), DAMAGE)
-def test_a_damaged_file_is_named_and_the_checkpoint_before_offered(
-    tmp_path: Path, name: str, damage: Callable[[Path], object], said: str
-) -> None:
+def test_a_damaged_file_is_named_and_the_checkpoint_before_offered(tmp_path, name, damage, said) -> None:
     directories = [whole(tmp_path / f"checkpoint_{i:06d}") for i in range(1, 4)]
     damage(directories[2] / name)
     with pytest.raises(CheckpointError) as error:
@@ -235,9 +232,7 @@ def test_a_key_that_others_can_read_signs_nothing(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     "make", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to(path.name), lambda path: path.touch(0o600)]
 )
-def test_what_is_no_key_signs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], object]
-) -> None:
+def test_what_is_no_key_signs_nothing(tmp_path, monkeypatch, make) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     key_file().parent.mkdir()
     make(key_file())
@@ -310,9 +305,7 @@ def test_nothing_outside_is_removed(tmp_path: Path, recorded: str) -> None:
 
 @pytest.mark.parametrize("after", range(5))
 @pytest.mark.parametrize("existing", [False, True])
-def test_an_interrupted_move_leaves_no_checkpoint_that_verifies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int, existing: bool
-) -> None:
+def test_an_interrupted_move_leaves_no_checkpoint_that_verifies(tmp_path, monkeypatch, after, existing) -> None:
     scratch, target = whole(tmp_path / "scratch"), tmp_path / "target"
     if existing:
         whole(target)

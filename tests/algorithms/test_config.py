@@ -6,8 +6,6 @@ import contextlib
 import json
 import re
 import shutil
-from pathlib import Path
-from typing import Any
 
 import pytest
 from ray import tune
@@ -32,7 +30,7 @@ TWO_TRAINED = {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"}
 BASE = {"env": "lmgame/TicTacToe-v0", "language_model": {"model": "tiny"}}
 
 
-def first_seat(agent_id: str, episode: Any = None, **kwargs: Any) -> str:
+def first_seat(agent_id: str, episode=None, **kwargs) -> str:
     """A mapping function."""
     return "a"
 
@@ -42,18 +40,18 @@ class ComparesGroups:
 
     needs_groups = True
 
-    def __call__(self, inputs: Any) -> Any:
+    def __call__(self, inputs):
         return inputs.rewards
 
 
-def with_six_arrays(rewards: Any, values: Any, bootstrap: Any, offsets: Any, gamma: float, lam: float) -> Any:
+def with_six_arrays(rewards, values, bootstrap, offsets, gamma: float, lam: float):
     return rewards
 
 
 class Compares(PPOObjective):
     """An objective that compares the episodes of a group, whatever the estimator does."""
 
-    def needs_groups(self, settings: Any) -> bool:
+    def needs_groups(self, settings) -> bool:
         return True
 
 
@@ -65,7 +63,7 @@ def of_seats(agent_id: str) -> str:
 class Deaf:
     """A player that takes less than it is given."""
 
-    def act(self, observation: Any) -> str:
+    def act(self, observation) -> str:
         return ""
 
 
@@ -79,17 +77,17 @@ class Named:
 class Thinks:
     """A player whose thoughts take more than they are given."""
 
-    def act(self, session: Any, agent_id: str, observation: Any, rng: Any) -> str:
+    def act(self, session, agent_id: str, observation, rng) -> str:
         return ""
 
-    def think(self, session: Any, agent_id: str, observation: Any) -> str:
+    def think(self, session, agent_id: str, observation) -> str:
         return ""
 
 
 class Careless(PPOObjective):
     """An objective whose loss takes less than it is given."""
 
-    def loss(self, update: Any, pack: Any) -> Any:  # type: ignore[override]
+    def loss(self, update, pack):  # type: ignore[override]
         return None
 
 
@@ -103,7 +101,7 @@ class OldEngine(TransformersEngine):
 class Impatient(TransformersEngine):
     """An engine that takes less than it is given."""
 
-    async def update_weights(self, state: Any) -> str:  # type: ignore[override]
+    async def update_weights(self, state) -> str:  # type: ignore[override]
         return ""
 
 
@@ -129,7 +127,7 @@ WIN_RATE_ALONE = {"league": {"exploiters": {"b": {"of": "a", "reset_every": None
         (BY_OBJECTIVE, "config.text_rollouts.group_size", f"token_ppo.objective `{__name__}:Compares` compares"),
     ],
 )
-def test_what_own_parts_ask_is_asked(settings: dict[str, Any], path: str, words: str) -> None:
+def test_what_own_parts_ask_is_asked(settings, path, words) -> None:
     with pytest.raises(ConfigError) as caught:
         LMGamePPOConfig().update_from_dict({**BASE, **settings}).validate()
     assert caught.value.path == path
@@ -152,7 +150,7 @@ def test_what_own_parts_ask_is_asked(settings: dict[str, Any], path: str, words:
         ({"inference": {"engine": "Deaf"}}, "inference.engine", r"Deaf` takes \(\)"),
     ],
 )
-def test_what_takes_something_else_than_it_is_given_is_refused(settings: dict[str, Any], path: str, words: str) -> None:
+def test_what_takes_something_else_than_it_is_given_is_refused(settings, path, words) -> None:
     by_path = json.loads(re.sub(r'": "(\w+)"', rf'": "{__name__}:\1"', json.dumps(settings)))
     with pytest.raises(ConfigError, match=words) as caught:
         LMGamePPOConfig().update_from_dict({**BASE, **by_path}).validate()
@@ -172,7 +170,7 @@ WOLVES = {"env": "lmgame/Werewolf-v0", "policies": ["wolves", "village"]}
         ({**WOLVES, "policies": ["a", "b"], "policy_mapping_fn": "per_role"}, "", "finds no policy for every role"),
     ],
 )
-def test_seats_policies_and_games_must_agree(settings: dict[str, Any], key: str, message: str) -> None:
+def test_seats_policies_and_games_must_agree(settings, key, message) -> None:
     with pytest.raises(ConfigError, match=message) as error:
         LMGamePPOConfig().update_from_dict({**BASE, **settings}).validate()
     assert error.value.path == f"config.policy_mapping_fn{key}"
@@ -191,7 +189,7 @@ TWO_LEARN = {"policies": {"a": {}, "b": {}, "c": {"trained": False}, "foe": {"pl
         (lambda policy, batch: policy == "a", r"expected names of policies, got .*; set policies\.NAME\.trained"),
     ],
 )
-def test_who_learns_is_said_by_the_policies(named: Any, message: str) -> None:
+def test_who_learns_is_said_by_the_policies(named, message) -> None:
     """RLlib's key may say the same, by either way to set it."""
     settings = {**BASE, **TWO_LEARN, "policy_mapping_fn": "self_play"}
     by_key = LMGamePPOConfig().update_from_dict({**settings, "policies_to_train": named})
@@ -219,7 +217,7 @@ def test_who_learns_is_said_by_the_policies(named: Any, message: str) -> None:
         },
     ],
 )
-def test_seats_of_any_of_the_games_may_be_named(settings: dict[str, Any]) -> None:
+def test_seats_of_any_of_the_games_may_be_named(settings) -> None:
     LMGamePPOConfig().update_from_dict({**BASE, **settings}).validate()
 
 
@@ -234,7 +232,7 @@ def test_seats_of_any_of_the_games_may_be_named(settings: dict[str, Any]) -> Non
         ([""], "no name"),
     ],
 )
-def test_names_of_policies(policies: Any, message: str) -> None:
+def test_names_of_policies(policies, message) -> None:
     with pytest.raises(ConfigError, match=message):
         LMGamePPOConfig().players(policies)
 
@@ -256,7 +254,7 @@ def test_names_of_policies(policies: Any, message: str) -> None:
         {"token_ppo": {"entropy": {"target": 5.7}}},
     ],
 )
-def test_bounds_that_some_reply_may_reach_are_taken(settings: dict[str, Any]) -> None:
+def test_bounds_that_some_reply_may_reach_are_taken(settings) -> None:
     LMGamePPOConfig().update_from_dict({**BASE, **SHORT_REPLIES, **settings}).validate()
 
 
@@ -269,7 +267,7 @@ def test_there_may_be_many_learners() -> None:
 
 
 def test_a_league_by_its_section_or_by_its_mapping() -> None:
-    asked: list[dict[str, Any]] = [
+    asked = [
         {"league": {}},
         {"policy_mapping_fn": "league"},
         {"league": {"exploiters": {"b": {"of": "a"}}}, "policies": ["a", "b"]},
@@ -283,10 +281,7 @@ def test_a_league_by_its_section_or_by_its_mapping() -> None:
             "policies": ["a", "b"],
         },
         {"league": {"matchmaking": {"type": "rllib_lmgame.league.matchmaking:pfsp_hard", "power": 3}}},
-        {
-            **WIN_RATE_ALONE,
-            "text_rollouts": {"episodes_per_iteration": {"points": [[0, 4], [9, 16]]}},
-        },
+        {**WIN_RATE_ALONE, "text_rollouts": {"episodes_per_iteration": {"points": [[0, 4], [9, 16]]}}},
         {
             **WIN_RATE_ALONE,
             "text_rollouts": {"episodes_per_iteration": 8, "group_size": 4},
@@ -324,7 +319,7 @@ def test_an_estimator_of_one_policy_alone_is_asked_for_groups_too() -> None:
         ({"policy_loss.type": "cispo", "policy_loss.dual": 3.0}, "no effect with type: cispo"),
     ],
 )
-def test_options_of_one_policy_alone_are_checked_as_everybodys(own: dict[str, Any], match: str) -> None:
+def test_options_of_one_policy_alone_are_checked_as_everybodys(own, match) -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED})
     other = with_changes(config.token_ppo_options, own)
     config.multi_agent(algorithm_config_overrides_per_module={"b": {"token_ppo_options": other}})
@@ -361,7 +356,7 @@ OVERRIDES = "algorithm_config_overrides_per_module"
         ({"b": {"use_" + "kl_loss": True}}, ".b.use_kl_loss", "is now config.token_ppo.kl"),
     ],
 )
-def test_overrides_of_a_policy_are_what_it_may_have_of_its_own(own: Any, path: str, words: str) -> None:
+def test_overrides_of_a_policy_are_what_it_may_have_of_its_own(own, path, words) -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED, OVERRIDES: own})
     with pytest.raises(ConfigError) as caught:
         config.validate()
@@ -380,7 +375,7 @@ def test_rllibs_switch_of_the_penalty_is_the_group(on: bool) -> None:
     assert kept.token_ppo_options.kl == KLOptions(estimator="k2"), "what is there stays"
 
 
-def test_a_module_that_ends_the_program_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_ends_the_program_is_named(tmp_path, monkeypatch) -> None:
     (tmp_path / "exits.py").write_text("import sys\nsys.exit(0)\n")
     (tmp_path / "dynamic.py").write_text("def __getattr__(name):\n    raise RuntimeError('not yet')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -426,7 +421,7 @@ def test_the_early_check_says_what_the_configuration_says(key: str) -> None:
         {"evaluation_config": {"games": ["lmgame/Sokoban-v0"]}},
     ],
 )
-def test_a_success_to_stop_at_needs_somebody_to_win_against(settings: dict[str, Any]) -> None:
+def test_a_success_to_stop_at_needs_somebody_to_win_against(settings) -> None:
     LMGamePPOConfig().update_from_dict({**BASE, **settings, "warm_start": {"stop_at": {"success": 0.5}}}).validate()
 
 
@@ -439,9 +434,7 @@ def test_a_success_to_stop_at_needs_somebody_to_win_against(settings: dict[str, 
         ({"top_p": 0.9, "top_k": 20, "temperature": 0.0}, ()),
     ],
 )
-def test_sampling_that_leaves_out_tokens_is_warned_of(
-    inference: dict[str, Any], named: tuple[str, ...], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sampling_that_leaves_out_tokens_is_warned_of(inference, named, caplog, monkeypatch) -> None:
     monkeypatch.setattr("rllib_lmgame.algorithms.ppo.log_once", lambda key: True)
     LMGamePPOConfig().update_from_dict({**BASE, "inference": inference}).validate()
     said = [record.getMessage() for record in caplog.records if record.name == "rllib_lmgame.algorithms.ppo"]
@@ -529,14 +522,14 @@ def test_legal_moves_that_a_solver_comes_to_are_listed_and_asked_for_once() -> N
         ({"kl": {"reference": {"type": "ema", "decay": tune.uniform(0.9, 1.0)}}}, "kl.reference.decay"),
     ],
 )
-def test_a_search_space_in_a_section_is_refused_at_once(options: dict[str, Any], key: str) -> None:
+def test_a_search_space_in_a_section_is_refused_at_once(options, key) -> None:
     with pytest.raises(ConfigError, match=r'is a search space.*\*\*config.to_dict\(\), "token_ppo"') as caught:
         LMGamePPOConfig().token_ppo(**options)
     assert caught.value.path == f"config.token_ppo.{key}"
 
 
 @pytest.mark.parametrize("estimator", [{"grid_search": 3}, {"type": "gae", "length_adaptive": {"grid_search": 0.05}}])
-def test_a_grid_without_values_is_refused_in_a_section(estimator: dict[str, Any]) -> None:
+def test_a_grid_without_values_is_refused_in_a_section(estimator) -> None:
     with pytest.raises(ConfigError, match="grid_search without a list of values") as caught:
         LMGamePPOConfig().token_ppo(advantage_estimator=estimator)
     assert caught.value.path == "config.token_ppo.advantage_estimator"
@@ -571,7 +564,7 @@ def test_evaluation_is_set_by_its_method_as_by_its_key() -> None:
         ({}, None),
     ],
 )
-def test_what_evaluation_plays_is_written_and_read_again(evaluation: dict[str, Any], temperature: float | None) -> None:
+def test_what_evaluation_plays_is_written_and_read_again(evaluation, temperature) -> None:
     config = LMGamePPOConfig().update_from_dict({**BASE, "evaluation_config": evaluation})
     read = LMGamePPOConfig().update_from_dict(config.settings.as_yaml())
     assert config.settings.evaluation.sampling == read.settings.evaluation.sampling == temperature
@@ -581,8 +574,7 @@ def test_what_evaluation_plays_is_written_and_read_again(evaluation: dict[str, A
 def test_a_mapping_function_is_written_as_its_import_path() -> None:
     policies = {"policies": ["a", "b"], "policy_mapping_fn": first_seat}
     written = LMGamePPOConfig().update_from_dict({**BASE, **policies}).settings.as_yaml()
-    read = LMGamePPOConfig().update_from_dict(written)
-    assert read.seat_mapping()("player_1") == "a"
+    assert LMGamePPOConfig().update_from_dict(written).seat_mapping()("player_1") == "a"
     assert written["policy_mapping_fn"] == f"{__name__}:first_seat"
 
 
@@ -598,7 +590,7 @@ def test_names_of_other_trainers_are_answered_with_ours(theirs: str, ours: str) 
     config = LMGamePPOConfig()
     with pytest.raises(ConfigError, match=f"config.{theirs}: unknown key; did you mean 'config.{ours}'"):
         config.update_from_dict({**BASE, theirs: 1})
-    values: Any = 1
+    values = 1
     for key in reversed(ours.split(".")):
         values = {key: values}
     config.update_from_dict({**BASE, **values})
@@ -615,7 +607,7 @@ def test_no_hint_is_what_was_written() -> None:
     assert "must be a scripted player" in caught.value.message and "did you mean" not in caught.value.message
 
 
-def test_paths_that_are_there_become_absolute_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_that_are_there_become_absolute_ones(tmp_path, monkeypatch) -> None:
     """A trial has a working directory of its own, in which a relative path leads nowhere."""
     monkeypatch.chdir(tmp_path)
     for name in ("tiny", "model", "org/model"):
@@ -641,12 +633,12 @@ def test_paths_that_are_there_become_absolute_ones(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("value", [3, "token_ppo", [3], [["lr"]], {"lr": 1}])
-def test_what_was_given_is_a_list_of_keys(value: Any) -> None:
+def test_what_was_given_is_a_list_of_keys(value) -> None:
     with pytest.raises(ConfigError, match="given_keys"):
         LMGamePPOConfig().update_from_dict({**BASE, "given_keys": value})
 
 
-def test_a_long_template_and_a_link_to_nothing_are_no_files(tiny_model_dir: str, tmp_path: Path) -> None:
+def test_a_long_template_and_a_link_to_nothing_are_no_files(tiny_model_dir, tmp_path) -> None:
     model = shutil.copytree(tiny_model_dir, tmp_path / "model")
     (model / "model.gguf").symlink_to(tmp_path / "nothing")
     template = "{% for message in messages %}{{ message['content'] }}\n{% endfor %}{# " + "a" * 5000 + " #}"
@@ -663,7 +655,7 @@ def test_a_long_template_and_a_link_to_nothing_are_no_files(tiny_model_dir: str,
         ({"warm_start": {"data": "a" * 300}}, "warm_start.data"),
     ],
 )
-def test_a_name_of_300_characters_is_no_file(options: dict[str, Any], key: str) -> None:
+def test_a_name_of_300_characters_is_no_file(options, key) -> None:
     with pytest.raises(ConfigError, match="no such") as caught:
         build_config(resolve_algorithm("LMGamePPO"), {"env": "lmgame/TicTacToe-v0", **options})
     assert caught.value.path == f"config.{key}"

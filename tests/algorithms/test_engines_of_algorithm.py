@@ -4,7 +4,6 @@ to hand over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -50,7 +49,7 @@ def with_(base: dict[str, Any], inference: dict[str, Any] | None = None, **rest:
     "overrides",
     [NCCL, IPC, with_(NCCL, {"num_engines": 4, "tensor_parallel_size": 2, "num_gpus_per_engine": 2}, num_learners=4)],
 )
-def test_what_can_work_is_accepted(make_config: Callable[..., Any], overrides: dict[str, Any]) -> None:
+def test_what_can_work_is_accepted(make_config, overrides) -> None:
     make_config(**overrides).validate()
 
 
@@ -61,7 +60,7 @@ def test_what_can_work_is_accepted(make_config: Callable[..., Any], overrides: d
         {"policy_mapping_fn": "league", "league": {"opponent_engines": 2}},
     ],
 )
-def test_no_two_engines_draw_the_same_numbers(make_config: Callable[..., Any], line_up: dict[str, Any]) -> None:
+def test_no_two_engines_draw_the_same_numbers(make_config, line_up) -> None:
     config = make_config(env="lmgame/KuhnPoker-v0", env_config={}, seed=7, inference={"num_engines": 2}, **line_up)
     sets = engine_sets(config)
     seeds = [engine_seed(config, engines) + number for engines in sets for number in range(engines.count)]
@@ -89,9 +88,7 @@ for _name in vars(InferenceEngine):
         (with_(NCCL, {"weight_transport": "object_store", "sleep_during_update": True}), "sleep_during_update"),
     ],
 )
-def test_an_engine_that_cannot_do_what_is_asked_of_it_is_refused(
-    make_config: Callable[..., Any], overrides: dict[str, Any], key: str
-) -> None:
+def test_an_engine_that_cannot_do_what_is_asked_of_it_is_refused(make_config, overrides, key) -> None:
     named = {"engine": f"{__name__}:HostEngine"}
     with pytest.raises(ConfigError, match="lacks call, accept_version of DeviceEngine ") as refused:
         make_config(**with_(overrides, named)).validate()
@@ -118,7 +115,7 @@ class Learner:
         self.averages = {"player": SimpleNamespace(tensors={"w": torch.full((2,), 3.0)})}
 
     @contextmanager
-    def full_state(self) -> Iterator[dict[str, torch.Tensor]]:
+    def full_state(self):
         yield self.weights
 
 
@@ -154,7 +151,7 @@ def test_a_push_that_fails_on_the_first_learner_ends_on_the_others(monkeypatch: 
     assert failures == [True, False]
 
 
-def test_pushed_weights_outlive_the_learner_that_packed_them(make_config: Callable[..., Any], ray_cluster: Any) -> None:
+def test_pushed_weights_outlive_the_learner_that_packed_them(make_config, ray_cluster) -> None:
     """An engine that starts again after its learner died still gets them."""
     config = make_config(num_learners=2)
     learners = config.build_learner_group(rl_module_spec=config.rl_module_spec)
@@ -172,14 +169,11 @@ def test_pushed_weights_outlive_the_learner_that_packed_them(make_config: Callab
     state = unpack_state(bundle)
     assert (bundle.version, bundle.num_bytes) == (3, shared.num_bytes)
     assert state_checksum(state) == bundle.checksum == shared.checksum
-    assert state.keys() == expected.keys() and all(
-        (tensor.numpy() == expected[name]).all() for name, tensor in state.items()
-    )
+    assert state.keys() == expected.keys()
+    assert all((tensor.numpy() == expected[name]).all() for name, tensor in state.items())
 
 
-def test_engines_are_told_whether_code_of_the_model_is_trusted(
-    make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_engines_are_told_whether_code_of_the_model_is_trusted(make_config, monkeypatch) -> None:
     told = []
 
     def create(*args: Any, trust_remote_code: bool, **kwargs: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.algorithms import find_entry
 
 
-def config_of(**settings: Any) -> LMGameGRPOConfig:
+def config_of(**settings) -> LMGameGRPOConfig:
     return LMGameGRPOConfig().update_from_dict({"env": "lmgame/Sokoban-v0", **settings})
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import nan
 from typing import Any
 
@@ -52,7 +51,7 @@ def test_a_restored_run_is_checked_at_its_first_update(gaps: tuple[float | None,
 @pytest.mark.parametrize(
     "make", [lambda: (Restored(), (0.01, 0.9, None, nan)), lambda: (Restored(max_logprob_gap=None), (nan, 0.9))]
 )
-def test_only_the_first_update_counts_and_null_goes_on(make: Callable[[], tuple[Restored, tuple[Any, ...]]]) -> None:
+def test_only_the_first_update_counts_and_null_goes_on(make) -> None:
     run, gaps = make()
     run.see(*gaps)
     assert run._ppo_iteration == 7 + len(gaps)

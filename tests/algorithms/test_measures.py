@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
 import pytest
 
 from rllib_lmgame.algorithms.measuring import measures
@@ -13,7 +10,6 @@ from rllib_lmgame.algorithms.measuring.measures import load_measure, measure_pol
 from rllib_lmgame.algorithms.trust import check_config
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.serving import client
-from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.rollouts.asking import Answer, NotAnswered
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.sources import LineUps
@@ -34,7 +30,7 @@ class Seats:
     def problem(self, game: GameConfig) -> str | None:
         return "a game for one" if "Sokoban" in game.env else None
 
-    def __call__(self, game: GameConfig, policies: Any) -> Mapping[str, float]:
+    def __call__(self, game: GameConfig, policies):
         return {"first": self.scale * len(policies), "last": self.scale * len(game.env)}
 
 
@@ -71,12 +67,12 @@ class Gains(Seats):
         ([{"type": "against", "player": "random", "name": "a b"}], r"measures\[0\]\.name: 'a b' cannot end"),
     ],
 )
-def test_what_is_no_measure_is_refused(make_config: Callable[..., Any], setting: Any, says: str) -> None:
+def test_what_is_no_measure_is_refused(make_config, setting, says) -> None:
     with pytest.raises(ConfigError, match=says):
         make_config(**KUHN, evaluation_config={"measures": setting})
 
 
-def test_a_measure_that_no_game_has_is_refused(make_config: Callable[..., Any]) -> None:
+def test_a_measure_that_no_game_has_is_refused(make_config) -> None:
     every = {"evaluation_interval": 1}
     config = make_config(**every, evaluation_config={"measures": ["exploitability"]})
     with pytest.raises(ConfigError, match="Sokoban-v0 cannot be walked through"):
@@ -93,7 +89,7 @@ def test_a_measure_that_no_game_has_is_refused(make_config: Callable[..., Any]) 
         cut.validate()
 
 
-def test_a_saved_configuration_names_its_measures(make_config: Callable[..., Any]) -> None:
+def test_a_saved_configuration_names_its_measures(make_config) -> None:
     config = make_config(**KUHN, evaluation_config={"measures": [{"type": "exploitability", "samples": 9}]})
     assert config.settings.as_yaml()["evaluation_config"]["measures"] == [{"type": "exploitability", "samples": 9}]
     again = type(config)().update_from_dict(config.to_dict())
@@ -109,10 +105,7 @@ TWO = {"policies": ["one", "two"]}
     [
         ({}, {(): ["player", "player"]}),
         ({**TWO, "policy_mapping_fn": {"player_0": "one", "player_1": "two"}}, {(): ["one", "two"]}),
-        (
-            {**TWO, "policy_mapping_fn": "random_seat"},
-            {("one",): ["one", "one"], ("two",): ["two", "two"]},
-        ),
+        ({**TWO, "policy_mapping_fn": "random_seat"}, {("one",): ["one", "one"], ("two",): ["two", "two"]}),
         (
             {
                 "policies": {"one": {}, "foe": {"player": "random"}},
@@ -122,13 +115,13 @@ TWO = {"policies": ["one", "two"]}
         ),
     ],
 )
-def test_who_takes_the_seats(make_config: Callable[..., Any], settings: dict, expected: dict) -> None:
+def test_who_takes_the_seats(make_config, settings, expected) -> None:
     config = make_config(**KUHN, **settings)
     found = profiles(config, LineUps(config), GameConfig(KUHN["env"]))
     assert {name: list(seats.values()) for name, seats in found.items()} == expected
 
 
-def test_where_the_numbers_stand(make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_numbers_stand(make_config, monkeypatch) -> None:
     monkeypatch.setattr(measures, "_with_engines", lambda config, seats, use, heal: use(seats))
     own = {"type": "seats", "scale": 2}
     monkeypatch.setitem(MEASURES.own, "seats", Seats)  # type: ignore[arg-type]
@@ -154,9 +147,7 @@ def test_where_the_numbers_stand(make_config: Callable[..., Any], monkeypatch: p
     assert measure_policies(both, ["seats"], [two]) == {name: {"first": 2.0, "last": 19.0} for name in TWO["policies"]}
 
 
-def test_numbers_of_one_name_are_refused_and_games_keep_theirs_apart(
-    make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numbers_of_one_name_are_refused_and_games_keep_theirs_apart(make_config, monkeypatch) -> None:
     twice = ["exploitability", {"type": "exploitability", "samples": 8}]
     every = {"evaluation_interval": 1}
     with pytest.raises(ConfigError, match=r"measures\[1\].* names already: exploitability"):
@@ -180,9 +171,7 @@ def test_numbers_of_one_name_are_refused_and_games_keep_theirs_apart(
         ("Talkative", r"measures\[1\]: Talkative gave last too; add"),
     ],
 )
-def test_a_measure_gives_the_numbers_that_it_promises(
-    make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, measure: str, says: str
-) -> None:
+def test_a_measure_gives_the_numbers_that_it_promises(make_config, monkeypatch, measure, says) -> None:
     monkeypatch.setattr(measures, "_with_engines", lambda config, seats, use, heal: use(seats))
     settings, games = [f"{__name__}:Seats", f"{__name__}:{measure}"], [GameConfig(KUHN["env"])]
     with pytest.raises(ConfigError, match=says):
@@ -196,17 +185,17 @@ class Uniform:
         self.reasoning = reasoning
         self.asked: list[int | None] = []
 
-    def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
+    def ask(self, decisions) -> list[Answer]:
         self.asked.append(None)
         assert not self.reasoning
         return [self._answer(decision, number) for number, decision in enumerate(decisions)]
 
-    def ask_for_samples(self, decisions: Sequence[InformationSet], samples: int) -> list[Answer]:
+    def ask_for_samples(self, decisions, samples: int) -> list[Answer]:
         self.asked.append(samples)
         assert self.reasoning
         return [self._answer(decision, number, samples) for number, decision in enumerate(decisions)]
 
-    def _answer(self, decision: InformationSet, number: int, samples: int | None = None) -> Answer:
+    def _answer(self, decision, number: int, samples: int | None = None) -> Answer:
         """The first decision has an illegal reply half the time."""
         legal = decision.legal_actions
         counts = None if samples is None else dict.fromkeys(legal, samples // len(legal) // (1 if number else 2))
@@ -244,9 +233,7 @@ def test_the_gap_is_asked_of_samples_where_policies_reason(reasoning: bool) -> N
 
 
 @pytest.mark.parametrize(("fails", "heals"), [(0, True), (1, True), (2, True), (3, True), (1, False)])
-def test_engines_that_die_are_asked_once_more_when_they_are_back(
-    make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, fails: int, heals: bool
-) -> None:
+def test_engines_that_die_are_asked_once_more_when_they_are_back(make_config, monkeypatch, fails, heals) -> None:
     """Three times at most, with clients of its own each time, which are closed; not where nobody brings them back."""
     happened: list[str] = []
 
@@ -255,14 +242,14 @@ def test_engines_that_die_are_asked_once_more_when_they_are_back(
             assert names == ["engine"]
             happened.append("client")
 
-        def generate(self, request: Any) -> None:
+        def generate(self, request) -> None:
             raise AssertionError("not asked in this test")
 
         def close(self) -> None:
             happened.append("closed")
 
     class Once(Seats):
-        def __call__(self, game: GameConfig, policies: Any) -> Mapping[str, float]:
+        def __call__(self, game: GameConfig, policies):
             if happened.count("client") <= fails:
                 raise NotAnswered("gone")
             return {"first": 1.0, "last": 2.0}
@@ -274,7 +261,7 @@ def test_engines_that_die_are_asked_once_more_when_they_are_back(
     monkeypatch.setattr(measures, "AskedPolicies", lambda *args: args)
     heal = (lambda: happened.append("healed")) if heals else None
 
-    def measured() -> dict[str, Any]:
+    def measured():
         return measure_policies(config, ["once"], [GameConfig(KUHN["env"])], heal)
 
     if heals and fails < 3:
@@ -287,9 +274,7 @@ def test_engines_that_die_are_asked_once_more_when_they_are_back(
         assert happened == ["client", "closed", "healed"] * (tries - 1) + ["client", "closed"]
 
 
-def test_no_game_is_walked_where_nothing_evaluates(
-    make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_game_is_walked_where_nothing_evaluates(make_config, monkeypatch) -> None:
     walks: list[str] = []
     monkeypatch.setattr(Exploitability, "problem", lambda self, game: walks.append(game.env))
     for interval in (None, 1):
@@ -297,7 +282,7 @@ def test_no_game_is_walked_where_nothing_evaluates(
         assert bool(walks) is bool(interval)
 
 
-def test_the_gap_of_a_matrix_game_is_what_a_best_response_gains(make_config: Callable[..., Any]) -> None:
+def test_the_gap_of_a_matrix_game_is_what_a_best_response_gains(make_config) -> None:
     """Worked out by hand: paper gains 1 a game against who always shows rock, and 1/3 against (2/3, 0, 1/3)."""
     measure = load_measure("best_response_gap", "key")
     shown = {"player_0": {"rock": 1.0}, "player_1": {"rock": 2 / 3, "scissors": 1 / 3}}
@@ -305,7 +290,7 @@ def test_the_gap_of_a_matrix_game_is_what_a_best_response_gains(make_config: Cal
     class Asked:
         reasoning = False
 
-        def ask(self, decisions: Any) -> list[Answer]:
+        def ask(self, decisions) -> list[Answer]:
             assert all(set(decision.legal_actions) == {"rock", "paper", "scissors"} for decision in decisions)
             return [Answer(shown[decision.agent_id], 0.1 * decision.seat) for decision in decisions]
 
@@ -326,7 +311,7 @@ def test_why_a_game_cannot_be_walked_is_found_out_once(monkeypatch: pytest.Monke
 
     walks: list[str] = []
 
-    def refuse(env: str, env_config: Any, max_states: int) -> Any:
+    def refuse(env: str, env_config, max_states: int):
         walks.append(env)
         raise ValueError("too large")
 
@@ -345,7 +330,7 @@ def test_why_a_game_cannot_be_walked_is_found_out_once(monkeypatch: pytest.Monke
         ("somewhere.else:Measure", False),
     ],
 )
-def test_a_strangers_file_names_only_measures_of_this_package(value: Any, taken: bool) -> None:
+def test_a_strangers_file_names_only_measures_of_this_package(value, taken) -> None:
     config = {"evaluation_config": {"measures": value}}
     if taken:
         check_config(config, Gate("a stranger", "trust it"))

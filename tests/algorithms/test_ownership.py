@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -86,7 +85,7 @@ def test_a_made_up_signature_says_nothing(experiment: Path, content: str) -> Non
         lambda place: (checkpoint_of(place) / "more.pkl").symlink_to("/tmp/more.pkl"),
     ],
 )
-def test_what_everybody_can_change_is_nobodys(experiment: Path, open_it: Callable[[Path], object]) -> None:
+def test_what_everybody_can_change_is_nobodys(experiment, open_it) -> None:
     open_it(experiment)
     assert not wrote_experiment(str(experiment)) and not wrote_checkpoint(checkpoint_of(experiment))
 
@@ -184,10 +183,7 @@ def test_a_signed_checkpoint_is_the_users_wherever_it_is(tmp_path: Path) -> None
 def test_a_place_on_the_network_is_signed_by_its_address(tmp_path: Path) -> None:
     uri = f"file://{tmp_path}/mine"
     mark_experiment(uri)
-    assert (
-        wrote_experiment(uri)
-        and not wrote_experiment(f"file://{tmp_path}/other")
-        and not wrote_checkpoint(f"{uri}/trial/checkpoint_000000")
-    )
+    assert wrote_experiment(uri) and not wrote_experiment(f"file://{tmp_path}/other")
+    assert not wrote_checkpoint(f"{uri}/trial/checkpoint_000000")
     shutil.copytree(tmp_path / "mine", tmp_path / "other")
     assert not wrote_experiment(f"file://{tmp_path}/other")

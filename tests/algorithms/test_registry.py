@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -40,7 +38,7 @@ Announce = Callable[..., None]
 
 
 @pytest.fixture
-def announce(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Announce:
+def announce(tmp_path, monkeypatch) -> Announce:
     """Function ``(package, **points)`` that announces algorithms as an installed package does."""
 
     def write(package: str, **points: str) -> None:
@@ -112,7 +110,7 @@ def test_what_is_not_announced_is_found_by_its_path(announce: Announce) -> None:
         ),
     ],
 )
-def test_an_entry_that_cannot_be_right_is_refused(changes: dict[str, Any], words: str) -> None:
+def test_an_entry_that_cannot_be_right_is_refused(changes, words) -> None:
     with pytest.raises(ConfigError, match=words):
         AlgorithmEntry(**{"name": "Mine", "algorithm": "mine:Mine", "config": "mine:Config", **changes})
 
@@ -176,9 +174,7 @@ def test_an_entry_and_classes_that_do_not_belong_together_are_refused() -> None:
         ({}, "LMGameppo", "there is no algorithm 'LMGameppo'; did you mean 'LMGamePPO'"),
     ],
 )
-def test_what_packages_announce_is_checked(
-    announce: Announce, points: dict[str, dict[str, str]], name: str, words: str
-) -> None:
+def test_what_packages_announce_is_checked(announce, points, name, words) -> None:
     for package, announced in points.items():
         announce(package, **announced)
     with pytest.raises(ConfigError, match=words):

@@ -7,8 +7,6 @@ import json
 import math
 import types
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,21 +20,13 @@ from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.schedule_metrics import NEVER_FOLLOWED
 from rllib_lmgame.algorithms.scheduled import occurring, scheduled_games, schedules_of
 from rllib_lmgame.algorithms.selection import Selected
-from rllib_lmgame.algorithms.state_values import Wanted
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.results import number_at
 from rllib_lmgame.rollouts.records import PlayResult
 from rllib_lmgame.settings.algorithms import PPO, AlgorithmEntry, Section
-from rllib_lmgame.settings.schedules import (
-    TYPES,
-    ScheduleOptions,
-    Schedules,
-    Way,
-    interpolate,
-    read_schedule,
-)
+from rllib_lmgame.settings.schedules import TYPES, ScheduleOptions, Schedules, Way, interpolate, read_schedule
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.sections.supervised import OverlongOptions
 from tests.in_place import in_place
@@ -57,11 +47,11 @@ some_rates = [0.1, 0.2, 0.3, 0.5, 0.6, 0.9, math.nan, None]
 rates = st.lists(st.one_of(st.sampled_from(some_rates), st.floats(0, 1)), max_size=30)
 
 
-def config_of(schedules: dict[str, Any], **settings: Any) -> LMGamePPOConfig:
+def config_of(schedules, **settings) -> LMGamePPOConfig:
     return LMGamePPOConfig().update_from_dict(in_place({**SOKOBAN, **settings}, schedules))
 
 
-def result_of(rate: float | None, iteration: int = 0) -> dict[str, Any]:
+def result_of(rate: float | None, iteration: int = 0):
     return {"ppo_iteration": iteration, "env_runners": {} if rate is None else {"success_rate": rate}}
 
 
@@ -144,9 +134,7 @@ def test_before_the_first_result_the_first_point_counts() -> None:
 
 @few
 @given(rates, st.integers(0, 30), points)
-def test_a_resumed_run_goes_on_bit_for_bit(
-    rates: list[float | None], cut: int, points: list[tuple[int, float]]
-) -> None:
+def test_a_resumed_run_goes_on_bit_for_bit(rates, cut, points) -> None:
     entries = {
         "a": ScheduleOptions(points=[list(point) for point in points]),
         "b": ScheduleOptions(by=SUCCESS, points=[[0.1, -1.0 / 3], [0.9, 7.0]]),
@@ -174,11 +162,11 @@ def test_a_resumed_run_goes_on_bit_for_bit(
 
 
 def test_a_tiny_tokenizer_reads_few_of_many_ways_of_a_game(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(schedules: dict[str, Any]) -> tuple[list[dict[str, Any]], int]:
+    def read(schedules):
         config = LMGamePPOConfig().update_from_dict(in_place(SOKOBAN, schedules))
-        played: list[dict[str, Any]] = []
+        played = []
 
-        def make(env: str, env_config: dict[str, Any]) -> Any:
+        def make(env: str, env_config):
             played.append(env_config)
             return types.SimpleNamespace(close=lambda: None, trusted=True, game_id=env)
 
@@ -187,8 +175,7 @@ def test_a_tiny_tokenizer_reads_few_of_many_ways_of_a_game(monkeypatch: pytest.M
         models.initial_model(config, "player")
         return played, len(scheduled_games(config))
 
-    one = {"env_config.max_actions": {"points": [[0, 25], [10, 35]]}}
-    played, all_of_them = read(one)
+    played, all_of_them = read({"env_config.max_actions": {"points": [[0, 25], [10, 35]]}})
     assert len(played) == all_of_them == 11, "few: all of them"
     two = {
         "env_config.max_actions": {"points": [[0, 25], [500, 525]]},
@@ -212,7 +199,7 @@ def test_a_tiny_tokenizer_reads_few_of_many_ways_of_a_game(monkeypatch: pytest.M
         ([], r"it is \[\]; it must be a mapping"),
     ],
 )
-def test_a_damaged_state_of_schedules_is_told(state: Any, said: str) -> None:
+def test_a_damaged_state_of_schedules_is_told(state, said) -> None:
     schedules = Schedules({"lr": ScheduleOptions(by=SUCCESS, values=[1.0, 2.0], above=0.5)})
     with pytest.raises(CheckpointError, match=f"state of the schedules is damaged: {said}"):
         schedules.set_state(state)
@@ -220,9 +207,7 @@ def test_a_damaged_state_of_schedules_is_told(state: Any, said: str) -> None:
 
 @few
 @given(points, points, st.sampled_from(["linear", "step"]), st.lists(st.integers(-3, 9), min_size=1, max_size=4))
-def test_checks_see_every_whole_number_that_comes_about(
-    first: list[tuple[int, float]], second: list[tuple[int, float]], way: str, stages: list[int]
-) -> None:
+def test_checks_see_every_whole_number_that_comes_about(first, second, way, stages) -> None:
     entries = {
         "a": ScheduleOptions(points=[[at, round(value)] for at, value in first], type=way),
         "d": ScheduleOptions(points=[[at, round(value)] for at, value in second]),
@@ -240,9 +225,7 @@ def test_checks_see_every_whole_number_that_comes_about(
 
 @few
 @given(points, points, st.floats(-6, 41), st.integers(0, 60))
-def test_checks_see_what_comes_about_along_a_number_that_is_no_counter(
-    first: list[tuple[int, float]], second: list[tuple[int, float]], at: float, number: int
-) -> None:
+def test_checks_see_what_comes_about_along_a_number_that_is_no_counter(first, second, at, number) -> None:
     entries = {
         "a": ScheduleOptions(by=SUCCESS, points=[[at, round(value)] for at, value in first]),
         "b": ScheduleOptions(by=SUCCESS, points=[[at, round(value)] for at, value in second], type="step"),
@@ -257,10 +240,10 @@ def test_checks_see_what_comes_about_along_a_number_that_is_no_counter(
 def test_checks_see_the_whole_numbers_of_every_type(monkeypatch: pytest.MonkeyPatch) -> None:
     """A type says where it reaches a value; here one that is slow at first."""
 
-    def late(first: Any, second: Any, at: float) -> float:
+    def late(first, second, at: float) -> float:
         return first[1] + (second[1] - first[1]) * ((at - first[0]) / (second[0] - first[0])) ** 2
 
-    def position(first: Any, second: Any, value: float) -> float:
+    def position(first, second, value: float) -> float:
         return first[0] + (second[0] - first[0]) * ((value - first[1]) / (second[1] - first[1])) ** 0.5
 
     monkeypatch.setattr("rllib_lmgame.settings.schedules.TYPES", types := {**TYPES, "late": Way(late, position)})
@@ -326,7 +309,7 @@ def test_many_schedules_of_many_points_are_looked_at_no_more_often() -> None:
         ({"points": [[0, 1]], "by": "a b"}, "x.by", "name of a number"),
     ],
 )
-def test_what_is_no_schedule_is_refused(entry: dict[str, Any], path: str, words: str) -> None:
+def test_what_is_no_schedule_is_refused(entry, path, words) -> None:
     with pytest.raises(ConfigError) as caught:
         read_schedule(entry, "x")
     assert caught.value.path == path
@@ -402,7 +385,7 @@ def test_on_resume_fewer_stages_go_on_with_the_last() -> None:
 
 
 @pytest.mark.parametrize("other", [{"iterations": 2}, {"above": 0.6}, {"below": 0.1}, {"by": f"{SUCCESS}_2"}])
-def test_stages_of_different_rules_come_in_all_combinations(other: dict[str, Any]) -> None:
+def test_stages_of_different_rules_come_in_all_combinations(other) -> None:
     rule = {"by": SUCCESS, "above": 0.5}
     entries = {"a": ScheduleOptions(values=[1, 2], **rule), "b": ScheduleOptions(values=[1, 2], **{**rule, **other})}
     found = [tuple(values.values()) for values in occurring(entries)]
@@ -437,7 +420,7 @@ def test_what_says_nothing_to_a_schedule_is_refused(by: str) -> None:
 def test_what_a_callback_reports_is_followed() -> None:
     """Callbacks write into a result after the iteration; so does Tune, with the time."""
 
-    def report(*, result: dict[str, Any], **_: Any) -> None:
+    def report(*, result, **_) -> None:
         result["env_runners"] |= {"mine": np.float32(0.9)}
 
     ways = {"gamma": "env_runners/mine", "lambda": "time_total_s"}
@@ -459,7 +442,7 @@ def test_what_a_callback_reports_is_followed() -> None:
         *((np.array([1.0]), None), (np.array([1.0, 2.0]), None), (10**400, None)),
     ],
 )
-def test_numbers_of_results(value: Any, number: float | None) -> None:
+def test_numbers_of_results(value, number) -> None:
     result = {"a": {"b": value}}
     assert number_at(result, "a/b") == number
     assert number_at(result, "a") is number_at(result, "a/b/c") is number_at(result, "b") is None
@@ -468,7 +451,7 @@ def test_numbers_of_results(value: Any, number: float | None) -> None:
     assert schedules.values()["x"] == float(number is not None and math.isfinite(number))
 
 
-def ramp(*values: float, **options: Any) -> dict[str, Any]:
+def ramp(*values: float, **options):
     return {"points": [[10 * number, value] for number, value in enumerate(values)], **options}
 
 
@@ -483,9 +466,7 @@ def ramp(*values: float, **options: Any) -> dict[str, Any]:
         ({"buffer": ramp(0)}, {"tokens": 64, "buffer": 64}),
     ],
 )
-def test_a_scheduled_value_stands_in_the_place_of_the_configured_one(
-    schedules: dict[str, Any], overlong: dict[str, Any]
-) -> None:
+def test_a_scheduled_value_stands_in_the_place_of_the_configured_one(schedules, overlong) -> None:
     named = {f"data_selection.overlong.{name}": schedule for name, schedule in schedules.items()}
     config_of(named, data_selection={"overlong": overlong}).validate()
 
@@ -498,7 +479,7 @@ def test_a_scheduled_value_stands_in_the_place_of_the_configured_one(
         ({"importance.cap": ramp(2)}, {"importance": {"cap": None, "level": "turn"}}),
     ],
 )
-def test_a_scheduled_value_is_one_for_the_options_beside_it(schedules: dict[str, Any], options: dict[str, Any]) -> None:
+def test_a_scheduled_value_is_one_for_the_options_beside_it(schedules, options) -> None:
     named = {f"token_ppo.{name}": schedule for name, schedule in schedules.items()}
     config_of(named, token_ppo=options).validate()
 
@@ -530,7 +511,7 @@ def test_a_scheduled_value_is_one_for_the_options_beside_it(schedules: dict[str,
         ("token_ppo.importance.cap", {"token_ppo": {"policy_loss": "dppo"}}, {}, "whose ratio is to the sampler"),
     ],
 )
-def test_a_schedule_must_act_on_some_policy(key: str, own: Any, settings: Any, words: str) -> None:
+def test_a_schedule_must_act_on_some_policy(key, own, settings, words) -> None:
     for policies in (("a", "b"), ("a",)):
         overrides = {"algorithm_config_overrides_per_module": dict.fromkeys(policies, own), "policies": ["a", "b"]}
         config = config_of({key: ramp(0.5)}, **overrides, **settings)
@@ -557,7 +538,7 @@ def test_the_scale_of_rewards_stays_where_baselines_are_kept_in_it(name: str) ->
     check_schedules(config_of({"token_ppo.advantage_estimator.baseline_decay": ramp(0.9, 0.99)}, **rae))
 
 
-def own_estimator(inputs: Any) -> Any:
+def own_estimator(inputs):
     """It says nothing of what it reads."""
     return inputs.rewards
 
@@ -663,7 +644,7 @@ curriculum:
         (("lmgame/Sokoban-v0", "lmgame/TicTacToe-v0"), 7, "env_config.num_boxes"),
     ],
 )
-def test_an_error_names_key_and_line(tmp_path: Path, wrong: tuple[str, str], line: int, key: str) -> None:
+def test_an_error_names_key_and_line(tmp_path, wrong, line, key) -> None:
     path = tmp_path / "curriculum.yaml"
     path.write_text(FILE)
     check_experiments(read_experiments(str(path), []))
@@ -679,8 +660,7 @@ def test_an_error_names_key_and_line(tmp_path: Path, wrong: tuple[str, str], lin
 @pytest.mark.parametrize("old", [False, True])
 def test_a_schedule_that_is_added_or_follows_another_counter_goes_on_from_there(old: bool) -> None:
     steps = ("env_runners", "num_env_steps_sampled_lifetime")
-    config = config_of({"lr": {"points": [[0, 1e-3], [50, 1e-5]]}})
-    before = Loop(config)
+    before = Loop(config_of({"lr": {"points": [[0, 1e-3], [50, 1e-5]]}}))
     for iteration in range(1, 51):
         before._schedules.observe({"ppo_iteration": iteration, "num_env_steps_sampled_lifetime": iteration * 100})
     before._ppo_iteration, before.metrics.logged[steps] = 50, 5000
@@ -703,15 +683,15 @@ class Notes:
     """Metrics that are logged."""
 
     def __init__(self) -> None:
-        self.logged: dict[Any, float] = {}
+        self.logged = {}
 
-    def log_value(self, key: Any, value: float, **kwargs: Any) -> None:
+    def log_value(self, key, value: float, **kwargs) -> None:
         self.logged[key] = value
 
-    def peek(self, key: Any, default: Any = None) -> Any:
+    def peek(self, key, default=None):
         return self.logged.get(key, default)
 
-    def aggregate(self, results: list[Any], key: str) -> None:
+    def aggregate(self, results, key: str) -> None:
         assert results == []
 
 
@@ -726,14 +706,14 @@ class Loop(LMGamePPO):
         self._needs_groups = self._selects = False
         self._state_rollouts: dict[str, int] = {}
         self._schedules = schedules_of(config)
-        self.asked: list[tuple[int, Any, float | None, Any]] = []
+        self.asked = []
 
-    def play(self, plans: Any, settings: Any, **kwargs: Any) -> PlayResult:  # type: ignore[override]
+    def play(self, plans, settings, **kwargs) -> PlayResult:  # type: ignore[override]
         turns, tokens = settings.games[0].env_config["max_turns"], settings.language_model["max_tokens_per_turn"]
         self.asked.append((len(plans), turns, settings.inference.temperature, tokens))
         return PlayResult()
 
-    def push_weights(self, *args: Any) -> float:
+    def push_weights(self, *args) -> float:
         return 0.0
 
     @property
@@ -772,7 +752,7 @@ def test_rollouts_from_states_are_discounted_as_training_is(monkeypatch: pytest.
         policies=["own", "other"],
         algorithm_config_overrides_per_module={"own": {"gamma": 0.9}},
     )
-    asked: list[dict[str, Wanted]] = []
+    asked = []
     monkeypatch.setattr(ppo, "play_for_values", lambda *args: asked.append(args[3]) or {})
     loop, selected = Loop(config), Selected(PlayResult(), [], {})
     loop._state_rollouts = state_rollouts(config)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
 from episode_parts import episode_of, part_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
-from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.selection import (
@@ -36,18 +32,18 @@ few = settings(max_examples=50)
 rewards = st.lists(st.integers(-3, 3).map(float), min_size=1, max_size=3)
 
 
-def part_with(rewards: Sequence[float], tokens: int = 2, **names: str) -> SingleAgentEpisode:
+def part_with(rewards, tokens: int = 2, **names: str):
     """One player's turns with these rewards."""
     ids, logprobs = np.zeros(tokens, np.int32), np.zeros(tokens, np.float32)
     turns = [Turn(ids[:1], ids, logprobs, reward) for reward in rewards]
     return part_of(Trajectory(turns, terminated=True, **names))
 
 
-def episode(rewards: Sequence[float], group: str, tokens: int = 2, **names: str) -> MultiAgentEpisode:
+def episode(rewards, group: str, tokens: int = 2, **names: str):
     return episode_of(part_with(rewards, tokens, group=group, **names))
 
 
-def returns_of(episodes: Sequence[MultiAgentEpisode]) -> list[float]:
+def returns_of(episodes) -> list[float]:
     return [sum(part.get_rewards()) for each in episodes for part in each.agent_episodes.values()]
 
 
@@ -60,7 +56,7 @@ def test_spreads_are_deviations_within_groups(groups: list[list[list[float]]]) -
 
 
 def test_what_one_seat_wins_another_may_lose() -> None:
-    def match(result: float) -> MultiAgentEpisode:
+    def match(result: float):
         return episode_of(
             part_with([result], group="g", agent_id="X", role="first"),
             part_with([-result], group="g", agent_id="O", role="second"),
@@ -71,9 +67,7 @@ def test_what_one_seat_wins_another_may_lose() -> None:
 
 @few
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.integers(5, 100), st.booleans(), st.integers(1, 3))
-def test_the_groups_kept_are_those_of_the_largest_spread(
-    spreads: list[int], percent: int, drop: bool, least: int
-) -> None:
+def test_the_groups_kept_are_those_of_the_largest_spread(spreads, percent, drop, least) -> None:
     named = {f"g{number}": float(spread) for number, spread in enumerate(spreads)}
     kept = kept_groups(named, percent / 100, drop, least)
     varied = sum(spread > 0 for spread in spreads)
@@ -121,9 +115,7 @@ def test_every_overlong_reply_pays() -> None:
     st.sampled_from(["none", "group", "batch", "game", "role"]),
     st.booleans(),
 )
-def test_returns_are_normalized_among_what_is_compared(
-    played: list[tuple[list[float], str, str, str]], over: str, divide: bool
-) -> None:
+def test_returns_are_normalized_among_what_is_compared(played, over, divide) -> None:
     episodes = [
         episode(found, game + role, game=game, role=role, module_id=module) for found, game, role, module in played
     ]
@@ -144,8 +136,8 @@ def test_returns_are_normalized_among_what_is_compared(
         assert now == pytest.approx(expected, abs=1e-9)
 
 
-def player(constant: Callable[[EpisodePlan], bool], calls: list[list[EpisodePlan]]) -> Any:
-    def play(plans: Sequence[EpisodePlan]) -> PlayResult:
+def player(constant, calls: list[list[EpisodePlan]]):
+    def play(plans) -> PlayResult:
         calls.append(list(plans))
         found = [episode([0.0 if constant(plan) else float(plan.index)], plan.group) for plan in plans]
         return PlayResult(episodes=found, wall_s=1.0)
@@ -184,9 +176,7 @@ def test_constant_groups_are_played_again_elsewhere(groups: int, rounds: int, lu
 
 @few
 @given(st.integers(1, 5), st.integers(0, 2), st.integers(0, 2**20), st.sampled_from([1.25, 2.0]))
-def test_the_filter_sees_what_finished_and_a_refill_is_oversampled_too(
-    groups: int, rounds: int, luck: int, factor: float
-) -> None:
+def test_the_filter_sees_what_finished_and_a_refill_is_oversampled_too(groups, rounds, luck, factor) -> None:
     def planned(number: int, count: int) -> list[EpisodePlan]:
         return plan_episodes(
             2 * count, run_seed=1, purpose=f"train-{number}", iteration=0, group_size=2, oversample=factor
@@ -195,7 +185,7 @@ def test_the_filter_sees_what_finished_and_a_refill_is_oversampled_too(
     def constant(plan: EpisodePlan) -> bool:
         return (luck >> (plan.index // 2 % 20)) % 2 == 1
 
-    def play(plans: Sequence[EpisodePlan]) -> PlayResult:
+    def play(plans) -> PlayResult:
         """The last ones are the first to finish."""
         needed = sum(not plan.spare for plan in plans)
         finished = player(constant, calls)(plans).episodes[len(plans) - needed :]
@@ -224,7 +214,7 @@ class Loop(LMGamePPO):
         self.config, self._league, self._ppo_iteration, self.calls = config, None, 3, calls
         self._needs_groups = True
 
-    def play(self, plans: Sequence[EpisodePlan], settings: Any, **kwargs: Any) -> PlayResult:  # type: ignore[override]
+    def play(self, plans, settings, **kwargs) -> PlayResult:  # type: ignore[override]
         """Every first group differs in itself."""
         return player(lambda plan: plan.group != plans[0].group, self.calls)(plans)
 
@@ -268,7 +258,7 @@ def test_every_round_of_a_refill_plays_levels_of_its_own() -> None:
     calls: list[list[EpisodePlan]] = []
 
     class Unlucky(Loop):
-        def play(self, plans: Sequence[EpisodePlan], settings: Any, **kwargs: Any) -> PlayResult:  # type: ignore[override]
+        def play(self, plans, settings, **kwargs) -> PlayResult:  # type: ignore[override]
             return player(lambda plan: True, self.calls)(plans)
 
     config = LMGamePPOConfig().update_from_dict(options)
@@ -294,5 +284,5 @@ OVERSAMPLED = {"data_selection": {"oversample": 1.25}, "text_rollouts": GROUPS}
         {"data_selection": {}, "text_rollouts": {"deterministic": True}, "num_envs_per_env_runner": 1},
     ],
 )
-def test_oversampling_goes_with_the_rest(beside: dict[str, Any]) -> None:
+def test_oversampling_goes_with_the_rest(beside) -> None:
     LMGamePPOConfig().update_from_dict({"env": "lmgame/Sokoban-v0", **OVERSAMPLED, **beside}).validate()

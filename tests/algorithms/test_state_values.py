@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import gymnasium
 import pytest
 
@@ -19,7 +17,7 @@ VINE = {"type": "vine", "rollouts": 2}
 class Judge:
     """Of one's own, who may decide as it likes."""
 
-    def decide(self, topic: Any, speeches: Any) -> float:
+    def decide(self, topic, speeches) -> float:
         return 1.0
 
 
@@ -30,7 +28,7 @@ class Echo(gymnasium.Env[str, str]):
         self.observation_space = self.action_space = text_space()
 
 
-def config_of(env: str = "lmgame/Sokoban-v0", **settings: Any) -> LMGamePPOConfig:
+def config_of(env: str = "lmgame/Sokoban-v0", **settings) -> LMGamePPOConfig:
     settings["token_ppo"] = {"advantage_estimator": VINE, **settings.get("token_ppo", {})}
     return LMGamePPOConfig().update_from_dict({"env": env, **settings})
 
@@ -50,12 +48,12 @@ class Asks:
 
     needs_critic = False
 
-    def __call__(self, inputs: Any) -> Any:
+    def __call__(self, inputs):
         return inputs.rewards
 
 
 @pytest.mark.parametrize("wanted", [-1, 0.5, "nine", float("inf"), True])
-def test_a_number_of_rollouts_that_is_none_is_refused(wanted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_number_of_rollouts_that_is_none_is_refused(wanted, monkeypatch) -> None:
     monkeypatch.setattr(Asks, "state_rollouts", wanted, raising=False)
     with pytest.raises(ConfigError, match="state_rollouts must be a whole number of at least 0, got") as caught:
         config_of(token_ppo={"advantage_estimator": f"{__name__}:Asks"}).validate()
@@ -73,7 +71,7 @@ def test_a_number_of_rollouts_that_is_none_is_refused(wanted: Any, monkeypatch: 
         ({"env": None, "games": ["lmgame/Sokoban-v0", f"{__name__}:Echo"]}, ":Echo with these options"),
     ],
 )
-def test_games_that_cannot_be_played_on_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_games_that_cannot_be_played_on_are_refused(settings, message) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         config_of(**settings).validate()
     assert caught.value.path == "config.token_ppo.advantage_estimator"

@@ -6,10 +6,8 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -30,9 +28,7 @@ NODES = st.sampled_from("abc")
     st.lists(NODES, max_size=4),
     st.none() | st.integers(1, 80),
 )
-def test_processes_of_a_phase_fill_the_fullest_node_and_no_more(
-    cores: dict[str, float], processes: list[str], others: list[str], most: int | None
-) -> None:
+def test_processes_of_a_phase_fill_the_fullest_node_and_no_more(cores, processes, others, most) -> None:
     each = threads_each(cores, processes, others, most)
     crowds, beside = Counter(processes), Counter(others)
 
@@ -48,9 +44,7 @@ def test_processes_of_a_phase_fill_the_fullest_node_and_no_more(
     ("usable", "declared", "reserved", "cores"),
     [(2, 2, 2, 2), (16, 16, 2, 2), (2, 3, 3, 2), (2, 4, 2, 1), (8, 4, 4, 4), (2, 0, 0, 0)],
 )
-def test_a_trial_has_the_share_of_the_cores_that_it_reserved(
-    usable: float, declared: float, reserved: float, cores: float
-) -> None:
+def test_a_trial_has_the_share_of_the_cores_that_it_reserved(usable, declared, reserved, cores) -> None:
     assert cores_of_trial(usable, declared, reserved) == pytest.approx(cores)
 
 
@@ -66,9 +60,7 @@ def test_openmp_threads_are_read_as_openmp_reads_them(text: str, threads: int | 
 @pytest.mark.parametrize(
     ("quota", "cores"), [("150000 100000", 1), ("250000 100000", 2), ("5000 100000", 1), ("max 100000", 3), ("", 3)]
 )
-def test_a_container_has_the_cores_of_its_quota(
-    quota: str, cores: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_container_has_the_cores_of_its_quota(quota, cores, tmp_path, monkeypatch) -> None:
     (tmp_path / "cpu.max").write_text(quota)
     monkeypatch.setattr(threads, "_QUOTA", tmp_path / "cpu.max")
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 5}, raising=False)
@@ -87,7 +79,7 @@ def test_what_a_process_was_started_with_is_known_whatever_was_set_since() -> No
     assert first_environment().keys() >= {"PATH"}
 
 
-def table(*bundles: tuple[str, float]) -> dict[str, Any]:
+def table(*bundles: tuple[str, float]):
     """Ray's table of a placement group of bundles, each with its node and its CPUs."""
     return {
         "bundles": {i: {"CPU": cpus} for i, (_, cpus) in enumerate(bundles)},
@@ -95,13 +87,11 @@ def table(*bundles: tuple[str, float]) -> dict[str, Any]:
     }
 
 
-def node(name: str, cpus: float) -> dict[str, Any]:
+def node(name: str, cpus: float):
     return {"NodeID": name, "Resources": {"CPU": cpus}}
 
 
-def test_processes_are_found_among_the_bundles(
-    make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_are_found_among_the_bundles(make_config, monkeypatch) -> None:
     """The main process, two env runners, two learners, three engines, on two nodes."""
     monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "a"))
     monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.usable_cores", lambda: 4)
@@ -113,18 +103,14 @@ def test_processes_are_found_among_the_bundles(
     assert found.learner_threads() == 4
 
 
-def test_a_learner_in_the_main_process_is_on_its_node(
-    make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_learner_in_the_main_process_is_on_its_node(make_config, monkeypatch) -> None:
     monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "a"))
     monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.usable_cores", lambda: 2)
     found = in_group(table(("a", 1.0), ("a", 1.0)), [node("a", 2.0)], make_config(), engines=1, most=None)
     assert (found.engine_threads(), found.learner_threads()) == (2, 2)
 
 
-def test_openmp_and_determinism_limit_what_auto_takes(
-    make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_openmp_and_determinism_limit_what_auto_takes(make_config, monkeypatch) -> None:
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.setattr("ray.util.get_current_placement_group", lambda: None)
     monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.usable_cores", lambda: 8)
@@ -149,9 +135,7 @@ def test_openmp_and_determinism_limit_what_auto_takes(
         (None, 4, "auto", None),
     ],
 )
-def test_an_explicit_number_of_a_learner_wins(
-    asked: Any, found: int | None, reserved: Any, threads: int | None
-) -> None:
+def test_an_explicit_number_of_a_learner_wins(asked, found, reserved, threads) -> None:
     options = SimpleNamespace(num_threads=asked)
     config = SimpleNamespace(token_ppo_options=options, learner_threads=found, num_cpus_per_learner=reserved)
     assert learner_threads(config) == threads
@@ -164,7 +148,7 @@ def test_an_engine_by_itself_has_the_machine(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("value", ["all", "Auto", 0, 1.5, None, 1025])
-def test_other_numbers_of_threads_are_refused(value: Any, make_config: Callable[..., Any]) -> None:
+def test_other_numbers_of_threads_are_refused(value, make_config) -> None:
     with pytest.raises(
         Exception, match=r"config\.inference\.num_threads: .*(a whole number or `auto`|at least 1|at most 1,?024)"
     ):
@@ -174,7 +158,7 @@ def test_other_numbers_of_threads_are_refused(value: Any, make_config: Callable[
             make_config(token_ppo={"num_threads": value})
 
 
-def test_what_tune_reserved_is_read_in_the_trial(ray_cluster: Any, make_config: Callable[..., Any]) -> None:
+def test_what_tune_reserved_is_read_in_the_trial(ray_cluster, make_config) -> None:
     """One CPU for the algorithm and one for the engine, of all that Ray was told of; what the tests ask of OpenMP is
     told from what Ray sets.
     """
@@ -182,7 +166,7 @@ def test_what_tune_reserved_is_read_in_the_trial(ray_cluster: Any, make_config: 
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     class Trial:
-        def places(self, config: Any) -> Places:
+        def places(self, config) -> Places:
             os.environ["OMP_NUM_THREADS"] = "64"
             return places(config, engines=1)
 

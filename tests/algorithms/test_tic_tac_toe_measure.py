@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import pytest
 
 from rllib_lmgame.algorithms.measuring.measures import load_measure, measured_columns
 from rllib_lmgame.algorithms.measuring.tic_tac_toe import TicTacToeChances
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.measures.tic_tac_toe import chances, minimax_player, uniform_player
 from rllib_lmgame.rollouts.asking import Answer
 from rllib_lmgame.rollouts.records import GameConfig
@@ -25,15 +21,15 @@ class Asked:
     def __init__(self, reasoning: bool = False) -> None:
         self.reasoning = reasoning
 
-    def ask(self, decisions: Sequence[InformationSet]) -> list[Answer]:
+    def ask(self, decisions) -> list[Answer]:
         assert not self.reasoning
         return [self._answer(decision) for decision in decisions]
 
-    def ask_for_samples(self, decisions: Sequence[InformationSet], samples: int) -> list[Answer]:
+    def ask_for_samples(self, decisions, samples: int) -> list[Answer]:
         assert self.reasoning and samples == 5
         return [self._answer(decision) for decision in decisions]
 
-    def _answer(self, decision: InformationSet) -> Answer:
+    def _answer(self, decision) -> Answer:
         actions = decision.legal_actions
         odds = {actions[0]: 1.0} if decision.agent_id == "O" else dict.fromkeys(actions, 1 / len(actions))
         return Answer(odds, 0.25 if len(actions) == 9 else 0.0)
@@ -51,9 +47,8 @@ def test_numbers_are_those_of_the_players(reasoning: bool) -> None:
     as_x, as_o = chances(uniform_player, minimax_player, "X"), chances(first_cell, minimax_player, "O")
     assert (numbers["minimax_loss_first"], numbers["minimax_loss_second"]) == pytest.approx((as_x.loss, as_o.loss))
     assert numbers["minimax_loss"] == pytest.approx((as_x.loss + as_o.loss) / 2)
-    assert numbers["random_win_first"] == pytest.approx(737 / 1260) and numbers["random_loss_first"] == pytest.approx(
-        121 / 420
-    )
+    assert numbers["random_win_first"] == pytest.approx(737 / 1260)
+    assert numbers["random_loss_first"] == pytest.approx(121 / 420)
     assert numbers["illegal_max"] == 0.25 and numbers["illegal_mean"] == pytest.approx(0.25 / 4520)
 
 
@@ -68,7 +63,7 @@ def test_a_game_that_may_be_cut_short_has_no_such_chances() -> None:
     assert session.to_act() == ()
 
 
-def test_it_is_found_by_name_and_belongs_to_its_game(make_config: Callable[..., Any]) -> None:
+def test_it_is_found_by_name_and_belongs_to_its_game(make_config) -> None:
     assert isinstance(load_measure("tic_tac_toe", "key"), TicTacToeChances)
     config = make_config(
         env=GAME.env, env_config={}, evaluation_interval=1, evaluation_config={"measures": ["tic_tac_toe"]}
