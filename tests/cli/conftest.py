@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,10 +12,10 @@ Checkpoint = Callable[..., str]
 
 
 @pytest.fixture
-def checkpoint(tmp_path: Path, tiny_model_dir: str, make_config: Callable[..., Any]) -> Checkpoint:
+def checkpoint(tmp_path, tiny_model_dir, make_config) -> Checkpoint:
     """Function ``(**overrides)`` that writes a checkpoint as far as playing needs one."""
 
-    def write(**overrides: Any) -> str:
+    def write(**overrides) -> str:
         from rllib_lmgame.algorithms.checkpoints.manifest import write_manifest
         from rllib_lmgame.algorithms.checkpoints.paths import MARKER
         from rllib_lmgame.algorithms.config import CONFIG_FILE

@@ -52,13 +52,7 @@ def test_successes_only(tmp_path: Path) -> None:
         (["lmgame/Sokoban-v0", "--out", "old"], "exists"),
     ],
 )
-def test_bad_input_is_named_and_nothing_is_written(
-    arguments: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_bad_input_is_named_and_nothing_is_written(arguments, message, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     Path("old").write_text("kept")
     assert main(["collect", *arguments]) == 2
@@ -66,9 +60,7 @@ def test_bad_input_is_named_and_nothing_is_written(
     assert [path.name for path in tmp_path.iterdir()] == ["old"] and Path("old").read_text() == "kept"
 
 
-def test_a_game_that_breaks_leaves_no_half_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_game_that_breaks_leaves_no_half_file(tmp_path, monkeypatch, capsys) -> None:
     (tmp_path / "breaking.py").write_text(
         "from rllib_lmgame.envs.games.grids.sokoban import Sokoban\n"
         "class Breaking(Sokoban):\n"
@@ -83,9 +75,7 @@ def test_a_game_that_breaks_leaves_no_half_file(
 
 
 @pytest.mark.parametrize(("game", "letters"), [("Letters", "abcde"), ("Count", "123"), ("Together", "ab")])
-def test_a_game_of_others_is_played_with_texts_of_its_action_space(
-    game: str, letters: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_game_of_others_is_played_with_texts_of_its_action_space(game, letters, tmp_path, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "envs"))
     for name in ("one", "two"):
         assert collect(tmp_path / name, "--player", "random", game=f"author_games:{game}") == 0

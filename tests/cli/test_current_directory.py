@@ -9,7 +9,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -63,7 +62,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def mine(here: Path) -> Iterator[Path]:
+def mine(here: Path):
     (here / "mine.py").write_text(MINE)
     yield here
     sys.modules.pop("mine", None)
@@ -83,9 +82,7 @@ def test_a_player_with_a_name_or_a_seat_is_found(mine: Path) -> None:
     assert "X: mine:FirstLegal, O: random" in rllib(mine, "play", game, *players, "--seat", "none", "--no-pause")
 
 
-def test_an_opponent_with_a_name_is_found(
-    mine: Path, tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_opponent_with_a_name_is_found(mine, tiny_model_dir, monkeypatch, capsys) -> None:
     def stop(*_: object) -> None:
         raise ConfigError("", "far enough")
 
@@ -123,9 +120,7 @@ a:
     ("flags", "found"),
     [([], False), (["--set", "env=mine:MyGame"], True), (["--config", "{env: 'mine:MyGame'}"], True)],
 )
-def test_a_fetched_file_names_nothing_here(
-    mine: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], found: bool
-) -> None:
+def test_a_fetched_file_names_nothing_here(mine, monkeypatch, flags, found) -> None:
     """Whatever it writes; what the user sets beside it may."""
 
     def stop(*_: object, **__: object) -> None:
@@ -211,9 +206,7 @@ class First:
 
 
 @pytest.mark.parametrize("measure", MEASURES, ids=["by its path", "with arguments", "a player of one"])
-def test_a_measure_of_ones_own_is_found(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tiny_dict, measure: object
-) -> None:
+def test_a_measure_of_ones_own_is_found(here, monkeypatch, capsys, tiny_dict, measure) -> None:
     """In the user's own file; never in one from the network, which may not name any either."""
     config = tiny_dict(env="lmgame/KuhnPoker-v0", env_config={}, evaluation_interval=1)
     config["evaluation_config"] = {"measures": [measure]}
@@ -251,9 +244,7 @@ def test_a_run_finds_game_player_and_report_in_workers_too(mine: Path, tiny_dict
 @pytest.mark.parametrize(
     ("line", "meant"), [("import rllib_lmgam.envs", "rllib_lmgame"), ("from numppy import array", "numpy")]
 )
-def test_a_misspelt_import_is_not_advised_to_be_installed(
-    line: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_misspelt_import_is_not_advised_to_be_installed(line, meant, tmp_path, monkeypatch) -> None:
     from rllib_lmgame.envs.registry import game_spec
     from rllib_lmgame.errors import MissingDependencyError
 
@@ -282,6 +273,5 @@ def test_a_games_file_is_found_where_the_command_is_run(tmp_path: Path, tiny_dic
     )
     settings = {**ONE_ITERATION, "config": config}
     (tmp_path / "sums.yaml").write_text(yaml.safe_dump({"sums": settings}))
-    printed = rllib(tmp_path, "train", "file", "sums.yaml")
-    assert "iter    1" in printed
+    assert "iter    1" in rllib(tmp_path, "train", "file", "sums.yaml")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results", "sums.jsonl", "sums.yaml"]

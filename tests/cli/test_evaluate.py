@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
 import pytest
-from endpoint_server import Endpoint
 from ray.tune.experiment import Trial
 from ray.tune.utils import flatten_dict
 
@@ -30,25 +25,18 @@ PAPER, STONE = (f"{__name__}:{name}" for name in ("Paper", "Stone"))
 class Paper:
     """Always plays the paper."""
 
-    def act(self, *args: Any) -> str:
+    def act(self, *args) -> str:
         return "paper"
 
 
 class Stone:
     """Always plays the stone."""
 
-    def act(self, *args: Any) -> str:
+    def act(self, *args) -> str:
         return "rock"
 
 
-def measured(
-    *games: GameConfig,
-    player: str = "solver",
-    against: Sequence[str] = (),
-    policies: dict[str, Any] | None = None,
-    mapping: Any = None,
-    episodes: int = 20,
-) -> dict[str, Any]:
+def measured(*games: GameConfig, player: str = "solver", against=(), policies=None, mapping=None, episodes: int = 20):
     """Numbers of policies in whose place ``player`` plays: no engine is needed."""
     config = LMGamePPOConfig().environment(games[0].env)
     if policies:
@@ -166,9 +154,7 @@ def test_teams_with_hidden_roles_are_seated_and_counted_by_role() -> None:
         ("Werewolf", {"players": 5}, ("village_win", "werewolf_win", "days")),
     ],
 )
-def test_a_run_can_be_ended_by_what_games_for_many_measure(
-    game: str, options: dict[str, Any], names: tuple[str, ...]
-) -> None:
+def test_a_run_can_be_ended_by_what_games_for_many_measure(game, options, names) -> None:
     """As results of an evaluation, which Tune compares with ``stop``."""
     numbers = measured(GameConfig(f"lmgame/{game}-v0", options), episodes=4)
     trial = Trial("x", stopping_criterion={}, stub=True)
@@ -182,9 +168,7 @@ def test_a_run_can_be_ended_by_what_games_for_many_measure(
 @pytest.mark.parametrize(
     ("source", "what"), [("model", "a Hugging Face model"), ("Qwen/Qwen2.5-0.5B-Instruct", "perhaps a model of the")]
 )
-def test_a_model_needs_a_game(
-    source: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_needs_a_game(source, what, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
@@ -193,12 +177,12 @@ def test_a_model_needs_a_game(
     assert what in said and "--env" in said
 
 
-def test_what_is_neither_checkpoint_nor_model_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_neither_checkpoint_nor_model_is_named(tmp_path, capsys) -> None:
     assert main(["evaluate", str(tmp_path / "nowhere"), "--env", "lmgame/Sokoban-v0"]) == 2
     assert "no such directory" in capsys.readouterr().err
 
 
-def test_an_endpoint_takes_the_other_seats_and_its_tokens_are_counted(endpoint: Endpoint) -> None:
+def test_an_endpoint_takes_the_other_seats_and_its_tokens_are_counted(endpoint) -> None:
     numbers = measured(RPS, player=PAPER, against=[f"stone={endpoint.player}"], episodes=8)
     assert numbers["success_rate"] == 1.0 and numbers["num_episodes"] == 8
     assert numbers["win_rate"] == {"player": {"row": 1.0, "column": 1.0}, "stone": {"row": 0.0, "column": 0.0}}
@@ -232,7 +216,7 @@ def test_players_who_win_together_have_returns_by_role() -> None:
     assert [line.split(":")[0].split()[0] for line in details if " as " in line] == ["player", "wild"]
 
 
-def test_games_that_fail_for_want_of_a_reply_are_dropped_and_counted(endpoint: Endpoint) -> None:
+def test_games_that_fail_for_want_of_a_reply_are_dropped_and_counted(endpoint) -> None:
     endpoint.refused = {3}
     numbers = measured(RPS, player=PAPER, against=[endpoint.player], episodes=8)
     assert numbers["num_episodes"] == 7 and numbers["dropped"] == {"engine_error": 1}
@@ -257,7 +241,7 @@ def test_several_opponents_are_met_as_often() -> None:
     }
 
 
-def test_an_opponent_that_cannot_be_reached_is_named_before_a_game_is_played(endpoint: Endpoint) -> None:
+def test_an_opponent_that_cannot_be_reached_is_named_before_a_game_is_played(endpoint) -> None:
     address = endpoint.player
     endpoint.server_close()
     with pytest.raises(ConfigError, match="player 'gone': no answer from"):
@@ -281,10 +265,8 @@ def test_an_opponent_that_cannot_be_reached_is_named_before_a_game_is_played(end
         (["--env", RPS.env, "--against", "openai:m@http://h/v1", "-c", "{endpoint: {atempts: 3}}"], "atempts"),
     ],
 )
-def test_what_is_wrong_is_said_before_ray_starts(
-    flags: list[str], words: str, tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    started: list[Any] = []
+def test_what_is_wrong_is_said_before_ray_starts(flags, words, tiny_model_dir, monkeypatch, capsys) -> None:
+    started = []
     monkeypatch.setattr("rllib_lmgame.experiments.run.cluster.join_or_start", lambda *args: started.append(args))
     assert main(["evaluate", tiny_model_dir, *flags]) == 2
     assert words in capsys.readouterr().err and not started

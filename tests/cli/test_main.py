@@ -11,9 +11,7 @@ import signal
 import subprocess
 import sys
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -28,7 +26,7 @@ GAME = (
 
 
 @pytest.fixture
-def file(tmp_path) -> Path:
+def file(tmp_path):
     path = tmp_path / "x.yaml"
     path.write_text(GAME % "temperature: 0.5")
     return path
@@ -373,7 +371,7 @@ def test_every_example_passes_all_checks(name, capsys):
 def test_every_notice_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     from rllib_lmgame.cli.train import _print_notices
 
-    specs: Any = [SimpleNamespace(notices=["old key"]), SimpleNamespace(notices=["old key", "another"])]
+    specs = [SimpleNamespace(notices=["old key"]), SimpleNamespace(notices=["old key", "another"])]
     said: set[str] = set()
     _print_notices(specs, said)
     specs[0].notices.append("found later")

@@ -8,9 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -39,11 +37,11 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def while_collecting(monkeypatch: pytest.MonkeyPatch, what: Callable[[], Any]) -> None:
+def while_collecting(monkeypatch: pytest.MonkeyPatch, what) -> None:
     """Do something between the first and the second time that episodes are written."""
     write = EpisodeLog.write
 
-    def then(log: EpisodeLog, records: Any) -> None:
+    def then(log: EpisodeLog, records) -> None:
         write(log, records)
         monkeypatch.setattr(EpisodeLog, "write", write)
         what()
@@ -51,9 +49,7 @@ def while_collecting(monkeypatch: pytest.MonkeyPatch, what: Callable[[], Any]) -
     monkeypatch.setattr(EpisodeLog, "write", then)
 
 
-def test_the_second_of_two_commands_is_refused_and_the_first_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_second_of_two_commands_is_refused_and_the_first_named(tmp_path, monkeypatch, capsys) -> None:
     out, second = tmp_path / "q.jsonl", []
     while_collecting(monkeypatch, lambda: second.append(collect(out)))
     assert collect(out) == 0 and second == [2]
@@ -79,9 +75,7 @@ def test_what_a_killed_command_had_written_is_told_and_kept(tmp_path: Path, caps
 
 
 @pytest.mark.parametrize("code", [None, errno.EPERM, errno.EACCES, errno.EXDEV], ids=lambda code: f"errno {code}")
-def test_a_file_made_meanwhile_stays(
-    code: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_made_meanwhile_stays(code, tmp_path, monkeypatch, capsys) -> None:
     out = tmp_path / "q.jsonl"
     if code is not None:
 
@@ -98,9 +92,7 @@ def test_a_file_made_meanwhile_stays(
 
 
 @pytest.mark.parametrize("call", ["link", "fsync"])
-def test_what_cannot_get_its_name_is_kept_where_it_lies(
-    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_get_its_name_is_kept_where_it_lies(call, tmp_path, monkeypatch, capsys) -> None:
     def fails(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -111,9 +103,7 @@ def test_what_cannot_get_its_name_is_kept_where_it_lies(
     assert len(read_log(said.rsplit(" in ", 1)[1].strip())) == 70
 
 
-def test_nothing_but_the_file_is_left_where_neither_links_nor_renaming_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_but_the_file_is_left_where_neither_links_nor_renaming_work(tmp_path, monkeypatch) -> None:
     def fails(*paths: object) -> None:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
@@ -133,14 +123,12 @@ def test_a_relative_path_is_that_of_the_start(tmp_path: Path, monkeypatch: pytes
     assert names(tmp_path) == ["home"]
 
 
-def test_a_directory_that_is_removed_meanwhile_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_directory_that_is_removed_meanwhile_is_an_error(tmp_path, monkeypatch, capsys) -> None:
     (home := tmp_path / "home").mkdir()
     monkeypatch.chdir(home)
     write = EpisodeLog.write
 
-    def then(log: EpisodeLog, records: Any) -> None:
+    def then(log: EpisodeLog, records) -> None:
         write(log, records)
         if len(records) < 64:
             shutil.rmtree(home)
@@ -170,9 +158,7 @@ def test_a_name_may_be_as_long_as_the_file_system_takes(name: str, tmp_path: Pat
     ("out", "reason"),
     [("a" * 256, "File name too long"), ("/proc/q.jsonl", "No such file or directory"), ("file/q", "not a directory")],
 )
-def test_a_place_that_takes_no_file_is_named(
-    out: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_place_that_takes_no_file_is_named(out, reason, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     assert collect(out) == 2
@@ -181,9 +167,7 @@ def test_a_place_that_takes_no_file_is_named(
     assert names(tmp_path) == ["file"]
 
 
-def test_a_full_disk_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_full_disk_is_named(tmp_path, monkeypatch, capsys) -> None:
     def write(*arguments: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

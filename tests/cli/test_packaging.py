@@ -59,8 +59,7 @@ def test_the_wheel_holds_the_examples_as_files(wheel):
 
 def test_the_wheel_holds_every_module_once(wheel):
     names = wheel.namelist()
-    modules = {str(p.relative_to(ROOT)) for p in (ROOT / "rllib_lmgame").rglob("*.py")}
-    assert modules <= set(names)
+    assert {str(p.relative_to(ROOT)) for p in (ROOT / "rllib_lmgame").rglob("*.py")} <= set(names)
     assert "rllib_lmgame/py.typed" in names
     assert not [n for n in names if n.split("/")[0] in {"envs", "policies", "tests", "tuned_examples"}]
     assert any(n.endswith("LICENSE") for n in names)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from endpoint_server import Endpoint
 
 from rllib_lmgame.cli import main
 from rllib_lmgame.policies.scripted import RandomPlayer
@@ -87,7 +85,7 @@ def test_what_others_do_is_not_shown_to_a_person(monkeypatch: pytest.MonkeyPatch
     order: list[str] = []
     act = RandomPlayer.act
 
-    def told(self: Any, session: Any, agent: str, *args: Any) -> str:
+    def told(self, session, agent: str, *args) -> str:
         order.append(agent)
         return act(self, session, agent, *args)
 
@@ -104,7 +102,7 @@ def test_a_person_talks_freely(monkeypatch: pytest.MonkeyPatch, terminal: Termin
     heard: list[str] = []
 
     class Answers:
-        def act(self, session: Any, agent: str, observation: Any, rng: Any) -> str:
+        def act(self, session, agent: str, observation, rng) -> str:
             heard.append(observation.text)
             return "The ball is mine."
 
@@ -116,9 +114,7 @@ def test_a_person_talks_freely(monkeypatch: pytest.MonkeyPatch, terminal: Termin
     assert "[Other player] The ball is mine." in out and "There is no deal." in out
 
 
-def test_a_checkpoint_and_a_model_play_each_other(
-    checkpoint: Checkpoint, tiny_model_dir: str, terminal: Terminal
-) -> None:
+def test_a_checkpoint_and_a_model_play_each_other(checkpoint, tiny_model_dir, terminal) -> None:
     place = checkpoint(**SELF_PLAY)
     players = [f"X={place}", f"O=hf:{tiny_model_dir}"]
     outputs = [terminal.play(TIC_TAC_TOE, "--players", *players, "--no-pause", "--temperature", "0") for _ in range(2)]
@@ -126,7 +122,7 @@ def test_a_checkpoint_and_a_model_play_each_other(
     assert f"X ({place})> <answer>" in outputs[0] and f"O (hf:{tiny_model_dir})> " in outputs[0]
 
 
-def test_an_endpoint_plays_and_cannot_write_to_the_terminal(endpoint: Endpoint, terminal: Terminal) -> None:
+def test_an_endpoint_plays_and_cannot_write_to_the_terminal(endpoint, terminal) -> None:
     endpoint.text = "\x1b[2J<answer>resign</answer>"
     out = terminal.play(TIC_TAC_TOE, "--players", f"X={endpoint.player}", "random", *WATCH)
     assert "\\x1b[2J<answer>resign</answer>" in out and "\x1b" not in out and "the game is over" in out
@@ -198,9 +194,7 @@ class Hangs(TicTacToe):
 
 
 @pytest.mark.parametrize("where", ["expert_action", "step", "reset"])
-def test_a_game_that_hangs_is_left(
-    where: str, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: Terminal
-) -> None:
+def test_a_game_that_hangs_is_left(where, checkpoint, tmp_path, monkeypatch, terminal) -> None:
     (tmp_path / "hanging_game.py").write_text(HANGING)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

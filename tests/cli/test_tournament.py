@@ -7,7 +7,6 @@ import io
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -58,7 +57,7 @@ def own_players(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "own_players", raising=False)
 
 
-def played(out: Path) -> dict[str, dict[str, Any]]:
+def played(out: Path):
     """Records by episode id."""
     records = [json.loads(line) for line in (out / "games.jsonl").read_text().splitlines()]
     assert len({record["episode_id"] for record in records}) == len(records)
@@ -141,9 +140,7 @@ def test_a_tournament_goes_on_where_it_was_left(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize(("order", "words"), [("games", "games were"), ("players", "players were random, minimax")])
-def test_another_order_is_another_tournament(
-    order: str, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_another_order_is_another_tournament(order, words, tmp_path, capsys) -> None:
     """The order says which game has which number and who sits where: results would count as those of others."""
     games, players = [TIC_TAC_TOE, "lmgame/KuhnPoker-v0"], ["random", "minimax"]
     rest = ["--games", "2", "--out", str(tmp_path / "cup")]
@@ -164,9 +161,7 @@ def test_another_order_is_another_tournament(
         ("seed", None, "with the seed None, not of"),
     ],
 )
-def test_a_record_of_another_game_or_level_is_refused(
-    key: str, value: Any, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_record_of_another_game_or_level_is_refused(key, value, words, tmp_path, capsys) -> None:
     command = ["tournament", TIC_TAC_TOE, "--players", "random", "minimax", "--games", "2", "--out", str(tmp_path)]
     assert main(command) == 0
     first, _, rest = (tmp_path / "games.jsonl").read_text().partition("\n")
@@ -215,9 +210,7 @@ class Enormous(TicTacToe):
 """
 
 
-def test_a_game_whose_results_nobody_can_sum_costs_that_game(
-    tmp_path: Path, own_players: None, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_game_whose_results_nobody_can_sum_costs_that_game(tmp_path, own_players, capsys) -> None:
     (tmp_path / "enormous_games.py").write_text(GAME_OF_ENORMOUS_RESULTS)
     command = ["tournament", "enormous_games:Enormous", "--players", "random", "minimax", "--games", "2"]
     assert main([*command, "--seed", "1", "--out", "cup"]) == 1
@@ -302,9 +295,7 @@ def test_a_seat_that_never_answers_is_given_up(capsys: pytest.CaptureFixture[str
         ([TIC_TAC_TOE, "--players", "random", "own_players:Speechless"], "Speechless: Unspeakable"),
     ],
 )
-def test_mistakes_are_named_before_anything_is_played(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_named_before_anything_is_played(arguments, words, capsys) -> None:
     assert main(["tournament", *arguments]) == 2
     told = capsys.readouterr()
     assert words in told.err and "Traceback" not in told.err and not told.out

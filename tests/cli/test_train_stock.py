@@ -74,8 +74,7 @@ def test_several_experiments_and_search_spaces(tmp_path, rllib):
 
 @pytest.mark.slow
 def test_a_failed_trial_gives_exit_code_1_and_its_cause(tmp_path, rllib):
-    module = tmp_path / "broken_env.py"
-    module.write_text(BROKEN_ENV)
+    (tmp_path / "broken_env.py").write_text(BROKEN_ENV)
     file = tmp_path / "x.py"
     file.write_text(BROKEN_EXPERIMENT.format(directory=str(tmp_path)))
     text = rllib(f"train file {file}").finish(1)
