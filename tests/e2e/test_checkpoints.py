@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import resource
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +88,7 @@ def without_checksums(state: Any) -> Any:
     return [without_checksums(value) for value in state] if isinstance(state, list) else state
 
 
-def check_resumes_exactly(config: Any, tmp_path: Path, start: Callable[..., Any], *, least: int = 50) -> Recorder:
+def check_resumes_exactly(config: Any, tmp_path: Path, start, *, least: int = 50) -> Recorder:
     """``least`` is how many tokens an iteration samples at least."""
     from ray.rllib.algorithms.algorithm import Algorithm
 
@@ -120,14 +119,12 @@ def check_resumes_exactly(config: Any, tmp_path: Path, start: Callable[..., Any]
     return uninterrupted
 
 
-def make_scheduled(make_config: Callable[..., Any], options: dict[str, Any], schedules: Any = SCHEDULES) -> Any:
+def make_scheduled(make_config, options: dict[str, Any], schedules: Any = SCHEDULES) -> Any:
     """The fixture's configuration with ``schedules`` as values of their options."""
     return make_config(**options).update_from_dict(in_place({}, schedules))
 
 
-def test_a_resumed_run_repeats_the_uninterrupted_one(
-    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_resumed_run_repeats_the_uninterrupted_one(start, make_config, tmp_path) -> None:
     boxes = {"env_config.num_boxes": {"by": "env_steps", "points": [[0, 1], [1, 2]], "type": "step"}}
     selection = {
         "keep_groups": 0.75,
@@ -146,9 +143,7 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(
     assert run.turns[4] == 1 < run.turns[3] <= 2 < run.turns[2] <= 3
 
 
-def test_a_resumed_league_repeats_the_uninterrupted_one(
-    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_resumed_league_repeats_the_uninterrupted_one(start, make_config, tmp_path) -> None:
     """Members, their weights, pay-offs and matches, out of the checkpoint alone."""
     league = {"snapshot_every": 1, "opponent_engines": 2, "max_members": 2}
     game = {"env": "lmgame/TicTacToe-v0", "env_config": {}}
@@ -167,16 +162,12 @@ def test_a_resumed_league_repeats_the_uninterrupted_one(
         pytest.param({"num_learners": 2, "num_env_runners": 2}, id="two-plain-learners"),
     ],
 )
-def test_any_layout_resumes(
-    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path, overrides: dict[str, Any]
-) -> None:
+def test_any_layout_resumes(start, make_config, tmp_path, overrides) -> None:
     check_resumes_exactly(make_scheduled(make_config, DETERMINISTIC | overrides), tmp_path, start)
 
 
 @pytest.fixture(scope="module")
-def trained(
-    ray_cluster: Any, make_config: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Any, Path]]:
+def trained(ray_cluster, make_config, tmp_path_factory):
     """An algorithm after one iteration, and a directory with two checkpoints of it."""
     algorithm = make_config().build_algo()
     algorithm.train()
@@ -236,9 +227,7 @@ def spoil(path: Path, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["missing", "truncated", "altered"])
 @pytest.mark.parametrize("name", ["algorithm_state.pkl", "hf/model.safetensors", "class_and_ctor_args.pkl"])
-def test_a_spoilt_checkpoint_is_refused_and_the_one_before_it_offered(
-    trained: tuple[Any, Path], tmp_path: Path, name: str, how: str
-) -> None:
+def test_a_spoilt_checkpoint_is_refused_and_the_one_before_it_offered(trained, tmp_path, name, how) -> None:
     from rllib_lmgame.algorithms.ppo import LMGamePPO
 
     algorithm, directory = trained
@@ -256,9 +245,7 @@ def test_what_never_was_a_checkpoint_is_refused(trained: tuple[Any, Path], tmp_p
             trained[0].restore_from_path(str(path))
 
 
-def test_weights_of_another_tokenizer_are_refused(
-    trained: tuple[Any, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_of_another_tokenizer_are_refused(trained, tmp_path, monkeypatch) -> None:
     algorithm, directory = trained
     other = build_tiny_model(tmp_path, ["other words " * 3])
     monkeypatch.setitem(algorithm.config.model_files, "player", ModelFiles.carry(other))
@@ -293,7 +280,7 @@ def test_a_checkpoint_is_evaluated_without_its_run(trained: tuple[Any, Path]) ->
     )
 
 
-def test_a_model_is_evaluated_as_it_is(ray_cluster: Any, tiny_dict: Callable[..., Any], tiny_model_dir: str) -> None:
+def test_a_model_is_evaluated_as_it_is(ray_cluster, tiny_dict, tiny_model_dir) -> None:
     """The untrained baseline: a Hugging Face directory and a game."""
     from rllib_lmgame.evaluation.evaluate import evaluate_model
 
@@ -303,19 +290,13 @@ def test_a_model_is_evaluated_as_it_is(ray_cluster: Any, tiny_dict: Callable[...
         tiny_model_dir, "lmgame/Sokoban-v0", env_config={"max_turns": 2}, settings=sections, num_episodes=8
     )
     (row,) = numbers["evaluated"]
-    assert (row["game"], row["split"], row["num_episodes"], numbers["temperature"]) == (
-        "lmgame/Sokoban-v0",
-        "test",
-        8,
-        1.0,
-    )
+    assert (row["game"], row["split"]) == ("lmgame/Sokoban-v0", "test")
+    assert (row["num_episodes"], numbers["temperature"]) == (8, 1.0)
     assert numbers["tokens_per_turn"] > 1 and len(numbers["successes"]) == 8
 
 
 @pytest.mark.slow
-def test_tuner_restore_goes_on_from_the_last_checkpoint(
-    ray_cluster: Any, tiny_dict: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_tuner_restore_goes_on_from_the_last_checkpoint(ray_cluster, tiny_dict, tmp_path) -> None:
     from faulty_games import LosesALearner
     from ray import tune
 
@@ -337,7 +318,7 @@ def test_tuner_restore_goes_on_from_the_last_checkpoint(
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_league_of_twelve_that_tune_starts_again_ends_as_if_it_had_not_stopped(
-    ray_cluster: Any, tiny_dict: Callable[..., Any], tmp_path: Path
+    ray_cluster, tiny_dict, tmp_path
 ) -> None:
     """Killed after its last checkpoint: members, weights and what is known of them are the same, file for file."""
     from faulty_games import DiesOnce
@@ -389,13 +370,9 @@ def hide(directory: str) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("overrides", "away"),
-    [({"deepspeed": {"zero_optimization": {"stage": 2}}}, 1), ({}, 0)],
-    ids=["zero2", "plain"],
+    ("overrides", "away"), [({"deepspeed": {"zero_optimization": {"stage": 2}}}, 1), ({}, 0)], ids=["zero2", "plain"]
 )
-def test_learners_need_not_share_a_disk_with_the_algorithm(
-    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path, overrides: dict[str, Any], away: int
-) -> None:
+def test_learners_need_not_share_a_disk_with_the_algorithm(start, make_config, tmp_path, overrides, away) -> None:
     from ray.rllib.algorithms.algorithm import Algorithm
 
     algorithm = start(make_config(num_learners=2, **overrides))
@@ -424,12 +401,10 @@ def test_learners_need_not_share_a_disk_with_the_algorithm(
 
 
 @pytest.mark.parametrize("num_learners", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_full_disk_of_a_remote_learner_leaves_no_half_checkpoint(
-    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path, num_learners: int
-) -> None:
+def test_a_full_disk_of_a_remote_learner_leaves_no_half_checkpoint(start, make_config, tmp_path, num_learners) -> None:
     from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
 
-    def limit_files(size: int) -> Callable[[Any], None]:
+    def limit_files(size: int):
         return lambda learner: (
             learner.ranks.rank or resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
         )

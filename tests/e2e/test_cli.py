@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -24,10 +23,10 @@ WriteFile = Callable[..., str]
 
 
 @pytest.fixture
-def write_file(tmp_path: Path, tiny_dict: Callable[..., dict[str, Any]]) -> Callable[..., str]:
+def write_file(tmp_path, tiny_dict) -> Callable[..., str]:
     """Function ``(name, stop, **config)`` that writes an experiment file."""
 
-    def write(name: str, ppo_iterations: int, **config: Any) -> str:
+    def write(name: str, ppo_iterations: int, **config) -> str:
         values = tiny_dict(**config)
         spec = {
             "run": "LMGamePPO",
@@ -51,11 +50,7 @@ def checkpoints(tmp_path: Path) -> list[Path]:
     ("number", "send"), [(signal.SIGINT, os.kill), (signal.SIGTERM, os.killpg)], ids=["SIGINT", "SIGTERM to the group"]
 )
 def test_an_interrupted_run_is_saved_leaves_nothing_behind_and_goes_on(
-    rllib: Rllib,
-    write_file: WriteFile,
-    tmp_path: Path,
-    number: signal.Signals,
-    send: Callable[[int, int], None],
+    rllib: Rllib, write_file: WriteFile, tmp_path: Path, number: signal.Signals, send: Callable[[int, int], None]
 ) -> None:
     file = write_file("interrupted", 8, num_env_runners=2)
     first = rllib(f"train file {file}")
@@ -99,7 +94,7 @@ print("built")
 
 
 @pytest.mark.slow
-def test_an_algorithm_without_ray_starts_it_quietly(tiny_dict: Callable[..., dict[str, Any]]) -> None:
+def test_an_algorithm_without_ray_starts_it_quietly(tiny_dict) -> None:
     environment = {key: value for key, value in os.environ.items() if key not in ("RAY_ADDRESS", "RAY_AUTH_MODE")}
     done = subprocess.run(
         [sys.executable, "-c", PLAIN, json.dumps(tiny_dict(num_env_runners=2))],
@@ -114,9 +109,7 @@ def test_an_algorithm_without_ray_starts_it_quietly(tiny_dict: Callable[..., dic
 
 
 @pytest.mark.slow
-def test_a_killed_run_with_a_damaged_state_goes_on_and_no_iteration_stands_twice(
-    rllib: Rllib, write_file: WriteFile, tmp_path: Path
-) -> None:
+def test_a_killed_run_with_a_damaged_state_goes_on_and_no_iteration_stands_twice(rllib, write_file, tmp_path) -> None:
     file = write_file("killed", 60)
     first = rllib(f"train file {file} --checkpoint-freq 2")
     first.wait_for("iter    1")
@@ -180,9 +173,7 @@ def test_two_runs_at_once_do_not_meet(rllib: Rllib, write_file: WriteFile, tmp_p
     [("vllm", {"inference": {"engine": "vllm"}}), ("deepspeed", {"deepspeed": {"zero_optimization": {"stage": 0}}})],
     ids=["vllm", "deepspeed"],
 )
-def test_a_missing_package_is_named(
-    rllib: Rllib, write_file: WriteFile, tmp_path: Path, package: str, config: dict[str, Any]
-) -> None:
+def test_a_missing_package_is_named(rllib, write_file, tmp_path, package, config) -> None:
     stub = tmp_path / "hidden" / package
     stub.mkdir(parents=True)
     (stub / "__init__.py").write_text(

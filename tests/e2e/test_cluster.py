@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -66,7 +65,7 @@ cluster.shutdown()
 
 
 @pytest.mark.slow
-def test_a_run_over_several_nodes_survives_the_loss_of_one(make_config: Any, tiny_dict: Any, tmp_path: Path) -> None:
+def test_a_run_over_several_nodes_survives_the_loss_of_one(make_config, tiny_dict, tmp_path) -> None:
     settings = tiny_dict(num_env_runners=3, num_learners=2)
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "settings.json").write_text(json.dumps(settings))
@@ -146,7 +145,7 @@ cluster.shutdown()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lost", ["engine", "learner"])
-def test_the_node_of_an_engine_or_a_learner_is_lost(tiny_dict: Any, tmp_path: Path, lost: str) -> None:
+def test_the_node_of_an_engine_or_a_learner_is_lost(tiny_dict, tmp_path, lost) -> None:
     """Without its engine's node a run goes on; without its learner's the trial ends, says why, and begins again at its
     checkpoint.
     """

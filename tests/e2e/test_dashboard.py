@@ -9,7 +9,6 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 
 import browser
 import pytest
@@ -26,7 +25,7 @@ with running_cluster([], RunOptions(address="local", num_cpus=2, object_store_me
 
 
 @pytest.fixture(scope="module")
-def printed() -> Iterator[str]:
+def printed():
     """What a run on a terminal prints of its dashboard, while it is on."""
     process = subprocess.Popen([sys.executable, "-c", RUN], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None and process.stdout is not None

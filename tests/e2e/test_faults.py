@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 GAME = {"max_turns": 2}
 
 
-def ray_call(name: str, method: str) -> Any:
+def ray_call(name: str, method: str):
     import ray
 
     return ray.get(getattr(ray.get_actor(name), method).remote())
 
 
-def faulty(name: str, **options: Any) -> dict[str, Any]:
+def faulty(name: str, **options):
     return {"env": f"faulty_games:{name}", "env_config": {**GAME, **options}}
 
 
 @pytest.fixture(scope="module")
-def players(ray_cluster: Any, make_config: Callable[..., Any]) -> Any:
+def players(ray_cluster, make_config):
     """An algorithm whose engine plays any game."""
     rollouts = {"env_step_timeout_s": 5.0, "max_failed_rounds": 8}  # A busy machine may take seconds for a sound call.
     algorithm = make_config(**faulty("Countdown"), text_rollouts=rollouts).build_algo()
@@ -32,7 +29,7 @@ def players(ray_cluster: Any, make_config: Callable[..., Any]) -> Any:
     algorithm.stop()
 
 
-def play(algorithm: Any, game: str, episodes: int = 16) -> Any:
+def play(algorithm, game: str, episodes: int = 16):
     from rllib_lmgame.rollouts.plans import plan_episodes
     from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
 
@@ -48,7 +45,7 @@ def play(algorithm: Any, game: str, episodes: int = 16) -> Any:
         ("GivesNaN", "env_error", "nan"),
     ],
 )
-def test_episodes_of_a_faulty_game_are_dropped_and_replaced(players: Any, game: str, reason: str, word: str) -> None:
+def test_episodes_of_a_faulty_game_are_dropped_and_replaced(players, game, reason, word) -> None:
     result = play(players, game)
     assert [summary.index for summary in result.summaries] == list(range(16))
     assert len(result.episodes) == 16
@@ -57,16 +54,14 @@ def test_episodes_of_a_faulty_game_are_dropped_and_replaced(players: Any, game: 
     assert all(abs(seat.episode_return) < 100 for summary in result.summaries for seat in summary.seats)
 
 
-def test_a_game_that_always_fails_ends_the_run_and_says_why(players: Any) -> None:
+def test_a_game_that_always_fails_ends_the_run_and_says_why(players) -> None:
     from rllib_lmgame.rollouts.sources import RolloutError
 
     with pytest.raises(RolloutError, match=r"no episode was finished.*AlwaysRaises.*KeyError.*third square"):
         play(players, "AlwaysRaises", 4)
 
 
-def test_a_runner_killed_in_play_costs_its_own_episodes_only(
-    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_runner_killed_in_play_costs_its_own_episodes_only(start, make_config, tmp_path) -> None:
     pid_file = tmp_path / "pid"
     algorithm = start(make_config(**faulty("Killer", pid_file=str(pid_file)), num_env_runners=2))
     pid_file.write_text("own")
@@ -86,20 +81,13 @@ def test_a_runner_killed_in_play_costs_its_own_episodes_only(
 
 @pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
 def test_an_engine_killed_while_generating_and_in_an_update_comes_back_with_the_last_weights(
-    start: Callable[..., Any],
-    make_config: Callable[..., Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    engine: str,
+    start, make_config, tmp_path, monkeypatch, engine
 ) -> None:
     from rllib_lmgame.inference import weights as transports
 
     pid_file = tmp_path / "pid"
     # Carried along: must outlive a restart.
-    model = {
-        "model": "tiny",
-        "tiny": {"hidden_size": 64, "num_layers": 2, "num_heads": 2},
-    }
+    model = {"model": "tiny", "tiny": {"hidden_size": 64, "num_layers": 2, "num_heads": 2}}
     config = make_config(**faulty("Killer", pid_file=str(pid_file)), language_model=model, inference={"engine": engine})
     algorithm = start(config)
     (name,) = algorithm.engine_groups["player"].names
@@ -118,7 +106,7 @@ def test_an_engine_killed_while_generating_and_in_an_update_comes_back_with_the_
     gather = transports.gather
     killed = []
 
-    def kill_then_gather(calls: Any, *args: Any) -> Any:
+    def kill_then_gather(calls, *args):
         if not killed:
             killed.append(second)
             os.kill(second, signal.SIGKILL)
@@ -134,9 +122,7 @@ def test_an_engine_killed_while_generating_and_in_an_update_comes_back_with_the_
     assert result["env_runners"]["num_episodes"] == 16
 
 
-def test_a_lost_learner_ends_training_with_its_cause(
-    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_lost_learner_ends_training_with_its_cause(start, make_config, tmp_path) -> None:
     from rllib_lmgame.algorithms.cluster.learner_calls import LearnerError
     from rllib_lmgame.errors import CheckpointError
 
@@ -152,17 +138,15 @@ def test_a_lost_learner_ends_training_with_its_cause(
         algorithm.save_to_path(tmp_path / "checkpoint")
 
 
-def break_the_second(learner: Any) -> None:
-    def broken(module_id: str, trajectories: Any) -> Any:
+def break_the_second(learner) -> None:
+    def broken(module_id: str, trajectories):
         raise ValueError("no rows today")
 
     if learner.ranks.rank == 1:
         learner.build_rows = broken
 
 
-def test_a_learner_that_fails_ends_an_update_the_others_wait_in(
-    start: Callable[..., Any], make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_learner_that_fails_ends_an_update_the_others_wait_in(start, make_config, monkeypatch) -> None:
     from rllib_lmgame.algorithms.cluster import learner_calls
 
     algorithm = start(make_config(num_learners=2))
@@ -172,9 +156,7 @@ def test_a_learner_that_fails_ends_an_update_the_others_wait_in(
         algorithm.train()
 
 
-def test_an_error_of_a_learner_reaches_the_driver(
-    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_an_error_of_a_learner_reaches_the_driver(start, make_config, tmp_path) -> None:
     from rllib_lmgame.algorithms.checkpoints.learner_files import load_learners
     from rllib_lmgame.errors import CheckpointError
 
@@ -185,9 +167,7 @@ def test_an_error_of_a_learner_reaches_the_driver(
 
 
 @pytest.mark.slow
-def test_tune_starts_a_trial_again_that_lost_a_learner(
-    ray_cluster: Any, tiny_dict: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_tune_starts_a_trial_again_that_lost_a_learner(ray_cluster, tiny_dict, tmp_path) -> None:
     from faulty_games import LosesALearner
     from ray import tune
 

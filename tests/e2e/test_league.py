@@ -6,9 +6,6 @@ import hashlib
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -36,13 +33,13 @@ LEAGUE = {
 }
 
 
-def content(directory: Path) -> dict[str, str]:
+def content(directory) -> dict[str, str]:
     """File name -> digest."""
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(directory.iterdir())}
 
 
 @pytest.fixture(scope="module")
-def trained(ray_cluster: Any, make_config: Callable[..., Any]) -> Iterator[tuple[Any, list[dict[str, Any]], Any]]:
+def trained(ray_cluster, make_config):
     """A league's algorithm after some iterations, its results, and what the files of a member were at first."""
     algorithm = make_config(**LEAGUE).build_algo()
     results = [algorithm.train()]
@@ -53,7 +50,7 @@ def trained(ray_cluster: Any, make_config: Callable[..., Any]) -> Iterator[tuple
     algorithm.stop()
 
 
-def test_members_come_and_go_and_never_change(trained: tuple[Any, list[dict[str, Any]], Any]) -> None:
+def test_members_come_and_go_and_never_change(trained) -> None:
     algorithm, results, before = trained
     directory = algorithm.trial_directory() / "league"
     members = algorithm._league.league.members
@@ -71,7 +68,7 @@ def test_members_come_and_go_and_never_change(trained: tuple[Any, list[dict[str,
     assert {*numbers, "exploiters"} == set(LEAGUE_NAMES)
 
 
-def test_nothing_of_a_member_is_trained_on(trained: tuple[Any, list[dict[str, Any]], Any]) -> None:
+def test_nothing_of_a_member_is_trained_on(trained) -> None:
     """Its tokens are older than the learner's and of other weights, so either number would show them."""
     algorithm, results, _ = trained
     for result in results:
@@ -89,7 +86,7 @@ def test_nothing_of_a_member_is_trained_on(trained: tuple[Any, list[dict[str, An
     assert {seat.min_policy_version for seat in past} == met != {algorithm.policy_version}
 
 
-def check_held(algorithm: Any) -> None:
+def check_held(algorithm) -> None:
     """Every opponent engine samples from its member's files, under the version of the snapshot."""
     play = algorithm._league
     members = {member.name: member for member in play.league.members}
@@ -102,9 +99,7 @@ def check_held(algorithm: Any) -> None:
         assert np.abs(logprobs_by(play.directory / other.name, ids, len(logprobs)) - logprobs).max() > 1e-3
 
 
-def test_an_engine_that_dies_in_the_middle_of_a_match_has_its_members_weights_afterwards(
-    trained: tuple[Any, list[dict[str, Any]], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_that_dies_in_the_middle_of_a_match_has_its_members_weights_afterwards(trained, monkeypatch) -> None:
     """It dies with the first reply of an iteration; what else it was asked for is lost."""
     import ray
 
@@ -119,7 +114,7 @@ def test_an_engine_that_dies_in_the_middle_of_a_match_has_its_members_weights_af
     killed: list[int] = []
     generate = EngineClient.generate
 
-    async def generate_and_kill(client: EngineClient, *args: Any, **kwargs: Any) -> Any:
+    async def generate_and_kill(client: EngineClient, *args, **kwargs):
         reply = await generate(client, *args, **kwargs)
         if name in [link.name for link in client._links] and not killed:
             killed.append(pid)
@@ -133,7 +128,7 @@ def test_an_engine_that_dies_in_the_middle_of_a_match_has_its_members_weights_af
     check_held(algorithm)
 
 
-def test_a_damaged_member_is_named_and_not_played(trained: tuple[Any, list[dict[str, Any]], Any]) -> None:
+def test_a_damaged_member_is_named_and_not_played(trained) -> None:
     algorithm, _, _ = trained
     play = algorithm._league
     member = play.league.members[0]
@@ -155,7 +150,7 @@ def test_a_damaged_member_is_named_and_not_played(trained: tuple[Any, list[dict[
     assert read_member(play.directory, member).checksum == member.checksum
 
 
-def test_members_are_the_same_after_fifty_more_updates(trained: tuple[Any, list[dict[str, Any]], Any]) -> None:
+def test_members_are_the_same_after_fifty_more_updates(trained) -> None:
     """Of the policy whose snapshots they are."""
     algorithm, _, _ = trained
     play = algorithm._league

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,9 +13,7 @@ from rllib_lmgame.evaluation.exploitability_report import checkpoint_exploitabil
 from rllib_lmgame.rollouts.records import GameConfig
 
 
-def test_exploitability_is_a_result_and_that_of_the_averaged_weights(
-    start: Callable[[Any], Any], make_config: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_exploitability_is_a_result_and_that_of_the_averaged_weights(start, make_config, tmp_path) -> None:
     config = make_config(
         env="lmgame/KuhnPoker-v0",
         env_config={},

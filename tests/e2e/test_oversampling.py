@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 
-def test_a_rollout_ends_when_enough_groups_have_finished(
-    start: Callable[..., Any], make_config: Callable[..., Any]
-) -> None:
+def test_a_rollout_ends_when_enough_groups_have_finished(start, make_config) -> None:
     """What was left behind is in no number but its own, and nothing of it keeps the engine busy."""
     algorithm = start(
         make_config(

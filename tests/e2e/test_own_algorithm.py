@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,7 +20,7 @@ PATH = "selective_ppo:SelectivePPO"
 
 
 @pytest.fixture
-def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A directory that can be imported from, with the file of the page."""
     match = re.search(r"<!-- tested: (\S+) -->\n```python\n(.*?)\n```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert match, "the page shows an algorithm"
@@ -33,7 +31,7 @@ def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture
-def announce(example: Path) -> Callable[[str], None]:
+def announce(example: Path):
     """Function ``(value)`` that announces the algorithm as an installed package does."""
 
     def write(value: str) -> None:
@@ -45,16 +43,14 @@ def announce(example: Path) -> Callable[[str], None]:
     return write
 
 
-def checked(settings: dict[str, Any]) -> Any:
+def checked(settings):
     """An experiment as ``rllib train`` checks it."""
     spec = make_spec("own", settings, Source("own.yaml"))
     check_quickly([spec])
     return check_experiment(spec)
 
 
-def test_one_file_and_one_entry_are_enough(
-    announce: Callable[[str], None], ray_cluster: Any, tiny_dict: Callable[..., dict[str, Any]], tmp_path: Path
-) -> None:
+def test_one_file_and_one_entry_are_enough(announce, ray_cluster, tiny_dict, tmp_path) -> None:
     from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
     from rllib_lmgame.evaluation.saved_config import open_checkpoint
 
@@ -77,9 +73,7 @@ def test_one_file_and_one_entry_are_enough(
     assert evaluate_checkpoint(checkpoint, num_episodes=4, split="validation")["num_episodes"] == 4
 
 
-def test_an_entry_point_may_name_the_class(
-    announce: Callable[[str], None], tiny_dict: Callable[..., dict[str, Any]]
-) -> None:
+def test_an_entry_point_may_name_the_class(announce, tiny_dict) -> None:
     announce(PATH)
     experiment = checked(
         {"run": "SelectivePPO", "stop": {"kept_episodes": 1}, "config": tiny_dict(selection={"keep": 0.25})}
@@ -88,9 +82,7 @@ def test_an_entry_point_may_name_the_class(
 
 
 @pytest.mark.parametrize("run", ["SelectivePPO", PATH, "selective_ppo:ENTRY"])
-def test_wrong_settings_are_answered_as_for_the_algorithms_of_the_package(
-    announce: Callable[[str], None], tiny_dict: Callable[..., dict[str, Any]], run: str
-) -> None:
+def test_wrong_settings_are_answered_as_for_the_algorithms_of_the_package(announce, tiny_dict, run) -> None:
     announce("selective_ppo:ENTRY")
     for stop, config, words in (
         ({"kept_epsiodes": 1}, {}, "stop.kept_epsiodes: no result has this metric; did you mean 'kept_episodes'"),

@@ -8,9 +8,7 @@ import os
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +32,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.environ.get("PYTHONP
 
 
 @pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def installed(monkeypatch: pytest.MonkeyPatch):
     """A package is installed that announces the games, here and in Ray's workers."""
     monkeypatch.syspath_prepend(SITE)
     info = Path(SITE) / "own_parts-1.0.dist-info"
@@ -47,7 +45,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def experiment(tiny_dict: Callable[..., dict[str, Any]], tmp_path: Path) -> Path:
+def experiment(tiny_dict, tmp_path) -> Path:
     """The file of the user: whatever can be brought along is, and nothing is done in Python."""
     config = tiny_dict(
         games=[{"env": name} for name in GAMES],
@@ -78,9 +76,7 @@ def experiment(tiny_dict: Callable[..., dict[str, Any]], tmp_path: Path) -> Path
     return file
 
 
-def test_every_kind_of_plug_in_is_brought_along(
-    installed: None, ray_cluster: Any, experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_kind_of_plug_in_is_brought_along(installed, ray_cluster, experiment, tmp_path, capsys) -> None:
     assert main(["train", "file", str(experiment)]) == 0, capsys.readouterr().err
     (trial,) = (tmp_path / "results" / "own").glob("LMGamePPO_*/")
     results = [json.loads(line) for line in (trial / "result.json").read_text().splitlines()]
@@ -103,7 +99,7 @@ def test_every_kind_of_plug_in_is_brought_along(
     assert requests(tmp_path) == before + sum(len(part["turns"]) for part in learners_parts(read_log(log)))
 
 
-def check_games_and_seats(played: list[dict[str, Any]]) -> None:
+def check_games_and_seats(played) -> None:
     """Both games were played, by whom the mapping names, and the scripted player typed its actions."""
     assert {record["game"] for record in played} == set(GAMES)
     met = set()
@@ -119,7 +115,7 @@ def check_games_and_seats(played: list[dict[str, Any]]) -> None:
     assert met == {("player", "greedy"), ("player", "chance"), ("greedy", "player"), ("chance", "player")}
 
 
-def check_update(results: list[dict[str, Any]], played: list[dict[str, Any]]) -> None:
+def check_update(results, played) -> None:
     """The learner used the estimator's advantages, of whole groups, and the objective's loss."""
     for iteration, result in enumerate(results):
         learner = result["learners"]["player"]
@@ -133,9 +129,9 @@ def check_update(results: list[dict[str, Any]], played: list[dict[str, Any]]) ->
         assert {"drift", "advantage_mean"} <= set(learner)
 
 
-def advantages_of(played: list[dict[str, Any]]) -> np.ndarray:
+def advantages_of(played) -> np.ndarray:
     """What ``MeanOfGroup`` should give, by the log: an entry for each token that had an alternative."""
-    groups: dict[tuple[Any, ...], list[tuple[float, int]]] = defaultdict(list)
+    groups = defaultdict(list)
     for record in played:
         (part,) = learners_parts([record])
         tokens = sum(count > 1 for turn in part["turns"] for count in turn["allowed_counts"])
@@ -147,7 +143,7 @@ def advantages_of(played: list[dict[str, Any]]) -> np.ndarray:
     return np.concatenate(entries)
 
 
-def learners_parts(played: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def learners_parts(played):
     """The trajectories of the trained policy."""
     return [part for record in played for part in record["trajectories"] if part["module_id"] == "player"]
 
@@ -172,9 +168,7 @@ def requests(directory: Path) -> int:
         ("run", "own_parts:PPO"),
     ],
 )
-def test_a_plug_in_that_is_not_there_is_named_before_anything_starts(
-    installed: None, experiment: Path, key: str, value: Any
-) -> None:
+def test_a_plug_in_that_is_not_there_is_named_before_anything_starts(installed, experiment, key, value) -> None:
     file = yaml.safe_load(experiment.read_text())
     section, *rest = [file["own"], *key.split(".")]
     for name in rest[:-1]:

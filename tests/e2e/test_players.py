@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from endpoint_server import Endpoint
 from engine_replies import logprobs_by, reply_of
 from learner_weights import weights_of
 from safetensors.torch import load_file, save_file
@@ -23,7 +20,7 @@ from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.rollouts.log.episode_log import read_log
 
 
-def played_by(algorithm: Any) -> list[Any]:
+def played_by(algorithm):
     """Module of every trajectory that an update would be made of."""
     result = algorithm.play_batch()
     return [
@@ -33,7 +30,7 @@ def played_by(algorithm: Any) -> list[Any]:
     ]
 
 
-def engine_version(algorithm: Any, module_id: str) -> int:
+def engine_version(algorithm, module_id: str) -> int:
     import ray
 
     (name,) = algorithm.engine_groups[module_id].names
@@ -50,7 +47,7 @@ def rival(tiny_model_dir: str, tmp_path: Path) -> Path:
     return directory
 
 
-def test_self_play_trains_on_both_seats(start: Callable[..., Any], make_config: Callable[..., Any]) -> None:
+def test_self_play_trains_on_both_seats(start, make_config) -> None:
     algorithm = start(make_config(env="lmgame/TicTacToe-v0", env_config={}))
     result = algorithm.train()
     runners, learner = result["env_runners"], result["learners"]["player"]
@@ -65,9 +62,7 @@ def test_self_play_trains_on_both_seats(start: Callable[..., Any], make_config: 
     assert len({id(episode) for episode, _ in parts}) == 16
 
 
-def test_trained_frozen_and_scripted_players_share_a_run(
-    start: Callable[..., Any], make_config: Callable[..., Any], rival: Path, tiny_model_dir: str
-) -> None:
+def test_trained_frozen_and_scripted_players_share_a_run(start, make_config, rival, tiny_model_dir) -> None:
     config = make_config(
         env="lmgame/KuhnPoker-v0",
         env_config={},
@@ -111,9 +106,7 @@ def test_trained_frozen_and_scripted_players_share_a_run(
     assert set(modules) == {"first", "second"}
 
 
-def test_policies_of_different_size_and_tokenizer_learn_side_by_side(
-    start: Callable[..., Any], make_config: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_policies_of_different_size_and_tokenizer_learn_side_by_side(start, make_config, tmp_path) -> None:
     """Each from an engine of its own, in as many minibatches as the other, from the tokens it wrote."""
     session = make_session("lmgame/KuhnPoker-v0", {})
     shape = {"hidden_size": 32, "num_layers": 1, "num_heads": 1, "intermediate_size": 48, "vocab_size": 320}
@@ -143,17 +136,11 @@ def test_policies_of_different_size_and_tokenizer_learn_side_by_side(
 
 @pytest.mark.parametrize("kind", ["model", "checkpoint"])
 def test_what_is_evaluated_plays_an_endpoint_and_the_log_says_who_sat_where(
-    kind: str,
-    start: Callable[..., Any],
-    make_config: Callable[..., Any],
-    endpoint: Endpoint,
-    tiny_model_dir: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    kind, start, make_config, endpoint, tiny_model_dir, tmp_path, capsys
 ) -> None:
     """The whole command, with an engine."""
     game, out = "lmgame/RockPaperScissors-v0", tmp_path / "games.jsonl"
-    settings: dict[str, Any] = {"language_model": {"max_tokens_per_turn": 8}, "endpoint": {"attempts": 1}}
+    settings = {"language_model": {"max_tokens_per_turn": 8}, "endpoint": {"attempts": 1}}
     if kind == "model":
         source = tiny_model_dir
         settings["inference"] = {"engine": "transformers"}

@@ -5,9 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,12 +25,12 @@ WARM_START = {
 ITERATIONS = 3
 
 
-def train(algorithm: Any, iterations: int) -> list[dict[str, Any]]:
+def train(algorithm, iterations: int):
     return [algorithm.train() for _ in range(iterations)]
 
 
 @pytest.fixture
-def cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+def cores(monkeypatch: pytest.MonkeyPatch):
     """Function that gives algorithms so many cores; nobody asks for other numbers of threads."""
     import torch
 
@@ -42,7 +40,7 @@ def cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
     torch.set_num_threads(before)
 
 
-def threads_of(algorithm: Any) -> tuple[set[int], set[int]]:
+def threads_of(algorithm) -> tuple[set[int], set[int]]:
     """Threads that its engines and its learners have."""
     import torch
 
@@ -50,7 +48,7 @@ def threads_of(algorithm: Any) -> tuple[set[int], set[int]]:
     return engines, set(foreach_learner(algorithm.learner_group, lambda learner: torch.get_num_threads()))
 
 
-def check_ppo_iteration(result: dict[str, Any], module_id: str = "player") -> None:
+def check_ppo_iteration(result, module_id: str = "player") -> None:
     """What must hold at every PPO iteration, whatever plays and learns."""
     learner = result["learners"][module_id]
     assert learner["logprob_gap"] <= 1e-4
@@ -85,7 +83,7 @@ def check_ppo_iteration(result: dict[str, Any], module_id: str = "player") -> No
 
 
 @pytest.fixture(scope="module")
-def vllm_algorithm(ray_cluster: Any, make_config: Callable[..., Any]) -> Iterator[Any]:
+def vllm_algorithm(ray_cluster, make_config):
     """vLLM and DeepSpeed, after one iteration of warm start and two of PPO; ``results`` holds what they reported."""
     pytest.importorskip("vllm")
     config = make_config(
@@ -97,19 +95,19 @@ def vllm_algorithm(ray_cluster: Any, make_config: Callable[..., Any]) -> Iterato
     algorithm.stop()
 
 
-def test_a_warm_start_comes_before_ppo(vllm_algorithm: Any) -> None:
+def test_a_warm_start_comes_before_ppo(vllm_algorithm) -> None:
     assert [result["phase"] for result in vllm_algorithm.results] == [0, 1, 1]
     assert [result["ppo_iteration"] for result in vllm_algorithm.results] == [0, 1, 2]
     assert "policy_loss" in vllm_algorithm.results[0]["learners"]["player"]
     assert "success_rate" in vllm_algorithm.results[0]["evaluation"]["env_runners"]
 
 
-def test_every_ppo_iteration_trains_on_what_was_sampled(vllm_algorithm: Any) -> None:
+def test_every_ppo_iteration_trains_on_what_was_sampled(vllm_algorithm) -> None:
     for result in vllm_algorithm.results[1:]:
         check_ppo_iteration(result)
 
 
-def test_counters_add_up(vllm_algorithm: Any) -> None:
+def test_counters_add_up(vllm_algorithm) -> None:
     results = vllm_algorithm.results
     assert [r["env_runners"]["num_episodes"] for r in results[1:]] == [16, 16]
     assert results[2]["env_runners"]["num_episodes_lifetime"] == 32
@@ -118,7 +116,7 @@ def test_counters_add_up(vllm_algorithm: Any) -> None:
     assert [r["learners"]["player"]["num_steps"] for r in results] == [2, 2, 2]
 
 
-def test_results_have_the_numbers_that_schedules_may_follow(vllm_algorithm: Any) -> None:
+def test_results_have_the_numbers_that_schedules_may_follow(vllm_algorithm) -> None:
     result = vllm_algorithm.results[-1]
     known = followed(vllm_algorithm.config).parts
     for head in known.keys() - {"evaluation", "schedules", ENV_STEPS}:
@@ -126,7 +124,7 @@ def test_results_have_the_numbers_that_schedules_may_follow(vllm_algorithm: Any)
     assert set(result["timers"]) <= set(known["timers"].parts)
 
 
-def test_engines_sample_with_the_last_weights(vllm_algorithm: Any) -> None:
+def test_engines_sample_with_the_last_weights(vllm_algorithm) -> None:
     import ray
 
     group = vllm_algorithm.engine_groups["player"]
@@ -143,7 +141,7 @@ def test_engines_sample_with_the_last_weights(vllm_algorithm: Any) -> None:
     assert versions == {updates}
 
 
-def test_evaluation_plays_the_same_levels_each_time(vllm_algorithm: Any) -> None:
+def test_evaluation_plays_the_same_levels_each_time(vllm_algorithm) -> None:
     games = vllm_algorithm.config.games_for_evaluation()
     first, second = (vllm_algorithm.evaluate_games(games, 8, temperature=0.0) for _ in range(2))
     assert [s.episode_return for e in first.summaries for s in e.seats] == [
@@ -180,9 +178,7 @@ def test_evaluation_plays_the_same_levels_each_time(vllm_algorithm: Any) -> None
         ),
     ],
 )
-def test_any_layout_trains(
-    start: Callable[..., Any], make_config: Callable[..., Any], overrides: dict[str, Any], cores: Callable[[int], None]
-) -> None:
+def test_any_layout_trains(start, make_config, overrides, cores) -> None:
     """The one without processes beside the engine has two cores, which engine and learner take in turn."""
     has_cores = "num_env_runners" not in overrides and "num_learners" not in overrides
     if has_cores:
@@ -200,7 +196,7 @@ def test_any_layout_trains(
     assert result["env_runners"]["num_episodes"] == 16
 
 
-def test_supervised_learning_alone_ends_by_itself(start: Callable[..., Any], tiny_dict: Callable[..., Any]) -> None:
+def test_supervised_learning_alone_ends_by_itself(start, tiny_dict) -> None:
     from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 
     config = LMGameSFTConfig().update_from_dict(
@@ -211,9 +207,7 @@ def test_supervised_learning_alone_ends_by_itself(start: Callable[..., Any], tin
     assert (first["done"], second["done"]) == (False, True)
 
 
-def test_supervised_learning_from_collected_episodes(
-    start: Callable[..., Any], tiny_dict: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_supervised_learning_from_collected_episodes(start, tiny_dict, tmp_path) -> None:
     from rllib_lmgame.algorithms.sft import LMGameSFTConfig
     from rllib_lmgame.cli import main
 
@@ -240,7 +234,7 @@ def test_supervised_learning_from_collected_episodes(
 
 
 @pytest.mark.slow
-def test_tune_writes_tables_and_events(ray_cluster: Any, tiny_dict: Callable[..., Any], tmp_path: Path) -> None:
+def test_tune_writes_tables_and_events(ray_cluster, tiny_dict, tmp_path) -> None:
     from ray import tune
 
     from rllib_lmgame.algorithms.ppo import LMGamePPO
@@ -258,9 +252,7 @@ def test_tune_writes_tables_and_events(ray_cluster: Any, tiny_dict: Callable[...
     assert list(Path(result.path).glob("events.out.tfevents*"))
 
 
-def test_another_model_in_the_engine_ends_the_first_iteration(
-    start: Callable[..., Any], make_config: Callable[..., Any]
-) -> None:
+def test_another_model_in_the_engine_ends_the_first_iteration(start, make_config) -> None:
     """A bound below what numerics make of equal models stands for an engine that computes another one."""
     algorithm = start(make_config(inference={"engine": "transformers"}, token_ppo={"max_logprob_gap": 1e-12}))
     with pytest.raises(ConfigError, match=r"config\.token_ppo\.max_logprob_gap: player: the log-probabilities of the"):

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from learner_weights import weights_of
 
 
-def test_states_are_played_on_and_the_policy_learns_from_their_values(
-    start: Callable[..., Any], make_config: Callable[..., Any]
-) -> None:
+def test_states_are_played_on_and_the_policy_learns_from_their_values(start, make_config) -> None:
     """Self-play: rollouts from every state of both seats, which count as no episodes."""
     algorithm = start(
         make_config(
