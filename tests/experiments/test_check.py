@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from pathlib import Path
 
 import pytest
 from ray.tune import Callback
@@ -197,7 +196,7 @@ def test_amounts_of_resources_are_numbers():
 
 
 @pytest.fixture(scope="module")
-def of_taxi(tmp_path_factory) -> Path:
+def of_taxi(tmp_path_factory):
     """A checkpoint with the models of a run on Taxi."""
     checkpoint = tmp_path_factory.mktemp("checkpoint")
     (checkpoint / MARKER).write_text("{}")
@@ -206,7 +205,7 @@ def of_taxi(tmp_path_factory) -> Path:
     return checkpoint
 
 
-def test_a_model_without_a_tokenizer_is_told_at_the_key_that_named_it(of_taxi: Path, tmp_path: Path) -> None:
+def test_a_model_without_a_tokenizer_is_told_at_the_key_that_named_it(of_taxi, tmp_path) -> None:
     bare = shutil.copytree(of_taxi / "hf", tmp_path / "bare", ignore=shutil.ignore_patterns("*token*", "vocab*"))
     error = error_of(
         GAME.replace("{num_", "{language_model: {max_tokens_per_turn: 8}, num_"), f"config.language_model.model={bare}"
@@ -251,8 +250,7 @@ def test_messages_of_rllib_get_a_key_and_a_line():
 
 def test_the_line_of_a_value_in_the_file_is_named():
     text = "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n  config:\n    lr: 1e-4\n    inference:\n      top_p: 2\n"
-    error = error_of(text)
-    assert str(error) == "x.yaml:7: config.inference.top_p: must be at most 1, got 2"
+    assert str(error_of(text)) == "x.yaml:7: config.inference.top_p: must be at most 1, got 2"
 
 
 def test_a_storage_path_that_cannot_be_written(tmp_path):
@@ -459,15 +457,12 @@ def test_the_dry_run_shows_everything():
 
 def test_the_resolved_configuration_is_a_configuration():
     checked = check(GAME, "config.text_rollouts.episodes_per_iteration=32", "config.gamma=0.99")
-    resolved = resolved_config(checked)
-    again = checked.algorithm.default_config().update_from_dict(resolved)
+    again = checked.algorithm.default_config().update_from_dict(resolved_config(checked))
     assert again.text_rollout_options.episodes_per_iteration == 32
     assert again.gamma == 0.99
 
 
-def test_rllib_s_advice_how_to_leave_the_new_stack_is_for_its_own_algorithms_only(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rllib_s_advice_how_to_leave_the_new_stack_is_for_its_own_algorithms_only(monkeypatch) -> None:
     import logging
 
     from ray.util import debug

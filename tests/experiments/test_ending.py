@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -21,12 +19,12 @@ from rllib_lmgame.rollouts.seats import EpisodeFailed
 EVALUATED = {"evaluation": {"env_runners": {"num_episodes": 8, "success_rate": 0.5}}}
 
 
-def trial(checkpoint: str | None = "/runs/my run/trial/checkpoint_000002", **last_result: Any) -> TrialSummary:
+def trial(checkpoint: str | None = "/runs/my run/trial/checkpoint_000002", **last_result) -> TrialSummary:
     last = {"learners": {"player": {}, "__all_modules__": {}}, **last_result}
     return TrialSummary("mine", "a", "/runs/my run/trial", checkpoint, last)
 
 
-def test_what_to_type_next_can_be_typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_to_type_next_can_be_typed(monkeypatch, tmp_path) -> None:
     """By whoever called the program by a path, in a directory with a space, too."""
     program = tmp_path / "rllib"
     program.touch()
@@ -63,9 +61,7 @@ def test_the_final_policy_is_evaluated_where_an_evaluation_is_configured_and_not
     assert wants_final_evaluation(SimpleNamespace(evaluation_interval=interval), trials) is due
 
 
-def test_the_final_policy_is_told_with_its_interval(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_final_policy_is_told_with_its_interval(monkeypatch, capsys) -> None:
     game = {
         "game": "lmgame/Sokoban-v0",
         "split": "validation",
@@ -84,7 +80,7 @@ def test_the_final_policy_is_told_with_its_interval(
         "levels)  return +1.50  unreadable 0.000"
     )
 
-    def fail(checkpoint: str) -> Any:
+    def fail(checkpoint: str):
         raise EpisodeFailed(StopReason.ENGINE_ERROR, "the engine is gone")
 
     monkeypatch.setattr(evaluate, "evaluate_as_in_training", fail)

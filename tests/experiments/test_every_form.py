@@ -9,15 +9,11 @@ import itertools
 import json
 import types
 import typing
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from ray import cloudpickle
 
-from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiment, check_quickly
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import load_text
@@ -29,7 +25,7 @@ from rllib_lmgame.settings.sections.rllib import FIELDS
 
 GROUPS = PPO.groups | SFT.groups
 
-FORMS: dict[str, list[Any]] = {
+FORMS = {
     "language_model.tiny": [
         {},
         {"hidden_size": 64, "num_heads": 2},
@@ -99,7 +95,7 @@ FORMS: dict[str, list[Any]] = {
 }
 """Values of options whose type does not say which values there are."""
 
-OF_GROUPS: dict[str, list[Any]] = {
+OF_GROUPS = {
     "token_ppo.advantage_estimator": ["grpo", {"type": "gigpo", "average": "steps"}, "vine", "reinforce_pp"],
     "text_rollouts.group_size": [4, 8],
     "language_model.value_model": ["shared"],
@@ -107,7 +103,7 @@ OF_GROUPS: dict[str, list[Any]] = {
 }
 """Of LMGameGRPO, which has no critic."""
 
-FLAT: dict[str, list[Any]] = {
+FLAT = {
     "lr": [
         1e-6,
         [[0, 1e-4], [1000, 1e-5]],
@@ -155,7 +151,7 @@ FLAT: dict[str, list[Any]] = {
     "deepspeed": [None, {}, {"zero_optimization": {"stage": 2}}],
 }
 
-PLAYERS: list[dict[str, Any]] = [
+PLAYERS = [
     {"policies": ["player"], "policy_mapping_fn": "shared"},
     {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"},
     {
@@ -183,7 +179,7 @@ PLAYERS: list[dict[str, Any]] = [
         "policy_mapping_fn": {"grid_search": ["shared", {"X": "a", "O": "b"}, {"X": "b", "O": "a"}]},
     },
 ]
-GAMES: list[dict[str, Any]] = [
+GAMES = [
     {"env": "lmgame/TicTacToe-v0"},
     {"env": "rllib_lmgame.envs.games.duels.tic_tac_toe:TicTacToe", "env_config": {"show_rules": False}},
     {"games": ["lmgame/Sokoban-v0", "lmgame/FrozenLake-v0"]},
@@ -195,7 +191,7 @@ GAMES: list[dict[str, Any]] = [
     },
     {"games": {"choice": [["lmgame/Sokoban-v0"], ["lmgame/Wordle-v0"]]}},
 ]
-EXPERIMENT: list[dict[str, Any]] = [
+EXPERIMENT = [
     {"stop": {"ppo_iteration": 1}, "num_samples": 2, "max_failures": -1, "time_budget_s": 60, "log_to_file": True},
     {
         "stop": {"env_runners": {"success_rate": 0.9}},
@@ -217,7 +213,7 @@ EXPERIMENT: list[dict[str, Any]] = [
     },
 ]
 
-COMPANIONS: dict[tuple[str, str], dict[str, Any]] = {
+COMPANIONS = {
     ("language_model.dtype", "bfloat16"): {"deepspeed": {"bf16": {"enabled": True}}},
     ("language_model.dtype", "float16"): {"deepspeed": {"fp16": {"enabled": True}}},
     ("language_model.attn_implementation", "flash_attention_2"): {"num_gpus_per_learner": 1},
@@ -240,7 +236,7 @@ COMPANIONS: dict[tuple[str, str], dict[str, Any]] = {
 
 
 @pytest.fixture(autouse=True)
-def functions_by_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def functions_by_import_path(tmp_path, monkeypatch) -> None:
     """A module of the user's own."""
     (tmp_path / "tests_every_form.py").write_text(
         "def drawn(spec=None):\n    return 0.5\n\n\ndef first_policy(agent_id, episode=None, **kwargs):\n    "
@@ -249,11 +245,11 @@ def functions_by_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def arms(hint: Any) -> tuple[Any, ...]:
+def arms(hint):
     return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
 
 
-def derived(field: dataclasses.Field[Any], hint: Any) -> Iterator[Any]:
+def derived(field, hint):
     """A value for every arm of an option's type: all choices, both truth values, its limits, null."""
     default = field.default if field.default is not dataclasses.MISSING else field.default_factory()  # type: ignore[misc]
     limits = field.metadata
@@ -268,7 +264,7 @@ def derived(field: dataclasses.Field[Any], hint: Any) -> Iterator[Any]:
             yield arm(low + (1 if arm is int else 0.25))
 
 
-def forms_of(section: str, group: type) -> Iterator[tuple[str, list[Any]]]:
+def forms_of(section: str, group: type):
     hints = typing.get_type_hints(group)
     for field in dataclasses.fields(group):
         key = f"{section}.{field.name}"
@@ -281,24 +277,24 @@ FORMS["language_model.max_tokens_per_episode"] = [None, 500]
 FORMS["token_ppo.max_row_tokens"] = [None, 512]
 
 
-def merged(base: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+def merged(base, more):
     shared = [key for key in base.keys() & more.keys() if isinstance(base[key], dict) and isinstance(more[key], dict)]
     return {**base, **more} | {key: {**base[key], **more[key]} for key in shared}
 
 
-def nested(key: str, value: Any) -> dict[str, Any]:
+def nested(key: str, value):
     section, _, name = key.rpartition(".")
     return {section: {name: value}} if section else {key: value}
 
 
-def rounds(forms: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
+def rounds(forms):
     """Few configurations that hold every form once: the n-th form of every key together."""
     alone = [(key, value) for key, values in forms.items() for value in values if (key, str(value)) in COMPANIONS]
     together = {
         key: [value for value in values if (key, str(value)) not in COMPANIONS] for key, values in forms.items()
     }
     for values in itertools.zip_longest(*together.values(), fillvalue=...):
-        config: dict[str, Any] = {}
+        config = {}
         for key, value in zip(together, values, strict=True):
             config = config if value is ... else merged(config, nested(key, value))
         yield config
@@ -306,7 +302,7 @@ def rounds(forms: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
         yield merged(COMPANIONS[key, str(value)], nested(key, value))
 
 
-def configurations(algorithm: str) -> list[dict[str, Any]]:
+def configurations(algorithm: str):
     forms = (
         dict(itertools.chain.from_iterable(forms_of(name, group) for name, group in OWN[algorithm].groups.items()))
         | (OF_GROUPS if algorithm == "LMGameGRPO" else {})
@@ -321,7 +317,7 @@ def configurations(algorithm: str) -> list[dict[str, Any]]:
     return [{"env": game["league" in config], **config} for config in rounds(forms)]
 
 
-def checked(settings: dict[str, Any]) -> CheckedExperiment:
+def checked(settings) -> CheckedExperiment:
     """An experiment read from YAML text and checked as ``rllib train file`` does it."""
     experiments, source = load_text(yaml.safe_dump({"a": settings}), "x.yaml")
     (spec,) = make_specs(experiments, source)
@@ -329,7 +325,7 @@ def checked(settings: dict[str, Any]) -> CheckedExperiment:
     return check_experiment(spec)
 
 
-def said_by(config: LMGameConfig) -> dict[str, Any]:
+def said_by(config):
     """What of a configuration is this package's own."""
     names = [section.attribute for section in config.entry.sections.values()]
     names += [
@@ -372,7 +368,7 @@ def check_carried(experiment: CheckedExperiment) -> None:
         assert seats_of(written) == seats_of(again) == seats_of(config)
 
 
-def seats_of(config: LMGameConfig) -> list[str]:
+def seats_of(config) -> list[str]:
     """Who plays the two seats of a game, in one episode."""
     mapping, episode = config.seat_mapping(), {"episode": None, "agent_ids": ("player_0", "player_1"), "seed": 3}
     return [mapping("player_0", role="X", **episode), mapping("player_1", role="O", **episode)]
@@ -385,14 +381,14 @@ def test_every_option_in_every_form_is_carried(algorithm: str) -> None:
 
 
 @pytest.mark.parametrize("part", PLAYERS, ids=lambda part: str(part.get("policy_mapping_fn")))
-def test_every_form_of_policies_and_their_seats_is_carried(part: dict[str, Any]) -> None:
+def test_every_form_of_policies_and_their_seats_is_carried(part) -> None:
     check_carried(
         checked({"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "config": {"env": "lmgame/TicTacToe-v0", **part}})
     )
 
 
 @pytest.mark.parametrize("part", GAMES, ids=str)
-def test_every_form_of_games_is_carried(part: dict[str, Any]) -> None:
+def test_every_form_of_games_is_carried(part) -> None:
     check_carried(checked({"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "config": part}))
 
 
@@ -404,7 +400,7 @@ def test_every_form_of_the_keys_of_an_experiment_is_accepted() -> None:
             checked({"run": "LMGamePPO", "env": "lmgame/TicTacToe-v0", "stop": {"ppo_iteration": 1}, **config})
 
 
-def written_below(value: Any) -> Iterator[str]:
+def written_below(value):
     """The keys of a mapping, also of those in it."""
     for key, inner in value.items() if isinstance(value, dict) else ():
         yield from (key, *(f"{key}.{name}" for name in written_below(inner)))

@@ -96,7 +96,6 @@ def test_handlers_are_put_back():
 def test_schedulers_can_be_saved_with_the_experiment():
     from ray import cloudpickle
 
-    scheduler = interruptible(ASHAScheduler)(metric="m", mode="max")
-    again = pickle.loads(cloudpickle.dumps(scheduler))
+    again = pickle.loads(cloudpickle.dumps(interruptible(ASHAScheduler)(metric="m", mode="max")))
     assert isinstance(again, ASHAScheduler)
     assert again._metric == "m"

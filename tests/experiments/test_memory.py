@@ -87,10 +87,8 @@ def test_zero_has_buffers_beside_the_states():
         learner_mib(SHAPE, zero=section | {"stage": stage, "overlap_comm": stage == 2}, num_learners=4)
         for stage in (1, 2, 3)
     )
-    assert (
-        stage1["optimizer"] * MIB == stage2["optimizer"] * MIB == 12 * trained / 4
-        and stage3["optimizer"] * MIB == 8 * trained / 4
-    )
+    assert stage1["optimizer"] * MIB == stage2["optimizer"] * MIB == 12 * trained / 4
+    assert stage3["optimizer"] * MIB == 8 * trained / 4
     assert stage1["ZeRO's buffers"] * MIB == pytest.approx(4 * (1000 + trained / 4))
     assert stage2["ZeRO's buffers"] * MIB == pytest.approx(4 * (2000 + trained / 4))
     assert stage3["ZeRO's buffers"] * MIB == pytest.approx(4 * (1000 + trained))
@@ -103,9 +101,8 @@ def test_learners_without_zero_sum_gradients_in_a_copy():
     assert sum(parts[name] for name in ("activations", "logits", "sum of gradients")) == pytest.approx(
         parts["gradients"]
     )
-    assert learner_mib(SHAPE, num_learners=2)["sum of gradients"] == 0 and "sum of gradients" not in learner_mib(
-        shape, num_learners=1
-    )
+    assert learner_mib(SHAPE, num_learners=2)["sum of gradients"] == 0
+    assert "sum of gradients" not in learner_mib(shape, num_learners=1)
 
 
 def test_plain_float32_takes_16_bytes_a_parameter():
@@ -297,9 +294,8 @@ def test_the_dry_run_names_the_key_that_lowers_each_large_part(planned):
     text = "\n".join(dry_run_lines(planned))
     assert "micro-batches of 1,024 tokens" in text
     (large,) = re.findall(r"#       activations ([\d.]+) GiB: lower by (.*)", text)
-    assert float(large[0]) >= 1 and large[1].startswith(
-        "config.token_ppo.max_tokens_per_microbatch, or config.language"
-    )
+    assert float(large[0]) >= 1
+    assert large[1].startswith("config.token_ppo.max_tokens_per_microbatch, or config.language")
     assert (
         len(re.findall("#       weights .*num_learners", text)) == len(re.findall("#       weights .*dtype", text)) == 1
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from rllib_lmgame.algorithms.models import initial_model
@@ -36,7 +34,7 @@ def test_a_context_that_does_not_hold_the_first_prompt_is_refused_with_one_that_
     check_prompts([check(GAME, LARGE)])
 
 
-def test_the_command_refuses_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_refuses_it(tmp_path, capsys) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(GAME)
     for more in (["--dry-run"], []):
@@ -75,9 +73,7 @@ def test_the_experts_first_reply_fits_too() -> None:
     check_prompts([check(GAME, tokens)])
 
 
-def test_a_model_here_counts_with_its_own_tokenizer_and_one_elsewhere_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_here_counts_with_its_own_tokenizer_and_one_elsewhere_is_left_alone(tmp_path, monkeypatch) -> None:
     files = initial_model(LMGamePPOConfig().environment("lmgame/KuhnPoker-v0"), "player").directory()
     of_itself, of_other = (
         least(refusal(GAME, SMALL)),

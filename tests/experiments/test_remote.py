@@ -6,11 +6,9 @@ import dataclasses
 import functools
 import socket
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -32,7 +30,7 @@ Answer = tuple[int, dict[str, str], bytes]
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[dict[str, Answer]], str]]:
+def serve():
     """Function that serves ``path -> (status, headers, content)`` and returns the address."""
     servers: list[ThreadingHTTPServer] = []
 
@@ -59,7 +57,7 @@ def serve() -> Iterator[Callable[[dict[str, Answer]], str]]:
         server.server_close()
 
 
-def test_a_file_is_fetched_also_after_a_redirection(serve: Callable[[dict[str, Answer]], str]) -> None:
+def test_a_file_is_fetched_also_after_a_redirection(serve) -> None:
     address = serve(
         {"/x.yaml": (200, {"Content-Type": "text/plain"}, FILE.encode()), "/old": (302, {"Location": "/x.yaml"}, b"")}
     )
@@ -68,13 +66,13 @@ def test_a_file_is_fetched_also_after_a_redirection(serve: Callable[[dict[str, A
         assert (spec.name, spec.options.run, spec.config["lr"], spec.config["gamma"]) == ("a", "PPO", 1e-3, 0.9)
 
 
-def test_errors_name_address_and_line(serve: Callable[[dict[str, Answer]], str]) -> None:
+def test_errors_name_address_and_line(serve) -> None:
     address = serve({"/x.yaml": (200, {}, FILE.replace("stop:", "stopp:").encode())})
     with pytest.raises(ConfigError, match=rf"{address}/x.yaml:4: .*stopp"):
         read_experiments(f"{address}/x.yaml")
 
 
-def test_what_is_not_taken(serve: Callable[[dict[str, Answer]], str]) -> None:
+def test_what_is_not_taken(serve) -> None:
     address = serve(
         {
             "/none.yaml": (404, {}, b""),
@@ -129,7 +127,7 @@ class Drip:
 
 
 @pytest.fixture
-def drip() -> Iterator[Drip]:
+def drip():
     server = Drip()
     yield server
     server.close()
@@ -176,7 +174,7 @@ def refused(text: str) -> ConfigError | None:
     return refused_settings(*load_text(text, "http://host/x.yaml"))
 
 
-def refused_settings(experiments: dict[str, Any], source: Source) -> ConfigError | None:
+def refused_settings(experiments, source: Source) -> ConfigError | None:
     """The same of a file that was read."""
     try:
         for spec in make_specs(experiments, source):
@@ -364,11 +362,11 @@ def test_every_schedule_is_read_once_for_each_of_its_own_alternatives(monkeypatc
     """Not all of them for each alternative of one: a small file would keep the check busy for minutes."""
     read: list[str] = []
 
-    def noted(value: Any, path: str) -> ScheduleOptions:
+    def noted(value, path: str) -> ScheduleOptions:
         read.append(path)
         return read_schedule(value, path)
 
-    def refused_config(config: dict[str, Any]) -> ConfigError | None:
+    def refused_config(config) -> ConfigError | None:
         experiment = {"run": "LMGamePPO", "env": "lmgame/Sokoban-v0", "config": config}
         return refused_settings({"a": experiment}, Source("x"))
 
@@ -387,9 +385,9 @@ def test_every_schedule_is_read_once_for_each_of_its_own_alternatives(monkeypatc
 
 def test_what_holds_itself_is_not_taken() -> None:
     """YAML's own circles are refused when a file is read; a program may hand over one."""
-    circle: dict[str, Any] = {"a": [1]}
+    circle = {"a": [1]}
     circle["a"].append(circle)
-    names: list[Any] = ["a"]
+    names = ["a"]
     names.append(names)
     gate = Gate("the network", "read it")
     wrong = {
@@ -404,7 +402,7 @@ def test_what_holds_itself_is_not_taken() -> None:
         assert caught.value.path.startswith(path)
 
 
-def limited_options() -> Iterator[tuple[str, tuple[str, ...], bool]]:
+def limited_options():
     """``(game, path, never)`` of each option that a stranger may set to some values of its type, or never."""
     groups: list[tuple[str, tuple[str, ...], type]] = [
         ("lmgame/Sokoban-v0", (name,), group) for name, group in SECTIONS.items()
@@ -438,7 +436,7 @@ NUMBERED = {("env_config", "level"), ("env_config", "task"), ("policies", "playe
         {"grid_search": ["yes"]},
     ],
 )
-def test_neither_search_space_nor_mutation_sets_what_a_stranger_may_not(space: Any) -> None:
+def test_neither_search_space_nor_mutation_sets_what_a_stranger_may_not(space) -> None:
     texts = "true" in space or "grid_search" in space
     options = [option for option in limited_options() if option[2] or not (texts or option[1] in NUMBERED)]
     assert {("inference", "engine_kwargs"), ("language_model", "trust_remote_code")} <= {path for _, path, _ in options}
@@ -457,7 +455,7 @@ def test_only_what_is_declared_is_taken() -> None:
     assert not takes(option(None, "A file.").metadata, "x") and not takes(option({}, "Arguments.").metadata, {"a": "x"})
 
 
-def test_what_the_user_sets_is_the_users(serve: Callable[[dict[str, Answer]], str]) -> None:
+def test_what_the_user_sets_is_the_users(serve) -> None:
     address = serve({"/x.yaml": (200, {}, FILE.encode())})
     (spec,) = read_experiments(address + "/x.yaml", ["storage_path=/tmp/mine", "config.callbacks_class=mine.Callbacks"])
     assert spec.options.storage_path == "/tmp/mine"

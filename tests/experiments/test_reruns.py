@@ -7,8 +7,6 @@ import json
 import math
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import own_home
 import pytest
@@ -19,34 +17,31 @@ from rllib_lmgame.experiments.spec import ExperimentSpec, Source, make_spec
 from rllib_lmgame.lock import LOCK_FILE
 
 
-def spec(storage: Path, name: str = "sweep", **settings: Any) -> ExperimentSpec:
+def spec(storage, name: str = "sweep", **settings) -> ExperimentSpec:
     return make_spec(
         name, {"run": "PPO", "env": "CartPole-v1", "storage_path": str(storage), **settings}, Source("x.yaml")
     )
 
 
-def ran(storage: Path, name: str) -> Path:
+def ran(storage, name: str):
     (storage / name).mkdir(parents=True)
     (storage / name / "experiment_state-2026.json").write_text("{}")
     return storage / name
 
 
-def placed(storage: Path, *names: str, resume: bool = False) -> list[ExperimentSpec]:
+def placed(storage, *names: str, resume: bool = False) -> list[ExperimentSpec]:
     specs = [spec(storage, name) for name in names]
     place_runs(specs, resume=resume)
     return specs
 
 
-def test_a_rerun_has_a_directory_of_its_own_and_resume_takes_the_last(tmp_path: Path) -> None:
+def test_a_rerun_has_a_directory_of_its_own_and_resume_takes_the_last(tmp_path) -> None:
     (first,) = placed(tmp_path, "a")
     assert first.name == "a" and first.notices == []
     ran(tmp_path, "a")
     (second,) = placed(tmp_path, "a")
-    assert (
-        second.name == "a-2"
-        and "has been run before" in second.notices[0]
-        and str(tmp_path / "a-2") in second.notices[0]
-    )
+    assert second.name == "a-2" and "has been run before" in second.notices[0]
+    assert str(tmp_path / "a-2") in second.notices[0]
     ran(tmp_path, "a-2")
     assert placed(tmp_path, "a")[0].name == "a-3"
     (resumed,) = placed(tmp_path, "a", resume=True)
@@ -54,13 +49,13 @@ def test_a_rerun_has_a_directory_of_its_own_and_resume_takes_the_last(tmp_path: 
     assert placed(tmp_path, "b", resume=True)[0].name == "b", "that there is nothing to resume is said by the run"
 
 
-def test_names_of_one_file_do_not_meet(tmp_path: Path) -> None:
+def test_names_of_one_file_do_not_meet(tmp_path) -> None:
     ran(tmp_path, "a")
     names = [one.name for one in placed(tmp_path, "a", "a-2")]
     assert len(set(names)) == 2 and names[1] == "a-2"
 
 
-def test_a_run_that_is_still_going_is_left_to_its_lock(tmp_path: Path) -> None:
+def test_a_run_that_is_still_going_is_left_to_its_lock(tmp_path) -> None:
     directory = ran(tmp_path, "a")
     with (directory / LOCK_FILE).open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -86,7 +81,7 @@ def test_run_names(runs: int, resume: bool, name: str) -> None:
 # -- ranking ----------------------------------------------------------------------------------------------------
 
 
-def trial(storage: Path, number: int, values: list[float], error: str | None = None) -> TrialSummary:
+def trial(storage, number: int, values: list[float], error: str | None = None) -> TrialSummary:
     path = storage / str(number)
     path.mkdir()
     results = [
@@ -100,7 +95,7 @@ def trial(storage: Path, number: int, values: list[float], error: str | None = N
     )
 
 
-def test_a_sweep_ends_with_its_ranking(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_ends_with_its_ranking(tmp_path, capsys) -> None:
     trials = [
         trial(tmp_path, 1, [0.1, 0.2]),
         trial(tmp_path, 2, [0.9, math.nan]),
@@ -114,9 +109,7 @@ def test_a_sweep_ends_with_its_ranking(tmp_path: Path, capsys: pytest.CaptureFix
     assert "0.9" in lines[0] and "lr=2" in lines[0] and "never measured" in lines[3] and "(failed)" in lines[3]
 
 
-def test_the_metric_of_the_scheduler_or_the_checkpoints_ranks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_metric_of_the_scheduler_or_the_checkpoints_ranks(tmp_path, capsys) -> None:
     trials = [trial(tmp_path, 1, [0.1]), trial(tmp_path, 2, [0.9])]
     scheduler = {"type": "asha", "metric": "env_runners/success_rate", "mode": "min"}
     print_ranking(spec(tmp_path, scheduler=scheduler), trials)
@@ -135,7 +128,7 @@ def test_no_test_sees_the_results_of_the_user() -> None:
     assert own_home.USERS_RESULTS not in (storage_root(unnamed), printed[-1])
 
 
-def test_the_guard_notices_who_looks_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_guard_notices_who_looks_there(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(own_home, "USERS_RESULTS", str(tmp_path / "ray_results"))
     place_runs([spec(tmp_path / "ray_results")], resume=False)
     ran(tmp_path / "ray_results", "sweep")

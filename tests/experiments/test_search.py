@@ -186,13 +186,10 @@ def test_a_result_without_the_metric_is_passed_over():
     scheduler = make_scheduler({"type": "asha", "metric": "m", "mode": "max", "max_t": 9, "grace_period": 1})
     scheduler.on_trial_add(controller, trial)
     recorded = lambda: [score for rung in scheduler._brackets[0]._rungs for score in rung[1].values()]  # noqa: E731
-    assert (
-        scheduler.on_trial_result(controller, trial, {"training_iteration": 1, "m": math.nan}) == "CONTINUE"
-        and recorded() == []
-    )
-    assert scheduler.on_trial_result(
-        controller, trial, {"training_iteration": 2, "m": 0.5}
-    ) == "CONTINUE" and recorded() == [0.5]
+    assert scheduler.on_trial_result(controller, trial, {"training_iteration": 1, "m": math.nan}) == "CONTINUE"
+    assert recorded() == []
+    assert scheduler.on_trial_result(controller, trial, {"training_iteration": 2, "m": 0.5}) == "CONTINUE"
+    assert recorded() == [0.5]
 
 
 def test_no_scheduler_is_fifo():

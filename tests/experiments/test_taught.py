@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +11,7 @@ from tests.experiments.test_check import GAME, SFT, check, error_of
 KUHN = SFT.replace("Sokoban", "KuhnPoker")
 
 
-def record(game: str = "lmgame/Sokoban-v0", agent: str = "agent_0", **changes: Any) -> str:
+def record(game: str = "lmgame/Sokoban-v0", agent: str = "agent_0", **changes) -> str:
     step = {"observations": {agent: "room"}, "actions": {agent: "up"}, "rewards": {agent: 1.0}}
     whole = {
         "game": game,
@@ -38,9 +36,7 @@ def record(game: str = "lmgame/Sokoban-v0", agent: str = "agent_0", **changes: A
     ],
 )
 @pytest.mark.parametrize(("text", "section"), [(SFT, "supervised"), (GAME, "warm_start")])
-def test_a_log_that_cannot_be_learnt_from_is_refused(
-    content: str, words: str, text: str, section: str, tmp_path: Path
-) -> None:
+def test_a_log_that_cannot_be_learnt_from_is_refused(content, words, text, section, tmp_path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text(content)
     error = error_of(text, f"config.{section}.data={log}")
@@ -50,14 +46,14 @@ def test_a_log_that_cannot_be_learnt_from_is_refused(
 SEATS = "config.policy_mapping_fn={player_0: a, player_1: b}"
 
 
-def test_a_log_with_a_seat_that_nobody_takes_is_refused(tmp_path: Path) -> None:
+def test_a_log_with_a_seat_that_nobody_takes_is_refused(tmp_path) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text(record("lmgame/KuhnPoker-v0", agent="stranger"))
     error = error_of(KUHN, f"config.supervised.data={log}", "config.policies={a: {}, b: {}}", SEATS)
     assert error.path == "config.supervised.data" and "line 1" in error.message and "stranger" in error.message
 
 
-def test_a_log_is_read_once_for_a_grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_is_read_once_for_a_grid(tmp_path, monkeypatch) -> None:
     from rllib_lmgame.rollouts.log import replay
 
     log, read = tmp_path / "log.jsonl", []

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from rllib_lmgame.experiments import runner
@@ -18,7 +15,7 @@ PPO = OWN["LMGamePPO"]
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch):
     for name in ("log.jsonl", "sums.jsonl", "other.jsonl"):
         (tmp_path / name).write_text(record())
     (tmp_path / "model").mkdir()
@@ -26,9 +23,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_every_file_that_a_configuration_names_is_named_whole(here: Path) -> None:
+def test_every_file_that_a_configuration_names_is_named_whole(here) -> None:
     game = {"env": "lmgame/GSM8K-v0", "env_config": {"data": "sums.jsonl", "families": ["log.jsonl"]}}
-    config: dict[str, Any] = {
+    config = {
         **game,
         "language_model": {"model": "model", "history": "keep"},
         "warm_start": {"data": {"grid_search": ["log.jsonl", "other.jsonl", None]}},
@@ -42,28 +39,26 @@ def test_every_file_that_a_configuration_names_is_named_whole(here: Path) -> Non
         "language_model": {"model": str(here / "model"), "history": "keep"},
         "warm_start": {"data": {"grid_search": [str(here / "log.jsonl"), str(here / "other.jsonl"), None]}},
         "policies": {"player": {"language_model": {"tokenizer": str(here / "model")}}, "other": None},
-        "evaluation_config": {
-            "games": [there, "lmgame/Sokoban-v0", {"env": "lmgame/Sokoban-v0"}],
-        },
+        "evaluation_config": {"games": [there, "lmgame/Sokoban-v0", {"env": "lmgame/Sokoban-v0"}]},
     }
     assert config["env_config"]["data"] == "sums.jsonl"  # What was written stays, for `--resume` to compare.
     assert with_paths_of_here(config, None) == config
 
 
 @pytest.mark.parametrize("word", ["tiny", "org/model", "~nobody/model", "none.jsonl", "\x00"])
-def test_what_is_no_file_here_stays(word: str, here: Path) -> None:
+def test_what_is_no_file_here_stays(word, here) -> None:
     (here / "tiny").mkdir()
     config = {"language_model": {"model": word}, "warm_start": {"data": "missing.jsonl"}}
     assert with_paths_of_here(config, PPO) == config
 
 
-def test_the_trial_is_given_whole_paths(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: dict[str, Any] = {}
+def test_the_trial_is_given_whole_paths(here, monkeypatch) -> None:
+    given = {}
 
     class Started(Exception):
         """Instead of the run."""
 
-    def run(*_: Any, **arguments: Any) -> None:
+    def run(*_, **arguments) -> None:
         given.update(arguments)
         raise Started
 
