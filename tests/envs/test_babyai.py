@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 
@@ -15,16 +14,14 @@ from minigrid.core.world_object import Ball, Box, Door, Key
 from rllib_lmgame.envs.games.adapted.babyai import bot
 from rllib_lmgame.envs.games.adapted.babyai.game import LEVELS, MAX_FAILURES, BabyAI, level_name
 from rllib_lmgame.errors import ConfigError
+from tests.envs.begun import begun
 
 
-def world(
-    things: dict[tuple[int, int], Any], agent: tuple[int, int, int], carrying: Any = None, level: str = "GoToLocal"
-) -> BabyAI:
+def world(things, agent: tuple[int, int, int], carrying=None, level: str = "GoToLocal") -> BabyAI:
     """A room of 8x8 with these things in it (by column and row), and the agent at column, row and direction (0 is to
     the east).
     """
-    game = BabyAI(level=level, show_rules=False, split="all")
-    game.reset(seed=0)
+    game = begun(BabyAI(level=level, show_rules=False, split="all"))
     env = game._env
     env.grid = Grid(8, 8)
     env.grid.wall_rect(0, 0, 8, 8)
@@ -95,7 +92,7 @@ def test_a_locked_door_needs_its_key() -> None:
 
 
 def test_go_through_opens_a_closed_door_and_stops_in_it_if_the_way_is_blocked() -> None:
-    wall: dict[tuple[int, int], Any] = {(4, row): Door("yellow") for row in range(1, 7)}
+    wall = {(4, row): Door("yellow") for row in range(1, 7)}
     game = world(dict(wall), (2, 4, 0))
     game.step("go through yellow door 1")
     assert tuple(map(int, game._env.agent_pos)) == (5, 4)
@@ -129,14 +126,12 @@ def test_what_cannot_be_done_is_explained_and_changes_nothing(reply: str, said: 
 
 def test_a_bot_that_plans_for_ever_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bot, "MAX_SEARCHES", 0)
-    game = BabyAI(split="all", show_rules=False)
-    game.reset(seed=2)
+    game = begun(BabyAI(split="all", show_rules=False), seed=2)
     assert game.expert_action() == game.legal_actions()[0]
 
 
 def test_the_expert_gives_up_where_the_only_key_lies_behind_its_door() -> None:
-    game = BabyAI(level="GoToImpUnlock", max_turns=30, split="all", show_rules=False)
-    game.reset(seed=25)
+    game = begun(BabyAI(level="GoToImpUnlock", max_turns=30, split="all", show_rules=False), seed=25)
     for _ in range(30):
         _, _, terminated, truncated, _ = game.step(game.expert_action())
     assert truncated and not terminated and game._failures > MAX_FAILURES
@@ -155,8 +150,7 @@ def test_the_expert_goes_on_after_other_moves() -> None:
 
 
 def test_the_limit_of_the_engine_truncates() -> None:
-    game = BabyAI(show_rules=False, max_turns=500)
-    game.reset(seed=0)
+    game = begun(BabyAI(show_rules=False, max_turns=500))
     for turn in range(64):
         _, _, terminated, truncated, info = game.step("turn left")
         assert not terminated and truncated == (turn == 63)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import sqlite3
-from pathlib import Path
 
 import pytest
 
@@ -13,6 +12,7 @@ from rllib_lmgame.envs.games.code.bird.game import BIRD
 from rllib_lmgame.envs.games.code.bird.schemas import SCHEMAS, filled
 from rllib_lmgame.envs.games.code.bird.tasks import FAMILIES, Task
 from rllib_lmgame.errors import ConfigError
+from tests.envs.begun import begun
 
 
 def block(sql: str) -> str:
@@ -22,8 +22,7 @@ def block(sql: str) -> str:
 
 def shop(**config: object) -> BIRD:
     """A question set by hand: purchases that are open."""
-    game = BIRD(**{"show_rules": False, "max_turns": 5, **config})
-    game.reset(seed=0)
+    game = begun(BIRD(**{"show_rules": False, "max_turns": 5, **config}))
     schema = SCHEMAS["shop"]
     game.start(
         Task("shop", "Give the codes of open purchases.", "SELECT code FROM purchase WHERE status = 'open'", schema.ddl)
@@ -119,7 +118,7 @@ def test_every_database_and_many_kinds_of_query_come_up() -> None:
 
 
 @pytest.fixture
-def published(tmp_path: Path) -> Path:
+def published(tmp_path):
     """A folder in the form of the published data set."""
     (tmp_path / "root" / "zoo").mkdir(parents=True)
     with sqlite3.connect(tmp_path / "root" / "zoo" / "zoo.sqlite") as connection:
@@ -136,7 +135,7 @@ def published(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["dev.json", "dev.jsonl"])
-def test_published_files(published: Path, name: str) -> None:
+def test_published_files(published, name) -> None:
     game = BIRD(data=str(published / name), db_root=str(published / "root"), split="all", show_rules=False)
     seen = set()
     for seed in range(30):
@@ -149,18 +148,17 @@ def test_published_files(published: Path, name: str) -> None:
     )
 
 
-def test_a_player_cannot_change_the_gold_database(published: Path) -> None:
+def test_a_player_cannot_change_the_gold_database(published) -> None:
     file = published / "root" / "zoo" / "zoo.sqlite"
     before = file.read_bytes()
-    game = BIRD(data=str(published / "dev.json"), db_root=str(published / "root"), split="all", max_turns=5)
-    game.reset(seed=0)
+    game = begun(BIRD(data=str(published / "dev.json"), db_root=str(published / "root"), split="all", max_turns=5))
     for sql in ("DELETE FROM animal", "UPDATE animal SET legs = 0", "PRAGMA writable_schema = 1", "VACUUM"):
         assert game.step(block(sql))[1] == 0.0
     assert file.read_bytes() == before
     assert [path.name for path in file.parent.iterdir()] == ["zoo.sqlite"]
 
 
-def test_what_is_wrong_with_a_file_is_said(published: Path, tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_file_is_said(published, tmp_path) -> None:
     root = str(published / "root")
     for row, words in (
         ({"question": "q", "SQL": "s"}, "line 1: field 'db_id' is missing"),

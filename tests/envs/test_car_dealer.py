@@ -12,6 +12,7 @@ from rllib_lmgame.envs.games.words.car_dealer.buyer import PERSONAS, Buyer, agre
 from rllib_lmgame.envs.games.words.car_dealer.game import CarDealer
 from rllib_lmgame.envs.games.words.car_dealer.market import Car, Market, random_market, seller_reward
 from rllib_lmgame.envs.games.words.car_dealer.prices import HIGHEST, read_prices
+from tests.envs.begun import begun
 
 CARS = (
     Car("Toyota", "SUV", ("heated seats", "a sunroof", "leather seats"), 30_000),
@@ -23,10 +24,7 @@ MARKET = Market(CARS, "heated seats", "polite", 36_000, (32_000, 36_000, 18_000)
 
 def dealer(market: Market = MARKET, **config: object) -> CarDealer:
     """A game with a chosen buyer."""
-    game = CarDealer(show_rules=False, **config)
-    game.reset(seed=0)
-    game.start(market)
-    return game
+    return begun(CarDealer(show_rules=False, **config), level=market)
 
 
 @pytest.mark.parametrize(
@@ -216,10 +214,8 @@ def test_features_that_are_there_raise_the_offer() -> None:
 def test_rewards_as_published() -> None:
     assert seller_reward(MARKET, CARS[0], 33_000) == 1.0
     assert seller_reward(MARKET, None, None) == pytest.approx(-0.2)
-    assert (
-        seller_reward(MARKET, CARS[0], 33_000, "revenue") == 33.0
-        and seller_reward(MARKET, None, None, "revenue") == 0.0
-    )
+    assert seller_reward(MARKET, CARS[0], 33_000, "revenue") == 33.0
+    assert seller_reward(MARKET, None, None, "revenue") == 0.0
 
 
 def test_no_sale_is_never_rewarded() -> None:

@@ -10,6 +10,7 @@ from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.games.talk.car_dealer_duet.game import CarDealerDuet
 from rllib_lmgame.envs.games.talk.car_dealer_duet.offers import offer_text, read_offer
 from rllib_lmgame.envs.games.words.car_dealer.market import Car, Market
+from tests.envs.begun import begun
 
 CARS = (
     Car("Toyota", "SUV", ("heated seats", "a sunroof", "leather seats"), 30_000),
@@ -22,13 +23,7 @@ BUYER, SELLER = "buyer", "seller"
 
 def talks(*replies: str, **config: object) -> CarDealerDuet:
     """A game with a chosen market in which ``replies`` were given, the buyer's first."""
-    game = CarDealerDuet(show_rules=False, **config)
-    game.reset(seed=0)
-    game.level = MARKET
-    game.start()
-    for reply in replies:
-        game.step(reply)
-    return game
+    return begun(CarDealerDuet(show_rules=False, **config), *replies, level=MARKET)
 
 
 def test_a_sale_pays_both_by_the_documented_formulas() -> None:
@@ -76,9 +71,8 @@ def test_each_side_sees_its_own_numbers_alone() -> None:
     assert "$32,000" in game.observe(BUYER) and "$36,000" in game.observe(BUYER)
     for car in CARS:
         assert f"${car.invoice:,}" in game.observe(SELLER) and f"${car.invoice:,}" not in game.observe(BUYER)
-    assert game.observe(SELLER).startswith("You are the seller.") and game.observe(BUYER).startswith(
-        "You are the buyer."
-    )
+    assert game.observe(SELLER).startswith("You are the seller.")
+    assert game.observe(BUYER).startswith("You are the buyer.")
 
 
 def test_an_offer_holds_until_there_is_another_and_ones_own_cannot_be_accepted() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -97,9 +96,8 @@ def test_a_game_that_cannot_be_built_is_one_problem() -> None:
 def test_a_valid_game_that_knows_nothing_of_this_package_gets_warnings_alone(game: str) -> None:
     report = inspect_game(f"author_games:{game}")
     assert report.problems == ()
-    assert ["instructions" in report.warnings[0], "info['success']" in report.warnings[1]] == [True, True] and len(
-        report.warnings
-    ) == 2
+    assert ["instructions" in report.warnings[0], "info['success']" in report.warnings[1]] == [True, True]
+    assert len(report.warnings) == 2
 
 
 @pytest.mark.parametrize(
@@ -113,10 +111,10 @@ def test_a_valid_game_that_knows_nothing_of_this_package_gets_warnings_alone(gam
     ],
 )
 def test_a_game_that_hangs_is_ended_and_the_call_is_named(where: str, how: str, said: str) -> None:
-    started: list[Any] = []
+    started = []
     real = apart.subprocess.Popen
 
-    def start(*args: Any, **kwargs: Any) -> Any:
+    def start(*args, **kwargs):
         started.append(real(*args, **kwargs))
         return started[-1]
 

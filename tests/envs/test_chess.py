@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -23,6 +22,7 @@ from rllib_lmgame.envs.games.adapted.chess_games.opponents import DEBIAN_GAMES  
 from rllib_lmgame.envs.games.adapted.chess_games.search import MATE, best_move, evaluate  # noqa: E402
 from rllib_lmgame.envs.games.adapted.chess_games.tablebase import NO_MATE, table  # noqa: E402
 from rllib_lmgame.errors import ConfigError, MissingDependencyError  # noqa: E402
+from tests.envs.begun import begun  # noqa: E402
 
 FAKE_ENGINE = """#!{python}
 import sys
@@ -52,8 +52,7 @@ KRK_BLACK_TO_MOVE = [27, 78, 246, 81, 198, 471, 592, 683, 1433, 1712, 1985, 2854
 
 def at(fen: str, **config: object) -> Chess:
     """A game at a position in which the player is to move."""
-    game = Chess(show_rules=False, opening_plies=0, split="all", **config)
-    game.reset(seed=0)
+    game = begun(Chess(show_rules=False, opening_plies=0, split="all", **config))
     board = chess.Board(fen)
     game.begin(board, board.turn)
     return game
@@ -63,7 +62,7 @@ STOCKFISH = shutil.which("stockfish") or shutil.which("stockfish", path=DEBIAN_G
 
 
 def fake_engine(
-    tmp_path: Path, on_go: str = 'print("bestmove", sorted(m.uci() for m in board.legal_moves)[0], flush=True)'
+    tmp_path, on_go: str = 'print("bestmove", sorted(m.uci() for m in board.legal_moves)[0], flush=True)'
 ) -> str:
     """A program that speaks UCI."""
     program = tmp_path / "fakefish"
@@ -110,8 +109,7 @@ def test_an_ambiguous_move_is_refused_with_what_to_do() -> None:
 
 
 def test_an_illegal_move_costs_one_and_leaves_the_position() -> None:
-    game = at(chess.STARTING_FEN)
-    observation, reward, terminated, _, info = game.step("e5")
+    observation, reward, terminated, _, info = at(chess.STARTING_FEN).step("e5")
     assert (reward, terminated, info["invalid_action"]) == (-1.0, False, True)
     assert observation.startswith("Invalid action: e5 is not a legal move") and chess.STARTING_FEN in observation
 
@@ -192,8 +190,7 @@ def test_alpha_beta_finds_a_move_as_good_as_plain_minimax(fen: str, depth: int) 
 def test_a_stronger_player_beats_a_weaker_one() -> None:
     results = Counter()
     for seed in range(6):
-        game = Chess(opponent="random" if seed < 3 else "greedy", colour="random", split="all")
-        game.reset(seed=seed)
+        game = begun(Chess(opponent="random" if seed < 3 else "greedy", colour="random", split="all"), seed=seed)
         done = cut = False
         while not (done or cut):
             _, reward, done, cut, info = game.step(game.expert_action() or "")
@@ -203,18 +200,15 @@ def test_a_stronger_player_beats_a_weaker_one() -> None:
 
 
 def test_black_waits_for_white_and_levels_differ() -> None:
-    game = Chess(colour="black", opening_plies=0, split="test")
-    observation, _ = game.reset(seed=1)
+    observation, _ = Chess(colour="black", opening_plies=0, split="test").reset(seed=1)
     assert observation.startswith("You play chess as Black") and "White played" in observation
-    starts = {Chess().reset(seed=seed)[0] for seed in range(50)}
-    assert len(starts) == 50
+    assert len({Chess().reset(seed=seed)[0] for seed in range(50)}) == 50
 
 
-def test_an_engine_plays_and_ends_with_the_game(tmp_path: Path) -> None:
+def test_an_engine_plays_and_ends_with_the_game(tmp_path) -> None:
     game = Chess(opponent="stockfish", engine_path=fake_engine(tmp_path), engine_skill=3, opening_plies=0, split="all")
     game.reset(seed=0)
-    observation = game.step("e4")[0]
-    assert "Black played a5." in observation
+    assert "Black played a5." in game.step("e4")[0]
     pid = game.opponent._finalizer.peek()[2][0].get_pid()
     os.kill(pid, 0)
     game.close()
@@ -225,8 +219,7 @@ def test_an_engine_plays_and_ends_with_the_game(tmp_path: Path) -> None:
 @pytest.mark.skipif(STOCKFISH is None, reason="Stockfish is not installed (apt-get install stockfish)")
 @pytest.mark.parametrize("limit", [{"engine_skill": 0}, {"engine_elo": 1350}, {}])
 def test_the_real_stockfish_plays_to_the_end_of_the_game(limit: dict) -> None:
-    game = Chess(opponent="stockfish", engine_nodes=500, **limit)
-    game.reset(seed=0)
+    game = begun(Chess(opponent="stockfish", engine_nodes=500, **limit))
     moves = random.Random(0)
     terminated = truncated = False
     while not (terminated or truncated):
@@ -244,7 +237,7 @@ def test_an_elo_beyond_the_engines_own_range_is_named() -> None:
     assert game.opponent._finalizer is None
 
 
-def test_a_process_that_leaves_its_engine_open_ends_and_so_does_the_engine(tmp_path: Path) -> None:
+def test_a_process_that_leaves_its_engine_open_ends_and_so_does_the_engine(tmp_path) -> None:
     code = (
         "import sys; from rllib_lmgame.envs.games.adapted.chess_games.game import Chess\ngame = "
         "Chess(opponent='stockfish', engine_path=sys.argv[1], opening_plies=0, split='all'); game.reset(seed=0); "
@@ -257,7 +250,7 @@ def test_a_process_that_leaves_its_engine_open_ends_and_so_does_the_engine(tmp_p
         os.kill(int(done.stdout), 0)
 
 
-def test_an_engine_that_dies_or_cheats_is_named(tmp_path: Path) -> None:
+def test_an_engine_that_dies_or_cheats_is_named(tmp_path) -> None:
     for on_go in ("sys.exit(3)", 'print("bestmove a1a8", flush=True)'):
         game = Chess(opponent="stockfish", engine_path=fake_engine(tmp_path, on_go), opening_plies=0, split="all")
         game.reset(seed=0)
@@ -360,8 +353,7 @@ def test_endgame_options() -> None:
 
 
 def test_a_lost_piece_is_a_draw() -> None:
-    game = ChessEndgames(show_rules=False)
-    game.reset(seed=0)
+    game = begun(ChessEndgames(show_rules=False))
     game.begin(position(Squares("rook", chess.A1, chess.C6, chess.H8)), chess.WHITE)
     _, reward, terminated, _, info = game.step("Rg6")
     assert not terminated
@@ -382,9 +374,8 @@ def test_mirrored_positions_are_one_level() -> None:
     assert game.level_key(one) != game.level_key(Squares("rook", chess.A1, chess.C6, chess.H8))
 
 
-def test_a_session_closes_the_engine(tmp_path: Path) -> None:
-    session = make_session("lmgame/Chess-v0", {"opponent": "stockfish", "engine_path": fake_engine(tmp_path)})
-    session.reset(0)
+def test_a_session_closes_the_engine(tmp_path) -> None:
+    session = begun(make_session("lmgame/Chess-v0", {"opponent": "stockfish", "engine_path": fake_engine(tmp_path)}))
     session.step({"player": session.expert_action("player") or ""})
     pid = session.env.opponent._finalizer.peek()[2][0].get_pid()
     session.close()

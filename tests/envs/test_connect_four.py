@@ -10,6 +10,7 @@ import pytest
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.games.duels.connect_four import ConnectFour
 from rllib_lmgame.envs.games.duels.connect_four_search import Grid, best_columns
+from tests.envs.begun import begun
 
 Board = tuple[str, ...]
 """Columns from the left, each a text of the stones in it from below."""
@@ -71,9 +72,7 @@ def random_position(grid: Grid, stones: int, chance: random.Random) -> tuple[Boa
     ],
     ids=str,
 )
-def test_the_experts_columns_are_those_of_search_without_cuts(
-    grid: Grid, stones: range, depths: tuple[int, ...]
-) -> None:
+def test_the_experts_columns_are_those_of_search_without_cuts(grid, stones, depths) -> None:
     chance = random.Random(1)
     unlike = 0
     drawn = (random_position(grid, chance.choice(stones), chance) for _ in range(2000))
@@ -88,8 +87,7 @@ def test_the_experts_columns_are_those_of_search_without_cuts(
 
 
 def play(replies: str, **config: object):
-    session = make_session("lmgame/ConnectFour-v0", config)
-    session.reset(0)
+    session = begun(make_session("lmgame/ConnectFour-v0", config))
     result = None
     for reply in replies:
         result = session.step(dict.fromkeys(session.to_act(), reply))
@@ -122,10 +120,7 @@ def test_with_a_depth_of_two_it_wins_at_once_and_stops_whom_it_can() -> None:
 
 def expert(replies: str, seed: int) -> str | None:
     """The expert's column after ``replies``."""
-    game = ConnectFour(expert_depth=2)
-    game.reset(seed=seed)
-    for reply in replies:
-        game.step(reply)
+    game = begun(ConnectFour(expert_depth=2), *replies, seed=seed)
     return game.expert_action(game.agent_selection)
 
 
@@ -133,8 +128,7 @@ def test_looking_further_ahead_wins() -> None:
     won = 0
     for seed in range(12):
         depths = (4, 1) if seed % 2 else (1, 4)
-        game = ConnectFour()
-        game.reset(seed=seed)
+        game = begun(ConnectFour(), seed=seed)
         while not game.finished:
             agent = game.agent_selection
             own, other = (game._stones[mark] for mark in (agent, "XO".replace(agent, "")))

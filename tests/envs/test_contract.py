@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Iterator
-from typing import ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +20,7 @@ from rllib_lmgame.envs.games.mathematics.math_reasoning.solutions import Range
 from rllib_lmgame.envs.games.web.deep_search.game import read_plain
 from rllib_lmgame.envs.registry import own_games
 from rllib_lmgame.errors import ConfigError
+from tests.envs.begun import begun
 
 
 @given(
@@ -54,8 +52,7 @@ def test_no_talk_passes_for_the_game_or_crowds_it_out(game: str, words: str, lon
     """Besides the lines that begin with the speaker's name, the other one sees what it sees after any words."""
     seen = []
     for text in (" or dead", "\nYou have won.\r[Seller] Deal\u2028PRO has won.\x85<|im_end|>" + "a\n" * 5_000):
-        session = make_session(game)
-        session.reset(0)
+        session = begun(make_session(game))
         (speaker,) = session.to_act()
         assert session.step({speaker: words.format("x" * 100_000)}).infos[speaker]["invalid_action"]
         assert not session.step({speaker: words.format(text[:longest])}).infos[speaker]["invalid_action"]
@@ -104,42 +101,35 @@ def test_a_quotation_cannot_crowd_out_the_game() -> None:
     ],
 )
 def test_different_moves_where_one_is_asked_for_are_invalid(game: str, reply: str) -> None:
-    session = make_session(game, {"colour": "white", "opening_plies": 0} if "Chess" in game else {})
-    session.reset(0)
+    session = begun(make_session(game, {"colour": "white", "opening_plies": 0} if "Chess" in game else {}))
     result = session.step({"player": reply})
     assert result.infos["player"]["invalid_action"] and not result.infos["player"].get("success")
 
 
 def test_the_same_move_twice_is_one_move() -> None:
-    game = make_game("lmgame/Wordle-v0", {"show_rules": False})
-    game.reset(seed=0)
+    game = begun(make_game("lmgame/Wordle-v0", {"show_rules": False}))
     observation, _, _, _, info = game.step("crane || Crane")
     assert not info["invalid_action"] and info["actions_taken"] == 1 and "1. crane:" in observation
 
 
 def test_bars_in_an_answer_belong_to_it() -> None:
     assert read_plain("search[red || blue]") == ("search", "red || blue")
-    game = GSM8K(max_turns=5)
-    game.reset(seed=0)
+    game = begun(GSM8K(max_turns=5))
     answer = game.expert_action()
     assert game.step(f"{answer} || {answer}")[1] == 10.0
-    algebra = MathReasoning()
-    algebra.reset(seed=0)
-    algebra.start(("inequality", Problem("Which x?", Range("x < -10 or x > 1"))))
+    algebra = begun(MathReasoning(), level=("inequality", Problem("Which x?", Range("x < -10 or x > 1"))))
     assert algebra.step("x < -10 || x > 1")[1] == 1.0
 
 
 def test_a_cut_reply_says_how_many_moves_were_made() -> None:
-    game = make_game("lmgame/FrozenLake-v0", {"show_rules": False, "max_actions": 6})
-    game.reset(seed=0)
+    game = begun(make_game("lmgame/FrozenLake-v0", {"show_rules": False, "max_actions": 6}))
     assert "moves were made" not in game.step("Up || Up")[0]
     game.reset(seed=0)
     assert game.step(" || ".join(["Up"] * 7))[0].startswith("Only the first 5 of 7 moves were made.")
     observation, _, _, truncated, _ = game.step("Up || Up || Up")
     assert observation.startswith("Only the first 1 of 3 moves were made.") and truncated
     game.reset(seed=0)
-    path = (game.solve() or [])[:-1]
-    game.step(" || ".join(path))
+    game.step(" || ".join((game.solve() or [])[:-1]))
     last = (game.solve() or [])[0]
     assert "moves were made" not in game.step(f"{last} || Up || Up || Up || Up || Up")[0]
 
@@ -213,8 +203,7 @@ def test_a_forfeit_is_not_cheaper_than_failing(game: str, wait: str, cost: float
     ],
 )
 def test_the_last_try_ends_the_game(game: str, reply: str) -> None:
-    session = make_session(game, {"max_turns": 2})
-    session.reset(0)
+    session = begun(make_session(game, {"max_turns": 2}))
     assert not session.step({"player": reply}).done
     result = session.step({"player": reply})
     assert (result.terminated, result.truncated, result.infos["player"]["forfeit"]) == (True, False, False)
@@ -229,8 +218,7 @@ def test_the_last_try_ends_the_game(game: str, reply: str) -> None:
     ],
 )
 def test_what_is_to_be_found_is_told_only_when_it_is_lost(game: str, reply: str, told: str) -> None:
-    env = make_game(game, {"show_rules": False})
-    env.reset(seed=3)
+    env = begun(make_game(game, {"show_rules": False}), seed=3)
     seen, total, terminated = [], 0.0, False
     while not terminated:
         observation, reward, terminated, truncated, info = env.step(reply)
@@ -248,8 +236,7 @@ def test_what_is_to_be_found_is_told_only_when_it_is_lost(game: str, reply: str,
     ],
 )
 def test_what_came_of_a_reply_is_not_shown_after_an_invalid_one(game: str, reply: str, said: str) -> None:
-    session = make_session(game)
-    session.reset(0)
+    session = begun(make_session(game))
     session.step({"player": reply})
     assert said in session.observe("player").text
     session.step({"player": "zzz"})
@@ -270,10 +257,10 @@ def test_a_penalty_is_a_finite_number(value: float) -> None:
 class FewLevels(Sokoban):
     """A game whose levels are those of its list; ``key`` says what tells them apart."""
 
-    candidates: ClassVar[list[int]] = []
-    key: ClassVar[str] = "{}"
+    candidates = []
+    key = "{}"
 
-    def levels(self, rng: random.Random) -> Iterator[int]:
+    def levels(self, rng):
         return iter(self.candidates)
 
     def level_key(self, level: int) -> str:

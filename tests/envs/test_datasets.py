@@ -57,9 +57,7 @@ def test_a_damaged_gz_is_named(read: Reader, damage: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("where", ["is_file", "open"])
-def test_a_file_that_must_not_be_read_is_named(
-    read: Reader, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_must_not_be_read_is_named(read, where, tmp_path, monkeypatch) -> None:
     def refuse(path: Path, *args: Any, **kwargs: Any) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +17,7 @@ from rllib_lmgame.envs.games.talk.debate.topics import CON, PRO, Topic, own_topi
 from rllib_lmgame.envs.games.words.guessing.questions import all_words
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import named_in
+from tests.envs.begun import begun
 
 TOPICS = own_topics()
 CARS = TOPICS[0]
@@ -57,7 +56,7 @@ def attacks(topic: Topic, side: str) -> dict[str, tuple[str, str]]:
     }
 
 
-def speeches(pro: Sequence[str], con: Sequence[str]) -> list[Speech]:
+def speeches(pro, con) -> list[Speech]:
     return [
         Speech(side, text) for pair in zip(pro, con, strict=True) for side, text in zip((PRO, CON), pair, strict=True)
     ]
@@ -136,13 +135,12 @@ def test_every_point_of_the_list_is_one_and_the_experts_are_even() -> None:
     assert abs(balance - 0.5) < 0.1
 
 
-def test_topics_are_split_and_files_are_read(tmp_path: Path) -> None:
+def test_topics_are_split_and_files_are_read(tmp_path) -> None:
     splits = splits_of(TOPICS)
     assert [list(splits.values()).count(split) for split in SPLITS] == [25, 3, 3]
     path = tmp_path / "topics.txt"
     path.write_text("# mine\na | b; c | d\n\ne | f | g\nh | i | j\n", encoding="utf-8")
-    game = Debate(data=str(path), split="all")
-    game.reset(seed=0)
+    game = begun(Debate(data=str(path), split="all"))
     assert game.level in (Topic("a", ("b", "c"), ("d",)), Topic("e", ("f",), ("g",)), Topic("h", ("i",), ("j",)))
     for text, fault in (
         ("a | b\n", "line 1"),
@@ -157,13 +155,7 @@ def test_topics_are_split_and_files_are_read(tmp_path: Path) -> None:
 
 def debated(*replies: str, **config: Any) -> Debate:
     """A debate about cars in which ``replies`` were given."""
-    game = Debate(show_rules=False, **config)
-    game.reset(seed=0)
-    game.level = CARS
-    game.start()
-    for reply in replies:
-        game.step(reply)
-    return game
+    return begun(Debate(show_rules=False, **config), *replies, level=CARS)
 
 
 def test_the_winner_takes_what_the_loser_pays() -> None:
@@ -179,7 +171,7 @@ def test_the_winner_takes_what_the_loser_pays() -> None:
 
 
 class LongestSpeechWins:
-    def decide(self, topic: Topic, speeches: Sequence[Speech]) -> float:
+    def decide(self, topic: Topic, speeches) -> float:
         lines = [line for speech in speeches for line in speech.quoted.splitlines()]
         assert all(line.startswith(("[PRO]", "[CON]")) for line in lines)
         return sum(len(speech.text) * (1 if speech.side == PRO else -1) for speech in speeches)
@@ -188,7 +180,7 @@ class LongestSpeechWins:
 class BadJudge:
     said: Any = None
 
-    def decide(self, topic: Topic, speeches: Sequence[Speech]) -> Any:
+    def decide(self, topic: Topic, speeches) -> Any:
         if isinstance(self.said, Exception):
             raise self.said
         return self.said

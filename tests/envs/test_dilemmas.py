@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.envs.contract.session import GameSession, StepResult
 from rllib_lmgame.envs.contract.verdicts import outcomes
 from rllib_lmgame.envs.games.dilemmas.prisoners_dilemma import COOPERATE, DEFECT, IteratedPrisonersDilemma
+from tests.envs.begun import begun
 
 DILEMMA = "lmgame/IteratedPrisonersDilemma-v0"
 RPS, STAG, GOODS = "lmgame/RockPaperScissors-v0", "lmgame/StagHunt-v0", "lmgame/PublicGoods-v0"
@@ -19,13 +17,11 @@ ONE, TWO = "player_0", "player_1"
 QUICK = settings(max_examples=40, deadline=None, derandomize=True)
 
 
-def session_of(game: str, **config: Any) -> GameSession:
-    session = make_session(game, config)
-    session.reset(0)
-    return session
+def session_of(game: str, **config):
+    return begun(make_session(game, config))
 
 
-def play(session: GameSession, *rounds: tuple[str, ...]) -> StepResult:
+def play(session, *rounds: tuple[str, ...]):
     for replies in rounds:
         result = session.step(dict(zip(session.to_act(), replies, strict=True)))
     return result
@@ -138,9 +134,7 @@ def test_forfeits_sum_to_zero_where_the_game_does() -> None:
         (RPS, ("paper", "rock"), ("?", "rock"), (-3.0, 3.0), "loss win"),
     ],
 )
-def test_what_was_got_before_a_forfeit_is_kept_unless_wins_alone_count(
-    game: str, first: tuple[str, str], last: tuple[str, str], got: tuple[float, float], won: str
-) -> None:
+def test_what_was_got_before_a_forfeit_is_kept_unless_wins_alone_count(game, first, last, got, won) -> None:
     session = session_of(game, max_invalid_actions=1, rounds=4)
     play(session, first)
     infos = play(session, last).infos

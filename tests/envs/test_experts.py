@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.envs.contract.session import GameSession, StepResult
 from rllib_lmgame.errors import MissingDependencyError
 
 ALONE = [
@@ -74,14 +71,14 @@ that of all players.
 """
 
 
-def session_of(game: str, config: dict[str, Any]) -> GameSession:
+def session_of(game: str, config):
     try:
         return make_session(f"lmgame/{game}-v0", config)
     except MissingDependencyError as missing:
         pytest.skip(str(missing))
 
 
-def played(session: GameSession, seed: int) -> tuple[float, StepResult]:
+def played(session, seed: int):
     """The sum of all rewards, and the last step."""
     session.reset(seed)
     total = 0.0
@@ -95,7 +92,7 @@ def played(session: GameSession, seed: int) -> tuple[float, StepResult]:
 @pytest.mark.parametrize(
     ("game", "config", "levels", "least"), [*ALONE, *(pytest.param(*row, marks=pytest.mark.slow) for row in SLOW)]
 )
-def test_an_expert_alone_wins(game: str, config: dict[str, Any], levels: int, least: float) -> None:
+def test_an_expert_alone_wins(game, config, levels, least) -> None:
     session, total = session_of(game, config), 0.0
     for seed in range(levels):
         reward, result = played(session, seed)
@@ -106,9 +103,7 @@ def test_an_expert_alone_wins(game: str, config: dict[str, Any], levels: int, le
 
 
 @pytest.mark.parametrize(("game", "config", "episodes", "measure", "low", "high"), ON_AVERAGE)
-def test_experts_do_well(
-    game: str, config: dict[str, Any], episodes: int, measure: str, low: float, high: float
-) -> None:
+def test_experts_do_well(game, config, episodes, measure, low, high) -> None:
     session, total = session_of(game, config), 0.0
     for seed in range(episodes):
         infos = played(session, seed)[1].infos.values()

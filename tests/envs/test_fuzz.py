@@ -14,7 +14,6 @@ import time
 import pytest
 
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import own_games
 from rllib_lmgame.errors import MissingDependencyError
 
@@ -79,7 +78,7 @@ def mutated(text: str, chance: random.Random) -> str:
     return text
 
 
-def reply(session: GameSession, agent: str, chance: random.Random) -> str:
+def reply(session, agent: str, chance: random.Random) -> str:
     """Something a player might write, or nobody would."""
     kind = chance.random()
     legal = session.observe(agent).legal_actions

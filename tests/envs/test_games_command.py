@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,7 @@ def run(*argv: str) -> int:
 
 def typed(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
     """Type ``lines``, then Ctrl-D."""
-    waiting: Iterator[str] = iter(lines)
+    waiting = iter(lines)
 
     def answer(prompt: str = "") -> str:
         try:
@@ -93,9 +92,7 @@ def test_mistakes(argv: tuple[str, ...], said: str, capsys: pytest.CaptureFixtur
     assert said in capsys.readouterr().err
 
 
-def test_check_names_warnings_and_the_call_that_hangs(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_check_names_warnings_and_the_call_that_hangs(capsys, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     assert run("games", "check", "author_games:Letters") == 0
     out = capsys.readouterr().out
@@ -130,18 +127,14 @@ def test_piped_input_is_shown(capsys: pytest.CaptureFixture[str], monkeypatch: p
 
 
 @pytest.mark.parametrize("word", ["quit", "Exit"])
-def test_quit_leaves_and_costs_nothing(
-    word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_quit_leaves_and_costs_nothing(word, monkeypatch, capsys) -> None:
     typed(monkeypatch, [word])
     assert run("play", "lmgame/Sokoban-v0") == 0
     said = capsys.readouterr().out
     assert said.rstrip().endswith("left") and "reward" not in said and "`quit`" in said
 
 
-def test_quit_is_played_where_it_is_an_action(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_quit_is_played_where_it_is_an_action(monkeypatch, capsys) -> None:
     session = make_session("lmgame/WordleFour-v0")
     session.reset(0)
     assert "quit" in session.observe("player").legal_actions

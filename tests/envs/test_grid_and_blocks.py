@@ -21,24 +21,19 @@ from rllib_lmgame.envs.games.grids.blocksworld import (
     shortest_moves,
 )
 from rllib_lmgame.envs.games.grids.frozen_lake import STEPS, FrozenLake, likeliest_moves, slips
+from tests.envs.begun import begun
 
 LAKE = ("SFFF", "FHFH", "FFFH", "HFFG")
 
 
 def lake(rows: tuple[str, ...] = LAKE, **config: object) -> FrozenLake:
     """A lake drawn by hand."""
-    game = FrozenLake(show_rules=False, **config)
-    game.reset(seed=0)
-    game.start(rows)
-    return game
+    return begun(FrozenLake(show_rules=False, **config), level=rows)
 
 
 def blocks(start: tuple[int, ...], goal: tuple[int, ...], **config: object) -> Blocksworld:
     """Blocks set by hand."""
-    game = Blocksworld(show_rules=False, num_blocks=len(start), **config)
-    game.reset(seed=0)
-    game.start((start, goal))
-    return game
+    return begun(Blocksworld(show_rules=False, num_blocks=len(start), **config), level=(start, goal))
 
 
 def test_frozen_lake_a_hole_ends_it_and_the_rest_of_the_reply() -> None:
@@ -51,9 +46,7 @@ def test_slipping_goes_to_either_side_and_never_back() -> None:
     rows = ("SFFFF", "FFFFF", "FFFFF", "FFFFF", "FFFFG")
     ends: Counter[tuple[int, int]] = Counter()
     for seed in range(900):
-        game = FrozenLake(size=5, is_slippery=True)
-        game.reset(seed=seed)
-        game.start(rows)
+        game = begun(FrozenLake(size=5, is_slippery=True), level=rows, seed=seed)
         game._place = (2, 2)
         game.step("Up")
         ends[game._place] += 1

@@ -6,7 +6,6 @@ import json
 import random
 import re
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 
@@ -98,13 +97,13 @@ def test_numbers_are_written_so_that_they_are_read_again(value: Fraction, text: 
     assert read_number(text) == value
 
 
-def file_of(tmp_path: Path, *rows: object) -> str:
+def file_of(tmp_path, *rows: object) -> str:
     path = tmp_path / "problems.jsonl"
     path.write_text("\n".join(row if isinstance(row, str) else json.dumps(row) for row in rows), encoding="utf-8")
     return str(path)
 
 
-def test_rewards_and_the_words_after_a_miss(tmp_path: Path) -> None:
+def test_rewards_and_the_words_after_a_miss(tmp_path) -> None:
     path = file_of(tmp_path, {"question": "How much?", "answer": "It is <<1200+34=1234>>1,234.\n#### 1,234"})
     game = GSM8K(data=path, split="all", max_turns=5, show_rules=False)
     assert game.reset(seed=0)[0] == "How much?"
@@ -116,7 +115,7 @@ def test_rewards_and_the_words_after_a_miss(tmp_path: Path) -> None:
     assert (reward, terminated, truncated, info["success"]) == (10.0, True, False, True)
 
 
-def test_the_published_form_is_read_and_split(tmp_path: Path) -> None:
+def test_the_published_form_is_read_and_split(tmp_path) -> None:
     rows = [
         {"question": f"What is {n} + 1?", "answer": f"{n}+1=<<{n}+1={n + 1}>>{n + 1}\n#### {n + 1:,}"}
         for n in range(1000, 1100)
@@ -142,13 +141,13 @@ def test_the_published_form_is_read_and_split(tmp_path: Path) -> None:
         ({"question": " ", "answer": "#### 1"}, "line 3: field 'question' is empty"),
     ],
 )
-def test_malformed_lines_are_named(tmp_path: Path, bad: object, said: str) -> None:
+def test_malformed_lines_are_named(tmp_path, bad, said) -> None:
     path = file_of(tmp_path, {"question": "q", "answer": "#### 1"}, "", bad)
     with pytest.raises(ConfigError, match=re.escape(said)):
         GSM8K(data=path)
 
 
-def test_an_empty_file_is_named(tmp_path: Path) -> None:
+def test_an_empty_file_is_named(tmp_path) -> None:
     with pytest.raises(ConfigError, match="holds no problems"):
         GSM8K(data=file_of(tmp_path))
 
@@ -184,7 +183,7 @@ def test_every_worked_solution_adds_up(family: str) -> None:
             results.add(result)
 
 
-def test_the_experts_thought_is_the_solution_in_words(tmp_path: Path) -> None:
+def test_the_experts_thought_is_the_solution_in_words(tmp_path) -> None:
     file = tmp_path / "gsm8k.jsonl"
     file.write_text(
         json.dumps(

@@ -10,6 +10,7 @@ import pytest
 from rllib_lmgame.envs.games.words.guessing.cities import TOPICS, CityTable, city_table
 from rllib_lmgame.envs.games.words.guessing.guess_my_city import GuessMyCity
 from rllib_lmgame.envs.games.words.guessing.oracle import tells
+from tests.envs.begun import begun
 
 TABLE = city_table()
 QUESTIONS = (
@@ -24,10 +25,7 @@ QUESTIONS = (
 
 def thinking_of(name: str, **config: object) -> GuessMyCity:
     """A game with a chosen city."""
-    game = GuessMyCity(show_rules=False, **config)
-    game.reset(seed=0)
-    game.start(TABLE.cities.index(name))
-    return game
+    return begun(GuessMyCity(show_rules=False, **config), level=TABLE.cities.index(name))
 
 
 def ask(name: str, question: str) -> str:

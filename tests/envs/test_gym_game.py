@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import gymnasium
 import pytest
@@ -13,6 +12,7 @@ from rllib_lmgame.envs.checking.checker import check_game
 from rllib_lmgame.envs.games.adapted.gym_games.game import GymTextGame, best_policy, without_colours
 from rllib_lmgame.envs.games.adapted.gym_games.toy_text import should_hit
 from rllib_lmgame.errors import ConfigError
+from tests.envs.begun import begun
 
 
 class Parrot(gymnasium.Env):
@@ -21,7 +21,7 @@ class Parrot(gymnasium.Env):
     observation_space = spaces.Text(10)
     action_space = spaces.Text(10)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict]:
+    def reset(self, *, seed: int | None = None, options=None) -> tuple[str, dict]:
         super().reset(seed=seed)
         self.word, self.steps = f"w{int(self.np_random.integers(1000))}", 0
         return self.word, {}
@@ -38,19 +38,19 @@ class Countdown(gymnasium.Env):
     observation_space = spaces.Tuple((spaces.Discrete(10), spaces.MultiDiscrete([3, 3])))
     action_space = spaces.Discrete(2, start=5)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
+    def reset(self, *, seed: int | None = None, options=None):
         super().reset(seed=seed)
         self.left = int(self.np_random.integers(2, 10))
         return (self.left, [1, 2]), {}
 
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict]:
+    def step(self, action: int):
         assert action in (5, 6)
         self.left -= action - 4
         return (max(self.left, 0), [1, 2]), 1.0, self.left <= 0, False, {}
 
 
 @pytest.fixture(autouse=True, scope="module")
-def registered() -> Any:
+def registered():
     for name, cls in (("TestParrot-v0", Parrot), ("TestCountdown-v0", Countdown)):
         gymnasium.register(name, entry_point=cls)
     yield
@@ -79,8 +79,7 @@ def test_actions_that_do_not_start_at_zero_and_tuples_of_numbers() -> None:
     assert observation == f"Observation: {left}, 1, 2" and info["legal_actions"] == ("one", "two")
     assert game.step("Two.")[0] == f"Observation: {left - 2}, 1, 2"
     assert game.expert_action() is None
-    unnamed = GymTextGame(env_id="TestCountdown-v0", observation="values")
-    unnamed.reset(seed=3)
+    unnamed = begun(GymTextGame(env_id="TestCountdown-v0", observation="values"), seed=3)
     assert unnamed.legal_actions() == ("5", "6") and not unnamed.step("6")[4]["invalid_action"]
 
 
@@ -108,8 +107,7 @@ def test_a_larger_lake_keeps_the_contract() -> None:
         "observation": "both",
     }
     assert check_game("rllib_lmgame.envs.games.adapted.gym_games.game:GymTextGame", config) == []
-    game = GymTextGame(**config)
-    game.reset(seed=0)
+    game = begun(GymTextGame(**config))
     assert game.solver_wins and len(game.solve() or []) == 14
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import re
-from typing import Any
 
 import pytest
 
 from rllib_lmgame.envs.games.teams.hanabi.game import COLOURS, Hanabi
 from rllib_lmgame.envs.games.teams.hanabi.table import Card, Rules, Table
+from tests.envs.begun import begun
 
 GAME = "lmgame/Hanabi-v0"
 LETTERS = "RYGWB"
@@ -21,7 +21,7 @@ SIZES = [
 ]
 
 
-def their_game(pyspiel: Any, size: dict[str, int]) -> Any:
+def their_game(pyspiel, size: dict[str, int]):
     return pyspiel.load_game(
         "hanabi",
         {
@@ -45,7 +45,7 @@ def our_text(theirs: str, seat: int, players: int) -> str:
     return f"tell player_{(seat + int(found[1])) % players} {value}"
 
 
-def dealt_by_chance(state: Any) -> dict[Card, int]:
+def dealt_by_chance(state) -> dict[Card, int]:
     """Their actions that deal each card."""
     texts = {action: state.action_to_string(state.current_player(), action) for action in state.legal_actions()}
     return {(LETTERS.index(text[-3]), int(text[-2]) - 1): action for action, text in texts.items()}
@@ -103,18 +103,16 @@ def test_own_cards_are_not_shown() -> None:
         rest = rules.deck()
         for card in [*hidden[0], *hidden[1]]:
             rest.remove(card)
-        game = Hanabi()
-        game.reset(0)
+        game = begun(Hanabi())
         game.table = Table(rules, [*own, (1, 0), (1, 1), *(card for card in rest if card not in ((1, 0), (1, 1)))])
         seen.append(game.observe("player_0"))
         assert game.observe("player_1") != seen[-1]
     assert seen[0] == seen[1] and "player_1 holds 1: yellow 1 (any colour any rank), 2: yellow 2" in seen[0]
 
 
-def dealt(cards: str, **config: Any) -> Hanabi:
+def dealt(cards: str, **config) -> Hanabi:
     """A game from a deck that begins as told, such as ``R1 R2 Y1``; the rest follows in order."""
-    game = Hanabi(show_rules=False, **config)
-    game.reset(0)
+    game = begun(Hanabi(show_rules=False, **config))
     first = [(LETTERS.index(card[0]), int(card[1]) - 1) for card in cards.split()]
     rest = game.size.deck()
     for card in first:

@@ -64,9 +64,8 @@ def test_a_game_for_several_is_imported_as_pettingzoos_are(spec) -> None:
     name = rllib_lmgame.make(spec.game_id).metadata["name"]
     module = module_of(name)
     assert getattr(rllib_lmgame.envs, name) is module
-    assert hasattr(module, "env") == (spec.kind == "aec") and hasattr(module, "parallel_env") == (
-        spec.kind == "parallel"
-    )
+    assert hasattr(module, "env") == (spec.kind == "aec")
+    assert hasattr(module, "parallel_env") == (spec.kind == "parallel")
     maker = "env" if spec.kind == "aec" else "parallel_env"
     make = getattr(module, maker)
     assert isinstance(make().unwrapped, module.raw_env)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import random
 import re
-from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
@@ -191,7 +190,7 @@ def side_difference(equation: str) -> sympy.Expr:
     return as_sympy(left) - as_sympy(right)
 
 
-def condition(text: str) -> Callable[[Fraction], bool]:
+def condition(text: str):
     """Whether a comparison, or a chain of them, holds at a value of x."""
     parts = re.split("(<=|>=|<|>)", text)
     sides = [sympy.lambdify(sympy.Symbol("x"), as_sympy(part)) for part in parts[::2]]

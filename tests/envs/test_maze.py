@@ -9,14 +9,12 @@ import pytest
 
 from rllib_lmgame.envs import make_game
 from rllib_lmgame.envs.games.grids.maze import DOUBLE_T, STEPS, Level, Maze, carved, free_places, walls_said
+from tests.envs.begun import begun
 
 
 def game_at(row: int, column: int, **config: object) -> Maze:
     """The double T, starting at a place."""
-    game = Maze(show_rules=False, **config)
-    game.reset(seed=0)
-    game.start(Level(DOUBLE_T, (8, 6), (row, column)))
-    return game
+    return begun(Maze(show_rules=False, **config), level=Level(DOUBLE_T, (8, 6), (row, column)))
 
 
 def test_the_texts_of_lmrl() -> None:
@@ -113,8 +111,7 @@ def test_the_solver_takes_the_shortest_way(game_id: str, levels: int) -> None:
 def test_random_mazes_have_one_way_between_any_two_places() -> None:
     rng = random.Random(0)
     for height, width in ((5, 5), (9, 9), (11, 21)) * 10:
-        rows = carved(rng, height, width)
-        places = set(free_places(rows))
+        places = set(free_places(carved(rng, height, width)))
         passages = sum((row, column + 1) in places for row, column in places) + sum(
             (row + 1, column) in places for row, column in places
         )
@@ -125,6 +122,5 @@ def test_random_mazes_have_one_way_between_any_two_places() -> None:
 
 def test_a_map_can_be_shown() -> None:
     assert Maze(show_map=True).rules.endswith("######G######\n#############")
-    game = Maze(map="random", show_map=True, show_rules=False)
-    observation, _ = game.reset(seed=1)
+    observation, _ = Maze(map="random", show_map=True, show_rules=False).reset(seed=1)
     assert observation.count("G") == 1 and len(observation.splitlines()) == 10

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -14,17 +12,12 @@ from hypothesis import strategies as st
 from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.contract.splits import split_of
 from rllib_lmgame.envs.games.talk.actions import the_action
-from rllib_lmgame.envs.games.talk.negotiation.contexts import (
-    Context,
-    Share,
-    all_contexts,
-    is_context,
-    read_contexts,
-)
+from rllib_lmgame.envs.games.talk.negotiation.contexts import Context, all_contexts, is_context, read_contexts
 from rllib_lmgame.envs.games.talk.negotiation.expert import aspiration, demand, read_claim
 from rllib_lmgame.envs.games.talk.negotiation.game import Negotiation
 from rllib_lmgame.envs.games.talk.negotiation.shares import proposal_text, read_share, share_text
 from rllib_lmgame.errors import ConfigError
+from tests.envs.begun import begun
 
 CONTEXT = Context((1, 2, 3), ((1, 3, 1), (2, 1, 2)))
 ONE, TWO = "player_0", "player_1"
@@ -33,10 +26,7 @@ MEASURES = ("deal", "pareto_efficient", "joint_share", "nash_share")
 
 def table(context: Context = CONTEXT, **config: object) -> Negotiation:
     """A game with a chosen context."""
-    game = Negotiation(show_rules=False, **config)
-    game.reset(seed=0)
-    game.level = context
-    game.start()
+    game = begun(Negotiation(show_rules=False, **config), level=context)
     game.agent_selection = game.player_to_move()
     return game
 
@@ -68,13 +58,11 @@ def test_what_is_no_context(context: Context) -> None:
     assert not is_context(context)
 
 
-def test_published_files_are_read_and_faults_are_named(tmp_path: Path) -> None:
+def test_published_files_are_read_and_faults_are_named(tmp_path) -> None:
     path = tmp_path / "selfplay.txt"
     path.write_text("1 1 2 3 3 1\n1 2 2 1 3 2\n\n1 0 1 4 3 2\n1 1 1 0 3 3\n", encoding="utf-8")
     assert read_contexts(str(path)) == (CONTEXT, Context((1, 1, 3), ((0, 4, 2), (1, 0, 3))))
-    game = Negotiation(data=str(path), split="all")
-    game.reset(seed=1)
-    assert game.level in read_contexts(str(path))
+    assert begun(Negotiation(data=str(path), split="all"), seed=1).level in read_contexts(str(path))
     for text, fault in (
         ("1 1 2 3 3 1\n", "1 lines"),
         ("", "0 lines"),
@@ -213,13 +201,13 @@ def test_claims(text: str, claim: tuple[int, ...] | None) -> None:
 THINGS = re.compile(r"(?:Book|Hat|Basketball): (\d+)")
 
 
-def numbers_after(words: str, text: str) -> Share:
+def numbers_after(words: str, text: str):
     """The numbers of books, hats and balls in the line of OpenSpiel's text that begins with ``words``."""
     (line,) = (line for line in text.splitlines() if line.startswith(words))
     return tuple(map(int, THINGS.findall(line)))
 
 
-def offers_of(state: Any) -> dict[str, int]:
+def offers_of(state) -> dict[str, int]:
     """OpenSpiel's legal actions, as our game has them."""
     texts = {action: state.action_to_string(state.current_player(), action) for action in state.legal_actions()}
     return {

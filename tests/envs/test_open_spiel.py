@@ -19,7 +19,6 @@ from rllib_lmgame.envs.games.duels.kuhn_poker import RANKS, KuhnPoker  # noqa: E
 from rllib_lmgame.envs.games.duels.leduc_poker import CARDS, LeducPoker  # noqa: E402
 from rllib_lmgame.envs.games.duels.liars_dice import LIAR, LiarsDice, bids  # noqa: E402
 from rllib_lmgame.measures.exploitability import (  # noqa: E402
-    Odds,
     best_response_values,
     game_values,
     nash_conv,
@@ -154,7 +153,7 @@ def both_trees(name: str) -> tuple[GameTree, dict[InformationSet, str]]:
     return tree, names
 
 
-def drawn(at: InformationSet) -> Odds:
+def drawn(at: InformationSet):
     """Some policy, a function of the information set alone."""
     chance = random.Random(f"{at.seat} {at.observation}")
     weights = [chance.random() ** 3 for _ in at.legal_actions]

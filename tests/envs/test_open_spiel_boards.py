@@ -119,10 +119,8 @@ def test_matrix_games_over_random_games(name: str, payoffs: dict, stage: str, ga
                 found = re.fullmatch(
                     r"Round \d: you played (\w+) and got (\S+), player_\d played (\w+) and got (\S+)\.", told
                 )
-                assert found and [float(found[2]), float(found[4])] == [
-                    state.rewards()[seat],
-                    state.rewards()[1 - seat],
-                ]
+                assert found
+                assert [float(found[2]), float(found[4])] == [state.rewards()[seat], state.rewards()[1 - seat]]
                 heard[seat] += "{} {} ;".format(*((found[1], found[3]) if seat == 0 else (found[3], found[1])))
                 assert heard[seat] == state.information_state_string(seat).lower()
                 assert f"Points so far: you {paid[seat]:g}, player_{1 - seat}: {paid[1 - seat]:g}." in now

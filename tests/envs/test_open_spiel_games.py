@@ -19,6 +19,7 @@ from rllib_lmgame.envs.games.adapted.open_spiel.state import read_action  # noqa
 from rllib_lmgame.errors import ConfigError  # noqa: E402
 from rllib_lmgame.measures.exploitability import nash_conv, odds_of, uniform_policy  # noqa: E402
 from rllib_lmgame.measures.game_tree import game_tree, walked  # noqa: E402
+from tests.envs.begun import begun  # noqa: E402
 
 GAME = "lmgame/OpenSpiel-v0"
 IN_TURNS = [
@@ -41,8 +42,7 @@ AT_ONCE = [
 
 def play(name: str, seed: int) -> OpenSpielGame:
     """A random game by its texts, with an invalid reply in front of every tenth move; it is over."""
-    session = make_session(GAME, {"game": name})
-    session.reset(seed)
+    session = begun(make_session(GAME, {"game": name}), seed=seed)
     chance, totals, moves = random.Random(seed), dict.fromkeys(session.agent_ids, 0.0), 0
     while session.to_act():
         (agent,) = session.to_act()
@@ -94,8 +94,7 @@ def test_about_a_hundred_games_are_taken() -> None:
 def test_choices_made_at_once_are_hidden_till_all_have_chosen(name: str) -> None:
     seen = set()
     for choice in range(2):
-        env = OpenSpielGame(game=name)
-        env.reset(seed=0)
+        env = begun(OpenSpielGame(game=name))
         assert "at the same time" in env.instructions and env.agent_selection == "player_0"
         env.step(env.legal_actions("player_0")[choice])
         assert env.agent_selection == "player_1"
@@ -163,8 +162,7 @@ def test_a_measured_model_is_asked_what_a_player_is_shown() -> None:
     ],
 )
 def test_a_forfeit_costs_the_least_utility(name: str, results: tuple[float, ...]) -> None:
-    env = OpenSpielGame(game=name)
-    env.reset(seed=0)
+    env = begun(OpenSpielGame(game=name))
     for _ in range(3):
         env.step("I give up")
     assert tuple(env.infos[agent]["result"] for agent in env.possible_agents) == results

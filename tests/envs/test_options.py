@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from rllib_lmgame.envs import make_game
 from rllib_lmgame.envs.registry import own_games
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 
-REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
+REFUSED = [
     ("Sokoban", {"dim_rom": [6, 6]}, "dim_rom", "did you mean 'dim_room'"),
     ("Sokoban", {"dim_room": [3, 6]}, "dim_room", "4 to 12"),
     ("Sokoban", {"dim_room": [4, 4]}, "dim_room", "three cells in a line"),
@@ -100,7 +98,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("game", "config", "key", "said"), REFUSED)
-def test_options_that_cannot_be_are_refused(game: str, config: dict[str, Any], key: str, said: str) -> None:
+def test_options_that_cannot_be_are_refused(game, config, key, said) -> None:
     with pytest.raises(ConfigError) as caught:
         try:
             make_game(f"lmgame/{game}-v0", config).reset(seed=0)

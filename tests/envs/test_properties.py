@@ -8,7 +8,6 @@ import os
 import random
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -28,13 +27,13 @@ REPLIES = st.lists(st.one_of(st.integers(0, 30), SPECIAL, st.text(max_size=60)),
 QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 
 
-def some_action(session: Any, agent: str, pick: int) -> str:
+def some_action(session, agent: str, pick: int) -> str:
     """One of the listed actions; where the game lists none (anything may be typed), what a random player types."""
     legal = session.observe(agent).legal_actions
     return legal[pick % len(legal)] if legal else session.random_action(agent, random.Random(pick)) or f"word {pick}"
 
 
-def some_actions(session: Any, agents: Any, reply: int | str, turn: int) -> dict[str, str]:
+def some_actions(session, agents, reply: int | str, turn: int) -> dict[str, str]:
     """What the players who are to act type: of those who reply at once all type a drawn text, or one of them alone."""
     if isinstance(reply, int):
         return {agent: some_action(session, agent, reply + i) for i, agent in enumerate(agents)}
@@ -42,14 +41,14 @@ def some_actions(session: Any, agents: Any, reply: int | str, turn: int) -> dict
     return {agent: reply if agent in odd else some_action(session, agent, turn) for agent in agents}
 
 
-def is_zero_sum(session: Any) -> bool:
+def is_zero_sum(session) -> bool:
     """Whether rewards without penalties must sum to 0."""
     if session.game_id == "lmgame/TextArenaMatch-v0":  # One of many of its class, not all of which are.
         return True
     return getattr(session.env.unwrapped, "zero_sum", False)
 
 
-def typed(session: Any, agent: str, pick: int) -> str:
+def typed(session, agent: str, pick: int) -> str:
     """Nonsense, the expert's action or a legal one."""
     if pick > 45:
         return "zzz"

@@ -22,6 +22,7 @@ from rllib_lmgame.envs.games.adapted.reasoning_tasks import (
     ReasoningGym,
     may_be_scored,
 )
+from tests.envs.begun import begun
 
 TASKS = sorted(set(DATASETS) - {"composite"})
 HANDFUL = [
@@ -105,8 +106,7 @@ def test_every_generator_in_another_process() -> None:
 def test_no_answer_is_evaluated(task: str, tmp_path: Path) -> None:
     """The scorers of these tasks call ``eval`` or sympy's reader; a call in an answer must never be made."""
     target = tmp_path / "made"
-    game = ReasoningGym(task=task, size=50, max_turns=100, max_invalid_actions=None)
-    game.reset(seed=0)
+    game = begun(ReasoningGym(task=task, size=50, max_turns=100, max_invalid_actions=None))
     for text in (
         f"open({str(target)!r}, 'w')",
         f"[open({str(target)!r}, 'w')]",
@@ -140,17 +140,11 @@ def test_tries_pay_what_they_add() -> None:
 
 
 def test_one_try_ends_it_and_separators_belong_to_the_answer() -> None:
-    game = ReasoningGym()
-    game.reset(seed=0)
+    game = begun(ReasoningGym())
     answer = game.expert_action()
     _, reward, terminated, truncated, info = game.step(f"{answer} || {answer}")
-    assert (reward < 1.0, terminated, truncated, info["success"], info["invalid_action"]) == (
-        True,
-        True,
-        False,
-        False,
-        False,
-    )
+    assert (reward < 1.0, terminated, truncated) == (True, True, False)
+    assert (info["success"], info["invalid_action"]) == (False, False)
 
 
 def test_settings_reach_the_generator() -> None:

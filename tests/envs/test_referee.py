@@ -14,6 +14,7 @@ from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.referee import MAX_TEXT, InvalidAction, Referee, reply_text
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
+from tests.envs.begun import begun
 
 REPLIES = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from((None, 0.0, -2.0, "default"))), max_size=30)
 
@@ -24,9 +25,7 @@ def several_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @given(REPLIES, st.one_of(st.none(), st.integers(1, 4)), st.one_of(st.none(), st.integers(1, 20)))
-def test_a_ruling_follows_from_the_seats_own_replies_alone(
-    replies: list[tuple[str, object]], most: int | None, turns: int | None
-) -> None:
+def test_a_ruling_follows_from_the_seats_own_replies_alone(replies, most, turns) -> None:
     referee = Referee("ab", -0.5, most, turns)
     told: dict[str, list[object]] = {"a": [], "b": []}
     for seat, cost in replies:
@@ -39,9 +38,8 @@ def test_a_ruling_follows_from_the_seats_own_replies_alone(
         assert (ruling.invalid, ruling.penalty) == (cost is not None, {None: 0.0, "default": -0.5}.get(cost, cost))  # type: ignore[call-overload]
         assert referee.note(seat) == ruling.note == ("" if cost is None else "Invalid action: no.")
         for agent, own in told.items():
-            assert referee.turns_left(agent) == (None if turns is None else turns - len(own)) and referee.has_replied(
-                agent
-            ) == bool(own)
+            assert referee.turns_left(agent) == (None if turns is None else turns - len(own))
+            assert referee.has_replied(agent) == bool(own)
     referee.begin()
     assert not referee.has_replied("a") and referee.turns_left("b") == turns and not referee.note("a")
 
@@ -53,8 +51,7 @@ def test_what_is_no_readable_text_is_invalid(reply: object) -> None:
 
 
 def test_a_forfeit_ends_the_seat_and_the_others_play_on() -> None:
-    session = make_session("several:Heap", {"max_invalid_actions": 2})
-    session.reset(0)
+    session = begun(make_session("several:Heap", {"max_invalid_actions": 2}))
     session.step({"a": "1"})
     session.step({"b": "all"})
     result = session.step({"b": "none"})
@@ -76,43 +73,29 @@ def test_a_forfeit_ends_the_seat_and_the_others_play_on() -> None:
 
 
 def test_the_last_one_left_has_won_also_where_a_player_gives_up_between_moves() -> None:
-    session = make_session("several:Heap")
-    session.reset(0)
+    session = begun(make_session("several:Heap"))
     assert session.forfeit("a").ends == {"a": True}  # type: ignore[union-attr]
     assert session.to_act() == ("b",)
     result = session.forfeit("b")
-    assert (
-        result is not None
-        and result.terminated
-        and result.infos["c"]["success"]
-        and not result.infos["c"]["forfeit"]
-        and session.to_act() == ()
-    )
+    assert result is not None and result.terminated and result.infos["c"]["success"]
+    assert not result.infos["c"]["forfeit"] and session.to_act() == ()
 
 
 def test_who_forfeits_has_not_won_whatever_the_game_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("several.Heap.won", lambda self, agent, results: results[agent] == max(results.values()))
-    session = make_session("several:Heap", {"max_invalid_actions": 1})
-    session.reset(0)
-    result = session.step({"a": "x"})
+    result = begun(make_session("several:Heap", {"max_invalid_actions": 1})).step({"a": "x"})
     assert result.infos["a"]["forfeit"] and not result.infos["a"]["success"]
 
 
 def test_a_forfeit_ends_the_game_of_all_where_the_game_does_not_say_otherwise() -> None:
-    session = make_session("several:HeapForAll", {"max_invalid_actions": 1})
-    session.reset(0)
+    session = begun(make_session("several:HeapForAll", {"max_invalid_actions": 1}))
     result = session.step({"a": "x"})
-    assert (
-        result.terminated
-        and result.infos["a"]["forfeit"]
-        and not result.infos["b"]["forfeit"]
-        and session.to_act() == ()
-    )
+    assert result.terminated and result.infos["a"]["forfeit"] and not result.infos["b"]["forfeit"]
+    assert session.to_act() == ()
 
 
 def test_a_game_is_cut_short_when_a_player_has_no_reply_left() -> None:
-    session = make_session("lmgame/TicTacToe-v0", {"max_turns": 2})
-    session.reset(0)
+    session = begun(make_session("lmgame/TicTacToe-v0", {"max_turns": 2}))
     assert "when a player has given 2 replies" in session.instructions
     assert [session.observe(agent).turns_left for agent in "XO"] == [2, 2]
     for agent, reply in (("X", "1"), ("O", "zero"), ("O", "2")):
@@ -121,15 +104,13 @@ def test_a_game_is_cut_short_when_a_player_has_no_reply_left() -> None:
     assert [session.observe(agent).turns_left for agent in "XO"] == [1, 0]
     result = session.step({"X": "3"})
     assert (result.terminated, result.truncated, result.ends) == (False, True, {"X": False, "O": False})
-    assert result.rewards == {"X": 0.0, "O": 0.0} and not any(
-        info["success"] or info["forfeit"] for info in result.infos.values()
-    )
+    assert result.rewards == {"X": 0.0, "O": 0.0}
+    assert not any(info["success"] or info["forfeit"] for info in result.infos.values())
 
 
 def test_a_limit_that_is_no_option_is_told_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TicTacToe, "turn_limit", lambda self: 2)
-    session = make_session("lmgame/TicTacToe-v0")
-    session.reset(0)
+    session = begun(make_session("lmgame/TicTacToe-v0"))
     assert "when a player has given 2 replies" in session.instructions
     assert [session.observe(agent).turns_left for agent in "XO"] == [2, 2]
 
@@ -146,11 +127,8 @@ def test_a_limit_that_is_no_option_is_told_as_well(monkeypatch: pytest.MonkeyPat
         ("PublicGoods", "play_round", {"a": 1.0}, r"`play_round` names 'a'; the players are b, c"),
     ],
 )
-def test_rewards_of_the_wrong_players_are_named(
-    game: str, method: str, rewards: dict[str, float], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session = make_session(f"several:{game}", {"max_invalid_actions": 1})
-    session.reset(0)
+def test_rewards_of_the_wrong_players_are_named(game, method, rewards, said, monkeypatch) -> None:
+    session = begun(make_session(f"several:{game}", {"max_invalid_actions": 1}))
     monkeypatch.setattr(f"several.{game}.{method}", lambda *_: rewards)
     with pytest.raises(GameError, match=said):
         session.step({"a": "x"} | dict.fromkeys(session.to_act()[1:], "0"))

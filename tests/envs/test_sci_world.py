@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import psutil
 import pytest
@@ -18,6 +17,7 @@ from rllib_lmgame.envs.games.adapted.sci_world import simulator as simulator_mod
 from rllib_lmgame.envs.games.adapted.sci_world.game import SciWorld, task_name
 from rllib_lmgame.envs.games.adapted.sci_world.simulator import TASKS, Simulator, require_java, splits_of
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from tests.envs.begun import begun
 
 END_TIMEOUT_S = 20
 EASY_TASK = "find-non-living-thing"
@@ -30,7 +30,7 @@ except MissingDependencyError as missing:
 
 
 @pytest.fixture(autouse=True)
-def no_java_left() -> Iterator[None]:
+def no_java_left():
     """A test that fails leaves no simulator to the next one."""
     yield
     for java, _ in list(simulator_module._shared.values()):
@@ -64,8 +64,7 @@ def test_the_simulators_path_earns_the_whole_score(task: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_the_simulators_path_earns_the_whole_score_of_every_task(task: str) -> None:
-    game = SciWorld(task=task, max_turns=400, max_invalid_actions=None)
-    game.reset(seed=0)
+    game = begun(SciWorld(task=task, max_turns=400, max_invalid_actions=None))
     total, info = played(game)
     game.close()
     assert info["success"] and total == pytest.approx(1.0)
@@ -86,8 +85,7 @@ def test_splits_are_the_simulators_own_lists() -> None:
 
 @needs_java
 def test_failing_a_task_ends_it_without_a_negative_score() -> None:
-    game = SciWorld(task="find-living-thing", show_rules=False)
-    game.reset(seed=0)
+    game = begun(SciWorld(task="find-living-thing", show_rules=False))
     _, reward, terminated, truncated, info = game.step("focus on air")
     assert terminated and not truncated and reward <= 0 and not info["success"] and game._score == 0.0
     game.close()

@@ -9,7 +9,6 @@ import sys
 import types
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import gymnasium
 import numpy as np
@@ -20,6 +19,7 @@ from rllib_lmgame.envs import GameError, GameSpec, game_spec, make_game, make_se
 from rllib_lmgame.envs.contract.adapters import AECSession, ParallelSession
 from rllib_lmgame.envs.registry import ENTRY_POINT_GROUP, games, own_games
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from tests.envs.begun import begun
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_what_is_wrong_is_named(game: str, key: str, said: str) -> None:
 def test_what_a_game_declares_is_true_or_false(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     import broken_games
 
-    def raises(self: Any) -> bool:
+    def raises(self) -> bool:
         raise RuntimeError("boom")
 
     for value in (True, False, np.True_):
@@ -70,8 +70,7 @@ def test_variants_and_their_overrides() -> None:
 
 def test_specs_tell_the_truth() -> None:
     for spec in games().values():
-        session = make_session(spec.game_id)
-        session.reset(0)
+        session = begun(make_session(spec.game_id))
         assert tuple(session.roles.values()) == spec.roles
         first = session.to_act()[0]
         assert session.observe(first).turns_left == spec.horizon
@@ -79,12 +78,10 @@ def test_specs_tell_the_truth() -> None:
 
 
 def test_a_session_keeps_the_rules_for_the_system_prompt() -> None:
-    session = make_session("lmgame/Sokoban-v0")
-    session.reset(1)
+    session = begun(make_session("lmgame/Sokoban-v0"), seed=1)
     assert "Push every box" in session.instructions
     assert "Push every box" not in session.observe("player").text
-    session = make_session("lmgame/Sokoban-v0", {"show_rules": True})
-    session.reset(1)
+    session = begun(make_session("lmgame/Sokoban-v0", {"show_rules": True}), seed=1)
     assert session.observe("player").text.startswith(session.instructions)
 
 
@@ -114,9 +111,7 @@ def test_games_of_other_packages_come_by_entry_point(tmp_path: Path, monkeypatch
     (info / "entry_points.txt").write_text(f"[{ENTRY_POINT_GROUP}]\nother/Counting-v0 = broken_games:Counting\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     assert "other/Counting-v0" in games()
-    session = make_session("other/Counting-v0")
-    session.reset(0)
-    assert session.to_act() == ("player",)
+    assert begun(make_session("other/Counting-v0")).to_act() == ("player",)
 
 
 def test_where_a_class_lives_does_not_say_whose_game_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +182,7 @@ def test_a_game_that_breaks_its_promise_is_a_game_error(fault: str, said: str) -
         ("possible_agents", [True, 1], "two agents are called '1'"),
     ],
 )
-def test_names_that_no_log_or_metric_can_hold_are_refused(name: str, value: Any, said: str) -> None:
+def test_names_that_no_log_or_metric_can_hold_are_refused(name, value, said) -> None:
     kind = type(make_game("broken_games:Matching"))
     env = type("Odd", (kind,), {name: value})() if name == "roles" else kind()
     if name == "possible_agents":
@@ -199,14 +194,14 @@ def test_names_that_no_log_or_metric_can_hold_are_refused(name: str, value: Any,
 
 @pytest.mark.parametrize("ids", [[0, 1], [("seat", 1), ("seat", 2)]], ids=["numbers", "tuples"])
 @pytest.mark.parametrize(("game", "reply"), [("Count", "3"), ("Together", "a")])
-def test_agents_may_be_called_by_anything_that_is_a_key(game: str, reply: str, ids: list[Any]) -> None:
+def test_agents_may_be_called_by_anything_that_is_a_key(game, reply, ids) -> None:
     kind = getattr(importlib.import_module("author_games"), game)
 
     class Named(kind):  # type: ignore[misc, valid-type]
         possible_agents = property(lambda self: ids, lambda self, value: None)
         roles = {ids[0]: "one", ids[1]: "two"}
 
-        def expert_action(self, agent: Any) -> str:
+        def expert_action(self, agent) -> str:
             return f"{ids.index(agent)}"
 
     session = (AECSession if game == "Count" else ParallelSession)("a game", Named())
@@ -245,8 +240,7 @@ def test_infos_of_numpy_and_of_generators_are_read(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_plain_gymnasium_game_needs_none_of_our_base_classes() -> None:
-    session = make_session("broken_games:Plain")
-    session.reset(0)
+    session = begun(make_session("broken_games:Plain"))
     assert (session.agent_ids, session.roles, session.instructions) == (("player",), {"player": "player"}, "")
     result = session.step({"player": "x"})
     assert (result.rewards, result.terminated, session.to_act()) == ({"player": 1.0}, True, ())
@@ -254,8 +248,7 @@ def test_a_plain_gymnasium_game_needs_none_of_our_base_classes() -> None:
 
 
 def test_parallel_games_ask_all_at_once() -> None:
-    session = make_session("broken_games:Matching")
-    session.reset(0)
+    session = begun(make_session("broken_games:Matching"))
     assert session.to_act() == ("even", "odd")
     assert session.observe("odd").legal_actions == ("heads", "tails")
     with pytest.raises(GameError, match="needs an action of odd"):
@@ -269,8 +262,7 @@ def test_parallel_games_ask_all_at_once() -> None:
 
 
 def test_a_player_whose_game_is_over_is_paid_nothing_more() -> None:
-    session = make_session("broken_games:PaidLater", {"rounds": 3})
-    session.reset(0)
+    session = begun(make_session("broken_games:PaidLater", {"rounds": 3}))
     assert session.step({"even": "heads", "odd": "heads"}).rewards["even"] == 1.0
     with pytest.raises(GameError, match="rewards even, whose game was over before"):
         session.step({"odd": "heads"})

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rllib_lmgame.envs import make_session
-from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.verdicts import Outcome, outcomes
+from tests.envs.begun import begun
 
 ONE, TWO = "player_0", "player_1"
 
@@ -18,11 +18,9 @@ def several_importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
 
 
-def hands(**config: object) -> GameSession:
+def hands(**config: object):
     """Rock, paper, scissors; an invalid reply shows scissors."""
-    session = make_session("lmgame/RockPaperScissors-v0", config)
-    session.reset(0)
-    return session
+    return begun(make_session("lmgame/RockPaperScissors-v0", config))
 
 
 def test_an_invalid_reply_costs_its_player_alone_and_the_default_is_played() -> None:
@@ -53,8 +51,7 @@ def test_rounds_run_out() -> None:
 
 
 def test_a_forfeit_ends_one_seat_and_the_others_play_on() -> None:
-    session = make_session("several:PublicGoods", {"max_invalid_actions": 1})
-    session.reset(0)
+    session = begun(make_session("several:PublicGoods", {"max_invalid_actions": 1}))
     result = session.step({"a": "5", "b": "everything", "c": "1"})
     assert (result.done, result.ends) == (False, {"b": True}) and result.infos["b"]["forfeit"]
     assert result.rewards == {"a": 1.0, "b": pytest.approx(-0.1), "c": 5.0}, "the pot is shared by the two who are in"
@@ -64,8 +61,7 @@ def test_a_forfeit_ends_one_seat_and_the_others_play_on() -> None:
 
 
 def test_a_game_tells_its_measures_at_the_end_of_each_players_game() -> None:
-    session = make_session("several:PublicGoods", {"max_invalid_actions": 1})
-    session.reset(0)
+    session = begun(make_session("several:PublicGoods", {"max_invalid_actions": 1}))
     result = session.step({"a": "5", "b": "everything", "c": "1"})
     assert result.infos["b"]["measures"] == {"given": 0.0} and "measures" not in result.infos["a"]
     result = session.step({"a": "3", "c": "0"})

@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import warnings
 from collections import deque
-from typing import Any
 
 import numpy as np
 import pytest
 
 from rllib_lmgame.envs.games.grids.sokoban import Sokoban
 from rllib_lmgame.envs.games.grids.sokoban_rooms import Distances, Level, carve, directions, inner_cells, move
+from tests.envs.begun import begun
 
 ONE_PUSH = ["######", "#P_X_#", "#____#", "#____#", "#__O_#", "######"]
 
@@ -28,10 +28,7 @@ def level(rows: list[str]) -> Level:
 
 def game_of(rows: list[str], **config: object) -> Sokoban:
     """A game at a level drawn by hand."""
-    game = Sokoban(dim_room=(len(rows), len(rows[0])), show_rules=False, **config)
-    game.reset(seed=0)
-    game.start(level(rows))
-    return game
+    return begun(Sokoban(dim_room=(len(rows), len(rows[0])), show_rules=False, **config), level=level(rows))
 
 
 def test_numbered_cells_leave_out_the_border_and_count_row_by_row() -> None:
@@ -154,10 +151,8 @@ def test_other_vocabularies() -> None:
     assert observation.splitlines()[1:3] == ["011410", "015110"]
     assert observation.splitlines()[-1] == "Legal actions: north, south, west, east"
     assert "0 wall, 1 floor, 2 target, 4 box, 3 box on a target, 5 player, 6 player on a target." in game.instructions
-    assert (
-        "Moves: north (up), south (down), west (left), east (right). Up to 5" in game.instructions
-        and "north || east" in game.instructions
-    )
+    assert "Moves: north (up), south (down), west (left), east (right). Up to 5" in game.instructions
+    assert "north || east" in game.instructions
     assert game.step("Up")[0].startswith("Invalid action: each move must be one of north, south, west, east")
 
 
@@ -194,7 +189,7 @@ def test_the_rules_are_those_of_gym_sokoban(config: dict) -> None:
     assert pushed > 150 and solved >= 50
 
 
-def gym_sokoban_at(room: str, num_boxes: int) -> Any:
+def gym_sokoban_at(room: str, num_boxes: int):
     """The real engine with one of our rooms (it has no way to be given one, so its state is set)."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -209,7 +204,7 @@ def gym_sokoban_at(room: str, num_boxes: int) -> Any:
     return env
 
 
-def gym_sokoban_step(env: Any, action: int) -> tuple[float, bool]:
+def gym_sokoban_step(env, action: int) -> tuple[float, bool]:
     """A push (or move) in the real engine, without drawing it."""
     env._push(action)
     env._calc_reward()

@@ -22,6 +22,7 @@ from rllib_lmgame.envs.games.adapted.text_arena.families import PLAYERS, REFUSED
 from rllib_lmgame.envs.games.adapted.text_arena.games import TextArenaGame, TextArenaMatch
 from rllib_lmgame.envs.games.adapted.text_arena.match import Match, set_up
 from rllib_lmgame.errors import ConfigError
+from tests.envs.begun import begun
 
 SOME_REPLIES = [
     "[0]", "[1]", "[up]", "[1 2]", "[A B]", "[check]", "[call]", "[roll]", "[hit]", "[accept]", "[cooperate]",
@@ -55,9 +56,7 @@ def transcript(family: str, seed: int) -> str:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_plays_offline_by_the_seed_and_leaves_global_chance_alone(
-    family: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_family_plays_offline_by_the_seed_and_leaves_global_chance_alone(family, monkeypatch) -> None:
     def no_network(*args: object, **kwargs: object) -> None:
         raise AssertionError("the network was used")
 
@@ -100,8 +99,7 @@ def test_two_matches_at_once_do_not_share_chance() -> None:
 
 
 def test_every_family_of_the_package_is_either_offered_or_refused() -> None:
-    families = {family_of(env_id) for env_id in ENV_REGISTRY}
-    assert families == SOLO | PLAYERS.keys() | REFUSED.keys()
+    assert {family_of(env_id) for env_id in ENV_REGISTRY} == SOLO | PLAYERS.keys() | REFUSED.keys()
     assert not SOLO & PLAYERS.keys() and not (SOLO | PLAYERS.keys()) & REFUSED.keys()
 
 
@@ -115,8 +113,7 @@ def test_an_invalid_reply_is_ours_to_count_and_leaves_no_trace() -> None:
 
 
 def test_solving_an_environment_pays_what_textarena_pays() -> None:
-    game = TextArenaGame(env_id="TowerOfHanoi-v0", split="all", show_rules=False)
-    game.reset(seed=0)
+    game = begun(TextArenaGame(env_id="TowerOfHanoi-v0", split="all", show_rules=False))
     for move in ("A C", "A B", "C B", "A C", "B A", "B C", "A C"):
         _, reward, terminated, truncated, info = game.step(move)
     assert (reward, terminated, truncated, info["success"]) == (1.0, True, False, True)
@@ -129,8 +126,7 @@ def test_an_environment_with_one_level_says_so() -> None:
 
 
 def test_players_hear_each_other_by_name_and_not_themselves() -> None:
-    game = TextArenaMatch(env_id="IteratedPrisonersDilemma-v0", show_rules=False)
-    game.reset(seed=0)
+    game = begun(TextArenaMatch(env_id="IteratedPrisonersDilemma-v0", show_rules=False))
     rules = game.observe("player_0")
     assert "Player 0" in rules
     game.step("let us cooperate")
@@ -171,7 +167,6 @@ def test_a_board_on_which_textarena_itself_fails_is_passed_over() -> None:
     seed.
     """
     game = TextArenaGame(env_id="LightsOut-v0")
-    drawn = seeded(2081, "game").randrange(2**31)
-    assert set_up("LightsOut-v0", 1, drawn) is None
+    assert set_up("LightsOut-v0", 1, seeded(2081, "game").randrange(2**31)) is None
     first, _ = game.reset(seed=2081)
     assert "O" in first.split("Legend")[-1] and game.reset(seed=2081)[0] == first

@@ -6,8 +6,6 @@ import json
 import random
 import re
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,7 +26,7 @@ LINES = [
 ]
 
 
-def by_hand(goal: str = "ladder", **config: Any) -> TextCraft:
+def by_hand(goal: str = "ladder", **config) -> TextCraft:
     """A game with the few recipes above, all of them shown."""
     game = TextCraft(show_rules=False, **config)
     game.reset(seed=0)
@@ -97,9 +95,8 @@ def test_the_plan_uses_what_is_there() -> None:
 
 def test_own_recipes() -> None:
     book = own_recipes()
-    assert len(book.makers) >= 120 and all(
-        count >= 20 for count in Counter(book.depths[item] for item in book.makers).values()
-    )
+    assert len(book.makers) >= 120
+    assert all(count >= 20 for count in Counter(book.depths[item] for item in book.makers).values())
     assert not set(book.tags) & set(book.depths), "no item bears the name of a kind"
     assert len({recipe.item for recipe in book.recipes}) == len(book.recipes) == len(book.makers)
     for recipe in book.recipes:
@@ -115,11 +112,8 @@ def test_goals_of_a_test_are_never_those_of_training() -> None:
         for seed in range(400):
             game.reset(seed=seed)
             goals.setdefault(split, set()).add(game._level.goal)
-    assert (
-        not goals["train"] & goals["test"]
-        and not goals["train"] & goals["validation"]
-        and not goals["test"] & goals["validation"]
-    )
+    assert not goals["train"] & goals["test"] and not goals["train"] & goals["validation"]
+    assert not goals["test"] & goals["validation"]
     book, splits = own_recipes(), goal_splits(own_recipes())
     for split in SPLITS:
         assert {book.depths[goal] for goal, of in splits.items() if of == split} == {1, 2, 3, 4}
@@ -155,7 +149,7 @@ def test_distractors_stand_among_the_needed_commands() -> None:
             assert extra >= 1 and (count or len(needed) <= extra)
 
 
-def write(folder: Path, files: dict[str, Any]) -> str:
+def write(folder, files) -> str:
     for name, content in files.items():
         path = folder / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -163,15 +157,15 @@ def write(folder: Path, files: dict[str, Any]) -> str:
     return str(folder)
 
 
-def shaped(result: Any, pattern: list[str], **key: Any) -> dict[str, Any]:
+def shaped(result, pattern: list[str], **key):
     return {"type": "minecraft:crafting_shaped", "pattern": pattern, "key": key, "result": result}
 
 
-def shapeless(result: Any, *ingredients: Any) -> dict[str, Any]:
+def shapeless(result, *ingredients):
     return {"type": "crafting_shapeless", "ingredients": list(ingredients), "result": result}
 
 
-PACK: dict[str, Any] = {
+PACK = {
     "recipes/oak_planks": shapeless({"item": "minecraft:oak_planks", "count": 4}, {"tag": "minecraft:oak_logs"}),
     "recipes/stick": shaped({"item": "minecraft:stick", "count": 4}, ["P", "P"], P={"tag": "minecraft:planks"}),
     "recipes/torch": shaped(
@@ -197,7 +191,7 @@ PACK: dict[str, Any] = {
 }
 
 
-def test_recipes_of_minecraft_are_read(tmp_path: Path) -> None:
+def test_recipes_of_minecraft_are_read(tmp_path) -> None:
     folder = write(tmp_path, PACK) + "/recipes"
     book = load_minecraft(folder)
     assert book.tags == {"planks": ("oak planks", "crimson planks"), "coal or charcoal": ("coal", "charcoal")}
@@ -239,14 +233,14 @@ def test_recipes_of_minecraft_are_read(tmp_path: Path) -> None:
         ({"type": "crafting_shapeless", "result": {"item": "a", "count": 0}, "ingredients": ["b"]}, "field 'result'"),
     ],
 )
-def test_malformed_recipes_are_named(tmp_path: Path, content: Any, said: str) -> None:
+def test_malformed_recipes_are_named(tmp_path, content, said) -> None:
     folder = write(tmp_path, {"recipes/bad_one": content}) + "/recipes"
     with pytest.raises(ConfigError, match=re.escape(said)) as error:
         TextCraft(recipes=folder)
     assert "bad_one.json" in str(error.value)
 
 
-def test_a_tag_within_itself_and_folders_that_are_none(tmp_path: Path) -> None:
+def test_a_tag_within_itself_and_folders_that_are_none(tmp_path) -> None:
     recipe = {"type": "crafting_shapeless", "result": "a", "ingredients": ["#loop"]}
     folder = write(tmp_path, {"recipes/one": recipe, "tags/items/loop": {"values": ["#loop"]}}) + "/recipes"
     with pytest.raises(ConfigError, match="contains itself"):

@@ -19,6 +19,7 @@ from rllib_lmgame.envs.games.code.tool_use.calls import read_call
 from rllib_lmgame.envs.games.code.tool_use.game import ToolUse
 from rllib_lmgame.envs.games.code.tool_use.tasks import FAMILIES, Task, submit
 from rllib_lmgame.envs.support.answers import same_answer
+from tests.envs.begun import begun
 
 NUMBERS = st.integers(0, 99).map(str)
 SUMS = st.recursive(
@@ -51,10 +52,7 @@ def call(name: str, **arguments: object) -> str:
 
 def game(task: Task | None = None, **config: object) -> ToolUse:
     """A game with a task set by hand."""
-    made = ToolUse(show_rules=False, **config)
-    made.reset(seed=0)
-    made.start(task or SAY_5)
-    return made
+    return begun(ToolUse(show_rules=False, **config), level=task or SAY_5)
 
 
 @given(SUMS)

@@ -15,16 +15,14 @@ from rllib_lmgame.envs.games.words.guessing.objects import ObjectTable, object_t
 from rllib_lmgame.envs.games.words.guessing.questions import PhraseBook, all_words, shown, the_question
 from rllib_lmgame.envs.games.words.guessing.twenty_questions import TwentyQuestions, listed_questions, with_article
 from rllib_lmgame.errors import ConfigError
+from tests.envs.begun import begun
 
 TABLE = object_table()
 
 
 def thinking_of(name: str, **config: object) -> TwentyQuestions:
     """A game with a chosen object."""
-    game = TwentyQuestions(show_rules=False, **config)
-    game.reset(seed=0)
-    game.start(TABLE.objects.index(name))
-    return game
+    return begun(TwentyQuestions(show_rules=False, **config), level=TABLE.objects.index(name))
 
 
 def ask(name: str, question: str) -> str:

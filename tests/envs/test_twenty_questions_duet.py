@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.envs.games.talk.twenty_questions_duet import REPLIES, TwentyQuestionsDuet
 from rllib_lmgame.envs.games.words.guessing.objects import DEPENDS, NO, YES, object_table
+from tests.envs.begun import begun
 
 ASKER, ANSWERER = "asker", "answerer"
 DOG = object_table().objects.index("dog")
@@ -15,13 +16,7 @@ DOG = object_table().objects.index("dog")
 
 def asked(*replies: str, **config: object) -> TwentyQuestionsDuet:
     """A game about a dog in which ``replies`` were given, the asker's first."""
-    game = TwentyQuestionsDuet(show_rules=False, **config)
-    game.reset(seed=0)
-    game.level = DOG
-    game.start()
-    for reply in replies:
-        game.step(reply)
-    return game
+    return begun(TwentyQuestionsDuet(show_rules=False, **config), *replies, level=DOG)
 
 
 def test_a_true_game_pays_both_the_same() -> None:

@@ -10,12 +10,12 @@ import pytest
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.games.duels.kuhn_poker import KuhnPoker, equilibrium
 from rllib_lmgame.envs.games.duels.tic_tac_toe import CELLS, TicTacToe, best_moves, value
+from tests.envs.begun import begun
 
 
 def play(game: str, replies: list[str], seed: int = 0, **config: object):
     """The last step of a game of these replies."""
-    session = make_session(game, config)
-    session.reset(seed)
+    session = begun(make_session(game, config), seed=seed)
     for reply in replies:
         (agent,) = session.to_act()
         result = session.step({agent: reply})
@@ -30,8 +30,7 @@ def test_one_move_is_understood(reply: str) -> None:
 
 
 def test_numbered_marks_keep_the_number_of_their_cell() -> None:
-    session = make_session("lmgame/TicTacToe-v0", {"numbered_marks": True})
-    session.reset(0)
+    session = begun(make_session("lmgame/TicTacToe-v0", {"numbered_marks": True}))
     for agent, cell in (("X", "5"), ("O", "1")):
         session.step({agent: cell})
     assert session.observe("X").text == "You are X.\nO1 2 3\n4 X5 6\n7 8 9"
@@ -44,8 +43,7 @@ def test_minimax_knows_the_game_is_a_draw_and_never_loses() -> None:
     assert best_moves("XX3OO6789", "X") == [2]
     chance = random.Random(0)
     for seed in range(60):
-        session = make_session("lmgame/TicTacToe-v0")
-        session.reset(seed)
+        session = begun(make_session("lmgame/TicTacToe-v0"), seed=seed)
         expert = "XO"[seed % 2]
         while session.to_act():
             (agent,) = session.to_act()
@@ -59,9 +57,7 @@ def test_minimax_knows_the_game_is_a_draw_and_never_loses() -> None:
 def test_experts_choice_varies_with_the_seed_but_not_otherwise() -> None:
     firsts = []
     for seed in (*range(30), *range(30)):
-        game = TicTacToe()
-        game.reset(seed=seed)
-        firsts.append(game.expert_action("X"))
+        firsts.append(begun(TicTacToe(), seed=seed).expert_action("X"))
     assert firsts[:30] == firsts[30:]
     assert len(set(firsts)) > 3
 
@@ -82,9 +78,7 @@ def test_kuhn_expert_plays_the_equilibrium() -> None:
     assert bets["K"] == dealt["K"] and bets["Q"] == 0
     assert abs(bets["J"] / dealt["J"] - 1 / 3) < 0.08
     assert all(sum(equilibrium(card, ("bet",)).values()) == 1 for card in "JQK")
-    three = KuhnPoker(players=3)
-    three.reset(seed=0)
-    assert three.expert_action("player_0") is None
+    assert begun(KuhnPoker(players=3)).expert_action("player_0") is None
 
 
 def test_a_player_seeded_like_the_game_does_not_play_to_its_deal() -> None:

@@ -7,8 +7,6 @@ import json
 import random
 import socket
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from typing import ClassVar
 from urllib.parse import parse_qs, urlsplit
 
@@ -115,7 +113,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def site() -> Iterator[str]:
+def site():
     Handler.hold = threading.Event()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -206,10 +204,8 @@ def test_what_a_site_may_answer(site: str, path: str, status: int, said: str) ->
 
 def test_a_page_is_cut_at_its_limit(site: str) -> None:
     page = HttpBackend(site, max_bytes=5_000).request("get", "/big", ())
-    assert (
-        len(page.elements) < 500
-        and page.elements[-1].name == "(this page is longer than 5000 bytes; the rest is left out)"
-    )
+    assert len(page.elements) < 500
+    assert page.elements[-1].name == "(this page is longer than 5000 bytes; the rest is left out)"
     page = HttpBackend(site).request("get", "/big", ())
     assert len(page.elements) == MOST_ELEMENTS + 2 and page.elements[-1].name == "(the rest of this page is left out)"
 
@@ -250,8 +246,7 @@ def test_broken_html_never_raises() -> None:
         "<input type=radio name=r>", "\x00",
     ]  # fmt: skip
     for _ in range(300):
-        html = "".join(chance.choices(pieces, k=40))
-        page = read_page(html, "/", lambda address: address)
+        page = read_page("".join(chance.choices(pieces, k=40)), "/", lambda address: address)
         assert page.elements[0].role == "RootWebArea"
         assert all(element.form is None or element.form < len(page.forms) for element in page.elements)
     assert len(read_page("<a href=x>" * 5000, "/", lambda address: address).elements) == MOST_ELEMENTS + 2
@@ -294,7 +289,7 @@ def task(**changes: object) -> dict[str, object]:
     }
 
 
-def test_tasks_are_played_on_the_site(site: str, tmp_path: Path) -> None:
+def test_tasks_are_played_on_the_site(site, tmp_path) -> None:
     path = tmp_path / "tasks.json"
     elsewhere = task(sites=["reddit"])
     by_program = task(eval={"eval_types": ["program_html"]})
@@ -335,7 +330,7 @@ def test_tasks_are_played_on_the_site(site: str, tmp_path: Path) -> None:
         ([3], "record 1: expected a JSON object, got int"),
     ],
 )
-def test_faults_of_a_task_file_are_named(tmp_path: Path, records: list[object], said: str) -> None:
+def test_faults_of_a_task_file_are_named(tmp_path, records, said) -> None:
     path = tmp_path / "tasks.json"
     path.write_text(json.dumps(records))
     with pytest.raises(ConfigError) as caught:
@@ -343,7 +338,7 @@ def test_faults_of_a_task_file_are_named(tmp_path: Path, records: list[object], 
     assert said in str(caught.value) and "env_config.tasks" in str(caught.value)
 
 
-def test_a_site_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_site_that_is_not_there_is_named(tmp_path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,14 +12,13 @@ from hypothesis import strategies as st
 from rllib_lmgame.cli import main
 from rllib_lmgame.envs.games.teams.werewolf.game import Werewolf
 from rllib_lmgame.envs.games.teams.werewolf.teams import Team, most_named, results, seats, winner
+from tests.envs.begun import begun
 
 GAME = "lmgame/Werewolf-v0"
 
 
-def game_of(seed: int = 0, **config: Any) -> Werewolf:
-    game = Werewolf(show_rules=False, **config)
-    game.reset(seed)
-    return game
+def game_of(seed: int = 0, **config) -> Werewolf:
+    return begun(Werewolf(show_rules=False, **config), seed=seed)
 
 
 def act(game: Werewolf, **replies: str) -> None:
@@ -208,16 +206,13 @@ def test_random_games_with_forfeits_and_limits_sum_to_zero(seed: int, players: i
             game.step(None)
             continue
         assert agent in game.alive and agent not in left
-        choices = [*game.legal_actions(agent), "??"]
-        game.step(chance.choice(choices))
+        game.step(chance.choice([*game.legal_actions(agent), "??"]))
         total += sum(game.rewards.values()) - game.infos[agent].get("penalty", 0.0)
         left |= {a for a, ended in game.terminations.items() if ended}
     assert total == pytest.approx(0, abs=1e-9)
 
 
-def test_a_person_at_the_table_is_told_no_secret(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_person_at_the_table_is_told_no_secret(monkeypatch, capsys) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("nobody\n" * 40))
     assert main(["play", GAME, "--against", "solver", "--seat", "doctor", "--seed", "4"]) == 0
     game, end = capsys.readouterr().out.split("the game is over;")

@@ -22,14 +22,12 @@ from rllib_lmgame.envs.games.words.wordle import (
     vocabulary,
     word_list,
 )
+from tests.envs.begun import begun
 
 
 def wordle(word: str, **config: object) -> Wordle:
     """A game with a chosen word."""
-    game = Wordle(show_rules=False, word_length=len(word), **config)
-    game.reset(seed=0)
-    game.start(word)
-    return game
+    return begun(Wordle(show_rules=False, word_length=len(word), **config), level=word)
 
 
 def reference(guess: str, word: str) -> tuple[int, ...]:
