@@ -64,7 +64,7 @@ from rllib_lmgame.settings.sections.rllib import (
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.settings.sections.token_ppo import KLOptions, TokenPPOOptions
-from rllib_lmgame.settings.tree import Settings, options_in, read_evaluation, read_section, written
+from rllib_lmgame.settings.tree import Settings, acts, options_in, read_evaluation, read_section, written
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.quiet import leave_out_noise
 
@@ -191,7 +191,9 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         Args:
             options: Keys of its configuration, e.g. ``zero_optimization={"stage": 2}``.
         """
-        self.deepspeed_config = None if config is None and not options else {**(config or {}), **options}
+        self.deepspeed_config = (
+            None if config is None and not options else {**(read_deepspeed(config) or {}), **options}
+        )
         self._give("deepspeed")
         return self
 
@@ -229,7 +231,11 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         self._give(name, *written(options, name))
         made, found = read_section(name, section, options, getattr(self, section.attribute))
         given = {} if made is not None and options is None else options
-        self._follow({f"{name}.{key}" for key in options_in(section.group, given)}, found)
+        gone = {f"{name}.{key}" for key in options_in(section.group, given)}
+        stale = {
+            key for key in self.schedule_options if key.startswith(f"{name}.") and not acts(made, key.partition(".")[2])
+        }
+        self._follow(gone | stale, found)
         setattr(self, section.attribute, made)
         return self
 
@@ -286,7 +292,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             elif key == "evaluation_config":
                 self.evaluation_config = value
             elif key in rllib_keys():
-                scheduled = key in SCHEDULED_KEYS and is_meant_as_schedule(value)
+                scheduled = key.rstrip("_") in SCHEDULED_KEYS and is_meant_as_schedule(value)
                 rest[key] = value if scheduled else check_rllib_key(key, value, getattr(self, key, None))
             else:
                 raise unknown_at_top(str(key), self.entry.groups, rllib_keys())
@@ -409,6 +415,9 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         log_once(f"{self.algo_class.__name__}_on_new_api_stack")
         if self.framework_str != "torch":
             raise ConfigError("config.framework", f"must be 'torch' with this algorithm, got {self.framework_str!r}")
+        s = self.settings
+        for key in FIELDS:
+            check_rllib_key(key, s.value(key))
         check_overrides(self)
         check_who_learns(self)
         super().validate()

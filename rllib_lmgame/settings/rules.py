@@ -129,21 +129,6 @@ RLLIB = (
         "must be false: evaluation uses the engines that training updates",
         "{evaluation_interval: 1, evaluation_num_env_runners: 1, evaluation_parallel_to_training: true}",
     ),
-    *(
-        Rule(
-            key,
-            lambda s, f, key=key: not 0 <= s.value(key) <= 1,  # type: ignore[misc]
-            f"must lie between 0 and 1, got {{s.rllib.{name}}}",
-            f"{key}: 2",
-        )
-        for key, name in (("gamma", "gamma"), ("lambda", "lambda_"))
-    ),
-    Rule(
-        "num_epochs",
-        lambda s, f: s.rllib.num_epochs < 1,
-        "must be at least 1, got {s.rllib.num_epochs}",
-        "num_epochs: 0",
-    ),
     Rule(
         "games",
         lambda s, f: f.rllib.games and s.rllib.env is not None,

@@ -235,8 +235,6 @@ def of_old_form(schedules: Any) -> ConfigError:
 
 def read_schedule(value: Any, path: str) -> ScheduleOptions:
     """One schedule. Raises: ConfigError: for a wrong key, type or combination."""
-    if isinstance(value, ScheduleOptions):
-        return value
     if isinstance(value, Mapping) and "kind" in value:
         raise ConfigError(f"{path}.kind", f"is now {path}.type")
     options = build(ScheduleOptions, value, path)

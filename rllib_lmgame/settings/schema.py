@@ -143,16 +143,20 @@ def build(cls: type[T], values: Any, path: str = "", base: T | None = None) -> T
 
     Raises: ConfigError: for a wrong key, type, range or combination, or a missing option.
     """
+    kind, options = tag_of(cls), declared(cls)
     if isinstance(values, cls):
+        for key, each in options.items():
+            if not each.says.get("arguments"):
+                _check_option(value_at(values, key), each, cls, key_below(path, key), None)
+        if kind:
+            _check_belongs(values, given(values), path)
         return values
-    kind = tag_of(cls)
     if kind and isinstance(values, str):
         values = {kind: values}
     if not isinstance(values, Mapping):
         meant = "; {} is all defaults" if values is True else ""
         expected = f"{'a name or ' if kind else ''}a mapping of options"
         raise ConfigError(path, f"expected {expected}, got {describe(values)}{meant}")
-    options = declared(cls)
     if kind and base is not None:
         base = _of_type(base, values.get(kind))
     rest = next((key for key, each in options.items() if each.says.get("arguments")), None)
@@ -170,7 +174,7 @@ def build(cls: type[T], values: Any, path: str = "", base: T | None = None) -> T
             raise _missing(each, path)
     made: Any = cls(**checked) if base is None else dataclasses.replace(base, **checked)  # type: ignore[type-var]
     if kind:
-        _check_belongs(made, [key for key in values if key in options], path)
+        _check_belongs(made, values, path)
     object.__setattr__(made, _GIVEN, frozenset(map(str, values)) | (frozenset() if base is None else given(base)))
     return made  # type: ignore[no-any-return]
 
@@ -220,7 +224,7 @@ def _check_belongs(options: Any, keys: Iterable[str], path: str) -> None:
         if each.says.get("needed") and chosen in each.says["of"] and value_at(options, key) is None:
             raise _missing(each, path)
     for key in keys:
-        if not has_option(options, key):
+        if key in declared(type(options)) and not has_option(options, key):
             of = " or ".join(declared(type(options))[key].says["of"])
             raise ConfigError(key_below(path, key), f"has no effect with {kind}: {chosen}; it belongs to {kind}: {of}")
 

@@ -18,7 +18,17 @@ from rllib_lmgame.settings.schedules import (
     with_schedules,
     without_schedules,
 )
-from rllib_lmgame.settings.schema import as_mapping, build, declared, given, leaves, tag_of, value_at, with_changes
+from rllib_lmgame.settings.schema import (
+    as_mapping,
+    build,
+    declared,
+    given,
+    has_option,
+    leaves,
+    tag_of,
+    value_at,
+    with_changes,
+)
 from rllib_lmgame.settings.sections.games import GameConfig, read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import (
@@ -369,6 +379,13 @@ def read_evaluation(values: Any, base: EvaluationOptions | None = None) -> Evalu
     if options.explore is False and options.temperature:
         raise ConfigError(f"{path}.temperature", "has no effect beside explore: false, which plays greedily")
     return options
+
+
+def acts(options: Any, key: str) -> bool:
+    """Whether the type of a group has an option, and the groups on the way to it are on."""
+    head, _, rest = key.partition(".")
+    there = options is not None and has_option(options, head)
+    return there and (not rest or acts(value_at(options, head), rest))
 
 
 def written(values: Any, path: str = "") -> Iterator[str]:

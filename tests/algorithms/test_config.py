@@ -21,9 +21,15 @@ from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.settings.names import check_top_level, own_attributes
 from rllib_lmgame.settings.plugins import Registry
+from rllib_lmgame.settings.schedules import ScheduleOptions
 from rllib_lmgame.settings.schema import with_changes
 from rllib_lmgame.settings.sections.rllib import OTHER_NAMES, WITHOUT_EFFECT, rllib_keys, rllib_words
-from rllib_lmgame.settings.sections.token_ppo import KLOptions
+from rllib_lmgame.settings.sections.token_ppo import (
+    AggregationOptions,
+    ImportanceOptions,
+    KLOptions,
+    PolicyLossOptions,
+)
 from tests.envs.broken_games import Counting
 
 TWO_TRAINED = {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"}
@@ -533,6 +539,51 @@ def test_a_grid_without_values_is_refused_in_a_section(estimator) -> None:
     with pytest.raises(ConfigError, match="grid_search without a list of values") as caught:
         LMGamePPOConfig().token_ppo(advantage_estimator=estimator)
     assert caught.value.path == "config.token_ppo.advantage_estimator"
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "key"),
+    [
+        ("training", {"lr": float("nan")}, "lr"),
+        ("training", {"gamma": [1]}, "gamma"),
+        ("training", {"lambda_": 2}, "lambda"),
+        ("training", {"num_epochs": 1.5}, "num_epochs"),
+        ("training", {"lr": ScheduleOptions(points=[[5, 1], [1, 1e-3]])}, "lr.points[1]"),
+        ("env_runners", {"num_env_runners": -1}, "num_env_runners"),
+        ("debugging", {"seed": "x"}, "seed"),
+        ("evaluation", {"evaluation_interval": 0.5}, "evaluation_interval"),
+        ("deepspeed", {"config": 5}, "deepspeed"),
+        ("inference", {"temperature": ScheduleOptions(points=[])}, "inference.temperature.points"),
+        ("token_ppo", {"kl": KLOptions(in_="nonsense")}, "token_ppo.kl.in"),
+        ("token_ppo", {"policy_loss": PolicyLossOptions(low=5)}, "token_ppo.policy_loss.low"),
+        ("token_ppo", {"aggregation": AggregationOptions(length=3)}, "token_ppo.aggregation.length"),
+    ],
+    ids=str,
+)
+def test_what_methods_set_is_checked_as_what_a_file_says(method, options, key):
+    with pytest.raises(ConfigError) as caught:
+        getattr(LMGamePPOConfig().update_from_dict(BASE), method)(**options).validate()
+    assert caught.value.path == f"config.{key}"
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            {"advantage_estimator": {"type": "rae", "baseline_decay": {"points": [[0, 0.1]]}}},
+            {"advantage_estimator": "gae"},
+        ),
+        (
+            {"critic": {"warmup": {"type": "gradient", "iterations": 1, "lr": {"points": [[0, 0.1]]}}}},
+            {"critic": {"warmup": "fit"}},
+        ),
+        ({"kl": {"coeff_range": {"points": [[0, 5]]}}}, {"kl": None}),
+        ({"importance": {"cap": {"points": [[0, 1]]}}}, {"importance": ImportanceOptions(cap=5)}),
+    ],
+)
+def test_a_schedule_goes_with_its_option(before, after):
+    config = LMGamePPOConfig().token_ppo(**before)
+    assert config.schedule_options and not config.token_ppo(**after).schedule_options
 
 
 def test_evaluation_is_set_by_its_method_as_by_its_key() -> None:
