@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -385,6 +386,11 @@ def test_every_notice_is_printed_once(capsys: pytest.CaptureFixture[str]) -> Non
 def test_seeds_below_zero_are_refused(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command.split(), "--seed", "-1"]) == 2
     assert "argument --seed: must be at least 0, got -1" in capsys.readouterr().err
+
+
+def test_called_from_python_garbage_is_collected_as_before(capsys: pytest.CaptureFixture[str]) -> None:
+    before = gc.get_threshold()
+    assert main(["--version"]) == 0 and gc.get_threshold() == before
 
 
 def command(words: str, **environment: str) -> tuple[int, str, str]:
