@@ -270,6 +270,10 @@ CHANGED: tuple[tuple[str, Callable[[Verdict, Verdict], Any]], ...] = (
             old.key is new.key is None and _heads(old) - _heads(new) <= {"config.token_ppo.advantage_estimator.type"}
         ),
     ),
+    (
+        "a text in the place of a function of RLlib's is refused",
+        lambda old, new: old.key is None and new.words.startswith("expected a function"),
+    ),
     ("a mapping without its `type` is refused at that key", lambda old, new: new.key == f"{old.key}.type"),
 )
 """What is another verdict on purpose: why, and which."""

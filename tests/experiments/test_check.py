@@ -536,7 +536,12 @@ def test_who_waits_for_numbers_that_no_result_has_is_told(metric, words):
         error = error_of(text, override)
         assert error.path.startswith(key) and words in error.message
         if metric != "env_steps":  # A callback may put anything else into a result.
-            check(text, override, "config.callbacks_on_train_result=mine:report")
+            experiments, source = load_text(text, "x.yaml")
+            settings = apply_overrides(experiments, source, [override])
+            settings["a"]["config"]["callbacks_on_train_result"] = print
+            (spec,) = make_specs(settings, source)
+            check_quickly([spec])
+            check_experiment(spec)
 
 
 @pytest.mark.parametrize(("text", "section"), [(GAME, "warm_start"), (SFT, "supervised")])
