@@ -387,7 +387,7 @@ def test_a_module_that_ends_the_program_is_named(tmp_path, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ConfigError, match="importing 'exits' fails: SystemExit"):
         import_path("exits:Foo", "run")
-    with pytest.raises(ConfigError, match="'Foo' of module 'dynamic' raised RuntimeError: not yet"):
+    with pytest.raises(ConfigError, match="reading 'Foo' of module 'dynamic' fails: RuntimeError: not yet"):
         import_path("dynamic:Foo", "run")
 
 
