@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.settings.algorithms import AlgorithmEntry, Section
+from rllib_lmgame.settings.algorithms import TOKEN_PPO, AlgorithmEntry, Section
 from rllib_lmgame.settings.names import check_keys, not_in_evaluation
 from rllib_lmgame.settings.schedules import (
     ScheduleOptions,
@@ -255,7 +255,8 @@ class Settings:
     @property
     def averages(self) -> bool:
         """Whether evaluation and export use averaged weights (``token_ppo.ema_decay``) of any policy."""
-        return any(self.policy(name).ppo.ema_decay is not None for name in self.trained_policies())
+        by_ppo = self.entry.learned_by == TOKEN_PPO
+        return by_ppo and any(self.policy(name).ppo.ema_decay is not None for name in self.trained_policies())
 
     def training_games(self) -> tuple[GameConfig, ...]:
         """``games``, or the one of ``env``. Raises: ConfigError: if there is none."""
@@ -404,11 +405,14 @@ def _game_with(game: GameConfig, option: str, value: float) -> GameConfig:
 
 
 def options_in(group: type, values: Any) -> Iterator[str]:
-    """Options of a group that ``values`` set, by their dotted keys: a group as a whole, or none (off), sets all."""
+    """Options of a group that ``values`` set, by their dotted keys: a group as a whole, or none (off), sets all.
+
+    Of a group without keys, which may switch it on, the group's own key.
+    """
     if isinstance(values, str):
         yield str(tag_of(group))
     elif not isinstance(values, Mapping):
         yield from leaves(group)
     for key, value in values.items() if isinstance(values, Mapping) else ():
         inner = declared(group)[key].group if key in declared(group) else None
-        yield from (key,) if inner is None else (f"{key}.{name}" for name in options_in(inner, value))
+        yield from (key,) if inner is None or value == {} else (f"{key}.{name}" for name in options_in(inner, value))

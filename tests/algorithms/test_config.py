@@ -350,6 +350,17 @@ def test_options_of_one_policy_alone_are_written_and_read_again() -> None:
 OVERRIDES = "algorithm_config_overrides_per_module"
 
 
+@pytest.mark.parametrize("group", ["kl", "importance", "critic"])
+def test_a_group_that_one_policy_switches_on_without_options_is_written(group: str) -> None:
+    everybody = {"importance": None}
+    own = {OVERRIDES: {"b": {"token_ppo": {group: {}}}}}
+    config = LMGamePPOConfig().update_from_dict({**BASE, **TWO_TRAINED, "token_ppo": everybody, **own})
+    written = json.loads(json.dumps(config.settings.as_yaml()))
+    assert written[OVERRIDES]["b"]["token_ppo"].keys() == {group}
+    again = LMGamePPOConfig().update_from_dict(written)
+    assert again.settings.policy("b").ppo == config.settings.policy("b").ppo
+
+
 @pytest.mark.parametrize(
     ("own", "path", "words"),
     [
