@@ -768,15 +768,9 @@ _OF_A_CRITIC = (
     *(f"token_ppo.{name}" for name in leaves(TokenPPOOptions) if name.startswith("critic.")),
     *("language_model.value_hidden_size", "language_model.freeze_backbone_for_value"),
 )
-_BESIDE_PPO = (
-    *("aggregation.type", "aggregation.length", "max_logprob_gap", "num_minibatches", "max_tokens_per_microbatch"),
-    *("max_row_tokens", "num_threads", "head_chunk_tokens", "weight_decay", "adam_betas", "lr_warmup_steps"),
-    *("ema_decay", "max_nan_steps"),
-)
-"""Options of ``token_ppo`` that supervised learning reads, too."""
 _PPO_ALONE = (
     *("lr", "num_epochs", "gamma", "lambda", "entropy_coeff", "kl_coeff", "kl_target"),
-    *(f"token_ppo.{name}" for name in leaves(TokenPPOOptions) if name not in _BESIDE_PPO),
+    *(f"token_ppo.{name}" for name, each in leaves(TokenPPOOptions).items() if not each.says.get("always")),
     *(key for key in _OF_A_CRITIC if not key.startswith("token_ppo.")),
 )
 

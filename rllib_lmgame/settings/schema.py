@@ -95,6 +95,7 @@ def option(
     holds: Holds | None = None,
     of: tuple[str, ...] = (),
     needed: bool = False,
+    always: bool = False,
 ) -> Any:
     """A dataclass field with documentation and limits (:func:`limits`).
 
@@ -109,10 +110,12 @@ def option(
         holds: What a mapping or list holds.
         of: Types of a tagged group that have it; empty: all.
         needed: Whether these cannot do without it.
+        always: Of an update's options: whether it is read whatever the update minimises, as in supervised learning.
     """
     own = {"doc": doc, "stranger": stranger, "schedulable": schedulable, "path": path, "carded": carded}
     metadata = {
         **own,
+        "always": always,
         "holds": holds,
         "of": of,
         "needed": needed,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,7 +38,7 @@ from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.rl_module import ScriptedRLModule
 from rllib_lmgame.rollouts.records import Trajectory, Turn, trajectory_of
-from rllib_lmgame.settings.schema import build, with_changes
+from rllib_lmgame.settings.schema import build, declared, with_changes
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.token_ppo import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.telemetry.metrics import LEARNER_NAMES
@@ -719,6 +721,30 @@ def test_packed_weights_are_copies(make_learner: Any) -> None:
     before = weights(learner)
     learner.pack_weights("player", 0).buffer[:] = 7
     assert difference(weights(learner), before) == 0.0
+
+
+def test_options_that_supervised_learning_reads_are_marked(
+    make_learner: Any, make_episodes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = set()
+
+    def spy(options: TokenPPOOptions, name: str) -> Any:
+        if f"{os.sep}learners{os.sep}" in sys._getframe(1).f_code.co_filename:
+            read.add(name)
+        return object.__getattribute__(options, name)
+
+    objective = SupervisedObjective(num_minibatches=2, lr=3e-3)
+    asked = {"num_minibatches": 9, "ema_decay": 0.9, "staleness_limit": 1, "kl": {}, "entropy": {"target": 1}}
+    given = build(TokenPPOOptions, {**asked, "critic": {"warmup": {"iterations": 1}}})
+    ppo = objective.adapted(LearnerSettings(given, gamma=1, lam=1, vf_loss_coeff=1)).ppo
+    monkeypatch.setattr(TokenPPOOptions, "__getattribute__", spy, raising=False)
+    learner = make_learner()
+    update(learner, make_episodes(4), objective=objective)
+    monkeypatch.undo()
+    replaced = {name for name in read if getattr(given, name) != getattr(ppo, name, None)}
+    always = {key for key, each in declared(TokenPPOOptions).items() if each.says.get("always")}
+    asked_in_vain = {"objective", "lr_warmup_steps"}  # The learner is given an objective, with a warm-up of its own.
+    assert (read & declared(TokenPPOOptions).keys()) - replaced - asked_in_vain == always
 
 
 def test_supervised_learning_is_cross_entropy_on_replies(make_learner: Any, make_episodes: Any) -> None:

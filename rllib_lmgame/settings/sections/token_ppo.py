@@ -342,18 +342,22 @@ class TokenPPOOptions:
         "Tokens in one pass. null: 8192 on a GPU; on CPUs a power of two, at most as many, whose activations take [up "
         "to 2 GiB](gpu.md#models-that-need-several-gpus) (1024 with 135 M parameters).",
         low=LEAST_TOKENS,
+        always=True,
     )
-    max_row_tokens: int | None = option(None, "Longest row; null takes the policy's `context_length`.", low=8)
+    max_row_tokens: int | None = option(
+        None, "Longest row; null takes the policy's `context_length`.", low=8, always=True
+    )
     num_threads: int | Literal["auto"] | None = option(
         None,
         "CPU threads of each learner. `auto` divides the trial's cores among its learners "
         "([threads](clusters.md#threads)); null takes RLlib's `num_cpus_per_learner`, as does `auto` on GPUs.",
         low=1,
         high=MOST_THREADS,
+        always=True,
     )
-    head_chunk_tokens: int = option(4096, "Tokens whose logits are held at once.", low=1)
-    weight_decay: float = option(0.0, "AdamW weight decay.", low=0)
-    adam_betas: tuple[float, float] = option((0.9, 0.95), "AdamW betas.")
+    head_chunk_tokens: int = option(4096, "Tokens whose logits are held at once.", low=1, always=True)
+    weight_decay: float = option(0.0, "AdamW weight decay.", low=0, always=True)
+    adam_betas: tuple[float, float] = option((0.9, 0.95), "AdamW betas.", always=True)
     lr_warmup_steps: int | None = option(
         None,
         "Optimizer steps of linear warm-up, counted from the policy's first one on; null is "
@@ -364,5 +368,8 @@ class TokenPPOOptions:
         None, "Average the weights over iterations with this decay, for evaluation and export.", above=0, below=1
     )
     max_nan_steps: int = option(
-        10, "Skipped optimizer steps (non-finite gradients) in a row before the run ends with an error.", low=1
+        10,
+        "Skipped optimizer steps (non-finite gradients) in a row before the run ends with an error.",
+        low=1,
+        always=True,
     )
