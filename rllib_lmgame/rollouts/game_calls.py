@@ -12,13 +12,13 @@ import math
 import numbers
 import os
 import queue
-import re
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from rllib_lmgame.envs.contract.infos import checked_measures, is_finite
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec, make_session
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
@@ -229,10 +229,6 @@ _idle: list[_Caller] = []
 os.register_at_fork(after_in_child=_idle.clear)
 
 
-MAX_MEASURES = 64
-"""Numbers of its own that a game may report at the end: each becomes a metric."""
-
-_NAME = re.compile(r"[A-Za-z0-9_]{1,64}", re.ASCII)
 _SIMPLE = (bool, str, type(None))
 _MAX_BITS = 14_284
 """Of an integer of at most 4,300 digits: Python reads and writes no longer ones as decimals."""
@@ -241,8 +237,8 @@ _MAX_BITS = 14_284
 def plain_info(info: Mapping[Any, Any]) -> dict[str, Any]:
     """``info`` with text keys and JSON values: arrays become lists, what JSON cannot hold (``nan``, ``inf``) text.
 
-    Raises: ValueError if ``success`` is no bool, ``result`` is not finite, or ``measures`` does not map at most
-    :data:`MAX_MEASURES` names to finite numbers.
+    Raises: ValueError if ``success`` is no bool, ``result`` is not finite, or ``measures`` are none
+    (:func:`~.infos.checked_measures`).
     """
     plain = _mapping(info)
     success = plain.get("success")
@@ -251,22 +247,11 @@ def plain_info(info: Mapping[Any, Any]) -> dict[str, Any]:
     result: Any = info.get("result")
     if hasattr(result, "tolist"):
         result = _listed(result)
-    if isinstance(result, int | float) and not _is_finite(result):
+    if isinstance(result, int | float) and not is_finite(result):
         raise ValueError("`result` is not a finite number")
     if plain.get("measures") is not None:
-        plain["measures"] = _measures(plain["measures"])
+        plain["measures"] = checked_measures(plain["measures"])
     return plain
-
-
-def _measures(measures: Any) -> dict[str, float]:
-    if not isinstance(measures, Mapping) or len(measures) > MAX_MEASURES:
-        raise ValueError(f"`measures` must be a mapping of at most {MAX_MEASURES} names to numbers")
-    for name, number in measures.items():
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"`measures` names {name[:60]!r}; a name has letters, digits and _ (at most 64)")
-        if not isinstance(number, int | float) or not _is_finite(number):
-            raise ValueError(f"`measures` gives {name} no finite number")
-    return {name: float(number) for name, number in measures.items()}
 
 
 def _plain(value: Any) -> Any:
@@ -295,10 +280,3 @@ def _listed(value: Any) -> Any:
 
 def _mapping(values: Mapping[Any, Any]) -> dict[str, Any]:
     return {str(_plain(key) if isinstance(key, int) else key): _plain(item) for key, item in values.items()}
-
-
-def _is_finite(number: float) -> bool:
-    try:
-        return math.isfinite(number)
-    except OverflowError:  # An integer beyond every float.
-        return False

@@ -56,6 +56,11 @@ class Counting(TextGame):
         return ["less"] * self.number
 
 
+class WrongMeasures(Counting):
+    def measures(self):
+        return {"right letters": 2.0}
+
+
 class NoRules(Counting):
     rules = ""
 

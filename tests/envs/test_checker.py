@@ -51,6 +51,7 @@ BROKEN = {
     "NotZeroSum": "zero_sum",
     "Talking": "with `quoted`",
     "NumberSpace": "gymnasium.spaces.Text",
+    "WrongMeasures": "names 'right letters'",
 }
 
 

@@ -30,6 +30,7 @@ from pettingzoo.utils.wrappers import BaseWrapper
 from rllib_lmgame.envs.checking.watched_calls import CONSTRUCTOR, CallBoard
 from rllib_lmgame.envs.contract.adapters import OUR_BASES
 from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.envs.contract.infos import checked_measures
 from rllib_lmgame.envs.contract.session import GameSession, StepResult
 from rllib_lmgame.envs.contract.splits import SPLITS
 from rllib_lmgame.envs.registry import make_game, session_of
@@ -353,7 +354,7 @@ def _random_reply(session: GameSession, agent: str, chance: random.Random) -> st
 
 
 def _endings(name: str, config: dict[str, Any], session: GameSession) -> list[str]:
-    """At the end of each agent's game: ``success``, and one of ``terminated`` and ``truncated``."""
+    """At the end of each agent's game: ``success``, measures, and one of ``terminated`` and ``truncated``."""
     chance = random.Random(0)
     for seed in range(EPISODES):
         session.reset(seed)
@@ -378,6 +379,10 @@ def _endings(name: str, config: dict[str, Any], session: GameSession) -> list[st
             )
             return [both if _ours(session) else Remark(f"{both} (taken for terminated)")]
         for agent in session.agent_ids:
+            try:
+                checked_measures(last.get(agent, {}).get("measures") or {})
+            except ValueError as error:
+                return [f"{name}: {error}, as {agent}'s last info does"]
             if not isinstance(last.get(agent, {}).get("success"), bool | np.bool_):
                 missing = (
                     f"{name}: the last info of {agent} has no success; set info['success'] = True or False at the end "
