@@ -33,8 +33,12 @@ def test_a_signal_among_games_side_by_side_leaves_no_traces(caplog: pytest.LogCa
                 group.create_task(game(number))
 
     ending = Ending()
-    with pytest.raises(KeyboardInterrupt), raised_signals(ending):
-        asyncio.run(play())
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)  # A shell's background jobs ignore it.
+    try:
+        with pytest.raises(KeyboardInterrupt), raised_signals(ending):
+            asyncio.run(play())
+    finally:
+        signal.signal(signal.SIGINT, ignored)
     gc.collect()
     assert sorted(closed) == [0, 1, 2, 3] and ending.exit_status == 128 + signal.SIGTERM
     assert not [record for record in caplog.records if record.name == "asyncio"]

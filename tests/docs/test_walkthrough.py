@@ -20,7 +20,7 @@ MOST_FILES = 30
 ASIDE = {
     "cli/main": "which command it is",
     "cli/signals": "how a command ends",
-    "cli/example": "another command: a file may be given by the name of an example",
+    "cli/player_options": "options that several commands have",
     "experiments/files/": "reading the file",
     "experiments/spec": "values that know where they were written",
     "experiments/checks/": "checks before a run",

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.envs.games.dilemmas.rock_paper_scissors import HANDS, PAYOFFS
 from rllib_lmgame.envs.games.talk.negotiation.contexts import Context
-from rllib_lmgame.measures.efficiency import (
-    bargains,
+from rllib_lmgame.envs.support.bargaining import (
     frontier,
     is_pareto_efficient,
     joint_share,
@@ -118,15 +117,3 @@ def test_a_published_context_by_hand() -> None:
     poor = outcome_measures((4, 1), context.outcomes())
     assert poor["pareto_efficient"] == 0.0 and poor["joint_share"] == 5 / 14 and poor["nash_share"] == 4 / 48
     assert outcome_measures(None, context.outcomes()) == dict.fromkeys(poor, 0.0)
-
-
-def test_many_games() -> None:
-    possible = [(10, 0), (6, 6), (0, 10), (5, 5)]
-    games = [outcome_measures(outcome, possible) for outcome in ((6, 6), (5, 5), (10, 0), None)]
-    found = bargains(games)
-    assert (found.games, found.deal_rate, found.pareto_rate) == (4, 0.75, 2 / 3)
-    assert found.joint_share == pytest.approx((12 + 10 + 10 + 0) / 48)
-    assert found.nash_share == pytest.approx((36 + 25) / 36 / 4)
-    assert found.deal_interval[0] < 0.75 < found.deal_interval[1]
-    with pytest.raises(ValueError, match="no games"):
-        bargains([])
