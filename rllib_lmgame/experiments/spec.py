@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.settings.algorithms import known_entry
+from rllib_lmgame.settings.algorithms import OWN, known_entry
 from rllib_lmgame.settings.names import find_key
 from rllib_lmgame.settings.plugins import CALLBACKS, REPORTS
-from rllib_lmgame.settings.schema import Holds, build, describe, option
+from rllib_lmgame.settings.schema import REQUIRED, Holds, build, describe, option
 from rllib_lmgame.settings.trust import is_name, is_number
 from rllib_lmgame.text import shown
 
@@ -142,8 +142,8 @@ class ExperimentOptions:
     """The settings of one experiment, beside its name."""
 
     run: str = option(
-        "PPO",
-        "Algorithm: `LMGamePPO`, `LMGameGRPO`, `LMGameSFT`, one of RLlib's (`PPO`, `DQN`, ...), one an installed "
+        REQUIRED,
+        f"Algorithm: {', '.join(f'`{name}`' for name in OWN)}, one of RLlib's (`PPO`, `DQN`, ...), one an installed "
         "package announces, or `package.module:Class`.",
         stranger=is_name,
     )
@@ -286,8 +286,6 @@ def make_spec(
         _ = (spec.checkpoint, spec.search)
     except ConfigError as error:
         raise source.attach(error) from None
-    if "run" not in translated and algorithm_class is None:
-        raise ConfigError("run", "missing; name the algorithm, e.g. `run: LMGamePPO` or `run: PPO`", source.locate(""))
     check_name(name, source.locate(""))
     return spec
 

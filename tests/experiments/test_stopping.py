@@ -20,7 +20,9 @@ from tests.experiments.test_check import STOCK, check, error_of
 @pytest.mark.parametrize(("value", "ends"), [(0.44, False), (0.03125, True), (0.01, True), (float("nan"), False)])
 def test_a_metric_that_falls_ends_its_trial(number, value, ends):
     """As Tune itself decides it."""
-    criteria = stopping_criteria(ExperimentOptions(stop={"ppo_iteration": 9}, stop_below={"evaluation/gap": 0.03125}))
+    criteria = stopping_criteria(
+        ExperimentOptions("PPO", stop={"ppo_iteration": 9}, stop_below={"evaluation/gap": 0.03125})
+    )
     trial = SimpleNamespace(stopping_criterion=pickle.loads(pickle.dumps(criteria)))
     result = {"ppo_iteration": 8, "evaluation/gap": number(value)}
     assert Trial.should_stop(trial, result) is ends

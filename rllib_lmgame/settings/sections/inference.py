@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from rllib_lmgame.settings.plugins import ENGINES
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 from rllib_lmgame.threads import AUTO, MOST_THREADS, threads_here
@@ -17,9 +18,7 @@ CPU_KV_CACHE_MIB = 256
 class InferenceOptions:
     """The ``inference`` section. The same keys serve CPU and GPU."""
 
-    engine: str = option(
-        "vllm", "`vllm`, `transformers`, or `package.module:Name` of a class or an `EngineEntry`.", stranger=is_name
-    )
+    engine: str = option("vllm", f"{ENGINES.listed()} of a class or an `EngineEntry`.", stranger=is_name)
     num_engines: int = option(1, "Engine replicas per trained language model.", low=1, high=10_000)
     num_cpus_per_engine: float = option(1, "CPUs reserved per engine.", low=0)
     num_gpus_per_engine: float = option(

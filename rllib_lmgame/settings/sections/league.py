@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rllib_lmgame.settings.plugins import MATCHMAKERS
 from rllib_lmgame.settings.schema import NAMED, Holds, option, tag
 from rllib_lmgame.settings.sections.exploiters import ExploiterOptions, check_exploiters
 from rllib_lmgame.settings.trust import is_name
@@ -25,8 +26,7 @@ class MatchmakingOptions:
 
     type: str = tag(
         "pfsp_var",
-        "[Matchmaker](parts.md#matchmakers-of-a-league): `uniform`, `latest`, `pfsp_hard` (hard to beat), `pfsp_var` "
-        "(as strong as the policy), or `package.module:function`.",
+        f"[Matchmaker](parts.md#matchmakers-of-a-league): {MATCHMAKERS.listed()}.",
         stranger=is_name,
     )
     power: float = option(2.0, "The exponent.", low=0, of=("pfsp_hard",))

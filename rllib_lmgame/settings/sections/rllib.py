@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.settings.plugins import MEASURES
 from rllib_lmgame.settings.schedules import (
     ScheduleOptions,
     check_numbers,
@@ -152,8 +153,7 @@ class EvaluationOptions:
     )
     measures: list[Any] | None = option(
         None,
-        "[Measures by name](monitoring.md#evaluations): `exploitability`, `tic_tac_toe`, `best_response_gap`, `{type: "
-        "against, player: random}`, or `package.module:Class`.",
+        f"[Measures by name](monitoring.md#evaluations), or `{{type: against, player: random}}`: {MEASURES.listed()}.",
         stranger=False,
     )
     temperature: float | None = option(None, "Sampling temperature; null is that of training.", low=0)
