@@ -31,12 +31,11 @@ from rllib_lmgame.settings.names import (
     set_at_start,
     unknown_at_top,
 )
-from rllib_lmgame.settings.old_names import check_name
+from rllib_lmgame.settings.old_names import check_old
 from rllib_lmgame.settings.plugins import MEASURES
 from rllib_lmgame.settings.schedules import (
     ScheduleOptions,
     is_meant_as_schedule,
-    of_old_form,
     with_schedules,
     without_schedules,
 )
@@ -256,6 +255,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
 
         Raises: ConfigError: for an unknown key or a wrong value.
         """
+        check_old(config_dict, self.entry.sections)
         before, rest = dict(vars(self)), dict[str, Any]()
         attributes = {
             key: check_value(config_dict[key], hint, {}, f"config.{key}")
@@ -268,7 +268,6 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         if "player_options" in attributes:
             self._set_players(self.player_options)
         for key, value in config_dict.items():
-            check_name(f"config.{key}")
             if key in own_attributes(self.entry.sections):
                 continue
             if key in self.entry.sections:
@@ -287,8 +286,6 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             elif key == "games":
                 self.games, found = read_games(value, "config.games")
                 self._follow([key], found)
-            elif key == "schedules":
-                raise of_old_form(value)
             elif key == "evaluation_config":
                 self.evaluation_config = value
             elif key in rllib_keys():

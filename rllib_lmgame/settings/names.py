@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.settings.old_names import OLD_NAMES, check_name
+from rllib_lmgame.settings.old_names import OLD_NAMES, check_name, check_old
 from rllib_lmgame.settings.schedules import ScheduleOptions
-from rllib_lmgame.settings.schema import declared, leaves
+from rllib_lmgame.settings.schema import declared, walk
 from rllib_lmgame.settings.sections.language_model import PlayerOptions
 from rllib_lmgame.settings.sections.rllib import (
     FLAT_KEYS,
@@ -62,8 +62,8 @@ def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KE
     flat = {*flat, *likely}
     within: dict[str, str] = {}
     for section, group in groups.items():
-        for option in leaves(group):
-            within.setdefault(option.rpartition(".")[2], f"{section}.{option}")
+        for option in walk(group):
+            within.setdefault(option.key.rpartition(".")[2], f"{section}.{option.key}")
     before = {old.rpartition(".")[2]: new.key for old, new in OLD_NAMES.items()}
     for place in ({name: name for name in flat}, within, OTHER_NAMES, before):
         if key in place:
@@ -120,8 +120,8 @@ def check_top_level(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
     """
     groups = entry.groups
     known = {*groups, *FLAT_KEYS}
+    check_old(config, groups)
     for key in map(str, config):
-        check_name(f"config.{key}")
         if key in RUNTIME_FIELDS:
             raise set_at_start(key)
         if key in WITHOUT_EFFECT:  # Also with the value of RLlib's default: whoever writes it expects something of it.

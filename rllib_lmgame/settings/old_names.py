@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ class New(NamedTuple):
 
 
 OLD_NAMES: Mapping[str, New] = {
+    "schedules": New("lr", "or another option, as its value: {points: ...}"),
     "use_kl_loss": New("token_ppo.kl", "{} for true, null for false"),
     "token_ppo.baseline_decay": New("token_ppo.advantage_estimator.baseline_decay"),
     "token_ppo.critic_target": New("token_ppo.critic.target"),
@@ -85,19 +86,16 @@ def _said(key: str, how: str) -> str:
     return f"is now {key}" + (f" ({how})" if how else "")
 
 
-def old_key(values: Any, path: str = "config") -> str | None:
-    """The first old key anywhere in a mapping, or ``None``."""
+def old_keys(values: Any, path: str = "config") -> Iterator[str]:
+    """Old keys anywhere in a mapping."""
     for key, value in values.items() if isinstance(values, Mapping) else ():
         where = f"{path}.{key}"
-        found = where if new_name(where) else old_key(value, where)
-        if found:
-            return found
-    return None
+        yield from (where,) if new_name(where) else old_keys(value, where)
 
 
 def check_saved(values: Any, file: Path) -> None:
     """Raise :class:`CheckpointError` if the configuration in a checkpoint's file has an old key."""
-    old = old_key(values)
+    old = next(old_keys(values), None)
     if old is not None:
         models = file.parent / "hf"
         raise CheckpointError(
@@ -105,6 +103,13 @@ def check_saved(values: Any, file: Path) -> None:
             f"are as they were: begin with language_model.model: {models}; to go on with the run, use the version that "
             "wrote it"
         )
+
+
+def check_old(config: Mapping[str, Any], sections: Iterable[str]) -> None:
+    """Raise :class:`ConfigError` for the first old key of a configuration and its sections, saying the others, too."""
+    found = list(old_keys({key: value if key in sections else None for key, value in config.items()}))
+    for first, *others in [found] if found else ():
+        raise ConfigError(first, "; ".join([str(new_name(first)), *(f"{key} {new_name(key)}" for key in others)]))
 
 
 def check_name(path: str) -> None:

@@ -224,15 +224,6 @@ def game_of(key: str) -> tuple[int | None, str]:
     return int(number), "" if name == "weight" else name.removeprefix("env_config.")
 
 
-def of_old_form(schedules: Any) -> ConfigError:
-    """The error for the mapping ``schedules`` of dotted keys, which files had before."""
-    key = next(iter(schedules), "lr") if isinstance(schedules, Mapping) else "lr"
-    return ConfigError(
-        "config.schedules",
-        f"is the old form; write each as the value of its option: {place_of(str(key))}: {{points: ...}}",
-    )
-
-
 def read_schedule(value: Any, path: str) -> ScheduleOptions:
     """One schedule. Raises: ConfigError: for a wrong key, type or combination."""
     if isinstance(value, Mapping) and "kind" in value:

@@ -39,7 +39,7 @@ from rllib_lmgame.policies.model.files import check_model
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.algorithms import OWN, AlgorithmEntry, entry_of, known_entry
 from rllib_lmgame.settings.names import check_keys, check_top_level
-from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, of_old_form, place_of
+from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, place_of
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.tree import Settings
 from rllib_lmgame.storage import is_uri
@@ -331,8 +331,6 @@ def _check_quickly(spec: ExperimentSpec, trust: bool) -> None:
 def _check_sections(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
     """Keys, types and ranges, also those of single policies, and that model directories exist."""
     check_top_level(config, entry)
-    if "schedules" in config:
-        raise of_old_form(config["schedules"])
     s = Settings.read(config, entry)  # Types and ranges.
     _check_model(s.lm, {name for name in _OF_MODELS if s.given(f"language_model.{name}")}, "config.language_model")
     for name, player in s.policies.items():
