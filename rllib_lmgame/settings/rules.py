@@ -65,12 +65,14 @@ class Told:
         keys: They are reported where they are given.
         idle: Whether nothing reads them; it must hold for all learning policies and all of a search space.
         say, example: As in :class:`Rule`.
+        effect: What is said before that.
     """
 
     keys: tuple[str, ...]
     idle: Test
     say: str
     example: str
+    effect: str = "without effect, "
 
 
 def no_effect(key: str, unless: Test, say: str, example: str) -> Rule:
@@ -199,6 +201,26 @@ NUMERICS = (
         "flash_attention_2 runs on a GPU and in half precision: set num_gpus_per_learner and `dtype: auto`, or "
         "`attn_implementation: auto`",
         "language_model: {attn_implementation: flash_attention_2}",
+    ),
+)
+
+
+def _window(s: Settings, f: Any) -> ConfigError | bool:
+    """A policy's own window is for itself, everybody's for any of them."""
+    shows = {name: s.model_of(name).history == "window" for name in s.language_model_policies()}
+    for name, shown in shows.items():
+        if not shown and "history_window" in s.policies[name].language_model:
+            key = f"config.policies.{name}.language_model.history_window"
+            return ConfigError(key, "has no effect without history: window")
+    return s.is_set("language_model.history_window") and not any(shows.values())
+
+
+HISTORY = (
+    Rule(
+        "language_model.history_window",
+        _window,
+        "has no effect without history: window",
+        "language_model: {history_window: 2}",
     ),
 )
 
@@ -513,7 +535,7 @@ SELECTION = (
                     f"for num_env_runners={s.rllib.num_env_runners}; set at most {groups(s)}"
                 ),
                 "groups are too few for so many env runners",
-                "{num_env_runners: 3, text_rollouts: {episodes_per_iteration: 2}, data_selection: {oversample: 2}}",
+                "{num_env_runners: 3, text_rollouts: {episodes_per_iteration: 2}, data_selection: {oversample: 4}}",
             ),
             (
                 lambda s: (
@@ -844,6 +866,14 @@ TOLD = (
         lambda s, f: s.inf.temperature == 0 and not s.follows("inference.temperature"),
         "with inference.temperature: 0 all episodes of a group are alike unless the other players draw",
         "{text_rollouts: {group_size: 2}, data_selection: {constant_groups: drop}, inference: {temperature: 0}}",
+    ),
+    Told(
+        tuple(f"{stage}.{key}" for stage in ("warm_start", "supervised") for key in ("lr_warmup_steps", "max_steps")),
+        lambda s, f: s.supervised is not None and s.supervised.lr_warmup_steps > s.supervised.max_steps,
+        "{s.supervised.lr_warmup_steps} steps of warm-up are more than max_steps: {s.supervised.max_steps}, so that "
+        "the learning rate never comes to lr: {s.supervised.lr:g}",
+        "warm_start: {max_steps: 20}",
+        effect="",
     ),
 )
 

@@ -216,6 +216,7 @@ EXPERIMENT = [
 COMPANIONS = {
     ("language_model.dtype", "bfloat16"): {"deepspeed": {"bf16": {"enabled": True}}},
     ("language_model.dtype", "float16"): {"deepspeed": {"fp16": {"enabled": True}}},
+    ("language_model.history_window", "1"): {"language_model": {"history": "window"}},
     ("language_model.attn_implementation", "flash_attention_2"): {"num_gpus_per_learner": 1},
     ("inference.weight_transport", "nccl"): {"inference": {"num_gpus_per_engine": 1}, "num_gpus_per_learner": 1},
     ("inference.weight_transport", "ipc"): {"inference": {"num_gpus_per_engine": 0.4}, "num_gpus_per_learner": 0.6},

@@ -48,9 +48,13 @@ def notices_of(config: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("rule", REFUSED, ids=lambda rule: f"{rule.key}: {rule.example}")
-def test_the_example_of_a_rule_is_refused_at_its_key(rule: Rule) -> None:
+def test_the_example_of_a_rule_is_refused_at_its_key_by_this_rule(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Rule] = []
+    message = Rule.message
+    monkeypatch.setattr(Rule, "message", lambda row, s, f: asked.append(row) or message(row, s, f))
     with pytest.raises(ConfigError) as caught:
         notices_of(yaml.safe_load(rule.example))
+    assert asked and asked[-1] is rule
     assert caught.value.path == f"config.{rule.key}"
     assert caught.value.message and not set("{}") & set(caught.value.message.replace("{stage: 0}", ""))
 
@@ -58,7 +62,7 @@ def test_the_example_of_a_rule_is_refused_at_its_key(rule: Rule) -> None:
 @pytest.mark.parametrize("row", rules.TOLD, ids=lambda row: row.example)
 def test_the_example_of_an_idle_option_is_taken_and_told(row: Told) -> None:
     (notice,) = notices_of(yaml.safe_load(row.example))
-    assert notice.removeprefix("config.").startswith(row.keys) and ": without effect, " in notice
+    assert notice.removeprefix("config.").startswith(row.keys) and f": {row.effect}" in notice
 
 
 @pytest.mark.parametrize(
@@ -97,6 +101,21 @@ def test_a_schedule_of_the_coefficient_has_points() -> None:
     with pytest.raises(ConfigError, match="needs at least one point") as caught:
         notices_of({"token_ppo": {"kl": {"schedule": []}}})
     assert caught.value.path == "config.token_ppo.kl.schedule"
+
+
+def test_a_window_is_shown_by_any_policy_and_a_policys_own_by_itself() -> None:
+    models: dict[str, dict[str, Any]] = {"a": {}, "b": {"history": "window"}}
+    two = {
+        "env": "lmgame/TicTacToe-v0",
+        "policies": {name: {"language_model": model} for name, model in models.items()},
+    }
+    assert not notices_of({**two, "language_model": {"history_window": 2}})
+    models["b"]["history_window"] = 2
+    assert not notices_of({**two})
+    models["a"]["history_window"] = 2
+    with pytest.raises(ConfigError, match="has no effect without") as caught:
+        notices_of({**two})
+    assert caught.value.path == "config.policies.a.language_model.history_window"
 
 
 def test_the_value_of_the_default_is_told_as_any_other_and_what_is_off_is_not() -> None:

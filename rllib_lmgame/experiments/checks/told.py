@@ -25,17 +25,12 @@ def idle_notices(configs: Sequence[Any]) -> Iterator[str]:
     for row in TOLD:
         given = [key for key in row.keys if key not in told and any(_asks(key, s) for s in each)]
         if given and all(row.idle(s, f) for s, f in policies):
-            told |= dict.fromkeys(given, ", ".join(sorted({row.say.format(s=s, f=f) for s, f in policies})))
+            told |= dict.fromkeys(
+                given, row.effect + ", ".join(sorted({row.say.format(s=s, f=f) for s, f in policies}))
+            )
     for message in dict.fromkeys(told.values()):
         keys = ", ".join(f"config.{key}" for key, said in told.items() if said == message)
-        yield f"{keys}: without effect, {message}"
-    late = next((stage for s in each if (stage := s.supervised) and stage.lr_warmup_steps > stage.max_steps), None)
-    if late is not None:
-        yield (
-            f"config.{configs[0].section_of('supervised_options')}.lr_warmup_steps: {late.lr_warmup_steps} steps of "
-            f"warm-up are more than max_steps: {late.max_steps}, so that the learning rate never comes to lr: "
-            f"{late.lr:g}"
-        )
+        yield f"{keys}: {message}"
 
 
 def _asks(key: str, s: Settings) -> bool:
