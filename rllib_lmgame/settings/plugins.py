@@ -91,10 +91,23 @@ class Registry:
         hint = f"did you mean `{close}`?" if close else f"known are {', '.join(sorted(self.own))}"
         raise ConfigError(key or self.key, f"no {self.what} `{name}`; {hint}, or give `package.module:Name`")
 
+    def check_belongs(self, name: str, options: Mapping[str, Any], key: str = "") -> None:
+        """Raise ConfigError for an option that other parts of this package have and the named one has not."""
+        for option in options if name in self.own else ():
+            others = [other for other in self.own if _is_field(option, self[other])]
+            if others and name not in others:
+                message = f"has no effect with type: {name}; it belongs to type: {' or '.join(others)}"
+                raise ConfigError(f"{key or self.key}.{option}", message)
+
     def make(self, choice: Any, key: str = "") -> Any:
         """An object of the named class with its options. Raises: ConfigError: for a wrong name or options."""
         name, options = self.split(choice, key)
+        self.check_belongs(name, options, key)
         return made(self.find(name, key), name, key or self.key, options)
+
+
+def _is_field(name: str, part: Any) -> bool:
+    return dataclasses.is_dataclass(part) and name in {field.name for field in dataclasses.fields(part)}
 
 
 _ANY_SIZE = {"high": sys.float_info.max}

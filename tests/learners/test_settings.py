@@ -58,6 +58,12 @@ def test_options_are_refused_where_they_are_not_or_cannot_be(key: str, value: An
     assert caught.value.path == f"config.token_ppo.{key}"
 
 
+@pytest.mark.parametrize("name", ["grpo", "rae"])
+def test_an_option_of_another_estimator_is_told_whose_it_is(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"has no effect with type: {name}; it belongs to type: gae$"):
+        ppo_config({}, token_ppo={"advantage_estimator": {"type": name, "length_adaptive": 0.05}}).validate()
+
+
 @pytest.mark.parametrize(
     "ppo",
     [

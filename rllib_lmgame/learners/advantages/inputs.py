@@ -368,6 +368,7 @@ def resolve_estimator(choice: str | Mapping[str, Any]) -> Estimator:
     key = ESTIMATORS.key
     name, options = ESTIMATORS.split(choice)
     found = ESTIMATORS.find(name)
+    ESTIMATORS.check_belongs(name, options)
     if inspect.isclass(found):
         found = made(found, name, key, options)
     elif options:
