@@ -32,6 +32,9 @@ from rllib_lmgame.settings.old_names import OLD_NAMES
 CORPUS = Path(__file__).with_name("refusals.jsonl.xz")
 OF_TESTS = 1418
 """So many come from tests, at the beginning; the others were drawn at random."""
+RENAMED = {old: new for old, new in OLD_NAMES.items() if old != "schedules"}
+"""Old keys whose value stands at one other key now."""
+
 TAGGED = (
     *("token_ppo.policy_loss", "token_ppo.advantage_estimator", "kl.reference", ".aggregation"),
     *(".constant_groups", ".normalize_rewards", ".matchmaking"),
@@ -105,17 +108,17 @@ def _translate(entry: Any) -> bool:
 
 def _renamed(key: str) -> str:
     """A key as it is called now."""
-    for old in sorted(OLD_NAMES, key=len, reverse=True):
+    for old in sorted(RENAMED, key=len, reverse=True):
         found = re.fullmatch(rf"(.*\.|){re.escape(old)}(\W.*|)", key)
         if found:
-            key = f"{found[1]}{OLD_NAMES[old].key}{found[2]}"
+            key = f"{found[1]}{RENAMED[old].key}{found[2]}"
             break
     return f"{key}.type" if key.endswith(TAGGED) else key
 
 
 def _move(config: dict[str, Any]) -> bool:
     """Put options of other sections than ``token_ppo`` into their groups, as :func:`_translate` does."""
-    for old, new in OLD_NAMES.items():
+    for old, new in RENAMED.items():
         section, _, name = old.partition(".")
         options = config.get(section)
         if section == "token_ppo" or not isinstance(options, dict) or name not in options:
@@ -158,7 +161,7 @@ def _group(config: dict[str, Any]) -> bool:
     penalised, options = config.pop("use_kl_loss", False), config.get("token_ppo", {})
     if not isinstance(options, dict):
         return penalised is False
-    had = {old.removeprefix("token_ppo."): new.key.split(".")[1:] for old, new in OLD_NAMES.items() if "." in old}
+    had = {old.removeprefix("token_ppo."): new.key.split(".")[1:] for old, new in RENAMED.items() if "." in old}
     moved: dict[str, Any] = {name: options.pop(name) for name in had if name in options}
     lone = {"critic_warmup": "critic_warmup_iterations", "critic_warmup_lr": "critic_warmup_iterations"}
     lone |= {"entropy_rate": "entropy_target", "importance_band_level": "importance_band"}
@@ -273,6 +276,10 @@ CHANGED: tuple[tuple[str, Callable[[Verdict, Verdict], Any]], ...] = (
     (
         "a text in the place of a function of RLlib's is refused",
         lambda old, new: old.key is None and new.words.startswith("expected a function"),
+    ),
+    (
+        "a policy's options as an object are refused at its name",
+        lambda old, new: old.key == "config.player_options" and str(new.key).startswith("config.player_options."),
     ),
     ("a mapping without its `type` is refused at that key", lambda old, new: new.key == f"{old.key}.type"),
 )
