@@ -157,7 +157,8 @@ def _version() -> str:
 def _seldom_look_for_garbage() -> None:
     """Importing Ray and torch makes half a million objects that stay; looking through them was a third of a dry run."""
     gc.set_threshold(100_000)
-    atexit.register(gc.freeze)  # Python would look through all of them once more at its end.
+    if "--dry-run" in sys.argv:  # Python would look through all of them once more at its end.
+        atexit.register(gc.freeze)  # Other commands load libraries that then tell of leaks (nanobind's).
 
 
 def _prepare_environment() -> None:
