@@ -21,9 +21,7 @@ def parse(text: str | bytes) -> Any:
 def read_mapping(path: Path, max_bytes: int) -> dict[str, Any]:
     """The mapping in a JSON file.
 
-    Raises:
-        OSError: It cannot be read.
-        ValueError: naming the file: it is larger than ``max_bytes`` or holds no mapping.
+    Raises: OSError: it cannot be read; ValueError: it is larger than ``max_bytes`` or holds no mapping.
     """
     if path.exists() and not path.is_file():  # One would wait for ever for what comes through a pipe.
         raise ValueError(f"{path} is damaged: it is no file")

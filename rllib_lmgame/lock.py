@@ -36,9 +36,7 @@ def locked(directory: str | Path, key: str, taken: str, hint: str, for_it_alone:
         hint: What is to be done.
         for_it_alone: The directory goes if there is nothing else in it, whoever made it.
 
-    Raises:
-        ConfigError: Another process holds it: names that process, its machine and start.
-        OSError: It cannot be made.
+    Raises: ConfigError: another process, which it names, holds it; OSError: it cannot be made.
     """
     if is_uri(directory):
         yield

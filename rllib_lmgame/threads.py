@@ -22,10 +22,7 @@ _ENVIRONMENT = Path("/proc/self/environ")
 
 
 def threads_each(
-    cores: Mapping[str, float],
-    processes: Sequence[str],
-    others: Sequence[str] = (),
-    most: int | None = None,
+    cores: Mapping[str, float], processes: Sequence[str], others: Sequence[str] = (), most: int | None = None
 ) -> int:
     """Threads of each of the ``processes`` (their nodes) that compute at the same time, from one to ``most``.
 

@@ -24,7 +24,7 @@ from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.algorithms.schedule_metrics import check_metrics
 from rllib_lmgame.algorithms.scheduled import game_variants, in_lockstep, kind_of, occurring, whole_keys
 from rllib_lmgame.envs.registry import make_game
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.league.reach import MostPlay, check_reach
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import (
@@ -181,8 +181,7 @@ def check_overrides(config: Any) -> None:
     for policy, options in overrides.items():
         path = f"{place}.{policy}"
         if policy not in trained:
-            match = nearest(policy, trained)
-            hint = f"did you mean {match!r}?" if match else f"policies that learn: {', '.join(trained)}"
+            hint = did_you_mean(policy, trained, f"policies that learn: {', '.join(trained)}")
             raise ConfigError(path, f"{policy!r} is no policy that learns; {hint}")
         if not isinstance(options, Mapping):
             raise ConfigError(path, f"expected a mapping of options, got {describe(options)}")
@@ -223,8 +222,7 @@ def check_who_learns(config: Any) -> None:
             raise ConfigError(key, f"leaves out {policy!r}, which learns; set policies.{policy}.trained: false")
     for policy in named:
         if policy not in config.player_options:
-            match = nearest(str(policy), config.player_options)
-            hint = f"did you mean {match!r}?" if match else f"policies: {', '.join(config.player_options)}"
+            hint = did_you_mean(policy, config.player_options, f"policies: {', '.join(config.player_options)}")
             raise ConfigError(key, f"unknown policy {policy!r}; {hint}")
         if policy not in learning:
             model = config.player_options[policy].player == LANGUAGE_MODEL

@@ -176,9 +176,7 @@ class LMGameAlgorithm(PPO):
         Returns:
             Finished episodes in the order of the plans, without those whose replacements all failed.
 
-        Raises:
-            RolloutError: if ``max_failed_rounds`` rounds in a row finished nothing.
-            ConfigError: if the configuration cannot work for any episode.
+        Raises: RolloutError: ``max_failed_rounds`` rounds in a row finished nothing; ConfigError: no episode can work.
         """
         source = self.episode_source(settings, line_ups or self.line_ups, runners or self.env_runner_group)
         return play_all(source, plans)
@@ -345,10 +343,7 @@ class LMGameAlgorithm(PPO):
         self.tell("evaluating")
         plans = plan_evaluation(len(games), num_episodes, purpose)
         settings = PlaySettings(
-            tuple(games),
-            temperature=temperature,
-            seeded=self.config.text_rollout_options.deterministic,
-            keep="nothing",
+            tuple(games), temperature=temperature, seeded=self.config.text_rollout_options.deterministic, keep="nothing"
         )
         evaluators = self.eval_env_runner_group
         remote = evaluators is not None and evaluators.num_remote_env_runners()

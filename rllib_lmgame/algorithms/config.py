@@ -24,21 +24,10 @@ from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig
 from rllib_lmgame.settings.algorithms import AlgorithmEntry
-from rllib_lmgame.settings.names import (
-    RUNTIME_FIELDS,
-    check_keys,
-    own_attributes,
-    set_at_start,
-    unknown_at_top,
-)
+from rllib_lmgame.settings.names import RUNTIME_FIELDS, check_keys, own_attributes, set_at_start, unknown_at_top
 from rllib_lmgame.settings.old_names import check_old
 from rllib_lmgame.settings.plugins import MEASURES
-from rllib_lmgame.settings.schedules import (
-    ScheduleOptions,
-    is_meant_as_schedule,
-    with_schedules,
-    without_schedules,
-)
+from rllib_lmgame.settings.schedules import ScheduleOptions, is_meant_as_schedule, with_schedules, without_schedules
 from rllib_lmgame.settings.schema import check_value, with_changes
 from rllib_lmgame.settings.sections.games import read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions

@@ -10,7 +10,7 @@ from rllib_lmgame.algorithms.facts import PolicyFacts, state_rollouts
 from rllib_lmgame.algorithms.games import is_contest, is_for_one, is_self_play, lists_legal_actions, roles_of
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.registry import game_spec, load_factory, make_game, make_session, session_of
-from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
+from rllib_lmgame.errors import ConfigError, MissingDependencyError, did_you_mean
 from rllib_lmgame.policies.mapping import KEY as MAPPING
 from rllib_lmgame.policies.mapping import OTHERS, RoleMapping, SeatMapping
 from rllib_lmgame.rollouts.plans import EpisodePlan
@@ -112,8 +112,7 @@ def _check_names(mapped: Mapping[str, str], games: list[Roles]) -> None:
     seats = dict.fromkeys(name for roles in games for seat in roles.items() for name in seat)
     for name in mapped:
         if name not in (*seats, OTHERS):
-            match = nearest(name, seats)
-            hint = f"did you mean {match!r}?" if match else f"there are {', '.join(seats)}, and {OTHERS!r} for others"
+            hint = did_you_mean(name, seats, f"there are {', '.join(seats)}, and {OTHERS!r} for others")
             raise ConfigError(f"{MAPPING}.{name}", f"no game has a seat or role {name!r}; {hint}")
 
 

@@ -19,10 +19,7 @@ EXAMPLES = Path(__file__).resolve().parent.parent / "tuned_examples"
 
 def add_parser(subparsers: Any, summary: str) -> None:
     parser = subparsers.add_parser(
-        "example",
-        help=summary,
-        description="The tuned examples.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "example", help=summary, description="The tuned examples.", formatter_class=argparse.RawDescriptionHelpFormatter
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
     listing = actions.add_parser("list", help="list the examples")

@@ -46,9 +46,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
         help=f"who takes which seat; without SEAT all other seats but yours. A player is {FORMS}",
     )
     parser.add_argument(
-        "--seat",
-        metavar="AGENT",
-        help="your seat among others; `none` to watch (default: the first of several seats)",
+        "--seat", metavar="AGENT", help="your seat among others; `none` to watch (default: the first of several seats)"
     )
     parser.add_argument(
         "--policy", metavar="NAME", help="policy of the checkpoint that plays (default: as in training)"

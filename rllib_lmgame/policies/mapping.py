@@ -23,7 +23,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.errors import ConfigError, did_you_mean, nearest
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS
 from rllib_lmgame.settings.plugins import check_call
@@ -252,7 +252,6 @@ def _check_policy(policy: Any, policies: Sequence[str], key: str) -> None:
     if not isinstance(policy, str):
         raise ConfigError(key, f"expected the name of a policy ({', '.join(policies)}), got {describe(policy)}")
     if policy not in policies:
-        match = nearest(str(policy), policies)
         declare = f"{policy}: {{player: {policy if policy in SCRIPTED_PLAYERS else '...'}}}"
-        hint = f"name one of {', '.join(policies)}, or add {declare} to policies"
-        raise ConfigError(key, f"unknown policy {policy!r}; " + (f"did you mean {match!r}?" if match else hint))
+        hint = did_you_mean(policy, policies, f"name one of {', '.join(policies)}, or add {declare} to policies")
+        raise ConfigError(key, f"unknown policy {policy!r}; {hint}")

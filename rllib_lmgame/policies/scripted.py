@@ -6,7 +6,7 @@ import random
 from typing import ClassVar, Protocol
 
 from rllib_lmgame.envs.contract.session import GameSession, Observation
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.settings.plugins import check_call, check_methods, made
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
@@ -93,6 +93,6 @@ def make_scripted_player(name: str, key: str = "config.policies") -> ScriptedPla
         return player
     if name == LANGUAGE_MODEL:
         raise ConfigError(key, f"must be a scripted player, got {name!r}; known: {', '.join(SCRIPTED_PLAYERS)}")
-    match = nearest(name, [*SCRIPTED_PLAYERS, LANGUAGE_MODEL])
-    hint = f"did you mean {match!r}?" if match else "known: language_model, " + ", ".join(SCRIPTED_PLAYERS)
+    known = [LANGUAGE_MODEL, *SCRIPTED_PLAYERS]
+    hint = did_you_mean(name, known, f"known: {', '.join(known)}")
     raise ConfigError(key, f"unknown player {name!r}; {hint}")

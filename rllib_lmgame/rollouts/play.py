@@ -206,10 +206,7 @@ Views = dict[str, Observation]
 
 
 async def play_episode(
-    session: GameSession,
-    plan: EpisodePlan,
-    seat_factory: SeatFactory,
-    step_timeout_s: float,
+    session: GameSession, plan: EpisodePlan, seat_factory: SeatFactory, step_timeout_s: float
 ) -> PlayedEpisode:
     """Play one episode; ``session`` is reset here, ``step_timeout_s`` limits calls into games of others.
 

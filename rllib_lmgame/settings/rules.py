@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.settings.algorithms import TOKEN_PPO
 from rllib_lmgame.settings.schedules import check_points
 from rllib_lmgame.settings.schema import leaves
@@ -394,10 +394,7 @@ FOLLOWED = (
         "{token_ppo: {entropy: {target: 1}}, entropy_coeff: {points: [[0, 0.1], [9, 0]]}}",
     ),
     no_effect(
-        "kl_coeff",
-        lambda s, f: s.ppo.kl is not None,
-        "without token_ppo.kl",
-        "kl_coeff: {points: [[0, 0.1], [9, 0]]}",
+        "kl_coeff", lambda s, f: s.ppo.kl is not None, "without token_ppo.kl", "kl_coeff: {points: [[0, 0.1], [9, 0]]}"
     ),
     Rule(
         "kl_coeff",
@@ -577,8 +574,7 @@ def _exploiters(s: Any, f: Any) -> ConfigError | None:
     for name, options in exploiters.items():
         for policy, path in ((name, f"{key}.{name}"), (options.of, f"{key}.{name}.of")):
             if policy not in policies:
-                match = nearest(policy, policies)
-                hint = f"did you mean {match!r}?" if match else f"policies that learn: {', '.join(policies)}"
+                hint = did_you_mean(policy, policies, f"policies that learn: {', '.join(policies)}")
                 return ConfigError(path, f"{policy!r} is no policy that learns; {hint}")
         if options.of in exploiters:
             what = "itself" if options.of == name else "another exploiter"
@@ -629,9 +625,7 @@ LEAGUE = (
         "{env: lmgame/TicTacToe-v0, policy_mapping_fn: self_play, league: {}}",
     ),
     _known(
-        "league.matchmaking",
-        lambda s, f: f.matchmaker,
-        "{env: lmgame/TicTacToe-v0, league: {matchmaking: pfsp_hrad}}",
+        "league.matchmaking", lambda s, f: f.matchmaker, "{env: lmgame/TicTacToe-v0, league: {matchmaking: pfsp_hrad}}"
     ),
     Rule(
         "league.self_play_share",

@@ -29,7 +29,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, TypeVar
 
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.errors import ConfigError, did_you_mean, nearest
 from rllib_lmgame.settings.old_names import new_name
 from rllib_lmgame.text import shown
 
@@ -371,8 +371,7 @@ def unknown_key(key: Any, valid: Any, path: str) -> ConfigError:
     where = key_below(path, key)
     if said := new_name(where):
         return ConfigError(where, said)
-    match = nearest(key, valid)
-    hint = f"did you mean {match!r}?" if match else "valid keys: " + ", ".join(sorted(valid))
+    hint = did_you_mean(key, valid, "valid keys: " + ", ".join(sorted(valid)))
     return ConfigError(where, f"unknown key; {hint}")
 
 

@@ -15,16 +15,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schedules import ScheduleOptions, is_meant_as_schedule, read_schedule
-from rllib_lmgame.settings.schema import (
-    NAMED,
-    Option,
-    check_value,
-    declared,
-    describe,
-    tag_of,
-    unknown_key,
-    values_of,
-)
+from rllib_lmgame.settings.schema import NAMED, Option, check_value, declared, describe, tag_of, unknown_key, values_of
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _HUB_ID = re.compile(rf"{_NAME.pattern}(/{_NAME.pattern})?")

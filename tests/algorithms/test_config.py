@@ -24,12 +24,7 @@ from rllib_lmgame.settings.plugins import Registry
 from rllib_lmgame.settings.schedules import ScheduleOptions
 from rllib_lmgame.settings.schema import with_changes
 from rllib_lmgame.settings.sections.rllib import OTHER_NAMES, WITHOUT_EFFECT, rllib_keys, rllib_words
-from rllib_lmgame.settings.sections.token_ppo import (
-    AggregationOptions,
-    ImportanceOptions,
-    KLOptions,
-    PolicyLossOptions,
-)
+from rllib_lmgame.settings.sections.token_ppo import AggregationOptions, ImportanceOptions, KLOptions, PolicyLossOptions
 from tests.envs.broken_games import Counting
 
 TWO_TRAINED = {"policies": ["a", "b"], "policy_mapping_fn": "random_seat"}

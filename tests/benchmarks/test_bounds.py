@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import bounds
@@ -82,7 +81,7 @@ def test_several_policies_are_compared_by_turns_per_second() -> None:
     assert {key for key, *_ in line_ups.ROWS} <= found.keys()
 
 
-def test_writing_keeps_what_stands_below(tmp_path: Path) -> None:
+def test_writing_keeps_what_stands_below(tmp_path) -> None:
     path = tmp_path / "results" / "benchmarks.md"
     iteration.write(path, report(), "a machine")
     first = path.read_text()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -32,7 +31,7 @@ def test_roles_that_are_not_there_or_leave_a_side_empty_are_refused(named: list[
         list(roles.seated(GAME, 1, named, MODEL, others))
 
 
-def test_a_directory_without_a_checkpoint_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_without_a_checkpoint_is_named(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["roles.py", str(tmp_path), "--roles", "werewolf"])
     with pytest.raises(SystemExit, match=str(tmp_path)):
         roles.main()

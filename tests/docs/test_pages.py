@@ -175,17 +175,11 @@ def test_ways_of_averaging_are_told() -> None:
 NAMED = {
     "matchmakers": (
         MATCHMAKERS,
-        [
-            ("docs/reference.md", r"^\| `type` \|.*#matchmakers(.*)"),
-            ("docs/leagues.md", r"^ +matchmaking: (.*)"),
-        ],
+        [("docs/reference.md", r"^\| `type` \|.*#matchmakers(.*)"), ("docs/leagues.md", r"^ +matchmaking: (.*)")],
     ),
     "measures": (
         MEASURES,
-        [
-            ("docs/reference.md", r"^\| `measures` \|(.*)"),
-            ("docs/monitoring.md", r"^\| `evaluation/.*"),
-        ],
+        [("docs/reference.md", r"^\| `measures` \|(.*)"), ("docs/monitoring.md", r"^\| `evaluation/.*")],
     ),
 }
 """Tables of names, and where each of their names is to stand: page, and the part of it."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import prose
 import pytest
 
@@ -26,7 +24,7 @@ LONG = "word " * 36 + "end."
     ],
 )
 def test_what_is_too_long_is_told_with_its_line(
-    name: str, text: str, line: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, text: str, line: int, tmp_path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(tmp_path, name, text)
     assert prose.main(tmp_path) == 1
@@ -44,12 +42,12 @@ def test_what_is_too_long_is_told_with_its_line(
         ("rllib_lmgame/module.py", f'"""Short::\n\n    {LONG}\n\nShort.\n"""\n'),
     ],
 )
-def test_code_and_addresses_are_no_prose(name: str, text: str, tmp_path: Path) -> None:
+def test_code_and_addresses_are_no_prose(name: str, text: str, tmp_path) -> None:
     write(tmp_path, name, text)
     assert prose.main(tmp_path) == 0
 
 
-def write(root: Path, name: str, text: str) -> None:
+def write(root, name: str, text: str) -> None:
     """A project of one file and a short README."""
     for path, content in (("README.md", SHORT), (name, text)):
         (root / path).parent.mkdir(parents=True, exist_ok=True)

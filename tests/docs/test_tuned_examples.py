@@ -12,7 +12,6 @@ import socket
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -59,7 +58,7 @@ def checked(path: Path) -> CheckedExperiment:
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models of the examples are hub ids; checking an example must not ask the hub."""
 
-    def refuse(self: Any, address: Any) -> None:
+    def refuse(self, address) -> None:
         raise AssertionError(f"a dry run connects to {address}")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
@@ -181,7 +180,7 @@ def test_no_example_says_where_in_the_package_something_stands() -> None:
 
 
 def test_no_example_without_a_critic_sets_options_of_one() -> None:
-    def written(value: Any) -> set[str]:
+    def written(value) -> set[str]:
         items = value.items() if isinstance(value, Mapping) else ()
         return {name for key, below in items for name in (str(key).rpartition(".")[2], *written(below))}
 

@@ -7,9 +7,7 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -48,9 +46,7 @@ top of the package (errors, paths, text) does not count either.
 
 
 @pytest.fixture(scope="module")
-def calls(
-    tmp_path_factory: pytest.TempPathFactory, tiny_dict: Callable[..., dict[str, Any]]
-) -> list[tuple[float, str, str]]:
+def calls(tmp_path_factory: pytest.TempPathFactory, tiny_dict) -> list[tuple[float, str, str]]:
     """Time, file and function of the calls in all processes of ``rllib train file`` with two tiny iterations."""
     place = tmp_path_factory.mktemp("walk")
     (place / "calls").mkdir()

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -26,10 +25,10 @@ Write = Callable[..., Path]
 
 
 @pytest.fixture
-def write(tmp_path: Path, tiny_model_dir: str, make_config: Any, monkeypatch: pytest.MonkeyPatch) -> Write:
+def write(tmp_path: Path, tiny_model_dir: str, make_config, monkeypatch: pytest.MonkeyPatch) -> Write:
     """Function ``(stranger, **config)`` that writes a checkpoint, signed by this user or by a stranger."""
 
-    def make(stranger: bool, changes: dict[str, Any] | None = None, **config: Any) -> Path:
+    def make(stranger: bool, changes=None, **config) -> Path:
         place = tmp_path / ("theirs" if stranger else "mine") / "checkpoint_000000"
         place.mkdir(parents=True)
         shutil.copytree(tiny_model_dir, place / "hf")
@@ -100,15 +99,13 @@ def test_a_strangers_checkpoint_runs_no_program(
         ({"player_options": {"player": "x"}}, "config.player_options"),
     ],
 )
-def test_what_could_run_code_or_read_files_is_not_taken_of_a_stranger(
-    make_config: Any, changes: dict[str, Any], key: str
-) -> None:
+def test_what_could_run_code_or_read_files_is_not_taken_of_a_stranger(make_config, changes, key: str) -> None:
     with pytest.raises(ConfigError, match="is not taken from a checkpoint that none of your runs wrote") as caught:
         of_a_stranger({**make_config().settings.as_yaml(), **changes})
     assert caught.value.path == key
 
 
-def test_what_only_training_reads_does_not_matter(make_config: Any) -> None:
+def test_what_only_training_reads_does_not_matter(make_config) -> None:
     """Where the stranger's model, tokenizer, data and expert were is of no use: the model stands in ``hf/``."""
     config = make_config(
         language_model={"model": "/data/model", "tokenizer": "/data/tokenizer"},
@@ -135,7 +132,7 @@ def test_ones_own_game_is_as_pleasant_as_before(write: Write, capsys: pytest.Cap
     assert main(["play", "--checkpoint", str(write(False, env=BY_PATH)), "--no-pause"]) == 0
 
 
-def test_naming_the_game_lifts_the_refusal_for_it_alone(make_config: Any) -> None:
+def test_naming_the_game_lifts_the_refusal_for_it_alone(make_config) -> None:
     values = make_config(
         games=[{"env": "their:Game"}, {"env": BY_PATH, "env_config": {"symbols": "0123456"}}]
     ).settings.as_yaml()
@@ -268,7 +265,7 @@ json_values = st.recursive(
 @example({"algorithm_config_overrides_per_module": None})
 @example({"algorithm_config_overrides_per_module": {"player": {"token_ppo": 5}}})
 @example({"token_ppo_options": None})
-def test_no_configuration_ends_in_a_stack_trace(tmp_path: Path, values: dict[str, Any]) -> None:
+def test_no_configuration_ends_in_a_stack_trace(tmp_path: Path, values) -> None:
     """It is read, or refused with a message."""
     (tmp_path / CONFIG_FILE).write_text(json.dumps(values))
     for trust in (False, True):

@@ -9,7 +9,6 @@ import os
 import random
 from collections import Counter, defaultdict
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -145,7 +144,7 @@ def test_a_games_own_result_goes_before_returns() -> None:
     assert result_of(record(played, {"seat_0": 1.0})) == played
 
 
-def test_a_directory_goes_on_and_drops_half_a_line(tmp_path: Path) -> None:
+def test_a_directory_goes_on_and_drops_half_a_line(tmp_path) -> None:
     played = [game(i, ("a", "win"), ("b", "loss")) for i in range(3)]
     directory = TournamentDirectory(tmp_path)
     assert directory.played({"seed": 0}) == {}
@@ -170,7 +169,7 @@ def test_a_directory_goes_on_and_drops_half_a_line(tmp_path: Path) -> None:
         (None, r"holds games\.jsonl, but no tournament\.json"),
     ],
 )
-def test_another_directory_is_refused(content: str | None, words: str, tmp_path: Path) -> None:
+def test_another_directory_is_refused(content: str | None, words: str, tmp_path) -> None:
     (tmp_path / "games.jsonl").write_text("not a record\n")
     if content is not None:
         (tmp_path / "tournament.json").write_text(content)
@@ -178,7 +177,7 @@ def test_another_directory_is_refused(content: str | None, words: str, tmp_path:
         TournamentDirectory(tmp_path).played({"seed": 0})
 
 
-def test_damaged_games_are_named_with_their_line(tmp_path: Path) -> None:
+def test_damaged_games_are_named_with_their_line(tmp_path) -> None:
     directory = TournamentDirectory(tmp_path)
     directory.begin({"seed": 0})
     directory.add(record(game(0, ("a", "win"), ("b", "loss"))))
@@ -187,7 +186,7 @@ def test_damaged_games_are_named_with_their_line(tmp_path: Path) -> None:
         directory.played({"seed": 0})
 
 
-def test_two_processes_do_not_play_one_tournament(tmp_path: Path) -> None:
+def test_two_processes_do_not_play_one_tournament(tmp_path) -> None:
     with TournamentDirectory(tmp_path).held():
         with pytest.raises(ConfigError, match=rf"another process plays the tournament .*process {os.getpid()} on"):
             with TournamentDirectory(tmp_path).held():
@@ -270,7 +269,7 @@ def test_the_largest_payoffs_can_be_summed() -> None:
 
 
 @pytest.mark.parametrize("make", [lambda path, to: path.symlink_to(to), lambda path, to: path.mkdir()])
-def test_a_directory_with_links_is_not_written_to(tmp_path: Path, make: Any) -> None:
+def test_a_directory_with_links_is_not_written_to(tmp_path, make: Any) -> None:
     precious = tmp_path / "precious"
     precious.write_text("without end of line")
     cup = tmp_path / "cup"

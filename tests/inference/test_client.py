@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,7 +39,7 @@ class Handle:
         return await getattr(self.actor, name)(*args)
 
 
-def play(directory: Path, game: Callable[[EngineClient, list[Handle]], Any], *restarted: bool) -> Any:
+def play(directory, game, *restarted: bool) -> Any:
     """Result of ``game(client, handles)`` with one engine per ``restarted``."""
     spec = EngineSpec("fake", str(directory), InferenceOptions(engine=FAKE), 50_000)
 
@@ -74,7 +72,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rllib_lmgame.inference.serving.client.RECONNECT_S", 0.01)
 
 
-def test_an_engine_that_refuses_gets_no_games_until_it_serves_again(tmp_path: Path) -> None:
+def test_an_engine_that_refuses_gets_no_games_until_it_serves_again(tmp_path) -> None:
     async def game(client: EngineClient, handles: list[Handle]) -> tuple[list[Generation], list[Generation], int]:
         await handles[0].actor.refuse("no weights")
         first = await wave(client, "first")
@@ -92,7 +90,7 @@ def test_an_engine_that_refuses_gets_no_games_until_it_serves_again(tmp_path: Pa
     assert served == 4
 
 
-def test_games_fail_at_once_if_every_engine_refuses(tmp_path: Path) -> None:
+def test_games_fail_at_once_if_every_engine_refuses(tmp_path) -> None:
     async def game(client: EngineClient, handles: list[Handle]) -> list[Generation]:
         for handle in handles:
             await handle.actor.refuse("no weights")
@@ -101,7 +99,7 @@ def test_games_fail_at_once_if_every_engine_refuses(tmp_path: Path) -> None:
     assert len(errors(play(tmp_path, game, True, True))) == 32
 
 
-def test_an_engine_that_came_back_without_weights_gets_no_games(tmp_path: Path) -> None:
+def test_an_engine_that_came_back_without_weights_gets_no_games(tmp_path) -> None:
     async def game(client: EngineClient, handles: list[Handle]) -> int:
         handles[0].lost = True
         assert len(errors(await wave(client, "lost"))) == 4
@@ -119,7 +117,7 @@ def test_an_engine_that_came_back_without_weights_gets_no_games(tmp_path: Path) 
     assert play(tmp_path, game, True, False) == 4
 
 
-def test_requests_that_arrive_during_an_update_wait_for_the_new_weights(tmp_path: Path) -> None:
+def test_requests_that_arrive_during_an_update_wait_for_the_new_weights(tmp_path) -> None:
     async def game(client: EngineClient, handles: list[Handle]) -> tuple[Generation, Generation]:
         actor = handles[0].actor
         long = asyncio.ensure_future(client.generate(request("long", tokens=40_000)))
@@ -136,7 +134,7 @@ def test_requests_that_arrive_during_an_update_wait_for_the_new_weights(tmp_path
     assert (long.policy_version, meanwhile.policy_version) == (0, 5)
 
 
-def test_weights_that_have_arrived_are_served_whatever_is_said_late(tmp_path: Path) -> None:
+def test_weights_that_have_arrived_are_served_whatever_is_said_late(tmp_path) -> None:
     async def game(client: EngineClient, handles: list[Handle]) -> list[Generation]:
         actor = handles[0].actor
         await asyncio.gather(actor.update_weights(BUNDLE, 5), actor.refuse("waiting for the next push"))
@@ -147,7 +145,7 @@ def test_weights_that_have_arrived_are_served_whatever_is_said_late(tmp_path: Pa
 
 @pytest.mark.parametrize("ticks", range(4))
 @pytest.mark.parametrize("method", ["status", "poll"])
-def test_a_client_that_is_ended_while_an_answer_arrives_asks_no_more(tmp_path: Path, method: str, ticks: int) -> None:
+def test_a_client_that_is_ended_while_an_answer_arrives_asks_no_more(tmp_path, method: str, ticks: int) -> None:
     """Python 3.11's ``wait_for`` forgets that it was cancelled, when that was in the tick of the answer."""
     asked: list[asyncio.Future[Any]] = []
 
@@ -206,7 +204,7 @@ class Remote:
 
 
 def test_a_poll_of_games_that_were_left_behind_takes_no_reply_of_later_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each set of games has an event loop of its own; the engine does not know when one ends."""
     home = asyncio.new_event_loop()

@@ -5,8 +5,6 @@ a fake.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +21,7 @@ WEIGHTS = {"w": torch.ones(3)}
 class Sender:
     """Drives a push as vLLM's sender does; ``during`` is called where tensors would be sent."""
 
-    def __init__(self, client: Any, source: Any, during: Callable[[], None]) -> None:
+    def __init__(self, client: Any, source: Any, during) -> None:
         self.client, self.source, self.during = client, source, during
         client.init_weight_transfer_engine({"rank_offset": 1})
 
@@ -39,7 +37,7 @@ class Direct(DeviceTransport):
 
     name = "direct"
 
-    def __init__(self, during: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, during=lambda: None) -> None:
         super().__init__()
         self.during, self.connections = during, 0
 
@@ -97,7 +95,7 @@ def test_an_engine_that_dies_during_a_push_ends_it_at_once(make_group: Any) -> N
         transport.push(group._handles, WEIGHTS, 1, 60.0)
 
 
-def test_engines_with_different_weights_do_not_serve(make_group: Any, tmp_path: Path) -> None:
+def test_engines_with_different_weights_do_not_serve(make_group: Any, tmp_path) -> None:
     group, transport = make_group(2), Direct()
     group.push(WEIGHTS, 1, transport)
     (tmp_path / "differ").touch()
@@ -106,7 +104,7 @@ def test_engines_with_different_weights_do_not_serve(make_group: Any, tmp_path: 
     assert all(g.stop_reason is StopReason.ENGINE_ERROR or g.policy_version != 2 for g in served(group))
 
 
-def test_one_engine_has_nothing_to_compare(make_group: Any, tmp_path: Path) -> None:
+def test_one_engine_has_nothing_to_compare(make_group: Any, tmp_path) -> None:
     group = make_group()
     group.push(WEIGHTS, 1, Direct())
     assert served(group)[0].policy_version == 1

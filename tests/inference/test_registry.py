@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -142,7 +141,7 @@ def folder(tmp_path: Path, tiny_model_dir: str) -> Path:
     return Path(shutil.copytree(tiny_model_dir, tmp_path / "hf"))
 
 
-def write(folder: Path, file: str, names: Sequence[str]) -> None:
+def write(folder: Path, file: str, names) -> None:
     save_file({name: np.zeros((2, 3), np.float32) for name in names}, folder / file)
 
 

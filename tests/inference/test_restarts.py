@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,11 +17,11 @@ from rllib_lmgame.inference.protocol import StopReason
 WEIGHTS = {"w": np.ones(3, np.float32)}
 
 
-def loads(directory: Path) -> int:
+def loads(directory) -> int:
     return len((directory / "loads").read_text())
 
 
-def beside(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+def beside(function, *arguments: Any) -> Future[Any]:
     """What ``function`` gives or raises in a thread of its own."""
     pool = ThreadPoolExecutor(1)
     running = pool.submit(function, *arguments)
@@ -31,7 +29,7 @@ def beside(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
     return running
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
+def wait_until(condition) -> None:
     """Return once ``condition`` holds, fail after five minutes, which a busy machine may need."""
     end = time.monotonic() + 300
     while not condition():
@@ -39,7 +37,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_an_engine_that_did_not_load_again_is_tried_until_it_does(make_group: Any, tmp_path: Path) -> None:
+def test_an_engine_that_did_not_load_again_is_tried_until_it_does(make_group: Any, tmp_path) -> None:
     group = make_group()
     (tmp_path / "broken").touch()
     kill(group, group.names[0])
@@ -52,7 +50,7 @@ def test_an_engine_that_did_not_load_again_is_tried_until_it_does(make_group: An
 
 
 def test_an_engine_that_never_loads_again_is_named_with_the_reason(
-    make_group: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_group: Any, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = make_group()
     late = [0.0]
@@ -67,9 +65,7 @@ def test_an_engine_that_never_loads_again_is_named_with_the_reason(
         healing.result(300)
 
 
-def test_counters_leave_out_an_engine_that_loads(
-    make_group: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counters_leave_out_an_engine_that_loads(make_group: Any, tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rllib_lmgame.inference.serving.group.ANSWER_S", 5.0)
     group = make_group(2)
     assert len(group.stats()) == 2
@@ -115,7 +111,7 @@ def test_an_engine_that_starts_again_while_new_weights_are_made_waits_for_them(m
     assert (served.stop_reason, served.policy_version) == (StopReason.MAX_TOKENS, 5)
 
 
-def test_no_engine_is_made_after_the_end(make_group: Any, tmp_path: Path) -> None:
+def test_no_engine_is_made_after_the_end(make_group: Any, tmp_path) -> None:
     group = make_group()
     (tmp_path / "slow").touch()
     kill(group, group.names[0])
@@ -155,7 +151,7 @@ def ray_wait(group: Any) -> list[Any]:
 
 
 def test_a_signal_ends_the_wait_for_an_engine_that_does_not_come_back(
-    make_group: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_group: Any, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from rllib_lmgame.inference.serving import interruption
 

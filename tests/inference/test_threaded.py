@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ TIMEOUT_S = 120.0
 
 
 @pytest.fixture
-def engine_that_fails_in(tmp_path: Path) -> Callable[..., ThreadedEngine]:
+def engine_that_fails_in(tmp_path) -> Callable[..., ThreadedEngine]:
     """Function ``(where)`` that makes an engine whose backend raises there."""
 
     def make(where: str = "") -> ThreadedEngine:
@@ -119,7 +118,7 @@ def test_whoever_waits_when_the_engine_is_stopped_is_told(engine_that_fails_in: 
     assert "shut down" in asyncio.run(engine.generate(request("late"))).error
 
 
-def test_what_was_asked_before_a_failed_start_is_answered(engine_that_fails_in: Any, tmp_path: Path) -> None:
+def test_what_was_asked_before_a_failed_start_is_answered(engine_that_fails_in: Any, tmp_path) -> None:
     (tmp_path / "broken").touch()
     engine = engine_that_fails_in()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from rllib_lmgame.league.members import Member
 
 
 @pytest.fixture
-def members(tmp_path: Path) -> list[Member]:
+def members(tmp_path) -> list[Member]:
     """Twelve members in ``trial/league``."""
     made = []
     for number in range(12):
@@ -30,7 +29,7 @@ def members(tmp_path: Path) -> list[Member]:
     return made
 
 
-def test_members_go_into_a_checkpoint_and_out_of_it(members: list[Member], tmp_path: Path) -> None:
+def test_members_go_into_a_checkpoint_and_out_of_it(members: list[Member], tmp_path) -> None:
     """Also after the trial is gone and the checkpoint has been moved; what lies in the way is replaced."""
     trial, checkpoint, other = (tmp_path / name / "league" for name in ("trial", "checkpoint", "other"))
     checkpoint.mkdir(parents=True)
@@ -51,16 +50,14 @@ def test_members_go_into_a_checkpoint_and_out_of_it(members: list[Member], tmp_p
         copy_members(moved, other, [Member("p-99", "p", 99)])
 
 
-def test_another_snapshots_files_are_not_taken_for_a_members(members: list[Member], tmp_path: Path) -> None:
+def test_another_snapshots_files_are_not_taken_for_a_members(members: list[Member], tmp_path) -> None:
     league = tmp_path / "trial" / "league"
     shutil.copy(league / "p-4" / "model.safetensors", league / "p-5" / "model.safetensors")
     with pytest.raises(CheckpointError, match=r"p-5 does not hold the weights of the league's member any more"):
         read_member(league, members[5])
 
 
-def test_a_death_in_the_middle_of_a_copy_leaves_members_whole_or_not_there(
-    members: list[Member], tmp_path: Path
-) -> None:
+def test_a_death_in_the_middle_of_a_copy_leaves_members_whole_or_not_there(members: list[Member], tmp_path) -> None:
     """And the next copy, which a resumed run makes, puts all there."""
     trial, resumed = tmp_path / "trial" / "league", tmp_path / "resumed" / "league"
 

@@ -8,7 +8,6 @@ import json
 import random
 import shutil
 from collections import Counter
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -53,7 +52,7 @@ class Engines:
 class Algorithm:
     """As much of an algorithm as a league asks of: its weights are one number, which an update makes one greater."""
 
-    def __init__(self, directory: Path, engines: int, asleep: bool = False, policies: tuple[str, ...] = ("p",)) -> None:
+    def __init__(self, directory, engines: int, asleep: bool = False, policies: tuple[str, ...] = ("p",)) -> None:
         self.policy_version = 0
         self.weights = dict.fromkeys(policies, 0)
         self.sent = dict(self.weights)
@@ -70,16 +69,16 @@ class Algorithm:
         self.played: list[dict[str, tuple[str, ...]]] = []
         self.matches: dict[int, Any] = {}
 
-    def export_hf(self, directory: Path, policy: str, use: WeightUse) -> None:
+    def export_hf(self, directory, policy: str, use: WeightUse) -> None:
         self.exported.append(use)
         directory.mkdir(parents=True, exist_ok=True)
         save_file({"w": np.full(3, self.weights[policy], np.float32)}, directory / "model.safetensors")
 
-    def save_policy(self, directory: Path, policy: str) -> None:
+    def save_policy(self, directory, policy: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "weights").write_text(str(self.weights[policy]))
 
-    def begin_again(self, directory: Path, policy: str) -> None:
+    def begin_again(self, directory, policy: str) -> None:
         self.weights[policy] = int((directory / "weights").read_text())
 
     def push_weights(self, policies: Any) -> None:
@@ -141,7 +140,7 @@ def check_engines(play: LeaguePlay, algorithm: Algorithm, iteration: int) -> Non
 
 
 @pytest.mark.parametrize("asleep", [False, True])
-def test_engines_hold_what_their_tables_name_and_are_changed_once(tmp_path: Path, asleep: bool) -> None:
+def test_engines_hold_what_their_tables_name_and_are_changed_once(tmp_path, asleep: bool) -> None:
     """Members were snapshots of their versions, and stay what they were."""
     algorithm = Algorithm(tmp_path, engines=2, asleep=asleep)
     play = LeaguePlay(algorithm, LeagueOptions(snapshot_every=2, max_members=8, opponent_engines=2))
@@ -157,14 +156,14 @@ def test_engines_hold_what_their_tables_name_and_are_changed_once(tmp_path: Path
 
 
 @pytest.mark.parametrize("averaged", [False, True])
-def test_members_are_the_weights_in_training_or_the_averaged_ones(tmp_path: Path, averaged: bool) -> None:
+def test_members_are_the_weights_in_training_or_the_averaged_ones(tmp_path, averaged: bool) -> None:
     algorithm = Algorithm(tmp_path, engines=1)
     play = LeaguePlay(algorithm, LeagueOptions(snapshot_every=1, averaged_snapshots=averaged))
     iterate(play, algorithm, *range(2))
     assert algorithm.exported == [WeightUse.EXPORT if averaged else WeightUse.TRAINING] * 2
 
 
-def test_what_is_played_in_place_of_constant_groups_counts_with_the_rest(tmp_path: Path) -> None:
+def test_what_is_played_in_place_of_constant_groups_counts_with_the_rest(tmp_path) -> None:
     """Pay-offs are those of all results counted at once; further rounds meet the members that engines hold."""
     algorithm = Algorithm(tmp_path, engines=2)
     play = LeaguePlay(algorithm, LeagueOptions(snapshot_every=1, opponent_engines=2))
@@ -190,7 +189,7 @@ def test_what_is_played_in_place_of_constant_groups_counts_with_the_rest(tmp_pat
     assert games == pytest.approx(104 * sum(0.9**age for age in range(8)), abs=20)  # of 160, .65 against members
 
 
-def test_a_damaged_member_ends_the_run_when_its_weights_are_read(tmp_path: Path) -> None:
+def test_a_damaged_member_ends_the_run_when_its_weights_are_read(tmp_path) -> None:
     algorithm = Algorithm(tmp_path, engines=1)
     play = LeaguePlay(
         algorithm, LeagueOptions(snapshot_every=1, matchmaking=MatchmakingOptions("latest"), forgotten=None)
@@ -207,7 +206,7 @@ EXPLOITED = LeagueOptions(
 )
 
 
-def test_an_exploiter_becomes_a_member_and_begins_again(tmp_path: Path) -> None:
+def test_an_exploiter_becomes_a_member_and_begins_again(tmp_path) -> None:
     """Its files are those of its weights before it began again; engines have what it began with before it plays."""
     algorithm = Algorithm(tmp_path, engines=2, policies=("p", "h"))
     algorithm.weights = algorithm.sent = {"p": 100, "h": 200}
@@ -224,7 +223,7 @@ def test_an_exploiter_becomes_a_member_and_begins_again(tmp_path: Path) -> None:
     assert play.numbers()["exploiters"]["h"]["resets"] == 3
 
 
-def test_a_league_with_an_exploiter_is_taken_from_a_checkpoint_elsewhere(tmp_path: Path) -> None:
+def test_a_league_with_an_exploiter_is_taken_from_a_checkpoint_elsewhere(tmp_path) -> None:
     """Before the exploiter's next reset, which is the same there."""
     whole = Algorithm(tmp_path / "first", engines=2, policies=("p", "h"))
     play = LeaguePlay(whole, EXPLOITED)
@@ -246,7 +245,7 @@ def test_a_league_with_an_exploiter_is_taken_from_a_checkpoint_elsewhere(tmp_pat
 
 
 @pytest.mark.parametrize("league_before", [True, False])
-def test_who_becomes_an_exploiter_when_a_run_goes_on_begins_then(tmp_path: Path, league_before: bool) -> None:
+def test_who_becomes_an_exploiter_when_a_run_goes_on_begins_then(tmp_path, league_before: bool) -> None:
     """It has its time from there on, and begins again with what it was; so too after a checkpoint."""
     algorithm = Algorithm(tmp_path / "first", engines=2, policies=("p", "h"))
     plain = LeaguePlay(algorithm, dataclasses.replace(EXPLOITED, exploiters={}))
@@ -284,7 +283,7 @@ def test_who_becomes_an_exploiter_when_a_run_goes_on_begins_then(tmp_path: Path,
     assert algorithm.weights["h"] == begun + 1, "once none, it begins again with what it was when it became one anew"
 
 
-def test_what_an_exploiter_began_with_is_not_another(tmp_path: Path) -> None:
+def test_what_an_exploiter_began_with_is_not_another(tmp_path) -> None:
     algorithm = Algorithm(tmp_path, engines=2, policies=("p", "h"))
     play = LeaguePlay(algorithm, EXPLOITED)
     iterate(play, algorithm, *range(5))
@@ -293,7 +292,7 @@ def test_what_an_exploiter_began_with_is_not_another(tmp_path: Path) -> None:
         play.prepare(5)
 
 
-def test_a_members_files_are_read_once_and_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_members_files_are_read_once_and_hashed_once(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A snapshot that is met at once is not read again for the engines, and no checkpoint hashes it."""
     read: list[str] = []
     plain = league_of_algorithm.read_bundle

@@ -8,8 +8,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,13 +15,7 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.league.league import League
-from rllib_lmgame.league.matchmaking import (
-    Standing,
-    draw_member,
-    drawn,
-    forgotten,
-    resolve_matchmaker,
-)
+from rllib_lmgame.league.matchmaking import Standing, draw_member, drawn, forgotten, resolve_matchmaker
 from rllib_lmgame.league.members import Member
 from rllib_lmgame.settings.plugins import MATCHMAKERS
 from rllib_lmgame.settings.sections.league import LeagueOptions, MatchmakingOptions
@@ -35,7 +27,7 @@ def standings_of(rates: list[float]) -> list[Standing]:
     return [Standing(Member(f"m{i}", "p", i), rate, 10.0) for i, rate in enumerate(rates)]
 
 
-def league_of(rates: list[float], **options: Any) -> League:
+def league_of(rates: list[float], **options) -> League:
     """A league whose policy has won so often against its members."""
     league = League(LeagueOptions(**options), ["p"], run_seed=5)
     for number, rate in enumerate(rates):
@@ -55,9 +47,7 @@ def league_of(rates: list[float], **options: Any) -> League:
         ("latest", {}, lambda x: float(x == RATES[-1]), 1_000),
     ],
 )
-def test_members_are_met_as_often_as_the_rule_says(
-    name: str, options: dict[str, float], formula: Callable[[float], float], draws: int
-) -> None:
+def test_members_are_met_as_often_as_the_rule_says(name: str, options: dict[str, float], formula, draws: int) -> None:
     """Each within 4 standard deviations."""
     league = league_of(RATES, matchmaking=MatchmakingOptions(name, **options), forgotten=None, opponent_engines=100)
     met = Counter(table.member.name for iteration in range(draws // 100) for table in league.tables(iteration))

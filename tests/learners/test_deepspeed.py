@@ -148,10 +148,7 @@ def test_two_learners_agree_on_constrained_replies(
     stage: int | None, make_learner: Any, make_group: Any, make_episodes: Any
 ) -> None:
     """One has more choices, and more micro-batches of them, than the other."""
-    group, alone = (
-        make_group(num_learners=2, deepspeed=zero(stage)),
-        make_learner(token_ppo=PPO, use_kl_loss=True),
-    )
+    group, alone = (make_group(num_learners=2, deepspeed=zero(stage)), make_learner(token_ppo=PPO, use_kl_loss=True))
     for seed in range(2):
         for learner in (group, alone):
             learner.update(training_data=WholeEpisodes(episodes=make_episodes(7, seed=seed, constrained=True)))
@@ -285,8 +282,7 @@ def test_the_policy_rests_while_the_critic_warms_up(stage: int | None, make_lear
     zero.
     """
     learner = make_learner(
-        token_ppo=PPO | {"critic": {"warmup": {"iterations": 2, "type": "gradient"}}},
-        deepspeed=zero(stage),
+        token_ppo=PPO | {"critic": {"warmup": {"iterations": 2, "type": "gradient"}}}, deepspeed=zero(stage)
     )
     for i in range(2):
         update(learner, make_episodes(9, seed=i), objective=SupervisedObjective(1, lr=1e-2))

@@ -20,12 +20,7 @@ from learning import by_state_and_files, moved, restored, together, update, weig
 
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.protocol import AllowedTokens
-from rllib_lmgame.learners.advantages import (
-    AdvantageInputs,
-    advantage_inputs,
-    estimator_state,
-    resolve_estimator,
-)
+from rllib_lmgame.learners.advantages import AdvantageInputs, advantage_inputs, estimator_state, resolve_estimator
 from rllib_lmgame.learners.advantages.role_baseline import RoleBaseline
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows

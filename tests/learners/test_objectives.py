@@ -22,12 +22,7 @@ from rllib_lmgame.learners.data.batching import NO_ROWS, PackedBatch, TokenBatch
 from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
 from rllib_lmgame.learners.metrics import RunningMoments, UpdateMeter, explained_variance
-from rllib_lmgame.learners.objectives import (
-    ModuleUpdate,
-    PPOObjective,
-    SupervisedObjective,
-    resolve_objective,
-)
+from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective, SupervisedObjective, resolve_objective
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.rollouts.records import trajectory_of
@@ -114,8 +109,7 @@ def test_several_learners_prepare_what_one_would(
     shards = [shard.episodes for shard, _ in WholeEpisodes(episodes=episodes, needs_groups=True).shard(2)]
     batches = [batch_of(shard) for shard in shards] + [None] * (learners - 2)
     updates = together(
-        learners,
-        lambda ranks: recorded(objectives[ranks.rank], update_of(batches[ranks.rank], settings, ranks=ranks)),
+        learners, lambda ranks: recorded(objectives[ranks.rank], update_of(batches[ranks.rank], settings, ranks=ranks))
     )
 
     def by_rewards(update: ModuleUpdate) -> dict[Any, Any]:

@@ -23,12 +23,7 @@ from rllib_lmgame.learners.data.batching import MinibatchSize, TokenBatch
 from rllib_lmgame.learners.data.rows import Row
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
-from rllib_lmgame.learners.objectives.policy_losses import (
-    PolicyLoss,
-    PolicyTerms,
-    resolve_policy_loss,
-    token_losses,
-)
+from rllib_lmgame.learners.objectives.policy_losses import PolicyLoss, PolicyTerms, resolve_policy_loss, token_losses
 from rllib_lmgame.learners.objectives.ppo import weigh_tokens
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings

@@ -10,14 +10,7 @@ import pytest
 
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.games.duels.tic_tac_toe import TicTacToe
-from rllib_lmgame.measures.tic_tac_toe import (
-    boards,
-    chances,
-    decisions,
-    minimax_player,
-    player_of,
-    uniform_player,
-)
+from rllib_lmgame.measures.tic_tac_toe import boards, chances, decisions, minimax_player, player_of, uniform_player
 
 SQUARE = (2, 7, 6, 9, 5, 1, 4, 3, 8)
 """A magic square: three cells are in a line exactly if their numbers sum to 15."""

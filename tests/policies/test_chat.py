@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +36,7 @@ def special(chat: ChatFormat, text: str) -> list[int]:
 @given(system=texts, users=st.lists(texts, min_size=1, max_size=3), replies=st.lists(texts, min_size=3, max_size=3))
 @quick
 def test_prompt_equals_the_tokenizers_own_rendering(
-    chat_of: Any, style: str, system: str, users: list[str], replies: list[str]
+    chat_of, style: str, system: str, users: list[str], replies: list[str]
 ) -> None:
     chat = chat_of(style)
     conversation = Conversation(chat, system)
@@ -62,7 +60,7 @@ def test_prompt_equals_the_tokenizers_own_rendering(
 @pytest.mark.parametrize("style", [*STYLES, "opens_thinking", "unmarked"])
 @given(contents=st.lists(texts, min_size=6, max_size=6), history=st.sampled_from(["keep", "strip_think"]))
 @quick
-def test_prompt_is_previous_prompt_reply_and_delta(chat_of: Any, style: str, contents: list[str], history: str) -> None:
+def test_prompt_is_previous_prompt_reply_and_delta(chat_of, style: str, contents: list[str], history: str) -> None:
     conversation = Conversation(chat_of(style, history=history, think="optional"), contents[0])
     before: list[int] = []
     for turn in range(3):
@@ -78,7 +76,7 @@ def test_prompt_is_previous_prompt_reply_and_delta(chat_of: Any, style: str, con
 
 
 @pytest.mark.parametrize("style", [*STYLES, "unmarked"])
-def test_control_tokens_in_an_observation_are_spelt_out(chat_of: Any, style: str) -> None:
+def test_control_tokens_in_an_observation_are_spelt_out(chat_of, style: str) -> None:
     chat = chat_of(style)
     pieces = (chat.pieces.head, chat.pieces.tail, chat.pieces.turn_end, chat.pieces.turn_tail)
     structure = {i for piece in pieces for i in special(chat, piece)} & chat.special_ids
@@ -92,14 +90,14 @@ def test_control_tokens_in_an_observation_are_spelt_out(chat_of: Any, style: str
         assert attacked.count(token) == clean.count(token)
 
 
-def test_encoding_message_text_leaves_the_tokenizer_as_it_was(chat_of: Any) -> None:
+def test_encoding_message_text_leaves_the_tokenizer_as_it_was(chat_of) -> None:
     chat = chat_of("chatml")
     before = special(chat, "<|im_start|>")
     chat.encode("<|im_start|>")
     assert len(before) == 1 and special(chat, "<|im_start|>") == before
 
 
-def test_every_control_token_ends_a_reply(chat_of: Any) -> None:
+def test_every_control_token_ends_a_reply(chat_of) -> None:
     for style in (*STYLES, "unmarked"):
         chat = chat_of(style)
         assert chat.special_ids <= set(chat.stop_token_ids)
@@ -108,7 +106,7 @@ def test_every_control_token_ends_a_reply(chat_of: Any) -> None:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_reply_is_closed_once(chat_of: Any, style: str) -> None:
+def test_a_reply_is_closed_once(chat_of, style: str) -> None:
     """With or without its end token (cut off at ``max_tokens``, or stopped at the answer tag) the same conversation
     follows.
     """
@@ -121,7 +119,7 @@ def test_a_reply_is_closed_once(chat_of: Any, style: str) -> None:
     ]
 
 
-def test_default_template_for_a_tokenizer_without_one(tokenizer_of: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_default_template_for_a_tokenizer_without_one(tokenizer_of, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         chat = ChatFormat(
             tokenizer_of(template=None, special=[], eos="</s>"), LanguageModelOptions(format_reminder=False)
@@ -145,13 +143,13 @@ def test_default_template_for_a_tokenizer_without_one(tokenizer_of: Any, caplog:
         ("{{ messages[-1]['content'] }}", "0 times"),
     ],
 )
-def test_a_template_that_cannot_be_used_is_a_configuration_error(tokenizer_of: Any, template: str, wrong: str) -> None:
+def test_a_template_that_cannot_be_used_is_a_configuration_error(tokenizer_of, template: str, wrong: str) -> None:
     with pytest.raises(ConfigError, match=r"config\.language_model\.chat_template") as error:
         ChatFormat(tokenizer_of(template=template, special=[], eos="</s>"), LanguageModelOptions())
     assert wrong in str(error.value)
 
 
-def test_template_from_the_options_and_from_a_file(tokenizer_of: Any, tmp_path: Path) -> None:
+def test_template_from_the_options_and_from_a_file(tokenizer_of, tmp_path) -> None:
     text = "{% for m in messages %}[{{ m['content'] }}]{% endfor %}>"
     (tmp_path / "own.jinja").write_text(text)
     (tmp_path / "marked.jinja").write_text(text, encoding="utf-8-sig")
@@ -165,7 +163,7 @@ def test_template_from_the_options_and_from_a_file(tokenizer_of: Any, tmp_path: 
             ChatFormat(tokenizer_of("zephyr"), LanguageModelOptions(chat_template=str(tmp_path / f"{name}.jinja")))
 
 
-def test_a_tokenizer_without_any_end_token_is_a_configuration_error(tokenizer_of: Any) -> None:
+def test_a_tokenizer_without_any_end_token_is_a_configuration_error(tokenizer_of) -> None:
     with pytest.raises(ConfigError, match="no end-of-sequence token"):
         ChatFormat(tokenizer_of(template=None, special=[]), LanguageModelOptions())
 
@@ -196,7 +194,7 @@ def shown(chat: ChatFormat, observation: Observation, note: str | None = None) -
     return "".join(part.text for part in chat.message(observation, note))
 
 
-def test_user_message(chat_of: Any) -> None:
+def test_user_message(chat_of) -> None:
     chat = chat_of("chatml", format_reminder=True, think="optional")
     text = shown(chat, Observation("{board}", turns_left=3), "no answer")
     assert text.split("\n") == [
@@ -210,7 +208,7 @@ def test_user_message(chat_of: Any) -> None:
     assert shown(bare, Observation("x", turns_left=3)) == "x"
 
 
-def test_system_prompt_of_the_options(chat_of: Any) -> None:
+def test_system_prompt_of_the_options(chat_of) -> None:
     shown = {
         p: Conversation(chat_of("zephyr", system_prompt=p), "rules").prompt(Observation("u")).ids
         for p in (None, "mine", "")
@@ -224,7 +222,7 @@ def test_system_prompt_of_the_options(chat_of: Any) -> None:
 # -- replies ---------------------------------------------------------------------------------------------------------
 
 
-def test_control_tokens_in_the_middle_of_a_reply_are_text_to_the_parser(chat_of: Any) -> None:
+def test_control_tokens_in_the_middle_of_a_reply_are_text_to_the_parser(chat_of) -> None:
     chat = chat_of("chatml")
     start = special(chat, "<|im_start|>")
     conversation = Conversation(chat, "s")
@@ -235,7 +233,7 @@ def test_control_tokens_in_the_middle_of_a_reply_are_text_to_the_parser(chat_of:
     assert second.ids == [*first.ids, *reply.tolist(), *second.delta.tolist()]
 
 
-def test_a_reply_of_bytes_that_are_no_text(chat_of: Any) -> None:
+def test_a_reply_of_bytes_that_are_no_text(chat_of) -> None:
     chat = chat_of("chatml")
     bad = chat.tokenizer.convert_tokens_to_ids(["ÿ", "Ħ"])
     conversation = Conversation(chat, "s")
@@ -246,7 +244,7 @@ def test_a_reply_of_bytes_that_are_no_text(chat_of: Any) -> None:
 
 
 @pytest.mark.parametrize("ids", [[], ["end"]])
-def test_an_empty_reply(chat_of: Any, ids: list[str]) -> None:
+def test_an_empty_reply(chat_of, ids: list[str]) -> None:
     chat = chat_of("chatml")
     conversation = Conversation(chat, "s")
     first = conversation.prompt(Observation("u"))
@@ -260,7 +258,7 @@ def test_an_empty_reply(chat_of: Any, ids: list[str]) -> None:
     )
 
 
-def test_a_reply_of_100_kilobytes_leaves_no_room(chat_of: Any) -> None:
+def test_a_reply_of_100_kilobytes_leaves_no_room(chat_of) -> None:
     chat = chat_of("chatml")
     conversation = Conversation(chat, "s")
     conversation.prompt(Observation("u"))
@@ -272,7 +270,7 @@ def test_a_reply_of_100_kilobytes_leaves_no_room(chat_of: Any) -> None:
     assert prompt.max_tokens < 1 and prompt.out_of_context
 
 
-def test_lone_surrogates_in_an_observation(chat_of: Any) -> None:
+def test_lone_surrogates_in_an_observation(chat_of) -> None:
     assert chat_of("chatml").encode("a\ud800b") == chat_of("chatml").encode("a?b")
 
 
@@ -283,9 +281,7 @@ def test_lone_surrogates_in_an_observation(chat_of: Any) -> None:
     thought=st.none() | texts,
 )
 @settings(quick, max_examples=10)
-def test_reply_ids_parse_back_to_the_action(
-    chat_of: Any, style: str, think: str, action: str, thought: str | None
-) -> None:
+def test_reply_ids_parse_back_to_the_action(chat_of, style: str, think: str, action: str, thought: str | None) -> None:
     chat = chat_of(style, think=think)
     conversation = Conversation(chat, "s")
     conversation.prompt(Observation("u"))
@@ -306,7 +302,7 @@ def test_reply_ids_parse_back_to_the_action(
         ("<think></think>", "required"),
     ],
 )
-def test_prefill_begins_every_reply_and_is_not_sampled(chat_of: Any, prefill: str, think: str) -> None:
+def test_prefill_begins_every_reply_and_is_not_sampled(chat_of, prefill: str, think: str) -> None:
     chat = chat_of("chatml", reply_prefill=prefill, think=think)
     conversation = Conversation(chat, "s")
     for text in ("u", "v"):
@@ -318,12 +314,12 @@ def test_prefill_begins_every_reply_and_is_not_sampled(chat_of: Any, prefill: st
 
 
 @pytest.mark.parametrize(("prefill", "think"), [("<answer>down</answer>", "off"), ("Well: ", "required")])
-def test_a_prefill_that_no_good_reply_begins_with(chat_of: Any, prefill: str, think: str) -> None:
+def test_a_prefill_that_no_good_reply_begins_with(chat_of, prefill: str, think: str) -> None:
     with pytest.raises(ConfigError, match="reply_prefill"):
         chat_of("chatml", reply_prefill=prefill, think=think).reply_ids("up")
 
 
-def test_template_that_opens_the_reasoning(chat_of: Any) -> None:
+def test_template_that_opens_the_reasoning(chat_of) -> None:
     chat = chat_of("opens_thinking", think="required")
     conversation = Conversation(chat, "s")
     conversation.prompt(Observation("u"))
@@ -334,7 +330,7 @@ def test_template_that_opens_the_reasoning(chat_of: Any) -> None:
 # -- history ---------------------------------------------------------------------------------------------------------
 
 
-def test_window_shows_the_last_turns(chat_of: Any) -> None:
+def test_window_shows_the_last_turns(chat_of) -> None:
     chat = chat_of("zephyr", history="window", history_window=2)
     conversation = Conversation(chat, "s")
     for turn in range(4):
@@ -347,7 +343,7 @@ def test_window_shows_the_last_turns(chat_of: Any) -> None:
     )
 
 
-def test_strip_think_drops_reasoning_and_begins_a_row_only_then(chat_of: Any) -> None:
+def test_strip_think_drops_reasoning_and_begins_a_row_only_then(chat_of) -> None:
     chat = chat_of("chatml", history="strip_think", think="optional")
     conversation = Conversation(chat, "s")
     replies = ["<answer>a</answer>", "<think>long thought</think><answer>b</answer>", "<answer>c</answer>"]
@@ -377,7 +373,7 @@ def test_strip_think_drops_reasoning_and_begins_a_row_only_then(chat_of: Any) ->
 @pytest.mark.parametrize(
     ("style", "prefill"), [("opens_thinking", ""), ("chatml", "<think>"), ("chatml", "<think>Well, ")]
 )
-def test_stripping_takes_away_the_opening_that_the_prompt_gave(chat_of: Any, style: str, prefill: str) -> None:
+def test_stripping_takes_away_the_opening_that_the_prompt_gave(chat_of, style: str, prefill: str) -> None:
     chat = chat_of(style, history="strip_think", think="required", reply_prefill=prefill)
     conversation = Conversation(chat, "s")
     conversation.prompt(Observation("u"))
@@ -387,7 +383,7 @@ def test_stripping_takes_away_the_opening_that_the_prompt_gave(chat_of: Any, sty
     assert shown.count("<think>") == 1  # That of the reply to come.
 
 
-def test_stripping_inside_a_token_keeps_what_follows_the_tag(tokenizer_of: Any) -> None:
+def test_stripping_inside_a_token_keeps_what_follows_the_tag(tokenizer_of) -> None:
     """A token may spell the end of the closing tag and the beginning of the answer."""
     tokenizer = tokenizer_of(template=None, special=[], eos="</s>", plain=["k><answer"])
     options = {"history": "strip_think", "think": "optional", "format_reminder": False}
@@ -409,7 +405,7 @@ def test_stripping_inside_a_token_keeps_what_follows_the_tag(tokenizer_of: Any) 
 # -- budgets ---------------------------------------------------------------------------------------------------------
 
 
-def test_budgets_are_known_before_sampling(chat_of: Any) -> None:
+def test_budgets_are_known_before_sampling(chat_of) -> None:
     chat = chat_of("zephyr", max_tokens_per_turn=20, max_tokens_per_episode=30, context_length=150, answer_tag="a")
     assert chat.shortest_reply == len(chat.reply_ids("u")) <= 10
     conversation = Conversation(chat, "")
@@ -429,9 +425,7 @@ def test_budgets_are_known_before_sampling(chat_of: Any) -> None:
     least=st.sampled_from([None, 1, 12]),
 )
 @quick
-def test_prompt_and_reply_never_exceed_the_context(
-    chat_of: Any, length: int, turns: list[int], least: int | None
-) -> None:
+def test_prompt_and_reply_never_exceed_the_context(chat_of, length: int, turns: list[int], least: int | None) -> None:
     """A reply is asked for only where the context has the room that it must have; what does not fit of a prompt is its
     end.
     """
@@ -454,7 +448,7 @@ def test_prompt_and_reply_never_exceed_the_context(
         conversation.reply(np.zeros(min(wanted, prompt.max_tokens), np.int32))
 
 
-def test_prompting_twice_is_refused(chat_of: Any) -> None:
+def test_prompting_twice_is_refused(chat_of) -> None:
     conversation = Conversation(chat_of("zephyr"), "s")
     conversation.prompt(Observation("u"))
     with pytest.raises(RuntimeError, match="answered"):

@@ -8,7 +8,6 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import numpy as np
@@ -44,7 +43,7 @@ WEIGHTS = "model.safetensors"
 
 
 def test_files_that_must_not_be_read_are_not_called_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path, *args: Any, **kwargs: Any) -> None:
+    def refuse(path: Path, *args, **kwargs) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
     with monkeypatch.context() as patch:
@@ -239,7 +238,7 @@ def test_a_tokenizer_of_other_texts_is_refused(folder: Path, tmp_path: Path) -> 
         {"added_tokens": {"a": 1}},
     ],
 )
-def test_a_damaged_tokenizer_is_left_to_who_loads_it(tmp_path: Path, content: dict[str, Any]) -> None:
+def test_a_damaged_tokenizer_is_left_to_who_loads_it(tmp_path: Path, content) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
     (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 8}), encoding="utf-8")
     assert vocabulary_problem(str(tmp_path), str(tmp_path)) is None
@@ -249,7 +248,7 @@ def without_vocabulary(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
 
 
-def rewritten(name: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+def rewritten(name: str, change) -> Callable[[Path], None]:
     """Damage: a JSON file with something else in it."""
 
     def damage(folder: Path) -> None:
@@ -260,11 +259,11 @@ def rewritten(name: str, change: Callable[[dict[str, Any]], object]) -> Callable
     return damage
 
 
-def setting(**fields: Any) -> Callable[[Path], None]:
+def setting(**fields) -> Callable[[Path], None]:
     return rewritten("tokenizer_config.json", lambda content: content.update(fields))
 
 
-def endless(content: dict[str, Any]) -> None:
+def endless(content) -> None:
     """Every letter may be matched in two ways, and no way ends well."""
     split = {"type": "Split", "pattern": {"Regex": r"(\w|\w\w)+$"}, "behavior": "Isolated", "invert": False}
     content["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, content["pre_tokenizer"]]}

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -26,12 +25,12 @@ from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.scripted import make_scripted_player
 
 
-def named_mapping(agent_id: str, episode: Any = None, **kwargs: Any) -> str:
+def named_mapping(agent_id: str, episode=None, **kwargs) -> str:
     return "p"
 
 
 class Mute:
-    def act(self, *args: Any) -> str:
+    def act(self, *args) -> str:
         return "nothing"
 
 
@@ -184,7 +183,7 @@ def test_versus_meets_its_opponents_by_weight_in_both_seats() -> None:
         ({"type": "versus", "opponents": {"minimax": 1e308, "other": 1e308}}, "the sum of the shares"),
     ],
 )
-def test_what_is_wrong_with_a_mapping_is_named(spec: Any, message: str) -> None:
+def test_what_is_wrong_with_a_mapping_is_named(spec, message: str) -> None:
     policies = ["a", "b"] if spec == "versus" else ["a", "b", "minimax", "other"]
     with pytest.raises(ConfigError, match=rf"config\.policy_mapping_fn.*{message}"):
         make_mapping(spec, policies, 2)
@@ -217,13 +216,13 @@ def test_a_function_is_called_with_what_it_takes() -> None:
     """What this package adds to the arguments is left out, unless it is named or anything is taken."""
     shown = {"role": "x", "agent_ids": ("X", "O"), "seed": 3, "roles": {"X": "x", "O": "y"}, "number": 4}
 
-    def plain(agent_id: str, episode: Any, role: str, agent_ids: Any, seed: int) -> str:
+    def plain(agent_id: str, episode, role: str, agent_ids, seed: int) -> str:
         return f"{agent_id}, {role}, {agent_ids}, {seed}"
 
-    def counting(agent_id: str, episode: Any, *, role: str, agent_ids: Any, seed: int, number: int = 0) -> str:
+    def counting(agent_id: str, episode, *, role: str, agent_ids, seed: int, number: int = 0) -> str:
         return f"{agent_id}, {number}"
 
-    def anything(agent_id: str, episode: Any, **kwargs: Any) -> str:
+    def anything(agent_id: str, episode, **kwargs) -> str:
         return str(kwargs)
 
     for function, answer in ((plain, "X, x, ('X', 'O'), 3"), (counting, "X, 4"), (anything, str(shown))):

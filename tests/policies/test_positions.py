@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, Phi3Config
@@ -17,7 +14,7 @@ ORIGINAL = 32
 DYNAMIC = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10_000.0}
 
 
-def phi3(**fields: Any) -> Phi3Config:
+def phi3(**fields) -> Phi3Config:
     """A small Phi-3 whose long factors differ much from its short ones."""
     scaling = {
         "rope_type": "longrope",
@@ -41,7 +38,7 @@ def phi3(**fields: Any) -> Phi3Config:
     )
 
 
-def frequencies(model: Any) -> torch.Tensor:
+def frequencies(model) -> torch.Tensor:
     return next(module.inv_freq for module in model.modules() if hasattr(module, "inv_freq"))
 
 
@@ -71,7 +68,7 @@ def test_long_rope_is_chosen_by_the_context_alone(context: int, factor: str) -> 
     ],
     ids=["positions", "n_positions", "linear", "yarn", "dynamic"],
 )
-def test_longest_context_of_a_model(model_type: str, fields: dict[str, Any], most: int) -> None:
+def test_longest_context_of_a_model(model_type: str, fields, most: int) -> None:
     config = AutoConfig.for_model(model_type, **fields)
     assert context_problem(config, most) is None
     assert str(most + 1) in str(context_problem(config, most + 1))
@@ -81,7 +78,7 @@ def test_a_model_without_a_bound_takes_any_context() -> None:
     assert context_problem(AutoConfig.for_model("mamba"), 10**6) is None
 
 
-def test_contexts_longer_than_the_model_are_refused_by_key(tmp_path: Path, tiny_model_dir: str) -> None:
+def test_contexts_longer_than_the_model_are_refused_by_key(tmp_path, tiny_model_dir: str) -> None:
     config = LMGamePPOConfig().environment("lmgame/TicTacToe-v0")
     positions = AutoConfig.from_pretrained(tiny_model_dir).max_position_embeddings
     with pytest.raises(ConfigError, match=rf"config\.language_model\.context_length: {positions + 1} is more than the"):

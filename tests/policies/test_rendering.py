@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -33,7 +31,7 @@ MESSAGES = ({"role": "user", "content": "x"},)
         ("{{ raise_exception('\\ud800') }}", "\\ud800"),
     ],
 )
-def test_a_template_that_takes_too_much_is_refused(tokenizer_of: Any, template: str, said: str) -> None:
+def test_a_template_that_takes_too_much_is_refused(tokenizer_of, template: str, said: str) -> None:
     raised: list[BaseException] = []
 
     def build() -> None:
@@ -49,7 +47,7 @@ def test_a_template_that_takes_too_much_is_refused(tokenizer_of: Any, template: 
     assert "language_model.chat_template" in str(raised[0]) and said in str(raised[0])
 
 
-def test_templates_are_rendered_as_transformers_renders_them(tokenizer_of: Any) -> None:
+def test_templates_are_rendered_as_transformers_renders_them(tokenizer_of) -> None:
     tokenizer = tokenizer_of("zephyr")
     template = (
         "{% if name %}{{ name | tojson }} {% endif %}{%- for m in messages %}{% generation %}{{ bos_token }}"
@@ -70,12 +68,12 @@ def test_a_process_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("value", [{1, 2}, lambda: 1, threading.Lock(), {(1, 2): 3}])
-def test_arguments_that_json_cannot_hold_are_refused(tokenizer_of: Any, value: Any) -> None:
+def test_arguments_that_json_cannot_hold_are_refused(tokenizer_of, value) -> None:
     with pytest.raises(ConfigError, match=r"language_model\.chat_template_kwargs: it must be what JSON can hold"):
         ChatFormat(tokenizer_of("zephyr"), LanguageModelOptions(chat_template_kwargs={"x": value}))
 
 
-def test_what_is_printed_while_python_starts_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_printed_while_python_starts_is_no_answer(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sitecustomize.py").write_text(
         "import atexit, os\nprint('modules loaded')\nos.write(1, b'half a line')\natexit.register(print, 'bye')\n"
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,7 +57,7 @@ def test_actions_and_tags_are_single_tokens(tiny_tokenizer: Any) -> None:
         assert len(tiny_tokenizer.encode(token)) == 1
 
 
-def test_model_loads_and_has_the_documented_size(tiny_dir: Path) -> None:
+def test_model_loads_and_has_the_documented_size(tiny_dir) -> None:
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(tiny_dir)
@@ -70,7 +69,7 @@ def test_model_loads_and_has_the_documented_size(tiny_dir: Path) -> None:
     assert (tiny_dir / "model.safetensors").is_file()
 
 
-def test_the_same_texts_and_seed_give_the_same_files(tmp_path: Path, sokoban_corpus: list[str]) -> None:
+def test_the_same_texts_and_seed_give_the_same_files(tmp_path, sokoban_corpus: list[str]) -> None:
     one, two, other = (
         build_tiny_model(tmp_path / n, sokoban_corpus, {**SMALL, "seed": s}) for n, s in (("a", 0), ("b", 0), ("c", 1))
     )
@@ -79,7 +78,7 @@ def test_the_same_texts_and_seed_give_the_same_files(tmp_path: Path, sokoban_cor
     assert (one / "model.safetensors").read_bytes() != (other / "model.safetensors").read_bytes()
 
 
-def test_building_leaves_the_random_state_alone(tmp_path: Path, sokoban_corpus: list[str]) -> None:
+def test_building_leaves_the_random_state_alone(tmp_path, sokoban_corpus: list[str]) -> None:
     import torch
 
     before = torch.get_rng_state()
@@ -97,7 +96,7 @@ def test_building_leaves_the_random_state_alone(tmp_path: Path, sokoban_corpus: 
         ({"vocab_size": 10}, "vocab_size"),
     ],
 )
-def test_impossible_shapes_name_the_key(tmp_path: Path, overrides: dict[str, Any], key: str) -> None:
+def test_impossible_shapes_name_the_key(tmp_path, overrides: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError, match=key):
         build_tiny_model(tmp_path, ["x"], overrides)
 
@@ -115,13 +114,13 @@ def test_marks_with_the_number_of_their_cell_are_single_tokens() -> None:
     tokenizer = build_tokenizer(texts, 320, 64)
     board = "O1 2 X3\n4 X5 6\nX7 8 O9"
     assert tokenizer.tokenize(f"You are X.\n{board}")[-13:] == [
-        *("\nO1", "Ġ", "2", " X3", "Ċ", "4", " X5", "Ġ", "6", "\nX7", "Ġ", "8", " O9"),
+        *("\nO1", "Ġ", "2", " X3", "Ċ", "4", " X5", "Ġ", "6", "\nX7", "Ġ", "8", " O9")
     ]
     assert tokenizer.tokenize("<answer>6</answer>")[1] == "6", "of a cell and in a reply alike"
     assert tokenizer.decode(tokenizer.encode(board)) == board
     sokoban = game_corpus(make_session("lmgame/Sokoban-v0", {"numbered_cells": True}), episodes=60, seed=0)
     assert build_tokenizer(sokoban, 512, 64).tokenize("P1 _2 X3 √4\n#5 #6 _7 #16") == [
-        *("P1", " _2", " X3", " √4", "\n#5", " #6", " _7", " #16"),
+        *("P1", " _2", " X3", " √4", "\n#5", " #6", " _7", " #16")
     ]
 
 

@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ LOOP = "while True: pass"
 
 
 @pytest.fixture
-def two_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[list[int]]:
+def two_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path) -> Iterator[list[int]]:
     """A machine that runs two programs at once, with a gate of its own; the numbers that ran together, as supervised
     runs began.
     """
@@ -133,7 +132,7 @@ def in_line(gate: Gate, number: int) -> None:
         time.sleep(0.001)
 
 
-def test_whoever_came_first_is_let_in_first_and_one_that_needs_all_slots_is_not_passed_over(tmp_path: Path) -> None:
+def test_whoever_came_first_is_let_in_first_and_one_that_needs_all_slots_is_not_passed_over(tmp_path) -> None:
     gate = Gate(tmp_path, GateSize(2, 100), WAIT_S)
     order: list[int] = []
 
@@ -186,7 +185,7 @@ def child(*args: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-c", CHILD, *args], stdout=subprocess.PIPE, text=True)
 
 
-def test_processes_share_the_gate_and_one_that_is_killed_gives_its_slot_back(tmp_path: Path) -> None:
+def test_processes_share_the_gate_and_one_that_is_killed_gives_its_slot_back(tmp_path) -> None:
     folder, marks = tmp_path / "gate", tmp_path / "marks"
     folder.mkdir()
     marks.mkdir()
@@ -207,7 +206,7 @@ def test_processes_share_the_gate_and_one_that_is_killed_gives_its_slot_back(tmp
     one.stdout.close()
 
 
-def test_a_wait_that_ends_says_what_to_change_and_holds_nothing(tmp_path: Path) -> None:
+def test_a_wait_that_ends_says_what_to_change_and_holds_nothing(tmp_path) -> None:
     gate = Gate(tmp_path, GateSize(2), 0.0)
     with (
         gate.admitted(1),
@@ -221,7 +220,7 @@ def test_a_wait_that_ends_says_what_to_change_and_holds_nothing(tmp_path: Path) 
         pass
 
 
-def test_a_folder_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_somebody_else_is_refused(tmp_path) -> None:
     folder = gate_folder(tmp_path)
     assert gate_folder(tmp_path) == folder and folder.stat().st_mode & 0o777 == 0o700
     folder.chmod(0o777)
@@ -267,7 +266,7 @@ def test_a_setting_that_is_no_number_is_named(name: str, value: str, monkeypatch
     ],
 )
 def test_limits_of_containers_and_jobs_count(
-    groups: str, files: dict[str, str], cores: int, memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    groups: str, files: dict[str, str], cores: int, memory: int, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(64))
     assert usable_cores(tmp_path) == 64

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ REFUSED = [
 
 
 @pytest.fixture(autouse=True)
-def own_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_losses(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Policy losses of somebody's own, which know no bounds, and an estimator that says nothing of itself."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "own_losses", raising=False)

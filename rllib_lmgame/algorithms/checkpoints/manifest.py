@@ -227,7 +227,6 @@ def hf_directory(checkpoint: Path, module_id: str, policies: list[str], *, last:
     """A policy's Hugging Face files in a checkpoint: ``hf/`` itself if only one policy is trained.
 
     Args:
-        policies: All that are trained.
         last: The last iterate (``hf_last/``), beside averaged weights.
     """
     directory = checkpoint / (LAST_DIRECTORY if last else HF_DIRECTORY)

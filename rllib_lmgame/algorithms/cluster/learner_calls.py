@@ -69,9 +69,7 @@ def foreach_learner(learner_group: LearnerGroup, function: Callable[[Any], T]) -
 
     RLlib's version never asks a learner again after an error; here training can go on.
 
-    Raises:
-        Exception: what it raised on a learner.
-        LearnerError: if a learner died, now or before.
+    Raises: LearnerError: a learner died, now or before; otherwise what the function raised.
     """
     if learner_group.is_local:
         return [function(learner_group._learner)]

@@ -261,8 +261,7 @@ class _Asked(Player, Sessions):
 
 
 def _fitting(
-    decisions: Mapping[int, InformationSet],
-    ask: Callable[[Sequence[InformationSet], Sequence[int]], list[Answer]],
+    decisions: Mapping[int, InformationSet], ask: Callable[[Sequence[InformationSet], Sequence[int]], list[Answer]]
 ) -> dict[int, Answer]:
     """Answers in the games whose decisions leave room for one."""
     while decisions:

@@ -84,16 +84,7 @@ def qwen2(
     kv = kv_heads * head_size
     layer = 2 * hidden * hidden + hidden + 2 * (hidden * kv + kv) + 3 * hidden * intermediate + 2 * hidden
     parameters = layers * layer + hidden + vocabulary * hidden * (1 if tied else 2)
-    return ModelShape(
-        parameters,
-        layers,
-        hidden,
-        kv,
-        vocabulary,
-        plain_layer(hidden, intermediate),
-        tied,
-        origin,
-    )
+    return ModelShape(parameters, layers, hidden, kv, vocabulary, plain_layer(hidden, intermediate), tied, origin)
 
 
 QWEN2_5 = {

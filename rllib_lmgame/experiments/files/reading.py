@@ -86,10 +86,7 @@ class _Dumper(yaml.SafeDumper):
 
 
 _Dumper.yaml_implicit_resolvers = {
-    first: [
-        *yaml.SafeDumper.yaml_implicit_resolvers.get(first, []),
-        *_Loader.yaml_implicit_resolvers.get(first, []),
-    ]
+    first: [*yaml.SafeDumper.yaml_implicit_resolvers.get(first, []), *_Loader.yaml_implicit_resolvers.get(first, [])]
     for first in {**yaml.SafeDumper.yaml_implicit_resolvers, **_Loader.yaml_implicit_resolvers}
 }
 
@@ -270,8 +267,7 @@ def _is_merge(key: yaml.Node) -> bool:
 def _text(text: str) -> str:
     """Escaped halves of a character (``"\\ud83d\\ude00"``, as JSON writes it) put together.
 
-    Raises:
-        ValueError: for a half alone, which no file and no terminal could hold.
+    Raises: ValueError: for a half alone, which no file and no terminal could hold.
     """
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16")
 

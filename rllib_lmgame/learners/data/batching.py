@@ -161,8 +161,7 @@ class TokenBatch:
     def from_rows(cls, rows: Sequence[Row]) -> TokenBatch:
         """The batch of these rows of one module, as ``build_rows`` orders them, each trajectory with all of its rows.
 
-        Raises:
-            ValueError: No rows, rows of a trajectory that are not adjacent, or a row that begins with a sampled token.
+        Raises: ValueError: no rows, a trajectory's are not adjacent, or one begins with a sampled token.
         """
         if not rows:
             raise ValueError("a token batch needs at least one row")

@@ -31,11 +31,7 @@ Stats = dict[str, Tensor]
 
 
 def clipped_loss(
-    ratio: Tensor,
-    advantages: Tensor,
-    clip_low: float,
-    clip_high: float,
-    dual_clip: float | None,
+    ratio: Tensor, advantages: Tensor, clip_low: float, clip_high: float, dual_clip: float | None
 ) -> tuple[Tensor, Stats]:
     """PPO's clipped objective, to be minimised (Schulman et al. 2017, eq. 7, with separate lower and upper clip).
 
@@ -57,11 +53,7 @@ def clipped_loss(
         loss = torch.where(bounded, bound, loss)
     with torch.no_grad():
         cut = ((advantages > 0) & (ratio > 1.0 + clip_high)) | ((advantages < 0) & (ratio < 1.0 - clip_low))
-        stats = {
-            "clip_fraction": cut.float().sum(),
-            "dual_clip_fraction": bounded.float().sum(),
-            "ratio": ratio.sum(),
-        }
+        stats = {"clip_fraction": cut.float().sum(), "dual_clip_fraction": bounded.float().sum(), "ratio": ratio.sum()}
     return loss, stats
 
 

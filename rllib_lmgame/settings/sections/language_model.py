@@ -65,10 +65,7 @@ class LanguageModelOptions:
         carded=False,
     )
     tiny: dict[str, Any] = option(
-        {},
-        "Overrides of the tiny model's shape.",
-        carded=False,
-        holds=Holds(TinyModelOptions),
+        {}, "Overrides of the tiny model's shape.", carded=False, holds=Holds(TinyModelOptions)
     )
     tokenizer: str | None = option(
         None, "Tokenizer if it is not the model's own.", stranger=is_hub_id, path=True, carded=False

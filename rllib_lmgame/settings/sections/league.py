@@ -25,9 +25,7 @@ class MatchmakingOptions:
     """``league.matchmaking``: which members are met."""
 
     type: str = tag(
-        "pfsp_var",
-        f"[Matchmaker](parts.md#matchmakers-of-a-league): {MATCHMAKERS.listed()}.",
-        stranger=is_name,
+        "pfsp_var", f"[Matchmaker](parts.md#matchmakers-of-a-league): {MATCHMAKERS.listed()}.", stranger=is_name
     )
     power: float = option(2.0, "The exponent.", low=0, of=("pfsp_hard",))
 
@@ -83,9 +81,7 @@ class LeagueOptions:
         32, "Most members; one leaves for every further one. The latest never leaves.", low=1, high=100_000
     )
     leaves: str = option(
-        "oldest",
-        "Who leaves: the `oldest` member, or the `most_beaten` one.",
-        choices=("oldest", "most_beaten"),
+        "oldest", "Who leaves: the `oldest` member, or the `most_beaten` one.", choices=("oldest", "most_beaten")
     )
     payoff_decay: float = option(
         0.9, "Factor on the results so far before those of an iteration are added.", low=0, high=1

@@ -17,13 +17,7 @@ from typing import Any, Literal
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.plugins import MEASURES
-from rllib_lmgame.settings.schedules import (
-    ScheduleOptions,
-    check_numbers,
-    check_points,
-    is_schedule,
-    read_schedule,
-)
+from rllib_lmgame.settings.schedules import ScheduleOptions, check_numbers, check_points, is_schedule, read_schedule
 from rllib_lmgame.settings.schema import (
     LISTED,
     NAMED,

@@ -14,10 +14,7 @@ class StopOptions:
     """``warm_start.stop_at``: validation episodes, and what of them ends the stage; without a bound they only tell."""
 
     success: float | None = option(
-        None,
-        "Success rate that is high enough; not where trained policies play only each other.",
-        above=0,
-        high=1,
+        None, "Success rate that is high enough; not where trained policies play only each other.", above=0, high=1
     )
     invalid_rate: float | None = option(None, "Share of invalid actions that is low enough.", low=0, high=1)
     every: int = option(100, "Optimizer steps between validations.", low=1)

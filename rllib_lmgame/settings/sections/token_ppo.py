@@ -117,9 +117,7 @@ class CriticOptions:
         schedulable=True,
     )
     backbone_lr: float | None = option(
-        None,
-        "Learning rate of its own backbone (`value_model: separate`); null takes `lr` of `config`.",
-        above=0,
+        None, "Learning rate of its own backbone (`value_model: separate`); null takes `lr` of `config`.", above=0
     )
     clip: float | None = option(None, "Clip of a value's change; null is off.", above=0, schedulable=True)
     grad_clip: float | None = option(
@@ -135,11 +133,7 @@ class CriticOptions:
 class PolicyLossOptions:
     """``token_ppo.policy_loss``: a name, or one with its bounds."""
 
-    type: str = tag(
-        "clip",
-        f"[Policy loss](parts.md#policy-losses): {POLICY_LOSSES.listed()}.",
-        stranger=is_name,
-    )
+    type: str = tag("clip", f"[Policy loss](parts.md#policy-losses): {POLICY_LOSSES.listed()}.", stranger=is_name)
     low: float | None = option(
         None,
         "Ratio clip below 1 (`dppo`: how far a probability may fall); null is what suits the loss, 0.2 for `clip`.",
