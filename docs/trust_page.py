@@ -141,7 +141,7 @@ def _limited(group: type) -> Iterable[tuple[str, str]]:
             names = "NAME." if each.holds.form == NAMED else ""
             yield from ((f"{key}.{names}{inner}", words) for inner, words in _limited(each.holds.group))
         elif each.says.get("arguments"):
-            yield key, "numbers and words"
+            yield key.removesuffix("arguments") + "*", "numbers and words"
         elif taken is not is_number:
             if taken is not True:
                 yield key, _VERDICTS[taken]
