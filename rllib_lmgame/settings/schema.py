@@ -401,14 +401,14 @@ _BOUNDS = (
 
 def _numbers(value: Any, hint: Any, path: str) -> Iterator[tuple[str, int | float]]:
     """The number that a value is, or those of a list or of a mapping to numbers, and where they are."""
-    if isinstance(value, int | float):
-        if not isinstance(value, bool):
-            yield path, value
+    kinds = {typing.get_args(each)[1:] for each in (hint, *typing.get_args(hint))}  # Each arm's of a union.
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, value
     elif isinstance(value, list | tuple):
         for position, item in enumerate(value):  # What is in lists of lists, those check who read them.
             if not isinstance(item, list | tuple):
                 yield from _numbers(item, None, f"{path}[{position}]")
-    elif isinstance(value, Mapping) and typing.get_args(hint)[1:] in ((int,), (float,)):
+    elif isinstance(value, Mapping) and kinds & {(int,), (float,)}:
         for key, item in value.items():
             yield from _numbers(item, None, f"{path}.{key}")
 
