@@ -97,6 +97,9 @@ def _yes(said: bool) -> str:
 
 def _paragraphs(part: Any) -> list[str]:
     """Those of a docstring before its arguments, as Markdown."""
-    text = re.split(r"\n\n(?:Args|Returns|Raises|Attributes):", inspect.getdoc(part) or "")[0]
+    said = inspect.getdoc(part)
+    if not said:
+        raise ValueError(f"{part} has no docstring, which is its text in parts.md")
+    text = re.split(r"\n\n(?:Args|Returns|Raises|Attributes):", said)[0]
     text = re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"`\1`", text).replace("``", "`")
     return text.split("\n\n")

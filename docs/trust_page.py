@@ -96,7 +96,7 @@ conditions hold, since only `restore:` and `--resume` read them.
 All options of the sections and games that are not listed here are taken."""  # noqa: E501
 
 _VERDICTS: Mapping[Any, str] = {
-    is_name: "registered names",
+    is_name: "names",
     is_hub_id: "hub ids",
     is_template: "text of a template",
     False: "the default only",

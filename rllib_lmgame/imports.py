@@ -40,18 +40,21 @@ def import_path(path: str, key: str) -> Any:
     module_name, _, name = path.partition(":")
     if not module_name or not name:
         raise ConfigError(key, f"{path!r} is not an import path; write package.module:Name")
-    with asking(f"importing {module_name!r}", key):
-        try:
-            module = importlib.import_module(module_name)
-        except ImportError as error:
-            raise ConfigError(
-                key, f"cannot import {module_name!r}: {error}{where_it_was_sought(module_name, error)}"
-            ) from error
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError(
+            key, f"cannot import {module_name!r}: {error}{where_it_was_sought(module_name, error)}"
+        ) from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # Also a ConfigError, which would name a key of somebody else.
+        raise ConfigError(key, f"importing {module_name!r} fails: {in_words(error)}") from error
     return attribute_of(module, name, key)
 
 
 def attribute_of(module: ModuleType, path: str, key: str) -> Any:
-    """What stands at ``Name`` or ``Name.inner`` in a module. Raises: ConfigError: nothing; names the nearest."""
+    """What stands at ``Name`` or ``Name.inner`` in a module. Raises: ConfigError: there is none."""
     found: Any = module
     for name in path.split("."):
         with asking(f"reading {path!r} of module {module.__name__!r}", key):

@@ -91,7 +91,7 @@ def new_file(path: str | Path) -> Iterator[NewFile]:
 
 @contextmanager
 def writing(out: Path) -> Iterator[None]:
-    """Errors of the system while something is written for ``out``. Raises: ConfigError: one (a full disk)."""
+    """An error of the system while something is written for ``out`` (a full disk) becomes a ConfigError about it."""
     try:
         yield
     except OSError as error:

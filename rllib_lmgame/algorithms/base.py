@@ -51,7 +51,7 @@ from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, EpisodeSource, LineUps, Rounds, play_all
 from rllib_lmgame.settings.algorithms import reference
 from rllib_lmgame.settings.old_names import check_saved
-from rllib_lmgame.storage import is_uri
+from rllib_lmgame.storage import expanded, is_uri
 from rllib_lmgame.telemetry.metrics import PHASES, WEIGHT_SYNC_TIMER, flatten, with_columns
 from rllib_lmgame.telemetry.phases import WHY_DROPPED, tell_phase
 
@@ -388,7 +388,7 @@ class LMGameAlgorithm(PPO):
 
         Raises: CheckpointError: if writing fails; nothing half-written is left.
         """
-        target = Path(path).expanduser().absolute() if path is not None else Path(tempfile.mkdtemp())
+        target = expanded(path).absolute() if path is not None else Path(tempfile.mkdtemp())
         if kwargs.get("state") is not None or kwargs.get("filesystem") is not None:
             return str(super().save_to_path(path, **kwargs))
         kwargs.pop("state", None)
@@ -417,7 +417,7 @@ class LMGameAlgorithm(PPO):
     def from_checkpoint(cls, path: Any, *args: Any, **kwargs: Any) -> Any:
         """The algorithm of a checkpoint; files are checked before they are read. Raises: CheckpointError."""
         if isinstance(path, str | Path) and not is_uri(path):
-            path = Path(path).expanduser().absolute()
+            path = expanded(path).absolute()
             checkpoints.verify_manifest(path)
             if (path / CONFIG_FILE).is_file():
                 check_saved(checkpoints.read_json(path / CONFIG_FILE, MAX_CONFIG_BYTES), path / CONFIG_FILE)
@@ -429,7 +429,7 @@ class LMGameAlgorithm(PPO):
         Raises: CheckpointError: if files are damaged, or models, tokenizers or league policies differ.
         """
         if "component" not in kwargs:
-            path = Path(path).expanduser().absolute()
+            path = expanded(path).absolute()
             checkpoints.verify_manifest(path)
             check_models(path, self.config)
             check_league(path, self.config)

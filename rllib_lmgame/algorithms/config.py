@@ -179,9 +179,8 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         Args:
             options: Keys of its configuration, e.g. ``zero_optimization={"stage": 2}``.
         """
-        self.deepspeed_config = (
-            None if config is None and not options else {**(read_deepspeed(config) or {}), **options}
-        )
+        made = read_deepspeed(config)
+        self.deepspeed_config = None if made is None and not options else {**(made or {}), **options}
         self._give("deepspeed")
         return self
 
@@ -246,9 +245,10 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         """
         check_old(config_dict, self.entry.sections)
         before, rest = dict(vars(self)), dict[str, Any]()
+        own = own_attributes(self.entry.sections)
         attributes = {
             key: check_value(config_dict[key], hint, {}, f"config.{key}")
-            for key, hint in own_attributes(self.entry.sections).items()
+            for key, hint in own.items()
             if key in config_dict
         }
         given = attributes.pop("given_keys", None)
@@ -257,13 +257,13 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         if "player_options" in attributes:
             self._set_players(self.player_options)
         for key, value in config_dict.items():
-            if key in own_attributes(self.entry.sections):
+            if key in own:
                 continue
             if key in self.entry.sections:
                 check_keys(value, key, self.entry.groups, f"config.{key}")
                 self.set_section(key, value)
             elif key == "deepspeed":
-                self.deepspeed(read_deepspeed(value))
+                self.deepspeed(value)
             elif key in RUNTIME_FIELDS:
                 raise set_at_start(key)
             elif key == "policies":
@@ -401,9 +401,9 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         log_once(f"{self.algo_class.__name__}_on_new_api_stack")
         if self.framework_str != "torch":
             raise ConfigError("config.framework", f"must be 'torch' with this algorithm, got {self.framework_str!r}")
-        s = self.settings
+        settings = self.settings
         for key in FIELDS:
-            check_rllib_key(key, s.value(key))
+            check_rllib_key(key, settings.value(key))
         check_overrides(self)
         check_who_learns(self)
         super().validate()

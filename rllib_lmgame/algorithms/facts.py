@@ -127,7 +127,7 @@ class PolicyFacts:
         return mode not in ("center_role", "none") or self.own_objective
 
     def reads(self, setting: str) -> bool:
-        """Whether the estimator reads ``gamma`` or ``lam``, or the objective, as somebody's own may."""
+        """Whether the estimator reads ``gamma``, ``lam`` or ``baseline_decay``, or an objective of one's own may."""
         return self.own_objective or setting in self.estimator.reads
 
     @property

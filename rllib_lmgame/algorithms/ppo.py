@@ -272,10 +272,10 @@ class LMGamePPO(LMGameAlgorithm):
         self._ppo_iteration = int(state["ppo_iteration"])
         if self._warm_start is not None and state["warm_start"] is not None:
             self._warm_start.set_state(state["warm_start"])
-        if self._league is not None and state["league"] is not None:
+        if self._league is not None and state.get("league") is not None:
             self._league.set_state(state["league"])
         counters = {PPO_ITERATION: self._ppo_iteration, ENV_STEPS: self._env_steps() if self._ppo_iteration else 0}
-        self._schedules.set_state(state["schedules"], counters)
+        self._schedules.set_state(state.get("schedules", {}), counters)
 
     def save_own_files(self, checkpoint: Path) -> None:
         super().save_own_files(checkpoint)

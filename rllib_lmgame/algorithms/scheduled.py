@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import operator
-import types
-import typing
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +23,7 @@ from rllib_lmgame.settings.schedules import (
     place_of,
     typed,
 )
-from rllib_lmgame.settings.schema import Limits, leaves, limits, unknown_key, value_at
+from rllib_lmgame.settings.schema import Limits, arms_of, leaves, limits, unknown_key, value_at
 from rllib_lmgame.settings.sections.rllib import key_rule
 
 MOST = 1024
@@ -67,17 +65,12 @@ def _kind_in_game(path: str, env: str, option: str) -> tuple[Any, Limits]:
     group = options_of(env)
     if group is None:  # Of such a game nothing is known before it is built.
         return float, {}
-    numbers = {name: leaf for name, leaf in leaves(group).items() if _arms(leaf.hint) & {int, float}}
+    numbers = {name: leaf for name, leaf in leaves(group).items() if {int, float} & set(arms_of(leaf.hint))}
     if option not in leaves(group):
         raise unknown_key(option, numbers, path.removesuffix(f".{option}"))
     if option not in numbers:
         raise ConfigError(path, f"is no number; a schedule cannot change `{option}` of {env}")
     return numbers[option].hint, numbers[option].field.metadata
-
-
-def _arms(hint: Any) -> set[Any]:
-    """The types that an annotation allows."""
-    return set(typing.get_args(hint)) if typing.get_origin(hint) in (typing.Union, types.UnionType) else {hint}
 
 
 def scheduled_games(config: Any, most: int = MOST) -> tuple[GameConfig, ...]:

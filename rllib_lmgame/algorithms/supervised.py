@@ -92,9 +92,8 @@ class SupervisedStage:
         algorithm = self.algorithm
         games = algorithm.config.games_for_evaluation()
         result = algorithm.evaluate_games(games, stop.episodes, purpose="validation")
-        numbers = episode_metrics(result.summaries)
-        self._validated = numbers
-        algorithm.log_numbers(("evaluation", ENV_RUNNER_RESULTS), numbers)
+        self._validated = episode_metrics(result.summaries)
+        algorithm.log_numbers(("evaluation", ENV_RUNNER_RESULTS), self._validated)
 
     def _milestone(self, name: str) -> None:
         """Play the held-out test levels and keep the success on each for the report."""

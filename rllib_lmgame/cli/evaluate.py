@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
 from rllib_lmgame.cli.evaluation_table import evaluation_table
-from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
-from rllib_lmgame.cli.player_options import SECTIONS, add_time_limit, add_verbosity, player_settings, seed
+from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, add_verbosity, parse_env_config
+from rllib_lmgame.cli.player_options import SECTIONS, add_time_limit, player_settings, seed
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.files.reading import parse_value
 from rllib_lmgame.imports import find_in_current_directory

@@ -76,6 +76,11 @@ TRUST_HELP = "run code that it names or holds, even if none of your runs wrote i
 """What ``--trust-checkpoint`` does, where a checkpoint plays."""
 
 
+def add_verbosity(group: Any, shown: str) -> None:
+    """Add ``-v``, the same flag everywhere."""
+    group.add_argument("-v", "--log-info", dest="verbosity", action="store_const", const=1, default=0, help=shown)
+
+
 def add_env_config(parser: argparse.ArgumentParser, whose: str) -> None:
     parser.add_argument(
         "--env-config", metavar="YAML", help=f"options of {whose}, as YAML or JSON text: '{{num_boxes: 2}}'"

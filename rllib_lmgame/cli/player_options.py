@@ -44,11 +44,6 @@ def seed(text: str) -> int:
     return value
 
 
-def add_verbosity(group: Any, shown: str) -> None:
-    """Add ``-v``, the same flag everywhere."""
-    group.add_argument("-v", "--log-info", dest="verbosity", action="store_const", const=1, default=0, help=shown)
-
-
 def add_time_limit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--time-limit",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.cli.example import examples
-from rllib_lmgame.cli.player_options import add_verbosity
+from rllib_lmgame.cli.games import add_verbosity
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.experiments.files.reading import apply_overrides, override_values, parse_value, read_experiments
 from rllib_lmgame.experiments.spec import ExperimentSpec, Source, check_name, make_specs
@@ -203,7 +203,7 @@ def _read(args: argparse.Namespace) -> list[ExperimentSpec]:
     if args.algo or args.env:
         flag = "--algo" if args.algo else "--env"
         raise ConfigError("", f"{flag} does not go with a file; use --set {'run' if args.algo else 'env'}=... instead")
-    if not Path(path).exists() and path in examples():
+    if path in examples() and not Path(path).exists():
         raise ConfigError("", f"there is no file {path}, but an example of that name: `rllib example run {path}`")
     specs = read_experiments(path, args.overrides)
     if args.experiment_name:

@@ -17,7 +17,10 @@ DIRECTORY = "league"
 """Where members are, in a trial's directory and in a checkpoint."""
 
 LIST_FILE = "league.json"
-"""Members and pay-offs, for readers. A resumed run takes them from the algorithm's state."""
+"""Members and pay-offs, for readers, and to see whether a checkpoint's league suits a run.
+
+A resumed run takes them from the algorithm's state.
+"""
 
 BEGINNINGS = "beginnings"
 """What each exploiter begins again with. No member has this name."""

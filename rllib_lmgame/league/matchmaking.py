@@ -38,20 +38,22 @@ Matchmaker = Callable[[Sequence[Standing], LeagueOptions], Sequence[float]]
 
 
 def uniform(standings: Sequence[Standing], options: LeagueOptions) -> list[float]:
+    """Every member alike."""
     return [1.0] * len(standings)
 
 
 def latest(standings: Sequence[Standing], options: LeagueOptions) -> list[float]:
+    """The member that came last."""
     return [0.0] * (len(standings) - 1) + [1.0]
 
 
 def pfsp_hard(standings: Sequence[Standing], options: LeagueOptions) -> list[float]:
-    """``(1 - x)^power``: members that are hard to beat."""
+    """``(1 - x)^power``, with the policy's win rate ``x``: members that are hard to beat."""
     return [(1 - standing.win_rate) ** options.matchmaking.power for standing in standings]
 
 
 def pfsp_var(standings: Sequence[Standing], options: LeagueOptions) -> list[float]:
-    """``x(1 - x)``: members that are as strong as the policy."""
+    """``x(1 - x)``, with the policy's win rate ``x``: members that are as strong as it is."""
     return [standing.win_rate * (1 - standing.win_rate) for standing in standings]
 
 

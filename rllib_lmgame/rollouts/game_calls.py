@@ -8,17 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
-import numbers
 import os
 import queue
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rllib_lmgame.envs.contract.infos import checked_measures, is_finite
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec, make_session
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
@@ -227,56 +224,3 @@ class _Caller:
 
 _idle: list[_Caller] = []
 os.register_at_fork(after_in_child=_idle.clear)
-
-
-_SIMPLE = (bool, str, type(None))
-_MAX_BITS = 14_284
-"""Of an integer of at most 4,300 digits: Python reads and writes no longer ones as decimals."""
-
-
-def plain_info(info: Mapping[Any, Any]) -> dict[str, Any]:
-    """``info`` with text keys and JSON values: arrays become lists, what JSON cannot hold (``nan``, ``inf``) text.
-
-    Raises: ValueError if ``success`` is no bool, ``result`` is not finite, or ``measures`` are none
-    (:func:`~.infos.checked_measures`).
-    """
-    plain = _mapping(info)
-    success = plain.get("success")
-    if success is not None and success not in (0, 1):
-        raise ValueError(f"`success` is {success!r}, neither true nor false")
-    result: Any = info.get("result")
-    if hasattr(result, "tolist"):
-        result = _listed(result)
-    if isinstance(result, int | float) and not is_finite(result):
-        raise ValueError("`result` is not a finite number")
-    if plain.get("measures") is not None:
-        plain["measures"] = checked_measures(plain["measures"])
-    return plain
-
-
-def _plain(value: Any) -> Any:
-    if type(value) in _SIMPLE:
-        return value
-    if type(value) is float:
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, int):
-        return int(value) if value.bit_length() <= _MAX_BITS else hex(value)
-    if hasattr(value, "tolist"):
-        return _plain(_listed(value))
-    if isinstance(value, Mapping):
-        return _mapping(value)
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return str(value)
-
-
-def _listed(value: Any) -> Any:
-    """An array as lists, a number of NumPy's as Python's: ``tolist`` gives one that Python has none for as it is."""
-    listed = value.tolist()
-    if type(listed) is not type(value):
-        return listed
-    return float(value) if isinstance(value, numbers.Real) else str(value)
-
-
-def _mapping(values: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(_plain(key) if isinstance(key, int) else key): _plain(item) for key, item in values.items()}

@@ -24,10 +24,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
+from rllib_lmgame.envs.contract.infos import plain_info
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.protocol import StopReason
-from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session, plain_info
+from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
 from rllib_lmgame.rollouts.plans import EpisodePlan, Race
 from rllib_lmgame.rollouts.records import Failure, GameConfig, TurnNumbers
 from rllib_lmgame.rollouts.restarts import restart_mismatch
@@ -215,9 +216,18 @@ async def play_episode(
     game = await GameInPlay.begin(session, plan, seat_factory, step_timeout_s)
     while game.views:
         await game.advance()
-    final = {agent: game.final[agent].text for agent in game.seats}
-    played = (game.seats, game.steps, game.ends, final, game.stop_reason(), game.infos)
-    return PlayedEpisode(plan, session.game_id, *played, session.instructions, session.cooperative)
+    return PlayedEpisode(
+        plan=plan,
+        game_id=session.game_id,
+        seats=game.seats,
+        steps=game.steps,
+        ends=game.ends,
+        final_observations={agent: game.final[agent].text for agent in game.seats},
+        stop_reason=game.stop_reason(),
+        infos=game.infos,
+        instructions=session.instructions,
+        cooperative=session.cooperative,
+    )
 
 
 @dataclass(frozen=True, slots=True)

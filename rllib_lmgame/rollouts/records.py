@@ -42,7 +42,8 @@ class PlaySettings:
         log: File name of the episode log.
         keep: ``episodes`` (RLlib episodes) or ``nothing`` (numbers only).
         members: Weights that are not a policy's current ones -> the engines that hold them now.
-        rollouts, inference, language_model: What a schedule has changed of these sections; a policy's own options stay.
+        rollouts, inference: In place of the configuration's sections where a schedule changes them.
+        language_model: Changed options of that section; a policy's own stay.
     """
 
     games: tuple[GameConfig, ...]
@@ -134,7 +135,11 @@ class EpisodeSummary:
 
 @dataclass
 class PlayResult:
-    """Results of plans in the order of ``EpisodePlan.index``; ``aborted``: ids left behind when enough had finished."""
+    """Results of plans in the order of ``EpisodePlan.index``.
+
+    ``aborted`` are ids left behind when enough had finished; ``wall_s`` is how long it took, of several runners the
+    longest.
+    """
 
     episodes: list[MultiAgentEpisode] = field(default_factory=list)
     summaries: list[EpisodeSummary] = field(default_factory=list)

@@ -21,7 +21,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import StopReason
@@ -106,8 +106,9 @@ class LineUps:
     def _policy(self, plan: EpisodePlan, roles: Roles, agent: str) -> str:
         seed = stable_seed(plan.seed, plan.index, "seats")
         try:
-            seats: dict[str, Any] = {"role": roles[agent], "roles": dict(roles), "agent_ids": tuple(roles)}
-            policy = self._mapping(agent, None, **seats, seed=seed, number=plan.number)
+            policy = self._mapping(
+                agent, None, role=roles[agent], roles=dict(roles), agent_ids=tuple(roles), seed=seed, number=plan.number
+            )
         except ConfigError:
             raise
         except Exception as error:

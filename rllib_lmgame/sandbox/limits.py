@@ -30,7 +30,7 @@ class Limits:
         file_bytes: Largest file that may be written.
         disk_bytes: All files in the temporary directory, which lives in memory.
         open_files: File descriptors.
-        threads: Threads of the program; further processes are refused.
+        threads: Threads of the program, the first included; further processes are refused.
         output_bytes: Bytes kept of each output; a program that writes more is killed.
     """
 

@@ -119,7 +119,7 @@ def check_top_level(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
     Unclear keys are left to the configuration, which imports RLlib and knows its whole list.
     """
     groups = entry.groups
-    known = {*groups, *FLAT_KEYS}
+    known, of_objects = {*groups, *FLAT_KEYS}, {"in_evaluation", *own_attributes(entry.sections)}
     check_old(config, groups)
     for key in map(str, config):
         if key in RUNTIME_FIELDS:
@@ -127,10 +127,7 @@ def check_top_level(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
         if key in WITHOUT_EFFECT:  # Also with the value of RLlib's default: whoever writes it expects something of it.
             raise without_effect(key)
         words = rllib_words() if key not in known else frozenset()
-        if key.startswith("_") or key in {
-            "in_evaluation",
-            *own_attributes(entry.sections),
-        }:  # Of objects, not of files.
+        if key.startswith("_") or key in of_objects:
             raise unknown_at_top(key, groups, FLAT_KEYS)
         if key in known or key in words:
             continue

@@ -87,6 +87,13 @@ def _known(key: str, plug_in: Test, example: str) -> Rule:
     )
 
 
+def idle(rules: tuple[Rule, ...], s: Settings, f: Any) -> Iterator[str]:
+    """Options that nobody gave and whose defaults would be refused if they were written down."""
+    for rule in rules:
+        if rule.where_set and not s.given(rule.key) and s.value(rule.key) is not None and rule.broken(s, f):
+            yield rule.key
+
+
 def broken(rules: tuple[Rule, ...], s: Settings, f: Any) -> Iterator[tuple[Rule, str]]:
     """The rules that settings break, in order, and what is said."""
     for rule in rules:
@@ -205,21 +212,25 @@ NUMERICS = (
 )
 
 
-def _window(s: Settings, f: Any) -> ConfigError | bool:
-    """A policy's own window is for itself, everybody's for any of them."""
-    shows = {name: s.model_of(name).history == "window" for name in s.language_model_policies()}
-    for name, shown in shows.items():
-        if not shown and "history_window" in s.policies[name].language_model:
+def _own_window(s: Settings, f: Any) -> ConfigError | None:
+    for name in s.language_model_policies():
+        if "history_window" in s.policies[name].language_model and s.model_of(name).history != "window":
             key = f"config.policies.{name}.language_model.history_window"
             return ConfigError(key, "has no effect without history: window")
-    return s.is_set("language_model.history_window") and not any(shows.values())
+    return None
 
 
 HISTORY = (
     Rule(
-        "language_model.history_window",
-        _window,
+        "policies.player.language_model.history_window",
+        _own_window,
         "has no effect without history: window",
+        "policies: {player: {language_model: {history_window: 2}}}",
+    ),
+    no_effect(
+        "language_model.history_window",
+        lambda s, f: any(s.model_of(name).history == "window" for name in s.language_model_policies()),
+        "without history: window",
         "language_model: {history_window: 2}",
     ),
 )

@@ -275,8 +275,7 @@ def declared(group: type) -> dict[str, Option]:
     hints, found = typing.get_type_hints(group), {}
     for field in dataclasses.fields(group):
         key, hint = field.name.rstrip("_"), hints[field.name]
-        arms = typing.get_args(hint) if typing.get_origin(hint) in _UNIONS else (hint,)
-        inner = next((arm for arm in arms if isinstance(arm, type) and dataclasses.is_dataclass(arm)), None)
+        inner = next((arm for arm in arms_of(hint) if isinstance(arm, type) and dataclasses.is_dataclass(arm)), None)
         found[key] = Option(key, field, hint, inner)
     return found
 
@@ -401,14 +400,13 @@ _BOUNDS = (
 
 def _numbers(value: Any, hint: Any, path: str) -> Iterator[tuple[str, int | float]]:
     """The number that a value is, or those of a list or of a mapping to numbers, and where they are."""
-    kinds = {typing.get_args(each)[1:] for each in (hint, *typing.get_args(hint))}  # Each arm's of a union.
     if isinstance(value, int | float) and not isinstance(value, bool):
         yield path, value
     elif isinstance(value, list | tuple):
         for position, item in enumerate(value):  # What is in lists of lists, those check who read them.
             if not isinstance(item, list | tuple):
                 yield from _numbers(item, None, f"{path}[{position}]")
-    elif isinstance(value, Mapping) and kinds & {(int,), (float,)}:
+    elif isinstance(value, Mapping) and any(typing.get_args(arm)[1:] in ((int,), (float,)) for arm in arms_of(hint)):
         for key, item in value.items():
             yield from _numbers(item, None, f"{path}.{key}")
 
@@ -448,6 +446,11 @@ def describe(value: Any) -> str:
     return f"{kinds.get(type(value), type(value).__name__)} {shown(value)}"
 
 
+def arms_of(hint: Any) -> tuple[Any, ...]:
+    """The types that an annotation allows."""
+    return typing.get_args(hint) if typing.get_origin(hint) in _UNIONS else (hint,)
+
+
 def _check_type(value: Any, hint: Any, path: str) -> Any:
     origin, arms = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
@@ -470,6 +473,9 @@ def _check_type(value: Any, hint: Any, path: str) -> Any:
             return value
         if isinstance(value, float) and value.is_integer():
             return int(value)
+    elif origin is Callable:
+        if callable(value):
+            return value
     elif origin in (list, tuple):
         if isinstance(value, list | tuple):
             inner = arms[:1] * len(value) if origin is list or arms[1:] == (Ellipsis,) else arms

@@ -107,13 +107,15 @@ def test_a_league_of_another_policy_is_refused(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("estimator", ["gae", "grpo"])
-@pytest.mark.parametrize("critics", [{"player": {}}, {}])
+@pytest.mark.parametrize("critics", [{"player": {}}, {}, None])
 def test_value_functions_are_compared_before_anything_starts(checkpoint, tmp_path, estimator, critics) -> None:
+    """Before there were policies without a value function, all had one."""
     whole = shutil.copytree(checkpoint, tmp_path / "whole")
     (whole / "learners").mkdir()
-    (whole / "learners" / "learner.json").write_text(json.dumps({"modules": ["player"], "critics": critics}))
+    counters = {"modules": ["player"]} | ({} if critics is None else {"critics": critics})
+    (whole / "learners" / "learner.json").write_text(json.dumps(counters))
     config = config_of(checkpoint / "hf").token_ppo(advantage_estimator=estimator).text_rollouts(group_size=2)
-    if bool(critics) == (estimator == "gae"):
+    if (critics != {}) == (estimator == "gae"):
         check_models(whole, config, local_files_only=True)
     else:
         with pytest.raises(CheckpointError, match=r"player has (a|no) value function there and (a|no) .* hf/ as"):

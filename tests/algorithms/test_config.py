@@ -167,6 +167,7 @@ WOLVES = {"env": "lmgame/Werewolf-v0", "policies": ["wolves", "village"]}
     [
         ({**KUHN_SEATS, "policy_mapping_fn": {"player_0": "player"}}, "", "no policy for agent 'player_1'"),
         ({**KUHN_SEATS, "policy_mapping_fn": {"*": "other"}}, "", "gives 'player', which learns, no seat"),
+        ({**KUHN_SEATS, "policy_mapping_fn": {0: "player", "*": "other"}}, ".0", "seat or role 0; there are player_0"),
         ({**WOLVES, "policy_mapping_fn": {"werwolf": "wolves", "*": "village"}}, ".werwolf", "did you mean 'werewolf'"),
         ({**WOLVES, "policies": ["a", "b"], "policy_mapping_fn": "per_role"}, "", "finds no policy for every role"),
     ],
@@ -563,6 +564,7 @@ def test_a_grid_without_values_is_refused_in_a_section(estimator) -> None:
         ("token_ppo", {"kl": KLOptions(in_="nonsense")}, "token_ppo.kl.in"),
         ("token_ppo", {"policy_loss": PolicyLossOptions(low=5)}, "token_ppo.policy_loss.low"),
         ("token_ppo", {"aggregation": AggregationOptions(length=3)}, "token_ppo.aggregation.length"),
+        ("token_ppo", {"advantage_estimator": {"type": "gigpo", 5: 1}}, "token_ppo.advantage_estimator.5"),
     ],
     ids=str,
 )

@@ -20,6 +20,7 @@ from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.schedule_metrics import NEVER_FOLLOWED
 from rllib_lmgame.algorithms.scheduled import occurring, scheduled_games, schedules_of
 from rllib_lmgame.algorithms.selection import Selected
+from rllib_lmgame.algorithms.sft import LMGameSFTConfig
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
@@ -762,3 +763,8 @@ def test_rollouts_from_states_are_discounted_as_training_is(monkeypatch: pytest.
     loop._play_for_values(selected, config.settings)
     found = [{policy: (each.rollouts, each.gamma) for policy, each in wanted.items()} for wanted in asked]
     assert found == [{"own": (2, 0.9), "other": (2, gamma)} for gamma in (0.5, 0.75, 1.0)]
+
+
+def test_supervised_learning_follows_no_schedules() -> None:
+    with pytest.raises(ConfigError, match="LMGameSFT follows no schedules"):
+        LMGameSFTConfig().environment("lmgame/FrozenLake-v0").inference(temperature={"points": [[0, 1]]}).validate()

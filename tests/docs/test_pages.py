@@ -1,4 +1,4 @@
-"""Links lead somewhere, commands exist, YAML in the documentation is valid, and nothing is a leftover."""
+"""Links lead somewhere, commands exist, and nothing is a leftover."""
 
 from __future__ import annotations
 

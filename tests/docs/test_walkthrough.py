@@ -18,7 +18,7 @@ MOST_FILES = 30
 ASIDE = {
     "cli/main": "which command it is",
     "cli/signals": "how a command ends",
-    "cli/player_options": "options that several commands have",
+    "cli/games": "options that several commands have",
     "experiments/files/": "reading the file",
     "experiments/spec": "values that know where they were written",
     "experiments/checks/": "checks before a run",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from fractions import Fraction
 from typing import Any
 
 import gymnasium
@@ -59,6 +60,16 @@ class Counting(TextGame):
 class WrongMeasures(Counting):
     def measures(self):
         return {"right letters": 2.0}
+
+
+class FractionMeasures(Counting):
+    def measures(self):
+        return {"letters": Fraction(1, 2)}
+
+
+class NumpyMeasures(Counting):
+    def measures(self):
+        return {"letters": np.bool_(True)}
 
 
 class NoRules(Counting):

@@ -18,7 +18,7 @@ from rllib_lmgame.experiments.checks.callbacks import make_callbacks
 from rllib_lmgame.experiments.checks.check import check_experiment, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines, resolved_config
 from rllib_lmgame.experiments.checks.resources import request_of
-from rllib_lmgame.experiments.files.reading import apply_overrides, load_text
+from rllib_lmgame.experiments.files.reading import apply_overrides, dump_text, load_text
 from rllib_lmgame.experiments.spec import make_specs
 from rllib_lmgame.settings.sections.rllib import WITHOUT_EFFECT
 
@@ -90,7 +90,7 @@ def broken_module(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "override", "words"),
     [
-        (GAME, "config.inferenc.x=1", "did you mean 'config.inference'"),
+        (GAME, "config.inferenc={x: 1}", "did you mean 'config.inference'"),
         (GAME, "config.temperature=1", "'config.inference.temperature'"),
         (GAME, "cliphigh=0.3", "'config.token_ppo.policy_loss.high'"),
         (GAME, "learning_rate=1", "'config.lr'"),
@@ -98,7 +98,7 @@ def broken_module(tmp_path, monkeypatch):
         (GAME, "config.critic={}", "did you mean 'config.token_ppo.critic'"),
         (GAME, "config.kl={}", "did you mean 'config.token_ppo.kl'"),
         (GAME, "policy_loss=clip", "did you mean 'config.token_ppo.policy_loss'"),
-        (GAME, "token_ppo.policy_loss.high=0.3", "'config.token_ppo'"),
+        (GAME, "token_ppo={policy_loss: {high: 0.3}}", "'config.token_ppo'"),
         (GAME, "config.token_ppo.kl.rference=ema", "did you mean 'reference'"),
         (GAME, "config.token_ppo.lr=1e-4", "'config.lr'"),
         (GAME, "config.inference.max_tokens_per_turn=8", "'config.language_model.max_tokens_per_turn'"),
@@ -108,8 +108,8 @@ def broken_module(tmp_path, monkeypatch):
         (GAME, "config.token_ppo.policy_loss.high={grid: [0.2, 0.3]}", "did you mean 'grid_search'"),
         (GAME, "config.gamma={any: [0.2, 0.3]}", "known: uniform"),
         (GAME, "config.env_config.max_turns={values: [1, 2]}", "expected a whole number, got the mapping"),
-        (GAME, "config.inference.engine.type=x", "expected text, got the mapping {'type': 'x'}"),
-        (GAME, "config.language_model.model.x=1", "expected text, got the mapping {'x': 1}"),
+        (GAME, "config.inference.engine={type: x}", "expected text, got the mapping {'type': 'x'}"),
+        (GAME, "config.language_model.model={x: 1}", "expected text, got the mapping {'x': 1}"),
         (GAME, "stop.ppo_iteratoin=1", "ppo_iteration"),
         (GAME, "run=LMGamPPO", "LMGamePPO"),
         (GAME, "run=A3C", "no longer part of RLlib"),
@@ -119,8 +119,8 @@ def broken_module(tmp_path, monkeypatch):
         (GAME, "restore=s3://bucket/checkpoint", "directories only"),
         (GAME, "resources_per_trial={cpu: 1}", "num_env_runners"),
         (GAME, "config.x={grid_search: [" + ", ".join(["1"] * 5000) + "]}", "more than 4,096"),
-        (GAME, "config.supervised.max_steps=3", "did you mean 'config.warm_start'?"),
-        (SFT, "config.warm_start.max_steps=3", "did you mean 'config.supervised'?"),
+        (GAME, "config.supervised={max_steps: 3}", "did you mean 'config.warm_start'?"),
+        (SFT, "config.warm_start={max_steps: 3}", "did you mean 'config.supervised'?"),
         (GAME, "config.evaluation_config.episodes=5", "unknown key; did you mean 'config.evaluation_duration'?"),
         (GAME, "config.evaluation_config.tempreature=1", "did you mean 'config.evaluation_config.temperature'?"),
         (GAME, "config.evaluation_config.evaluation_duration=5", "no effect here; set config.evaluation_duration"),
@@ -150,9 +150,9 @@ def broken_module(tmp_path, monkeypatch):
     ],
 )
 def test_who_is_refused_is_told_what_works_here(text, override, words):
-    """At which key, and what else is refused: all cases are replayed by ``benchmarks/refusals.py``."""
+    """What else is refused: ``tests/settings/test_refusals.py``."""
     error = error_of(text, override)
-    assert override.startswith(error.path) and words in error.message and error.source == f"--set {override}"
+    assert (error.path, error.source) == (override.partition("=")[0], f"--set {override}") and words in error.message
     for key in ("episodes_to_numpy", *WITHOUT_EFFECT):
         assert f"config.{key}'" not in error.message
 
@@ -186,6 +186,8 @@ def test_who_is_refused_is_told_what_works_here(text, override, words):
         ("config.policies={a/b: {}}", "config.policies.a/b", "is no name"),
         ("config.lr={quniform: [1.0e-5, 1.0e-3, 3.0e-5]}", "config.lr.quniform", "low must be a multiple of step"),
         ("config.num_epochs={qrandint: [5, 12, 5]}", "config.num_epochs.qrandint", "high must be a multiple of step"),
+        ("config.lr={quniform: [0, 1, 1.0e-320]}", "config.lr.quniform", "high must be a multiple of step"),
+        ("config.language_model={tokenizer: ~nobodyhere/x}", "config.language_model.tokenizer", "no such tokenizer"),
     ],
 )
 def test_wrong_names_of_what_is_brought_along(override, key, words, broken_module):
@@ -193,10 +195,17 @@ def test_wrong_names_of_what_is_brought_along(override, key, words, broken_modul
     assert (error.path, error.source) == (key, f"--set {override}") and words in error.message
 
 
+@pytest.mark.parametrize("override", ["custom_resources_per_env_runner={a: x}", "num_gpus_per_env_runner=[1]"])
+def test_what_a_trial_of_rllibs_asks_for_must_be_countable(override):
+    checked = check(STOCK, "config.num_env_runners=1", f"config.{override}")
+    with pytest.raises(ConfigError, match="cannot be counted") as caught:
+        request_of(checked)
+    assert caught.value.path == "config"
+
+
 def test_amounts_of_resources_are_numbers():
-    with pytest.raises(ConfigError, match="'x'") as caught:
-        request_of(check(GAME, "config.num_env_runners=1", "config.custom_resources_per_env_runner={a: x}"))
-    assert caught.value.path == "config.custom_resources_per_env_runner"
+    error = error_of(GAME, "config.num_env_runners=1", "config.custom_resources_per_env_runner={a: x}")
+    assert error.path == "config.custom_resources_per_env_runner"
 
 
 @pytest.fixture(scope="module")
@@ -459,11 +468,24 @@ def test_the_dry_run_shows_everything():
     assert resolved["inference"]["temperature"] == 1.0
 
 
-def test_the_resolved_configuration_is_a_configuration():
-    checked = check(GAME, "config.text_rollouts.episodes_per_iteration=32", "config.gamma=0.99")
-    again = checked.algorithm.default_config().update_from_dict(resolved_config(checked))
-    assert again.text_rollout_options.episodes_per_iteration == 32
-    assert again.gamma == 0.99
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["config.text_rollouts.episodes_per_iteration=32", "config.gamma=0.99"],
+        ["config.token_ppo={kl: {schedule: [[0, 0.1]]}, importance: {cap: null}}"],
+        ["config.token_ppo={kl: {}}", "config.kl_coeff={points: [[0, 0.1], [9, 0]]}"],
+        [
+            *("env=lmgame/TicTacToe-v0", "config.league={opponent_engines: 2}", "config.policies=[a, b]"),
+            "config.algorithm_config_overrides_per_module={b: {token_ppo: {kl: {schedule: [[0, 0.1]]}}}}",
+        ],
+    ],
+    ids=str,
+)
+def test_the_resolved_configuration_is_taken_as_a_file_and_says_the_same(overrides):
+    """Also what has no effect here: a default that is written down is refused as any other value."""
+    resolved = resolved_config(check(GAME, *overrides))
+    again = {"a": {"run": "LMGamePPO", "stop": {"training_iteration": 1}, "config": resolved}}
+    assert resolved_config(check(dump_text(again))) == resolved
 
 
 def test_rllib_s_advice_how_to_leave_the_new_stack_is_for_its_own_algorithms_only(monkeypatch) -> None:

@@ -90,7 +90,7 @@ def generate_all(engine: Any, batch: list[GenerationRequest]) -> list[Generation
     return asyncio.run(run())
 
 
-def ask(names: Any, batch: list[GenerationRequest], timeout_s: float = 60.0) -> list[Generation]:
+def ask(names: Any, batch: list[GenerationRequest], timeout_s: float = 600.0) -> list[Generation]:
     """What the engine actors of these names answer, in the order of the requests."""
 
     async def run() -> list[Generation]:
@@ -102,13 +102,13 @@ def ask(names: Any, batch: list[GenerationRequest], timeout_s: float = 60.0) -> 
 
 def gap(model: Any, batch: list[GenerationRequest], generations: list[Generation]) -> float:
     """The largest distance of a log-probability from the reference's."""
-    worst = 0.0
+    distances = []
     for request, generation in zip(batch, generations, strict=True):
         assert generation.stop_reason is not StopReason.ENGINE_ERROR, generation.error
         ids = generation.response_ids
         expected = reference_logprobs(model, request.prompt_ids, ids, request.sampling, request.choices)
-        worst = max(worst, float(np.abs(expected - generation.logprobs).max()))
-    return worst
+        distances.append(np.abs(expected - generation.logprobs).max())
+    return float(np.max(distances))
 
 
 def sound(model: Any, batch: list[GenerationRequest], generations: list[Generation]) -> bool:

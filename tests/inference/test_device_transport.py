@@ -46,8 +46,8 @@ class Direct(DeviceTransport):
         return Sender(client, source, lambda: self.during())
 
 
-def served(group: Any) -> list[Generation]:
-    return [ask([name], [request(f"{name}/0")])[0] for name in group.names]
+def served(group: Any, timeout_s: float = 600.0) -> list[Generation]:
+    return [ask([name], [request(f"{name}/0")], timeout_s)[0] for name in group.names]
 
 
 def test_the_group_is_formed_again_when_an_engine_was_started_again(make_group: Any) -> None:
@@ -101,7 +101,7 @@ def test_engines_with_different_weights_do_not_serve(make_group: Any, tmp_path) 
     (tmp_path / "differ").touch()
     with pytest.raises(WeightUpdateError, match="hold different weights after version 2"):
         group.push(WEIGHTS, 2, transport)
-    assert all(g.stop_reason is StopReason.ENGINE_ERROR or g.policy_version != 2 for g in served(group))
+    assert all(g.stop_reason is StopReason.ENGINE_ERROR or g.policy_version != 2 for g in served(group, timeout_s=10.0))
 
 
 def test_one_engine_has_nothing_to_compare(make_group: Any, tmp_path) -> None:

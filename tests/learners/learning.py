@@ -41,7 +41,7 @@ def same(a: Any, b: Any) -> bool:
 def difference(a: Any, b: Any) -> float:
     """The largest of two states of the same names."""
     assert a.keys() == b.keys()
-    return max(float(abs(a[name] - b[name]).max()) for name in a)
+    return float(np.max([float(abs(a[name] - b[name]).max()) for name in a]))  # A NaN is the largest.
 
 
 def moved(learner: Any, before: dict[str, torch.Tensor]) -> set[str]:

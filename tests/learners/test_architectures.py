@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from learning import same
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -205,10 +206,6 @@ def directory(request: pytest.FixtureRequest, make_model: Any) -> str:
     """A random mixture of experts."""
     sizes = SIZES | EXPERTS[request.param] | {"num_hidden_layers": 2, "tie_word_embeddings": False}
     return make_model(request.param, **sizes)
-
-
-def same(found: Any, expected: Any) -> bool:
-    return found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in expected)
 
 
 def test_a_push_has_the_checkpoints_names(directory: str, make_learner: Any) -> None:

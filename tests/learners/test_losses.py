@@ -13,7 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from learning import by_state_and_files, update
+from learning import by_state_and_files, restored, update
 
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.objectives.policy_losses import kl_estimate, kl_penalty, next_coefficient, value_loss
@@ -156,26 +156,20 @@ def test_a_restored_run_without_the_target_goes_by_its_own_coefficient(
     def after_an_update(of: Any, **more: Any) -> float:
         return float(update(of, make_episodes(4), **more)["curr_entropy_coeff"])
 
-    def restored(**kwargs: Any) -> Any:
-        fresh = make_learner(**{"entropy_coeff": 0.02, **kwargs})
-        if how == "state":
-            fresh.set_state(learner.get_state())
-        else:
-            fresh.load_shard(tmp_path)
-        return fresh
+    def again(**kwargs: Any) -> Any:
+        return restored(make_learner(**{"entropy_coeff": 0.02, **kwargs}), learner, how, tmp_path)
 
     target = {"entropy": {"target": 9.0, "rate": 0.1}}
     learner = make_learner(token_ppo=target, entropy_coeff=0.02)
     moved = after_an_update(learner)
-    learner.save_shard(tmp_path)
     assert moved > 0.1
-    without = restored()
+    without = again()
     assert after_an_update(without) == without.entropy_coefficient("player") == pytest.approx(0.02)
     assert after_an_update(without, scheduled={"entropy_coeff": 0.3}) == pytest.approx(0.3)
     assert without.entropy_coefficient("player") == pytest.approx(0.3)
-    assert restored(token_ppo=target).entropy_coefficient("player") == pytest.approx(moved)
-    begun = restored(token_ppo=target, entropy_coeff=0.5)
+    assert again(token_ppo=target).entropy_coefficient("player") == pytest.approx(moved)
+    begun = again(token_ppo=target, entropy_coeff=0.5)
     assert begun.entropy_coefficient("player") == pytest.approx(0.5), "it is to begin with another number"
-    follows = restored(token_ppo={"entropy": {"target": 1.0, "rate": 0.1}})
+    follows = again(token_ppo={"entropy": {"target": 1.0, "rate": 0.1}})
     follows._follow({"token_ppo.entropy.target": 9.0})
     assert follows.entropy_coefficient("player") == pytest.approx(moved), "the target stands in a schedule"

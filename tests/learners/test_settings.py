@@ -188,3 +188,21 @@ def test_a_changed_value_changes_an_update(name: str, make_learner: Any, make_ep
     plain = outcome(make_learner, make_episodes, beside, {})
     changed = outcome(make_learner, make_episodes, beside, {f"token_ppo.{name}": value})
     assert changed != pytest.approx(plain, rel=0, abs=0, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("key", "section"),
+    [
+        ("optimizer", {"optimizer": {"type": "Adam"}}),
+        ("train_batch_size", {"train_batch_size": 8}),
+        ("gradient_clipping", {"gradient_clipping": 2.0}),
+        ("zero_optimisation", {"zero_optimisation": {"stage": 2}}),
+        ("zero_optimization.stage", {"zero_optimization": {"stage": 4}}),
+        ("zero_optimization.overlap_comm", {"zero_optimization": {"stage": 1, "overlap_comm": True}}),
+        ("zero_optimization", {"zero_optimization": 2}),
+    ],
+)
+def test_a_deepspeed_section_that_cannot_work_is_refused(key: str, section: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        ppo_config({}, deepspeed=section).validate()
+    assert caught.value.path == f"config.deepspeed.{key}"

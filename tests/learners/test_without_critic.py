@@ -157,7 +157,6 @@ def test_the_configuration_builds_a_critic_where_one_is_asked(name: str) -> None
 
 
 def test_who_says_nothing_gets_a_critic() -> None:
-
     assert Objective().needs_critic(settings_of(advantage_estimator="grpo"))
     assert not PPOObjective().needs_critic(settings_of(advantage_estimator="grpo"))
 

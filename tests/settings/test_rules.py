@@ -96,10 +96,13 @@ def test_the_value_of_the_default_is_refused_as_any_other_where_it_has_no_effect
     assert caught.value.path == f"config.{key}"
 
 
-def test_a_schedule_of_the_coefficient_has_points() -> None:
-    with pytest.raises(ConfigError, match="needs at least one point") as caught:
-        notices_of({"token_ppo": {"kl": {"schedule": []}}})
-    assert caught.value.path == "config.token_ppo.kl.schedule"
+@pytest.mark.parametrize(
+    ("schedule", "at", "words"), [([], "", "needs at least one point"), ([[0, 1e300]], "[0]", "at most 1000000000")]
+)
+def test_a_schedule_of_the_coefficient_has_points_in_range(schedule: list[Any], at: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words) as caught:
+        notices_of({"token_ppo": {"kl": {"schedule": schedule}}})
+    assert caught.value.path == f"config.token_ppo.kl.schedule{at}"
 
 
 def test_a_window_is_shown_by_any_policy_and_a_policys_own_by_itself() -> None:

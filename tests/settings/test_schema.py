@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,3 +131,19 @@ def test_a_strangers_groups_are_walked(values: Any, key: str) -> None:
     with pytest.raises(ConfigError) as raised:
         gate.options(House, values, "house")
     assert raised.value.path == f"house.{key}"
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Options of somebody's class, made in Python."""
+
+    scale: Callable[[float], float] | None = option(None, "Of rewards.")
+    shares: dict[str, float] | None = option(None, "By name.", low=0)
+
+
+def test_a_function_is_taken_where_one_is_meant_and_numbers_of_a_mapping_that_may_be_null_have_limits() -> None:
+    assert build(Scaling, {"scale": abs}).scale is abs
+    for key, value in (("scale", 3), ("shares", {"a": -1}), ("shares", {"a": math.inf})):
+        with pytest.raises(ConfigError) as caught:
+            build(Scaling, {key: value})
+        assert caught.value.path.startswith(key)

@@ -94,10 +94,11 @@ def _with_critic(checkpoint: Path) -> dict[str, bool]:
         counters = read_mapping(checkpoint / LEARNER_SHARDS / STATE_FILE, MAX_JSON_BYTES)
     except (OSError, ValueError):  # Damaged: who loads it says so.
         return {}
-    policies, critics = counters.get("modules"), counters.get("critics")
-    if not isinstance(policies, list) or not isinstance(critics, dict):
+    policies = counters.get("modules")
+    with_critic = counters.get("critics", policies)  # Before there were policies without one, all had one.
+    if not isinstance(policies, list) or not isinstance(with_critic, list | dict):
         return {}
-    return {str(policy): policy in critics for policy in policies}
+    return {str(policy): policy in with_critic for policy in policies}
 
 
 def _is_here(config: LMGameConfig, policy: str) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any
+from operator import methodcaller
 
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
@@ -32,7 +31,7 @@ class RunnerGroup:
         healthy = self._group.healthy_worker_ids()
         split = deal_with_spares if with_spares(plans) else split_plans
         shares = [share for share in split(plans, len(healthy)) if share] if healthy else []
-        calls = [partial(_play, plans=share, settings=settings) for share in shares]
+        calls = [methodcaller("play", share, settings) for share in shares]
         if calls:
             ids = healthy[: len(calls)]
             parts = self._group.foreach_env_runner(
@@ -45,9 +44,3 @@ class RunnerGroup:
     def heal(self) -> None:
         """Bring back engines and runners that died."""
         self._heal(self._group)
-
-
-def _play(runner: Any, *, plans: list[EpisodePlan], settings: PlaySettings) -> PlayResult:
-    """What travels to one env runner."""
-    result: PlayResult = runner.play(plans, settings)
-    return result

@@ -30,7 +30,7 @@ from pettingzoo.utils.wrappers import BaseWrapper
 from rllib_lmgame.envs.checking.watched_calls import CONSTRUCTOR, CallBoard
 from rllib_lmgame.envs.contract.adapters import OUR_BASES
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.envs.contract.infos import checked_measures
+from rllib_lmgame.envs.contract.infos import plain_info
 from rllib_lmgame.envs.contract.session import GameSession, StepResult
 from rllib_lmgame.envs.contract.splits import SPLITS
 from rllib_lmgame.envs.registry import make_game, session_of
@@ -365,6 +365,12 @@ def _endings(name: str, config: dict[str, Any], session: GameSession) -> list[st
             result = session.step(
                 {agent: chance.choice((*session.observe(agent).legal_actions, "zzz")) for agent in actors}
             )
+            try:
+                for info in result.infos.values():
+                    plain_info(info)
+            except ValueError as error:
+                watch.stop()
+                return [f"{name}: {error}"]
             last |= {
                 agent: result.infos.get(agent, {})
                 for agent in session.agent_ids
@@ -379,10 +385,6 @@ def _endings(name: str, config: dict[str, Any], session: GameSession) -> list[st
             )
             return [both if _ours(session) else Remark(f"{both} (taken for terminated)")]
         for agent in session.agent_ids:
-            try:
-                checked_measures(last.get(agent, {}).get("measures") or {})
-            except ValueError as error:
-                return [f"{name}: {error}, as {agent}'s last info does"]
             if not isinstance(last.get(agent, {}).get("success"), bool | np.bool_):
                 missing = (
                     f"{name}: the last info of {agent} has no success; set info['success'] = True or False at the end "

@@ -57,7 +57,10 @@ def make_players(texts: Sequence[str], settings: PlayerSettings) -> dict[str, Pl
 
 
 def make_player(name: str, source: str, settings: PlayerSettings) -> Player:
-    """The player of ``source``, a form above without a name. Raises: ConfigError: none; CheckpointError: damaged."""
+    """The player of ``source``, a form above without a name.
+
+    Raises: ConfigError: no such player; CheckpointError: missing or damaged.
+    """
     if source in SCRIPTED_PLAYERS:
         return _scripted(name, source, settings)
     if source.startswith(HUGGING_FACE):

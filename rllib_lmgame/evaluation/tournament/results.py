@@ -62,7 +62,7 @@ def _score(first: str | None, second: str | None) -> float | None:
 
 
 def result_of(record: Mapping[str, Any]) -> GameResult:
-    """The result in a record of the episode log. Raises: KeyError, TypeError, ValueError, AttributeError: none."""
+    """The result in a record of the episode log. Raises: KeyError, TypeError, ValueError, AttributeError if not."""
     infos, line_up, trajectories = record["infos"], record["line_up"], record["trajectories"]
     named = {agent: info["result"] for agent, info in infos.items() if isinstance(info.get("result"), int | float)}
     all_named = named.keys() >= {seat["agent_id"] for seat in trajectories}

@@ -42,7 +42,7 @@ from rllib_lmgame.settings.names import check_keys, check_top_level
 from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, place_of
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.tree import Settings
-from rllib_lmgame.storage import is_uri
+from rllib_lmgame.storage import expanded, is_uri
 from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, EVALUATION_COLUMNS, OF_TUNE, RESULT_HEADS
 
 MAX_GRID, MAX_TRIALS = 4096, 100_000
@@ -349,7 +349,7 @@ def _check_model(options: LanguageModelOptions, written: Collection[str], key: s
     if options.model != TINY_MODEL and "model" in written:
         check_model(options.model, f"{key}.model")
     place = options.tokenizer if "tokenizer" in written else None
-    if place is not None and place.startswith((".", "/", "~")) and not Path(place).expanduser().is_dir():
+    if place is not None and place.startswith((".", "/", "~")) and not expanded(place).is_dir():
         raise ConfigError(f"{key}.tokenizer", f"no such tokenizer directory: {place}")
 
 
@@ -389,7 +389,7 @@ def _stops(spec: ExperimentSpec) -> Iterator[tuple[str, str]]:
 def _check_storage(path: str | None) -> None:
     if path is None or is_uri(path):
         return
-    place = Path(path).expanduser().absolute()
+    place = expanded(path).absolute()
     existing = next(p for p in (place, *place.parents) if p.exists())
     if not existing.is_dir():
         raise ConfigError("storage_path", f"{existing} is a file, not a directory")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rllib_lmgame.algorithms.facts import PolicyFacts
+from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts
 from rllib_lmgame.experiments.checks import memory
 from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
@@ -30,8 +31,10 @@ from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.spaces import describe_space, find_search_spaces
 from rllib_lmgame.experiments.spec import STOPS
 from rllib_lmgame.inference.registry import find_engine
+from rllib_lmgame.settings import rules
 from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.rllib import FIELDS
+from rllib_lmgame.settings.tree import OVERRIDES
 
 LARGE_MIB = 1024
 """From here on the dry run says what lowers a part of a process's memory."""
@@ -122,11 +125,27 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
     s = config.settings
     resolved |= {key: s.value(key) for key in FIELDS} | dict.fromkeys(s.sections) | s.as_yaml()
     resolved |= {"deepspeed": s.deepspeed, "evaluation_config": _evaluation(config)}
+    for key in _idle(config):
+        for sections in (resolved, *resolved.get(OVERRIDES, {}).values()):
+            _leave_out(sections, key)
     return {key: value for key, value in resolved.items() if not (config.games and key in ("env", "env_config"))}
 
 
-def _game(game: Any) -> dict[str, Any]:
-    return {"env": game.env, "env_config": dict(game.env_config), "weight": game.weight}
+def _idle(config: Any) -> Iterator[str]:
+    """Options without effect here, which would be refused if their defaults were written down."""
+    s, run = config.settings, RunFacts(config)
+    yield from rules.idle((*rules.HISTORY, *(rules.LEAGUE if s.league else ())), s, run)
+    for policy in s.trained_policies():
+        yield from rules.idle(rules.UPDATE, s.policy(policy), PolicyFacts(config, policy))
+    if s.follows("kl_coeff"):
+        yield "token_ppo.kl.coeff_range"
+
+
+def _leave_out(values: dict[str, Any], key: str) -> None:
+    *above, name = key.split(".")
+    for part in above:
+        values = values.get(part) or {}
+    values.pop(name, None)
 
 
 def _evaluation(config: Any) -> dict[str, Any]:
@@ -136,7 +155,7 @@ def _evaluation(config: Any) -> dict[str, Any]:
     return {
         **(config.evaluation_config or {}),
         "temperature": sampling,
-        "games": [_game(game) for game in config.games_for_evaluation()],
+        "games": [dataclasses.asdict(game) for game in config.games_for_evaluation()],
         **({"measures": config.evaluation_options.measures} if config.evaluation_options.measures else {}),
     }
 

@@ -112,8 +112,7 @@ def _request(experiment: CheckedExperiment, config: Any) -> ResourceRequest:
     except ConfigError as error:
         raise experiment.spec.source.attach(error, "config") from None
     except (TypeError, ValueError) as error:
-        key = "config.custom_resources_per_env_runner"  # RLlib takes any value of it.
-        raise experiment.spec.source.error(key, f"expected amounts by resource: {error}") from error
+        raise experiment.spec.source.error("config", f"what a trial asks for cannot be counted: {error}") from error
     return ResourceRequest(tuple(dict(b) for b in factory.bundles), str(factory.strategy))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.storage import expanded
 
 
 def check_taught(config: Any) -> None:
@@ -18,7 +19,7 @@ def check_taught(config: Any) -> None:
     if options is None:
         return
     if options.data is not None:
-        if not os.path.isfile(Path(options.data).expanduser()):  # Unlike Path's: False for a name that is too long.
+        if not os.path.isfile(expanded(options.data)):  # Unlike Path's: False for a name that is too long.
             raise ConfigError(f"{config.section_of('supervised_options')}.data", f"no such file: {options.data}")
         return
     try:
@@ -43,7 +44,7 @@ def check_logs(configs: Iterable[Any]) -> None:
         if what not in seen:
             seen.add(what)
             try:
-                _check_log(Path(options.data).expanduser(), games, config)
+                _check_log(expanded(options.data), games, config)
             except ConfigError as error:
                 raise ConfigError(key, error.message) from None
 

@@ -24,7 +24,7 @@ from rllib_lmgame.experiments.files.fetched import refuse_code
 from rllib_lmgame.experiments.files.remote import fetch
 from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, dotted, make_spec, make_specs
 from rllib_lmgame.settings.schema import tag_of, walk
-from rllib_lmgame.storage import is_remote
+from rllib_lmgame.storage import expanded, is_remote
 from rllib_lmgame.text import shown
 
 MAX_BYTES = 1_000_000
@@ -102,7 +102,7 @@ def load_file(path: str | Path) -> tuple[dict[str, Any], Source]:
     Raises: ConfigError: if it cannot be read, is too large, is not YAML, or holds more than plain data.
     """
     name = str(path).removeprefix("file://")
-    data = fetch(name, MAX_BYTES) if is_remote(name) else _read(Path(name).expanduser())
+    data = fetch(name, MAX_BYTES) if is_remote(name) else _read(expanded(name))
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -432,14 +432,14 @@ def read_experiments(path: str, overrides: Iterable[str] = ()) -> list[Experimen
         return make_specs(apply_overrides(experiments, source, overrides), source)
     if plain.endswith(".py"):
         return [_read_python(plain, overrides)]
-    if not plain.endswith((".yaml", ".yml")) and Path(plain).expanduser().is_file():
+    if not plain.endswith((".yaml", ".yml")) and expanded(plain).is_file():
         raise ConfigError("", f"{path} has no known ending; experiment files end in .yaml, .yml or .py")
     experiments, source = load_file(plain)
     return make_specs(apply_overrides(experiments, source, overrides), source)
 
 
 def _read_python(path: str, overrides: Iterable[str]) -> ExperimentSpec:
-    place = Path(path).expanduser()
+    place = expanded(path)
     if not place.is_file():
         raise ConfigError("", f"no such file: {path}")
     names = runpy.run_path(str(place))

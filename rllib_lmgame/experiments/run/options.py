@@ -15,7 +15,8 @@ class RunOptions:
         trust_checkpoint: Go on also with an experiment that no run of this user started.
         verbosity: 0: one line per iteration; 1: Tune's own output and what workers print; 2: debug output.
         address: Ray cluster to join; ``None``: this machine's, else a new one.
-        num_cpus, num_gpus, object_store_memory: To declare in a new cluster; the machine's by default, or a trial's.
+        num_cpus, num_gpus, object_store_memory: To declare in a new cluster (memory in bytes);
+            the machine's by default, or a trial's.
         num_nodes: Start a test cluster of that many nodes on this machine.
         dashboard: Start Ray's dashboard; ``None``: on a terminal, where it is installed.
         memory_check: Refuse a run that would not fit into the memory of this machine alone.

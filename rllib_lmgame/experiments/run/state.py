@@ -147,7 +147,9 @@ def newest_whole(trial: Path) -> Path | None:
 
 
 def adopt_newest(trial: Any) -> None:
-    """Let a restored trial go on from its newest whole checkpoint, even one its state does not know, if it is its own.
+    """Let a restored trial go on from its newest whole checkpoint, even one its state does not know.
+
+    A trial that took over another one's checkpoint (population-based training) stays with that.
 
     Raises: CheckpointError: if it had checkpoints and none of them is whole.
     """

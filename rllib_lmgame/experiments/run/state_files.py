@@ -28,9 +28,9 @@ def state_is_whole(name: str, data: bytes) -> bool:
         content = _read(data)
         for fields, metadata in content["trial_data"]:
             trial = _read(fields)
-            for name in Trial._nonjson_fields:  # Bare hexadecimal text.
-                if name in trial:
-                    _check_pickle(trial[name])
+            for field in Trial._nonjson_fields:  # Bare hexadecimal text.
+                if field in trial:
+                    _check_pickle(trial[field])
             _read(metadata)
         return bool(content["runner_data"])
     except (ValueError, KeyError, TypeError, RecursionError):

@@ -9,6 +9,7 @@ import copy
 import itertools
 import math
 import random
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -102,12 +103,11 @@ def check_search_space(node: SearchNode, prefix: str = "config") -> None:
 
 
 def _check_numbers(node: SearchNode, distribution: Distribution, where: str) -> None:
-    names = ", ".join(distribution.arguments)
-    values = node.argument
+    values, last = node.argument, distribution.arguments[-1]
     if not isinstance(values, list) or len(values) != len(distribution.arguments):
-        raise ConfigError(where, f"expected [{names}], got {describe(values)}")
+        raise ConfigError(where, f"expected [{', '.join(distribution.arguments)}], got {describe(values)}")
     for name, value in zip(distribution.arguments, values, strict=True):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
             raise ConfigError(where, f"{name} must be a number, got {describe(value)}")
         if distribution.whole and int(value) != value:
             raise ConfigError(where, f"{name} must be a whole number, got {value}")
@@ -115,11 +115,11 @@ def _check_numbers(node: SearchNode, distribution: Distribution, where: str) -> 
         raise ConfigError(where, f"low must be less than high, got {values}")
     if distribution.positive and values[0] <= 0:
         raise ConfigError(where, f"low must be greater than 0, got {values[0]}")
-    if distribution.arguments[-1] in {"step", "deviation"} and values[-1] <= 0:
-        raise ConfigError(where, f"{distribution.arguments[-1]} must be greater than 0, got {values[-1]}")
-    for name, value in zip(names.split(", ")[:-1], values, strict=False) if "step" in names else ():
+    if last in {"step", "deviation"} and values[-1] <= 0:
+        raise ConfigError(where, f"{last} must be greater than 0, got {values[-1]}")
+    for name, value in zip(distribution.arguments[:-1], values, strict=False) if last == "step" else ():
         steps = value / values[-1]
-        if not math.isclose(steps, round(steps)):
+        if not (math.isfinite(steps) and math.isclose(steps, round(steps))):
             raise ConfigError(where, f"{name} must be a multiple of step, {values[-1]}; got {value}")
 
 

@@ -82,10 +82,11 @@ class VLLMCore(Core):
         self._params = lru_cache(maxsize=4096)(_sampling_params)
 
     def add(self, request: GenerationRequest) -> None:
-        from vllm import SamplingParams
         from vllm.v1.engine import EngineCoreRequest
 
         if request.scored is not None:
+            from vllm import SamplingParams
+
             # The log-probability of every token of the prompt, computed anew: the prefix cache holds none.
             params = SamplingParams(max_tokens=1, prompt_logprobs=0, ignore_eos=True, detokenize=False)
             self._scored[request.request_id] = request.scored

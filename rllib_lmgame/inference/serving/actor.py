@@ -266,7 +266,7 @@ class EngineActor:
     async def finish_device_update(self, digests: bool) -> list[dict[str, str]]:
         """All weights have arrived; returns each worker's digests if wanted: they take a copy to the host."""
         await self._engine.call("worker_call", "finish_weight_update")
-        await self._engine.call("reset_prefix_cache")
+        await self._engine.reset_prefix_cache()
         return await self._engine.call("weight_digests") if digests else []
 
     async def end_device_update(self, version: int) -> None:

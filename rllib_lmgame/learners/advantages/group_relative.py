@@ -76,7 +76,8 @@ class RLOO(GroupRelative):
 class MaxRL(GroupRelative):
     """``(R - mean) / mean`` of the group, 0 where the mean is not positive (MaxRL, arXiv 2602.02710).
 
-    It is for returns of 0 and 1, of which rare ones count more. A mean below :data:`ROUNDING` counts as 0.
+    It is for returns of 0 and 1, of which rare ones count more. A mean of at most 1e-6 of the
+    returns' size is a rounding error and counts as 0.
     """
 
     def of_trajectories(self, returns: np.ndarray, groups: np.ndarray, episodes: np.ndarray) -> np.ndarray:

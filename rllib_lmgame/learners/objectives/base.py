@@ -130,11 +130,14 @@ class Objective:
         """Every micro-batch is recorded. All learners take part."""
 
     def has_gradient(self, update: ModuleUpdate) -> bool:
-        """Whether the update has one, asked on all learners behind :meth:`prepare`; else it is left out on all."""
+        """Whether the update has one, asked behind :meth:`prepare`; else it is left out. All learners say the same."""
         return True
 
     def critic_targets(self, update: ModuleUpdate) -> np.ndarray:
-        """What a critic's warm-up fits, float32 ``[A]``, behind :meth:`prepare`: returns discounted per token."""
+        """What a critic's warm-up fits, float32 ``[A]``, behind :meth:`prepare`: returns discounted per token.
+
+        All learners take part.
+        """
         settings = update.settings
         rows = NO_ROWS if update.batch is None else update.batch
         return monte_carlo_returns(advantage_inputs(rows, gamma=settings.gamma, lam=settings.lam, ranks=update.ranks))

@@ -50,8 +50,8 @@ def text_of(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
 
 
 def spelling_problem(tokenizer: PreTrainedTokenizerBase, tags: str) -> str | None:
-    """Why a tokenizer cannot be used, or ``None``: it fails, or does not give back a game's text (but for case and
-    width).
+    """Why a tokenizer cannot be used, or ``None``: it fails, or does not give back a game's text (but for white
+    space, case and width).
     """
     text = f"{GAME_TEXT} {tags}"
     try:
@@ -169,8 +169,10 @@ MAX_ROUNDS = 4
 """Encodings until a text that still imitates structure is left out; only rewriting tokenizers need a second."""
 
 MAX_PARTS = 1024
+"""Parts whose structure is remembered."""
 
 MAX_CHARACTERS = 100_000
+"""Characters remembered as those that a tokenizer leaves as they are."""
 
 ASCII = "a\nb\tc" + "".join(map(chr, range(32, 127)))
 

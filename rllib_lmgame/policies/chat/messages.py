@@ -28,7 +28,10 @@ CONTROL_FORMS = (
     r"\[(?=(?=[A-Za-z]{0,2}[~!])(?=[~!]{0,3}[A-Za-z])[~!A-Za-z]{2,4}\[)",  # [e~[
     r"\](?=<\][^\[\]<>]*\[>\[)",  # ]<]image[>[
 )
-"""How control tokens are written, up to where each is broken apart. Words in square brackets go by name."""
+"""How control tokens are written, up to where each is broken apart.
+
+Words in square brackets go by name, since games write moves and players like that.
+"""
 
 
 @dataclass

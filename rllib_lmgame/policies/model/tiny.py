@@ -96,7 +96,7 @@ def check_shape(overrides: Mapping[str, Any], path: str) -> TinyModelOptions:
 def build_tokenizer(corpus: Iterable[str], vocab_size: int, max_length: int) -> PreTrainedTokenizerBase:
     r"""A byte-level BPE tokenizer in Qwen2's format, with merges for the words (and non-ASCII symbols) of the corpus.
 
-    Walls that span a line end (`#\\n#`) and full wall rows are single tokens: a 6x6 grid takes 21 tokens instead of 41.
+    Walls that span a line end (`#\n#`) and full wall rows are single tokens: a 6x6 grid takes 21 tokens instead of 41.
     So is a mark with its cell's number (`X5`) in a row of a board.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers

@@ -83,7 +83,10 @@ def _bag(result: QueryResult) -> Counter[tuple[Any, ...]]:
 
 
 class SqlWorker:
-    """A confined process that answers queries in turn, from any thread; it opens files below ``root`` only."""
+    """A confined process that answers queries in turn, from any thread.
+
+    ``root`` is the directory whose databases it may open as files; with ``None`` it only gets copies.
+    """
 
     def __init__(self, root: str | None = None) -> None:
         self._root = root
@@ -128,8 +131,9 @@ class SqlWorker:
                 assert pipe is not None
                 os.set_blocking(pipe.fileno(), False)
         if database.name not in self._opened:
-            data = {} if database.path else {"data": base64.b64encode(database.data or b"").decode()}
-            place = {"path": database.path} if database.path else data
+            place: dict[str, Any] = {"path": database.path}
+            if not database.path:
+                place = {"data": base64.b64encode(database.data or b"").decode()}
             process = self._process
             reply = self._exchange({"database": database.name, **place}, START_S)
             if reply is None:

@@ -147,7 +147,7 @@ class EvaluationOptions:
     )
     measures: list[Any] | None = option(
         None,
-        f"[Measures by name](monitoring.md#evaluations), or `{{type: against, player: random}}`: {MEASURES.listed()}.",
+        f"[Measures](monitoring.md#evaluations): {MEASURES.listed()}, or `{{type: against, player: solver}}`.",
         stranger=False,
     )
     temperature: float | None = option(None, "Sampling temperature; null is that of training.", low=0)

@@ -38,7 +38,9 @@ class SupervisedOptions:
     episodes_per_step: int = option(32, "Episodes in one optimizer step.", low=1, high=100_000)
     steps_per_iteration: int = option(50, "Optimizer steps per training iteration.", low=1, high=100_000)
     max_steps: int = option(1000, "Most optimizer steps.", low=1)
-    stop_at: StopOptions | None = option(None, "What ends it before that, looked at in validations; null: nothing.")
+    stop_at: StopOptions | None = option(
+        None, "Validations, and what in them ends it earlier; without a bound they only tell."
+    )
     test_episodes: int = option(
         0,
         "Held-out test episodes played before and after this stage, for the report at the end; 0 plays none.",

@@ -26,7 +26,7 @@ from rllib_lmgame.envs.contract.base import MAX_TEXT, InvalidAction, TextGameOpt
 from rllib_lmgame.envs.games.mathematics.math_reasoning.expressions import read_expression
 from rllib_lmgame.envs.support.datasets import readable
 from rllib_lmgame.envs.support.replies import AnswerGame
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
@@ -158,8 +158,7 @@ def make_tasks(task: str, config: dict[str, Any], size: int) -> Any:
         ConfigError: for an unknown task, or settings it does not take.
     """
     if task not in DATASETS:
-        match = nearest(task, DATASETS)
-        hint = f"did you mean {match!r}?" if match else "known: " + ", ".join(sorted(DATASETS))
+        hint = did_you_mean(task, DATASETS, "known: " + ", ".join(sorted(DATASETS)))
         raise ConfigError("env_config.task", f"unknown task {task!r}; {hint}")
     known = getattr(DATASETS[task][1], "__dataclass_fields__", {})
     for key in config:
@@ -169,8 +168,7 @@ def make_tasks(task: str, config: dict[str, Any], size: int) -> Any:
                 "is set by the game; levels are chosen by the seed of reset() and by `size`",
             )
         if key not in known:
-            match = nearest(key, known)
-            hint = f"did you mean {match!r}?" if match else "it has " + ", ".join(sorted(set(known) - {"seed", "size"}))
+            hint = did_you_mean(key, known, "it has " + ", ".join(sorted(set(known) - {"seed", "size"})))
             raise ConfigError(f"env_config.task_config.{key}", f"{task} has no such setting; {hint}")
     try:
         with _seeded_state(task):

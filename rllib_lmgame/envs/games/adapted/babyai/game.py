@@ -16,7 +16,7 @@ from rllib_lmgame.envs.contract.base import TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.games.adapted.babyai.bot import Step, bot_walk, longest_command, pose_of
 from rllib_lmgame.envs.games.adapted.babyai.commands import Plan, all_commands, plan_of
 from rllib_lmgame.envs.games.adapted.babyai.sight import Seen, Sight
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
@@ -248,8 +248,7 @@ def level_name(level: int | str) -> str:
         level = LEVELS[level - 1]
     name = level.removeprefix(PREFIX).rsplit("-v", 1)[0]
     if name not in known:
-        match = nearest(name, known)
-        hint = f"did you mean {match!r}?" if match else f"levels: {', '.join(LEVELS)}"
+        hint = did_you_mean(name, known, f"levels: {', '.join(LEVELS)}")
         raise ConfigError("env_config.level", f"there is no level {level!r}; {hint}")
     return known[name]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyspiel
 
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.text import first_line
 
 GAME, PARAMETERS = "env_config.game", "env_config.parameters"
@@ -28,8 +28,7 @@ def load_game(name: str, parameters: Mapping[str, Any]) -> Any:
     """
     short, bracket, _ = name.partition("(")
     if short not in pyspiel.registered_names():
-        match = nearest(short, pyspiel.registered_names())
-        hint = f"did you mean {match!r}?" if match else "`pyspiel.registered_names()` lists those it has"
+        hint = did_you_mean(short, pyspiel.registered_names(), "`pyspiel.registered_names()` lists those it has")
         raise ConfigError(GAME, f"OpenSpiel has no game {short!r}; {hint}")
     if bracket and parameters:
         raise ConfigError(PARAMETERS, f"stand in the name too, {name!r}; say them in one place")

@@ -17,7 +17,7 @@ from rllib_lmgame.envs.games.adapted.sci_world.simulator import (
     solution,
     splits_of,
 )
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
@@ -200,7 +200,6 @@ def task_name(task: str | int) -> str:
             raise ConfigError("env_config.task", f"is {task}; tasks are numbered 0 to {len(TASKS) - 1}")
         return TASKS[task]
     if task not in TASKS:
-        match = nearest(task, TASKS)
-        hint = f"did you mean {match!r}?" if match else "tasks: " + ", ".join(TASKS)
+        hint = did_you_mean(task, TASKS, "tasks: " + ", ".join(TASKS))
         raise ConfigError("env_config.task", f"unknown task {task!r}; {hint}")
     return task

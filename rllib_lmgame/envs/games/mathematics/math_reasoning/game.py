@@ -10,7 +10,7 @@ from typing import ClassVar
 from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import HINTS, MAKERS, MAX_LEVEL, Problem, make_problem
 from rllib_lmgame.envs.support.replies import AnswerGame
-from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
 
@@ -64,8 +64,7 @@ class MathReasoning(AnswerGame):
             )
         for family in self.options.families:
             if family not in MAKERS:
-                match = nearest(family, MAKERS)
-                hint = f"did you mean {match!r}?" if match else f"known: {', '.join(MAKERS)}"
+                hint = did_you_mean(family, MAKERS, f"known: {', '.join(MAKERS)}")
                 raise ConfigError("env_config.families", f"unknown family {family!r}; {hint}")
 
     @property

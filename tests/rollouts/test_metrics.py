@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
-from rllib_lmgame.algorithms.base import COUNTED
 from rllib_lmgame.rollouts.episodes import EpisodeSummary, SeatSummary
 from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat
-from rllib_lmgame.settings.algorithms import PPO
-from rllib_lmgame.telemetry.metrics import LEARNER_NAMES, flatten, with_columns
 
 
 def seat(agent: str = "player", **numbers: Any) -> SeatSummary:
@@ -151,27 +146,3 @@ def test_dropped_episodes_are_counted_by_reason() -> None:
         "num_episodes": 0,
         "dropped": {"env_error": 2, "timeout": 1},
     }
-
-
-def test_flatten() -> None:
-    assert list(flatten({"a": 1, "b": {"c": 2.0, "d": {"e": 3}}})) == [
-        (("a",), 1),
-        (("b", "c"), 2.0),
-        (("b", "d", "e"), 3),
-    ]
-    assert dict(flatten(episode_metrics([episode(seat())])))[("stop_reason", "game_over")] == pytest.approx(1)
-
-
-def test_a_result_of_the_warm_start_has_the_columns_of_those_after_it() -> None:
-    """Tune's CSV file has the columns of the first result and no others."""
-    result = with_columns(
-        {"learners": {"player": {"policy_loss": 1.0}}},
-        top=PPO.metrics,
-        modules=["player"],
-        learner=PPO.learner_metrics,
-        evaluates=False,
-        counts=COUNTED,
-    )
-    assert set(LEARNER_NAMES) == set(result["learners"]["player"])
-    assert result["learners"]["player"]["policy_loss"] == 1.0
-    assert "game_over" in result["env_runners"]["stop_reason"] and "timeout" in result["env_runners"]["dropped"]
