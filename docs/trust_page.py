@@ -37,7 +37,7 @@ So an option that is new is refused until somebody decides otherwise.
 | other games (import paths, entry points, `module:Id-v0`) | refused; `--env ID` (or `ID` of `play`) plays the game that you name | refused |
 | a game's program, files and addresses (`engine_path`, `data`, `url`, `oracle`, ...) | refused | refused |
 | players, experts, engines, estimators, seat mappings | registered names | registered names |
-| models and tokenizers | trained ones from `hf/`; others by hub id | hub ids |
+| models and tokenizers | trained ones from `hf/`; others by hub id or known name | hub ids, known names; no `.gguf` files |
 | `trust_remote_code`, `engine_kwargs` | refused | refused |
 | a chat template | its text (Jinja's immutable sandbox, in a process with limits of time and memory), no file | its text, no file |
 | `hf/`, `hf_last/` | safetensors, JSON, text and templates; files with other endings, links, `auto_map` and attention functions from a hub are refused | |

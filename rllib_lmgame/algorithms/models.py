@@ -12,6 +12,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.corpus import game_corpus
 from rllib_lmgame.policies.model.files import ModelFiles, model_directory
+from rllib_lmgame.policies.model.gguf_files import is_gguf
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session, run_to_end
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
@@ -33,7 +34,8 @@ def initial_model(config: LMGameConfig, policy: str) -> ModelFiles:
     options = config.language_model_of(policy)
     if options.model == TINY_MODEL:
         return _build_tiny(config, options.tiny)
-    return ModelFiles(model_directory(options.model, f"config.policies.{policy}.language_model.model"))
+    directory = model_directory(options.model, f"config.policies.{policy}.language_model.model")
+    return ModelFiles(directory, made_of=options.model if is_gguf(options.model) else None)
 
 
 def _build_tiny(config: LMGameConfig, overrides: dict[str, Any]) -> ModelFiles:

@@ -46,7 +46,7 @@ def add_parser(subparsers: Any, summary: str) -> None:
         metavar="CHECKPOINT",
         help=(
             "checkpoint directory, or the directory of its trial or experiment; with --env also a Hugging Face "
-            "directory or hub id"
+            "directory or hub id, a .gguf file, or a name that `rllib models` lists"
         ),
     )
     _add_games(parser)
@@ -212,10 +212,13 @@ def _opponents(args: argparse.Namespace, sections: Mapping[str, Any] | None = No
 
 
 def _is_model(source: str) -> bool:
-    """Whether this is a Hugging Face directory, or can be nothing but a hub id."""
+    """Whether this is a Hugging Face directory, a GGUF file or a known model, or can be nothing but a hub id."""
     from rllib_lmgame.algorithms.checkpoints.paths import is_checkpoint
+    from rllib_lmgame.policies.model.gguf_files import is_gguf
 
     place = expanded(source)
+    if is_gguf(source) and not place.is_dir():
+        return True
     if place.exists():
         return (place / "config.json").is_file() and not is_checkpoint(place)
     return re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", source) is not None

@@ -26,6 +26,7 @@ COMMANDS = {
     "collect": "write a scripted player's episodes to a log",
     "schema": "print the JSON schema of experiment files, for editors",
     "games": "list and check the text games",
+    "models": "list the pretrained models that are known by name",
     "play": "play a game, alone, against a scripted player or against a checkpoint",
     "tournament": "let players play each other, and rate them",
 }

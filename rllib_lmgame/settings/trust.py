@@ -59,7 +59,9 @@ def is_name(value: Any, within: int = _DEEPEST) -> bool:
 
 def is_hub_id(value: Any) -> bool:
     """Whether ``value`` is ``name`` or ``organisation/name`` of a model hub, and no path."""
-    return value is None or (isinstance(value, str) and _HUB_ID.fullmatch(value) is not None and ".." not in value)
+    if value is None or not isinstance(value, str):
+        return value is None
+    return _HUB_ID.fullmatch(value) is not None and ".." not in value and not value.lower().endswith(".gguf")
 
 
 def is_template(value: Any) -> bool:

@@ -158,6 +158,7 @@ def hugging_face_player(name: str, source: str, settings: PlayerSettings) -> Pla
     path = expanded(model)
     directory = str(path) if path.exists() else model
     check_model(directory, settings.flag)
+    files = model_directory(directory, settings.flag)
     sections = settings.sections
     own = {**sections.get("language_model", {}), "model": directory}
     options = ModelOptions(
@@ -167,13 +168,13 @@ def hugging_face_player(name: str, source: str, settings: PlayerSettings) -> Pla
     )
 
     def digests() -> dict[str, str]:
-        places = {"model_files": model_directory(directory)}
-        tokenizer = tokenizer_source(options.language_model, directory)
+        places = {"model_files": files}
+        tokenizer = tokenizer_source(options.language_model, files)
         if tokenizer != places["model_files"]:
             places["tokenizer_files"] = tokenizer
         return {key: files_digest(Path(place)) for key, place in places.items() if Path(place).is_dir()}
 
-    return LocalModel(name, source, directory, options, settings, digests)
+    return LocalModel(name, source, files, options, settings, digests)
 
 
 def files_digest(directory: Path) -> str:

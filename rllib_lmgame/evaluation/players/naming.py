@@ -4,7 +4,7 @@
 ``random``, ``solver``, ...     a scripted player by name (:mod:`rllib_lmgame.policies.scripted`)
 ``package.module:Class``        a scripted player of one's own
 ``DIR``, ``DIR:POLICY``         the policy of a checkpoint (or of the newest one of a trial's directory)
-``hf:DIR_OR_ID``                a Hugging Face model as it is
+``hf:DIR_OR_ID``                a Hugging Face model as it is, a ``.gguf`` file, or a name of ``rllib models``
 ``openai:MODEL@URL``            a model behind an OpenAI-compatible endpoint (``URL`` up to ``/v1``)
 ``openai:MODEL@URL#VARIABLE``   the same; its key stands in the environment variable
 ==============================  ====================================================================================
@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 
 from rllib_lmgame.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
+from rllib_lmgame.policies.model.gguf_files import is_gguf
 from rllib_lmgame.policies.scripted import ENDPOINT, FORMS, HUGGING_FACE, SCRIPTED_PLAYERS, make_scripted_player
 from rllib_lmgame.rollouts.players import Player, Scripted
 from rllib_lmgame.storage import expanded
@@ -76,6 +77,8 @@ def make_player(name: str, source: str, settings: PlayerSettings) -> Player:
         from rllib_lmgame.evaluation.players.language_model import checkpoint_player
 
         return checkpoint_player(name, source, directory, policy, settings)
+    if is_gguf(source):
+        raise ConfigError(settings.flag, f"{source} is a model: write hf:{source}")
     if _IMPORT_PATH.fullmatch(source):
         return _scripted(name, source, settings)
     if "/" in source or source.startswith((".", "~")):

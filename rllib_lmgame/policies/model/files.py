@@ -1,7 +1,8 @@
 """Where a model's configuration, tokenizer and initial weights come from, on any node.
 
-A hub id or a directory that every node sees is used as it is. A tiny model built on the spot travels in the algorithm's
-configuration as bytes and is unpacked once per machine, so no shared file system is needed.
+A hub id or a directory that every node sees is used as it is. A model known by name, or a GGUF file, is converted once
+per machine (:mod:`.gguf_files`). A tiny model built on the spot travels in the algorithm's configuration as bytes and
+is unpacked once per machine, so no shared file system is needed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.policies.chat.guard import spelling_problem
 from rllib_lmgame.policies.model.carried_files import unpack
+from rllib_lmgame.policies.model.gguf_files import hugging_face_directory, is_gguf
+from rllib_lmgame.policies.model.pretrained import check_name
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.storage import expanded
@@ -42,11 +45,15 @@ DATA_ENDINGS = (".safetensors", ".json", ".jinja", ".txt", ".model", ".md")
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """A model: a hub id or directory (``source``), or carried files (name -> content) with their hash."""
+    """A model: a hub id or directory (``source``), or carried files (name -> content) with their hash.
+
+    ``made_of``: the known model or GGUF file that ``source`` was converted from; a machine without it makes its own.
+    """
 
     source: str
     files: tuple[tuple[str, bytes], ...] = ()
     digest: str = ""
+    made_of: str | None = None
 
     @classmethod
     def carry(cls, directory: str | Path) -> ModelFiles:
@@ -64,6 +71,8 @@ class ModelFiles:
 
     def directory(self) -> str:
         """A hub id, or a directory on this machine; carried files are unpacked on first use."""
+        if self.made_of is not None and not os.path.isdir(self.source):
+            return model_directory(self.made_of)
         if not self.files:
             return self.source
         return str(unpack(self.files, self.digest))
@@ -72,6 +81,8 @@ class ModelFiles:
 def check_model(source: str, key: str = "config.language_model.model") -> None:
     """Refuse a ``source`` that is no whole model directory. Raises: ConfigError: naming it or the missing file."""
     path = expanded(model_directory(source, key))
+    if not path.exists():
+        check_name(source, key)
     is_name = len(source) <= LONGEST_NAME and source.count("/") <= 1
     looks_local = source.startswith((".", "/", "~")) or not is_name or path.exists()
     if not looks_local:
@@ -90,10 +101,14 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
 
 
 def model_directory(source: str, key: str = "config.language_model.model") -> str:
-    """A model's directory: a checkpoint's ``hf/``, else ``source``. Raises: ConfigError: a checkpoint of several."""
+    """A model's directory: a checkpoint's ``hf/``, what a known model or GGUF file was converted to, else ``source``.
+
+    Everything that opens a model or its tokenizer asks here.
+    Raises: ConfigError: a checkpoint of several, or a file that cannot be converted.
+    """
     path = expanded(source)
     if not os.path.isdir(path):  # Unlike Path's: False for a name that is too long.
-        return source
+        return str(hugging_face_directory(source, key)) if is_gguf(source) else source
     exported = path / HF_DIRECTORY
     if (path / "config.json").is_file() or not exported.is_dir():
         return str(path)

