@@ -51,7 +51,7 @@ def verdict(model_type: str) -> str:
         return "not tried: its configuration has no defaults"
     if packing.apart is Apart.NOT_TRIED:
         return "one row a pass; not tried: no small copy of its default configuration runs"
-    return packing.apart.value if packing.fits else f"one row a pass: {packing.apart.value}"
+    return packing.apart.value if packing.fits else f"{packing.layout.value}: {packing.apart.value}"
 
 
 def page() -> str:
@@ -70,9 +70,14 @@ def page() -> str:
 each) go through the learner:
 
 * **packed**: many rows in one pass, without padding, each as if it were alone.
-* **one row a pass**: the model would mix neighbouring rows (convolutions, recurrences) or has an attention of its own;
-  right, but slower, since `token_ppo.max_tokens_per_microbatch` cannot fill a pass.
+* **rows side by side**: packed, rows would reach each other (convolutions, recurrences), or the model has an attention
+  of its own. Rows of about one length share a pass, each filled up at its end, where no token looks. At most one filler
+  comes to eight tokens (`padding_waste` counts them), so rows of many lengths take more passes.
+* **one row a pass**: not even that is right, or it could not be tried; slower, since
+  `token_ppo.max_tokens_per_microbatch` cannot fill a pass.
 * **refused**: `--dry-run` says so by name.
+
+The dry run also says what it costs that a model's rows are not packed.
 
 Before a model is trained this is tried on a small random copy of *its* configuration, so a model whose configuration
 differs from the defaults below may fare otherwise. Where no copy can be made, rows go one by one, and the first

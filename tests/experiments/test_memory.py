@@ -6,10 +6,11 @@ import dataclasses
 import re
 
 import pytest
+from transformers import AutoConfig
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.cards import gpu_lines
-from rllib_lmgame.experiments.checks.dry_run import LOWERED_BY, dry_run_lines, resolved_config
+from rllib_lmgame.experiments.checks.dry_run import LOWERED_BY, dry_run_lines, layout_lines, resolved_config
 from rllib_lmgame.experiments.checks.footprint import USABLE, check_memory, footprint
 from rllib_lmgame.experiments.checks.memory import (
     MIB,
@@ -24,6 +25,8 @@ from rllib_lmgame.experiments.checks.memory import (
     trained_parameters,
 )
 from rllib_lmgame.learners.microbatch import plain_layer
+from rllib_lmgame.policies.model import isolation
+from rllib_lmgame.policies.model.isolation import Apart, Packing
 
 
 def test_parameters_are_those_of_the_model():
@@ -287,6 +290,24 @@ def test_the_dry_run_says_what_is_taken_and_evaluated(planned):
     assert resolved_config(planned)["evaluation_config"]["temperature"] == 0.0
     assert resolved_config(planned)["evaluation_config"]["games"][0]["env_config"]["split"] == "validation"
     assert resolved_config(planned)["gamma"] == planned.configs[0].gamma
+
+
+@pytest.mark.parametrize(
+    ("model_type", "said"), [("lfm2", "rows side by side: "), ("qwen2", ""), ("", "one row a pass: ")]
+)
+def test_the_dry_run_says_what_it_costs_that_rows_are_not_packed(planned, tmp_path, monkeypatch, model_type, said):
+    config = planned.configs[0].copy(copy_frozen=False)
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    kinds = {"layer_types": ["conv", "full_attention"]} if model_type == "lfm2" else {}
+    AutoConfig.for_model(model_type or "qwen2", **sizes, **kinds).save_pretrained(tmp_path)
+    if not model_type:
+        monkeypatch.setattr(isolation, "packing_of", lambda config: Packing(Apart.NOT_TRIED, "it is too large"))
+    config.language_model(model=str(tmp_path))
+    lines = layout_lines(config, "player")
+    assert len(lines) == bool(said) and said in "".join(lines)
+    if not model_type:
+        passes = config.text_rollout_options.episodes_per_iteration
+        assert f"{passes} passes or more" in lines[0] and lines[0].endswith("could not be tried: it is too large)")
 
 
 def test_the_dry_run_names_the_key_that_lowers_each_large_part(planned):

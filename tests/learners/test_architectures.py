@@ -20,6 +20,7 @@ from rllib_lmgame.policies.model import isolation
 from rllib_lmgame.policies.model.attention import packed_attention
 from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, load_checkpoint_tensors, parts_of
 from rllib_lmgame.policies.model.isolation import UnfitModelError, packing_of
+from rllib_lmgame.policies.model.layout import Layout
 
 VOCABULARY = 64
 LENGTHS = (7, 7, 12)
@@ -59,9 +60,10 @@ PACKED: dict[str, dict[str, Any]] = {
     | {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1}
     | {"moe_intermediate_size": 32, "first_k_dense_replace": 1},
 }
-ALONE: dict[str, dict[str, Any]] = {
+BATCHED: dict[str, dict[str, Any]] = {
     "lfm2": {"layer_types": ["conv", "full_attention", "conv", "conv"]},
     "qwen3_next": LINEAR | {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
+    "qwen3_5_text": LINEAR | {"head_dim": 16},
     "falcon_h1": MAMBA,
     "gptj": {"n_embd": 64, "n_head": 4, "n_layer": 2, "rotary_dim": 8},
     "falcon": {"num_kv_heads": 2},
@@ -70,6 +72,7 @@ ALONE: dict[str, dict[str, Any]] = {
     "llama4_text": {"head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 1, "intermediate_size_mlp": 96}
     | {"attention_chunk_size": 4},
 }
+ARCHITECTURES = PACKED | BATCHED
 
 
 @pytest.fixture
@@ -110,29 +113,51 @@ def some_rows() -> list[torch.Tensor]:
     return list(ids.split(LENGTHS))
 
 
-def expected(directory: str, rows: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Log-probabilities of each row's tokens behind the first by Transformers, row by row."""
+def expected(directory: str, rows: list[torch.Tensor]) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
+    """Log-probabilities of each row's tokens behind the first by Transformers, row by row, and the squares' slopes."""
     model = AutoModelForCausalLM.from_pretrained(directory, attn_implementation="eager", dtype=torch.float32).eval()
-    with torch.no_grad():
-        logits = [model(row[None], use_cache=False).logits[0, :-1].log_softmax(-1) for row in rows]
-    return [row.gather(1, ids[1:, None]).squeeze(1) for row, ids in zip(logits, rows, strict=True)]
+    found = []
+    for row in rows:
+        logprobs = model(row[None], use_cache=False).logits[0, :-1].log_softmax(-1)
+        found.append(logprobs.gather(1, row[1:, None]).squeeze(1))
+        (found[-1] ** 2).sum().backward()
+    return [row.detach() for row in found], slopes(model)
 
 
-@pytest.mark.parametrize("model_type", PACKED)
-def test_packed_rows_are_read_as_alone(model_type: str, make_architecture: Any, make_module: Any) -> None:
-    directory, rows = make_architecture(model_type, **PACKED[model_type]), some_rows()
+def slopes(model: Any) -> dict[str, torch.Tensor]:
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("model_type", ARCHITECTURES)
+def test_rows_of_one_pass_are_read_as_alone(model_type: str, make_architecture: Any, make_module: Any) -> None:
+    directory, rows = make_architecture(model_type, **ARCHITECTURES[model_type]), some_rows()
     module = make_module(directory)
-    assert module.packs
+    assert module.layout is (Layout.PACKED if model_type in PACKED else Layout.BATCHED)
     found = module.forward_train(batch_of(rows))["logprobs"]
-    torch.testing.assert_close(found, torch.cat(expected(directory, rows)), atol=1e-4, rtol=1e-4)
+    logprobs, gradients = expected(directory, rows)
+    torch.testing.assert_close(found, torch.cat(logprobs), atol=1e-4, rtol=1e-4)
+    (found**2).sum().backward()
+    assert slopes(module.language_model).keys() == gradients.keys()
+    for name, gradient in slopes(module.language_model).items():
+        scale = float(gradients[name].abs().max())
+        torch.testing.assert_close(gradient, gradients[name], atol=1e-3 * scale, rtol=0.0)
 
 
-@pytest.mark.parametrize("model_type", ALONE)
-def test_rows_that_would_mix_go_one_by_one(model_type: str, make_architecture: Any, make_module: Any) -> None:
-    directory, rows = make_architecture(model_type, **ALONE[model_type]), some_rows()
-    module = make_module(directory)
-    assert not module.packs
-    for row, logprobs in zip(rows, expected(directory, rows), strict=True):
+def test_rows_that_share_more_than_a_pass_go_one_by_one(
+    make_architecture: Any, make_module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, rows = make_architecture("gptj", **ARCHITECTURES["gptj"]), some_rows()
+
+    def mixing(self: Any, ids: torch.Tensor) -> torch.Tensor:
+        """As a router whose experts take a share of all tokens of a pass, and no more."""
+        return torch.nn.functional.embedding(ids, self.weight) * (1 + len(ids))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.nn.Embedding, "forward", mixing)
+        patch.setattr(isolation, "_FOUND", {})
+        module = make_module(directory)
+    assert module.layout is Layout.ALONE
+    for row, logprobs in zip(rows, expected(directory, rows)[0], strict=True):
         found = module.forward_train(batch_of([row]))["logprobs"]
         torch.testing.assert_close(found, logprobs, atol=1e-4, rtol=1e-4)
     with pytest.raises(ValueError, match="takes one row a pass, not 3"):
@@ -179,19 +204,23 @@ def test_trying_an_architecture_leaves_random_numbers_as_they_are(monkeypatch: p
     assert torch.equal(first, torch.rand(3))
 
 
-def test_rows_of_a_model_that_mixes_them_are_packed_one_by_one(
-    make_architecture: Any, make_learner: Any, make_episodes: Any
+@pytest.mark.parametrize("layout", [Layout.BATCHED, Layout.ALONE])
+def test_an_update_lays_rows_out_as_the_model_takes_them(
+    layout: Layout, make_architecture: Any, make_learner: Any, make_episodes: Any
 ) -> None:
-    learner = make_learner(model_dir=make_architecture("lfm2", **ALONE["lfm2"]))
+    learner = make_learner(model_dir=make_architecture("lfm2", **BATCHED["lfm2"]))
     widths: list[int] = []
     module = learner.module["player"]
+    assert module.layout is Layout.BATCHED
+    module.layout = layout
     forward = module.forward_train
     module.forward_train = lambda batch: widths.append(len(batch["cu_seqlens"]) - 1) or forward(batch)  # type: ignore[func-returns-value]
     from rllib_lmgame.learners.data.rows import WholeEpisodes
 
-    learner.update(training_data=WholeEpisodes(episodes=make_episodes(6)))
-    assert len(widths) >= 6
-    assert set(widths) == {1}
+    result = learner.update(training_data=WholeEpisodes(episodes=make_episodes(6)))
+    waste = result["player"]["padding_waste"].peek()
+    assert (max(widths) > 1, 0 < waste <= 1 / 9) == ((layout is Layout.BATCHED,) * 2)
+    assert sum(widths) % 6 == 0
 
 
 EXPERTS: dict[str, dict[str, Any]] = {

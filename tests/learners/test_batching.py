@@ -105,6 +105,22 @@ def test_microbatches_hold_every_row_once_within_budget(rows: list[Row], budget:
         assert packed.num_tokens == lengths.sum() == packed.cu_seqlens[-1]
 
 
+@settings(max_examples=200, deadline=None)
+@given(row_lists(), st.integers(1, 60))
+def test_rows_side_by_side_have_few_fillers(rows: list[Row], budget: int) -> None:
+    batch = TokenBatch.from_rows(rows)
+    packs = batch.microbatches(budget, batched=True)
+    check_cover(batch, rows, packs)
+    for packed in packs:
+        lengths = np.diff(packed.cu_seqlens)
+        assert packed.batched_tokens == lengths.max() * len(lengths)
+        assert packed.batched_tokens <= budget or len(lengths) == 1
+        assert 8 * (packed.batched_tokens - packed.num_tokens) <= packed.num_tokens
+    for one, other in pairwise(packs):  # None could have taken the next row.
+        count, length = len(one.cu_seqlens), int(np.diff(other.cu_seqlens).min())
+        assert count * length > min(budget, 9 / 8 * (one.num_tokens + length))
+
+
 @settings(max_examples=50, deadline=None)
 @given(row_lists())
 def test_stretches_are_the_tokens_of_one_turn_or_trajectory_in_one_row(rows: list[Row]) -> None:

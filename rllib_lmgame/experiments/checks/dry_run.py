@@ -31,8 +31,11 @@ from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.spaces import describe_space, find_search_spaces
 from rllib_lmgame.experiments.spec import STOPS
 from rllib_lmgame.inference.registry import find_engine
+from rllib_lmgame.learners.data.batching import MOST_FILLERS
+from rllib_lmgame.policies.model.files import local_config, model_directory
 from rllib_lmgame.settings import rules
 from rllib_lmgame.settings.schema import as_mapping
+from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 from rllib_lmgame.settings.sections.rllib import FIELDS
 from rllib_lmgame.settings.tree import OVERRIDES
 
@@ -206,10 +209,31 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
             lines.append(f"#   {policy}: {_count(_parameters(config, policy, shape))} parameters (from {shape.origin})")
             if config.settings.is_trained(policy) and shape.layers:
                 lines.append(f"#     micro-batches of {microbatch_tokens(config, policy, shape):,} tokens")
+                lines += layout_lines(config, policy)
             lines += _cache_lines(config, policy, shape)
     for processes in taken.processes:
         lines += [_line(processes), *_lowering_lines(processes)]
     return [*lines, *_host_lines(taken), *gpu_lines(config, taken)]
+
+
+def layout_lines(config: Any, policy: str) -> list[str]:
+    """What it costs where rows of a policy's model cannot be packed."""
+    options = config.language_model_of(policy)
+    local = None if options.model == TINY_MODEL else local_config(model_directory(options.model))
+    if local is None:
+        return []
+    from rllib_lmgame.policies.model.isolation import packing_of
+    from rllib_lmgame.policies.model.layout import Layout
+
+    packing = packing_of(local)
+    cost = {
+        Layout.PACKED: "",
+        Layout.BATCHED: f"as many as differ little in length; fillers are at most {MOST_FILLERS:.1%} of their tokens",
+        Layout.ALONE: (
+            f"{config.text_rollout_options.episodes_per_iteration} passes or more for all rows of an iteration"
+        ),
+    }[packing.layout]
+    return [f"#     {packing.layout.value}: {cost} (not packed: {packing.reason})"] if cost else []
 
 
 def _parameters(config: Any, policy: str, shape: memory.ModelShape) -> int:

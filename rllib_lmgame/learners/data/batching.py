@@ -55,6 +55,11 @@ class PackedBatch:
         return len(self.input_ids)
 
     @property
+    def batched_tokens(self) -> int:
+        """Tokens of the same rows side by side, all as long as the longest."""
+        return int(np.diff(self.cu_seqlens).max()) * (len(self.cu_seqlens) - 1)
+
+    @property
     def num_actions(self) -> int:
         return len(self.target_ids)
 
@@ -81,6 +86,10 @@ def dummy_batch() -> PackedBatch:
     """One row with nothing to learn, for a learner that runs out while others run collective passes."""
     ids = np.zeros(2, np.int64)
     return PackedBatch(ids, np.arange(2), np.array([0, 2], np.int32), _none(), _none(), _none(), _none(), _none())
+
+
+MOST_FILLERS = 1 / 8
+"""Of the tokens of rows that lie side by side; with fewer there are more passes."""
 
 
 class MinibatchSize(NamedTuple):
@@ -252,12 +261,21 @@ class TokenBatch:
         for name, value in columns.items():
             getattr(self, name)[packed.bootstrap_slot if name == "bootstrap_values" else packed.token_slot] = value
 
-    def microbatches(self, max_tokens: int) -> list[PackedBatch]:
-        """All rows in micro-batches of at most ``max_tokens`` (a longer row goes alone)."""
-        return self._pack(np.arange(self.num_rows), max_tokens)
+    def microbatches(self, max_tokens: int, *, batched: bool = False) -> list[PackedBatch]:
+        """All rows in micro-batches of at most ``max_tokens`` (a longer row goes alone).
+
+        With ``batched`` as many as they are side by side, with at most one filler to eight tokens.
+        """
+        return self._pack(np.arange(self.num_rows), max_tokens, batched)
 
     def minibatches(
-        self, num_minibatches: int, rng: np.random.Generator, max_tokens: int, *, whole_groups: bool = False
+        self,
+        num_minibatches: int,
+        rng: np.random.Generator,
+        max_tokens: int,
+        *,
+        whole_groups: bool = False,
+        batched: bool = False,
     ) -> list[list[PackedBatch]]:
         """Exactly ``num_minibatches`` lists of micro-batches of ``max_tokens``; every row is in one of them, once.
 
@@ -270,13 +288,15 @@ class TokenBatch:
         unit = self.group[self.row_trajectory] if whole_groups else self.row_trajectory
         sizes = np.bincount(unit, weights=self.row_lengths).astype(np.int64)
         chosen = assign_balanced(sizes, num_minibatches, rng.permutation(len(sizes)))[unit]
-        return [self._pack(np.flatnonzero(chosen == i), max_tokens) for i in range(num_minibatches)]
+        return [self._pack(np.flatnonzero(chosen == i), max_tokens, batched) for i in range(num_minibatches)]
 
-    def _pack(self, rows: np.ndarray, max_tokens: int) -> list[PackedBatch]:
+    def _pack(self, rows: np.ndarray, max_tokens: int, batched: bool) -> list[PackedBatch]:
         rows = rows[np.argsort(self.row_lengths[rows], kind="stable")]
         packs, start, used = [], 0, 0
         for i, length in enumerate(self.row_lengths[rows].tolist()):
-            if used and used + length > max_tokens:
+            tokens = used + length
+            computed = (i + 1 - start) * length if batched else tokens  # None before it is longer.
+            if used and (computed > max_tokens or computed - tokens > MOST_FILLERS * tokens):
                 packs.append(self._packed(rows[start:i]))
                 start, used = i, 0
             used += length

@@ -39,6 +39,7 @@ from rllib_lmgame.learners.engines.torch_engine import (
 from rllib_lmgame.learners.metrics import WITHOUT_GRADIENT, UpdateMeter
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
+from rllib_lmgame.policies.model.layout import Layout
 from rllib_lmgame.policies.model.lm_head import num_chunks
 from rllib_lmgame.settings.plugins import OBJECTIVES, check_methods
 
@@ -248,16 +249,20 @@ class UpdateLoop:
         if one_pass and self.engine.keeps_graphs and self.device.type == "cpu":
             limit = min(limit, _CACHE_TOKENS)
         whole_groups = self.objective.needs_groups(self.update.settings)
-        return batch.minibatches(ppo.num_minibatches, rng, limit, whole_groups=whole_groups)
+        return batch.minibatches(ppo.num_minibatches, rng, limit, whole_groups=whole_groups, batched=self._batched)
 
     def _all_rows(self) -> list[PackedBatch]:
         batch = self.update.batch
-        return batch.microbatches(self._pack_tokens) if batch else []
+        return batch.microbatches(self._pack_tokens, batched=self._batched) if batch else []
 
     @property
     def _pack_tokens(self) -> int:
         """Tokens of a pack; with fewer than any row has, each goes alone."""
-        return self.update.settings.microbatch_tokens if self.engine.module.packs else 1
+        return 1 if self.engine.module.layout is Layout.ALONE else self.update.settings.microbatch_tokens
+
+    @property
+    def _batched(self) -> bool:
+        return self.engine.module.layout is Layout.BATCHED
 
     @torch.no_grad()
     def _record_old_policy(self) -> None:
@@ -346,7 +351,7 @@ class UpdateLoop:
         chunks = np.array([num_chunks(pack.num_actions, self.update.settings.ppo.head_chunk_tokens) for pack in packs])
         if engine.lockstep:
             chunks = self.update.ranks.max(chunks)
-        computed_tokens = sum(pack.num_tokens for pack in packs)
+        computed_tokens = sum(pack.batched_tokens if self._batched else pack.num_tokens for pack in packs)
         self.update.meter.add({"computed_tokens": float(computed_tokens), "row_tokens": float(row_tokens)})
         return [
             (pack, pack.to_torch(self.device) | {"head_chunks": int(n)}) for pack, n in zip(packs, chunks, strict=True)

@@ -57,6 +57,10 @@ class PackedRows(AbstractContextManager["PackedRows"]):
             "max_length_k": longest,
         }
 
+    def place(self, index: torch.Tensor) -> torch.Tensor:
+        """Where tokens (int64, end to end) stand in the flattened output of a backbone."""
+        return index
+
     def __enter__(self) -> PackedRows:
         _ENTERED.set((*_ENTERED.get(), self))
         return self

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from rllib_lmgame.policies.model.attention import PACKED, PackedRows, register
+from rllib_lmgame.policies.model.layout import BatchedRows, Layout
 from rllib_lmgame.policies.model.lm_head import logit_transform
 from rllib_lmgame.policies.model.miniature import VOCABULARY, copy_with_attention, miniature
 from rllib_lmgame.text import first_line
@@ -45,11 +46,12 @@ class Packing:
 
     apart: Apart
     error: str = ""
+    layout: Layout = Layout.ALONE
 
     @property
     def fits(self) -> bool:
-        """Several in a pack; otherwise one row a forward pass."""
-        return self.apart is Apart.YES
+        """Several end to end in a pack."""
+        return self.layout is Layout.PACKED
 
     @property
     def reason(self) -> str:
@@ -97,38 +99,59 @@ def _compared(model: nn.Module) -> Packing:
     if not _same([shortened], [expected[-1][:-1]]):
         raise UnfitModelError("its tokens see those behind them, so it is no causal language model")
     try:
-        alone = [_through_backbone(model, [row])[0] for row in rows]
+        alone = [_through_backbone(model, [row], Layout.ALONE)[0] for row in rows]
     except Exception as error:
         raise UnfitModelError(f"its hidden states are not to be had: {first_line(error)}") from error
     if not _same(alone, expected):
         raise UnfitModelError("its head does more with hidden states than is known here")
+    packing = _packed(model, rows, expected)
+    return packing if packing.fits else replace(packing, layout=_unpacked(model, rows, expected))
+
+
+def _packed(model: nn.Module, rows: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> Packing:
+    """What comes of rows end to end."""
     register()
     try:
         packed = copy_with_attention(model, PACKED)
-        before = _through_backbone(packed, rows)
-        after = _through_backbone(packed, [(rows[0] + 1) % VOCABULARY, *rows[1:]])
+        before = _through_backbone(packed, rows, Layout.PACKED)
+        after = _through_backbone(packed, [(rows[0] + 1) % VOCABULARY, *rows[1:]], Layout.PACKED)
     except Exception as error:
         return Packing(Apart.NOT_EXCHANGED, first_line(error))
     if not _same(before[1:], after[1:]):
         return Packing(Apart.NO)
-    return Packing(Apart.YES if _same(before, expected) else Apart.LESS)
+    return Packing(Apart.YES, layout=Layout.PACKED) if _same(before, expected) else Packing(Apart.LESS)
 
 
-def _through_backbone(model: Any, rows: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def _unpacked(model: nn.Module, rows: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> Layout:
+    """Side by side if that changes no row; in some models rows share more than a pass."""
+    try:
+        found = _through_backbone(model, rows, Layout.BATCHED)
+    except Exception:
+        return Layout.ALONE
+    return Layout.BATCHED if _same(found, expected) else Layout.ALONE
+
+
+def _through_backbone(model: Any, rows: Sequence[torch.Tensor], layout: Layout) -> list[torch.Tensor]:
     """Log-probabilities ``[length, vocabulary]`` of each row, as the learner computes them."""
-    lengths = [len(row) for row in rows]
-    bounds = torch.tensor([0, *lengths]).cumsum(0)
-    arguments = row_arguments(torch.cat(list(rows)), torch.cat([torch.arange(n) for n in lengths]), len(rows) > 1)
-    with PackedRows(bounds):
-        hidden = backbone_of(model)(**arguments).last_hidden_state[0]
-    logits = logit_transform(model.config)(model.get_output_embeddings()(hidden))
+    bounds = torch.tensor([0, *map(len, rows)]).cumsum(0)
+    positions = torch.cat([torch.arange(len(row)) for row in rows])
+    laid, arguments = lay_out(torch.cat(list(rows)), positions, bounds, layout)
+    with laid:
+        hidden = backbone_of(model)(**arguments).last_hidden_state.flatten(0, 1)
+    read = laid.place(torch.arange(len(positions)))
+    logits = logit_transform(model.config)(model.get_output_embeddings()(hidden[read]))
     return [_logprobs(logits[a:b]) for a, b in pairwise(bounds.tolist())]
 
 
-def row_arguments(input_ids: torch.Tensor, position_ids: torch.Tensor, packs: bool) -> dict[str, Any]:
-    """What a backbone is called with for int64 ``[tokens]``; unless it ``packs``, the model counts positions."""
-    arguments = {"input_ids": input_ids[None], "use_cache": False}
-    return arguments | {"position_ids": position_ids[None]} if packs else arguments
+def lay_out(
+    input_ids: torch.Tensor, position_ids: torch.Tensor, cu_seqlens: torch.Tensor, layout: Layout
+) -> tuple[PackedRows, dict[str, Any]]:
+    """The rows of a pass, within which a backbone is called, and its arguments; int64 ``[tokens]`` end to end."""
+    if layout is not Layout.PACKED:
+        batched = BatchedRows(cu_seqlens)
+        return batched, batched.arguments(input_ids)
+    arguments = {"input_ids": input_ids[None], "position_ids": position_ids[None], "use_cache": False}
+    return PackedRows(cu_seqlens), arguments
 
 
 def _logprobs(logits: torch.Tensor) -> torch.Tensor:

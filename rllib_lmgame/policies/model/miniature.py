@@ -5,6 +5,7 @@ It shows on a CPU, within seconds and without the real weights, what an architec
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Iterator
@@ -76,7 +77,7 @@ def _shares(config: Any) -> Iterator[Fraction]:
 
 
 def copy_with_attention(model: Any, implementation: str) -> nn.Module:
-    other = _made(model.config, "cpu", implementation)
+    other = _made(copy.deepcopy(model.config), "cpu", implementation)  # Which is told of the attention.
     other.load_state_dict(model.state_dict())
     return other
 

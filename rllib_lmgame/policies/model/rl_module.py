@@ -29,8 +29,9 @@ from rllib_lmgame.policies.model.card import Played
 from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of
 from rllib_lmgame.policies.model.export import save_policy
 from rllib_lmgame.policies.model.files import tokenizer_source
-from rllib_lmgame.policies.model.isolation import Packing, UnfitModelError, backbone_of, packing_of, row_arguments
+from rllib_lmgame.policies.model.isolation import Packing, UnfitModelError, backbone_of, lay_out, packing_of
 from rllib_lmgame.policies.model.last_layer import prunable, prune_last_layer, select
+from rllib_lmgame.policies.model.layout import Layout
 from rllib_lmgame.policies.model.lm_head import Allowed, logit_transform, token_logprobs
 from rllib_lmgame.policies.model.positions import fix_rope
 from rllib_lmgame.settings.schema import build
@@ -80,7 +81,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
 
     Attributes:
         version: Number of updates the weights have had; what the sampler tags tokens with.
-        packs: A batch may hold several rows; otherwise each row needs a pass of its own.
+        layout: How the rows of a batch lie in a pass; if each needs one of its own, a batch holds one row.
         prunes: The last layer may be computed only at positions that are read, if the batch suits it.
         sharded: An engine spreads the weights over learners; states then carry the version alone.
         value_backbone: The value function's own (``value_model: separate``), else ``None``.
@@ -113,7 +114,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         self.language_model, packing = load_language_model(
             self.model_dir, dtype, self.attention, trust_remote_code=self.options.trust_remote_code
         )
-        self.packs = packing.fits
+        self.layout = packing.layout
         self._checkpoint_parts = parts_of(self.language_model, self.hf_state())
         fix_rope(self.language_model, self.options.context_length)
         if self.options.gradient_checkpointing:
@@ -123,7 +124,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         backbone = backbone_of(self.language_model)
         self.value_backbone = copy.deepcopy(backbone) if separate else None
         backbones = [backbone] + ([self.value_backbone] if separate else [])
-        self.prunes = self.packs and self.attention == PACKED and prunable(backbone)
+        self.prunes = self.layout is Layout.PACKED and self.attention == PACKED and prunable(backbone)
         for backbone in backbones if self.prunes else ():
             prune_last_layer(backbone)
         width = self.language_model.get_output_embeddings().in_features
@@ -163,15 +164,14 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
 
     def _backbone_inputs(self, batch: Mapping[str, Any]) -> _BackboneInputs:
         """What the backbones are called with, and which positions are read. Raises: ValueError: rows would mix."""
-        if not self.packs and batch["cu_seqlens"].shape[0] > 2:
+        if self.layout is Layout.ALONE and batch["cu_seqlens"].shape[0] > 2:
             raise ValueError(f"{self.model_dir} takes one row a pass, not {batch['cu_seqlens'].shape[0] - 1}")
         read = torch.cat([batch["predict_index"], batch["bootstrap_index"]])
         # A pass with nothing to predict still goes through every layer: with partitioned weights it is collective.
         read = read if read.shape[0] else read.new_zeros(1)
-        rows = PackedRows(batch["cu_seqlens"])
-        arguments = row_arguments(batch["input_ids"], batch["position_ids"], self.packs)
+        rows, arguments = lay_out(batch["input_ids"], batch["position_ids"], batch["cu_seqlens"], self.layout)
         if not self.prunes or 2 * read.shape[0] > batch["input_ids"].shape[0]:
-            return _BackboneInputs(arguments, rows, read)
+            return _BackboneInputs(arguments, rows, rows.place(read))
         positions, order = read.sort()
         arguments["selection"] = select(positions, batch["cu_seqlens"], rows.groups)
         return _BackboneInputs(arguments, rows, order.argsort())
@@ -180,7 +180,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
     def _hidden(backbone: nn.Module, inputs: _BackboneInputs) -> torch.Tensor:
         """Final hidden states ``[A + B, width]`` at action and bootstrap positions (if none, one arbitrary state)."""
         with inputs.rows:
-            return backbone(**inputs.arguments).last_hidden_state[0].index_select(0, inputs.read)
+            return backbone(**inputs.arguments).last_hidden_state.flatten(0, 1).index_select(0, inputs.read)
 
     def _logprobs(self, hidden: torch.Tensor, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         head = self.language_model.get_output_embeddings()
@@ -344,7 +344,7 @@ def load_language_model(
             f"{model_dir!r} lacks {len(info['missing_keys'])} weights, among them {sorted(info['missing_keys'])[0]!r}",
         )
     if not packing.fits:
-        logger.warning("%s: one row a forward pass, since %s", model_dir, packing.reason)
+        logger.warning("%s: %s instead of packed, since %s", model_dir, packing.layout.value, packing.reason)
     return model, packing
 
 
