@@ -37,6 +37,7 @@ def parts_page() -> str:
     parts = [HEAD, *_estimators(), *_losses()]
     for title, registry in (
         ("Objectives", plugins.OBJECTIVES),
+        ("Reply formats", plugins.REPLY_FORMATS),
         ("Matchmakers of a league", plugins.MATCHMAKERS),
         ("Measures of an evaluation", plugins.MEASURES),
         ("Reports at the end of a run", plugins.REPORTS),

@@ -127,7 +127,7 @@ async def ask_for_words(
         own = stable_seed(seed, number, len(decision.replies), "words")
         requests.append(GenerationRequest(f"words-{number}", prompt.ids, _sampling(prompt, chat, temperature, own)))
     generations = await asyncio.gather(*(generate(request) for request in requests))
-    said = [chat.parser.parse(chat.read(_answered(generation).response_ids)).action for generation in generations]
+    said = [chat.reply_format.parse(chat.read(_answered(generation).response_ids)).action for generation in generations]
     return [Answer({words or "": 1.0}, float(words is None)) for words in said]
 
 
@@ -219,7 +219,7 @@ def _constrained(replies: Mapping[str, tuple[tuple[int, ...], np.ndarray]]) -> A
 
 
 def _read(generation: Generation, decision: InformationSet, chat: ChatFormat) -> str | None:
-    said = chat.parser.parse(chat.read(generation.response_ids)).action
+    said = chat.reply_format.parse(chat.read(generation.response_ids)).action
     if said is None:
         return None
     if said.strip() in decision.legal_actions:

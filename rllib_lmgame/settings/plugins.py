@@ -297,6 +297,11 @@ ENGINES = Registry(
     "engine",
     {name: f"rllib_lmgame.inference.registry:{name.upper()}" for name in ("vllm", "transformers")},
 )
+REPLY_FORMATS = Registry(
+    "config.language_model.reply_format",
+    "reply format",
+    {name: f"rllib_lmgame.policies.chat.reply_formats:{cls}" for name, cls in {"tags": "Tags"}.items()},
+)
 MATCHMAKERS = Registry(
     "config.league.matchmaking",
     "matchmaker",

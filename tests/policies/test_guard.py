@@ -334,8 +334,8 @@ def test_special_tags_are_part_of_replies_and_do_not_end_them() -> None:
     assert (parsed.action, parsed.think) == ("up", "hm")
     assert chat.decode([*reply[:-1], tags["<think>"]]).endswith("<think>"), "a tag that was sampled last is still read"
     closing = ChatFormat(special_think(), LanguageModelOptions(chat_template=CHATML))
-    assert closing.closing_id == tags["</answer>"] and closing.closing_id in closing.stop_token_ids
-    assert closing.parser.parse(closing.read(closing.reply_ids("up"))).action == "up"
+    assert closing.closing_ids == {"</answer>": tags["</answer>"]} and tags["</answer>"] in closing.stop_token_ids
+    assert closing.reply_format.parse(closing.read(closing.reply_ids("up"))).action == "up"
 
 
 def test_an_unknown_character_is_no_control_token() -> None:

@@ -254,9 +254,9 @@ def test_a_reply_stops_at_a_closing_tag_that_is_one_token(kind: str, tag: str) -
         tokenizer.add_tokens([token], special_tokens=tag == "special")
     chat = chat_of(tokenizer, ZEPHYR, stop_at_answer=True)
     closing = tokenizer.convert_tokens_to_ids("</answer>")
-    assert chat.closing_id == closing and closing in chat.stop_token_ids
+    assert chat.closing_ids == {"</answer>": closing} and closing in chat.stop_token_ids
     assert chat.reply_ids("up").count(closing) == 1 and chat.reply_ids("up")[-1] == closing
-    assert chat.parser.parse(chat.read(chat.reply_ids("up"))).action == "up"
+    assert chat.reply_format.parse(chat.read(chat.reply_ids("up"))).action == "up"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from rllib_lmgame.inference.engines.core import choices_error
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, allowed_tokens
 from rllib_lmgame.policies.chat.format import ChatFormat
-from rllib_lmgame.policies.chat.parser import ReplyParser
+from rllib_lmgame.policies.chat.reply_formats import Tags
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 pieces = st.lists(
@@ -23,27 +25,31 @@ modes = st.sampled_from(["off", "optional", "required"])
 plain = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>"), max_size=20)
 
 
+def tags(**options: Any) -> Tags:
+    return Tags(LanguageModelOptions(**options))
+
+
 @given(pieces, modes)
 def test_any_text_gives_an_action_or_an_error_never_both(parts: list[str], think: str) -> None:
-    parsed = ReplyParser(think=think).parse("".join(parts))
+    parsed = tags(think=think).parse("".join(parts))
     assert (parsed.action is None) != (parsed.error is None)
 
 
 @given(plain, plain, modes)
 def test_a_well_formed_reply_is_read(action: str, thought: str, think: str) -> None:
-    parsed = ReplyParser(think=think).parse(f"<think>{thought}</think>\n<answer>{action}</answer>")
+    parsed = tags(think=think).parse(f"<think>{thought}</think>\n<answer>{action}</answer>")
     assert (parsed.action, parsed.think) == (action.strip(), thought.strip())
 
 
 @given(plain, plain)
 def test_two_different_answers_are_an_error_two_equal_ones_are_not(one: str, two: str) -> None:
-    parsed = ReplyParser().parse(f"<answer>{one}</answer> or <answer>{two}</answer>")
+    parsed = tags().parse(f"<answer>{one}</answer> or <answer>{two}</answer>")
     assert (parsed.action is None) == (one.strip() != two.strip())
 
 
 @given(plain)
 def test_what_stands_around_the_answer_does_not_matter(noise: str) -> None:
-    assert ReplyParser().parse(f"{noise}<answer>up</answer>{noise}").action == "up"
+    assert tags().parse(f"{noise}<answer>up</answer>{noise}").action == "up"
 
 
 @pytest.mark.parametrize(
@@ -61,23 +67,23 @@ def test_what_stands_around_the_answer_does_not_matter(noise: str) -> None:
     ],
 )
 def test_no_guesses(reply: str, error: str) -> None:
-    parsed = ReplyParser().parse(reply)
+    parsed = tags().parse(reply)
     assert parsed.action is None
     assert error in str(parsed.error)
 
 
 def test_an_answer_within_the_reasoning_does_not_count() -> None:
-    assert ReplyParser().parse("<think>not <answer>up</answer></think><answer>down</answer>").action == "down"
+    assert tags().parse("<think>not <answer>up</answer></think><answer>down</answer>").action == "down"
 
 
 def test_required_reasoning() -> None:
-    parser = ReplyParser(think="required")
+    parser = tags(think="required")
     assert "no <think>" in str(parser.parse("<answer>up</answer>").error)
     assert parser.parse("<think></think><answer>up</answer>").action == "up"
 
 
 def test_names_of_the_tags() -> None:
-    parser = ReplyParser("move", "plan", "optional")
+    parser = tags(answer_tag="move", think_tag="plan", think="optional")
     parsed = parser.parse("<plan>p</plan><move>up</move>")
     assert (parsed.action, parsed.think) == ("up", "p")
     assert parser.think_end("<plan>p</plan>x") == len("<plan>p</plan>")
@@ -87,7 +93,7 @@ def test_names_of_the_tags() -> None:
 
 def test_many_tags_are_read_in_one_pass() -> None:
     """100 kB of tags: quadratic work would show as a time-out of the suite."""
-    parsed = ReplyParser().parse("<answer>a</answer>" * 6000)
+    parsed = tags().parse("<answer>a</answer>" * 6000)
     assert parsed.action == "a"
 
 
@@ -122,7 +128,7 @@ def test_a_choice_is_read_as_the_action_it_stands_for(chat: ChatFormat, actions:
     found = {action: ids for action in actions if (ids := chat.choice_ids(action)) is not None}
     assert found.keys() >= {action for action in actions if action.isascii() and action.isalnum()}
     for action, ids in found.items():
-        assert chat.parser.parse(chat.read(ids)).action == action.strip()
+        assert chat.reply_format.parse(chat.read(ids)).action == action.strip()
         assert len(allowed_tokens(tuple(found.values()), ids).counts) == len(ids)
     request = GenerationRequest(
         "", [1], SamplingSpec(100, stop_token_ids=chat.stop_token_ids), tuple(found.values()) or None

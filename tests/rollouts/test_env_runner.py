@@ -110,7 +110,7 @@ def test_experts_write_replies_that_parse_back_to_what_they_played(make_runner, 
     for episode in play(runner, expert=expert).episodes:
         for single in episode.agent_episodes.values():
             trajectory = trajectory_of(single)
-            actions = [chat.parser.parse(chat.read(turn.response_ids)).action for turn in trajectory.turns]
+            actions = [chat.reply_format.parse(chat.read(turn.response_ids)).action for turn in trajectory.turns]
             assert actions == single.actions.data and all(actions)
             assert all(not turn.rollout_logprobs.any() and turn.policy_version == 0 for turn in trajectory.turns)
     assert not client.requests
@@ -184,7 +184,7 @@ def test_legal_moves_only(make_runner: MakeRunner) -> None:
     result = play(runner)
     client = runner.client("player")
     chat = runner.chat("player")
-    actions = [chat.parser.parse(chat.read(choice)).action for choice in client.requests[0].choices]
+    actions = [chat.reply_format.parse(chat.read(choice)).action for choice in client.requests[0].choices]
     assert len(actions) == 9 and None not in actions
     assert all(choice[-1] in chat.stop_token_ids for choice in client.requests[0].choices)
     assert sum(seat.invalid_actions for summary in result.summaries for seat in summary.seats) == 0

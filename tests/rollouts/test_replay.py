@@ -67,7 +67,7 @@ def test_a_log_of_another_tokenizer_and_format(make_runner, tmp_path) -> None:
     for record, before in zip(records, episodes, strict=True):
         trajectory = trajectory_of(replay(RecordedSession(record), runner, "again").agent_episodes["player"])
         assert trajectory.episode_id == "again"
-        read = [chat.parser.parse(chat.read(turn.response_ids)).action for turn in trajectory.turns]
+        read = [chat.reply_format.parse(chat.read(turn.response_ids)).action for turn in trajectory.turns]
         assert read == before.agent_episodes["player"].actions.data
         assert all("Other." in chat.tokenizer.decode(turn.prompt_ids) and turn.new_row for turn in trajectory.turns)
         assert "<move>" in chat.decode(trajectory.turns[0].response_ids)
@@ -97,7 +97,7 @@ def test_worked_solutions_become_reasoning(make_runner, tmp_path) -> None:
     chat = runner.chat("player")
     for record, episode in zip(read_log(path), episodes, strict=True):
         (turn,) = trajectory_of(episode.agent_episodes["player"]).turns
-        parsed = chat.parser.parse(chat.read(turn.response_ids))
+        parsed = chat.reply_format.parse(chat.read(turn.response_ids))
         thought = record["steps"][0]["thoughts"]["player"]
         assert parsed.think == thought and "=" in thought and "<<" not in thought and "####" not in thought
         assert record["steps"][0]["actions"]["player"] == parsed.action and turn.reward == 10.0

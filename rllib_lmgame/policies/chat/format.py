@@ -19,8 +19,8 @@ import numpy as np
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.guard import MessageGuard, Part, Source, text_of
-from rllib_lmgame.policies.chat.parser import ParsedReply, ReplyParser, message_parts
 from rllib_lmgame.policies.chat.rendering import Messages, Rendered, RenderingStopped, render
+from rllib_lmgame.policies.chat.replies import ParsedReply, message_parts, reply_format
 from rllib_lmgame.policies.chat.template import (
     PLAIN_CHAT_TEMPLATE,
     REASONING_MARKS,
@@ -75,16 +75,14 @@ class ChatFormat:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, options: LanguageModelOptions) -> None:
         self.tokenizer = tokenizer
         self.options = options
-        self.parser = ReplyParser(options.answer_tag, options.think_tag, options.think)
+        self.reply_format = form = reply_format(options)
         self.template = self._find_template()
         self._turn_cache: dict[tuple[Any, ...], list[int]] = {}
         self._reply_cache: dict[tuple[Any, ...], list[int]] = {}
         self._choice_cache: dict[tuple[Any, ...], tuple[int, ...] | None] = {}
         self._warned_of_choices = False
         self.pieces = pieces = self._cut_template()
-        self.guard = MessageGuard(
-            tokenizer, pieces.heads, pieces.between, options.answer_tag, options.think_tag, pieces.lead
-        )
+        self.guard = MessageGuard(tokenizer, pieces.heads, pieces.between, form.tags, options.think_tag, pieces.lead)
         self._check_reasoning()
         self.end_id = self._find_end()
         self.prefill_ids = self.guard.encode([Part(Source.OWN, options.reply_prefill)], after=pieces.tail)
@@ -119,17 +117,14 @@ class ChatFormat:
 
     @cached_property
     def stop_token_ids(self) -> tuple[int, ...]:
-        """Ids that end a reply: control tokens, and the closing answer tag where it is one token and wanted."""
-        closing = () if self.closing_id is None else (self.closing_id,)
-        return tuple(sorted({*self.special_ids, *closing}))
+        """Ids that end a reply: control tokens, and the format's stops that are one token."""
+        return tuple(sorted({*self.special_ids, *self.closing_ids.values()}))
 
     @cached_property
-    def closing_id(self) -> int | None:
-        """Id of the closing answer tag if replies end there, else ``None``."""
-        if not self.options.stop_at_answer:
-            return None
-        ids = self.encode(f"</{self.options.answer_tag}>")
-        return ids[0] if len(ids) == 1 else None
+    def closing_ids(self) -> dict[str, int]:
+        """The reply format's stops that are one token, with their ids, if replies end there."""
+        stops = self.reply_format.stops if self.options.stop_at_answer else ()
+        return {stop: ids[0] for stop in stops if len(ids := self.encode(stop)) == 1}
 
     def reply_ids(self, action: str, think: str | None = None) -> list[int]:
         """Ids of a reply that plays ``action``, after the prefill. Raises: ConfigError: none begins with it."""
@@ -143,7 +138,7 @@ class ChatFormat:
         text = self._reply_text(action, None)
         if text is not None:
             ids = self._closed(text)
-            read = self.parser.parse(self.read(ids)).action
+            read = self.reply_format.parse(self.read(ids)).action
             if read == action.strip() and not set(self.stop_token_ids).intersection(ids[:-1]):
                 return tuple(ids)
         if not self._warned_of_choices:
@@ -173,14 +168,14 @@ class ChatFormat:
     def _reply_text(self, action: str, think: str | None) -> str | None:
         """Text, after the prefix, of a reply that is read as ``action``, if there is one."""
         text = self._rest_of_reply(action, think)
-        return text if self.parser.parse(self.reply_prefix + text).action == action.strip() else None
+        return text if self.reply_format.parse(self.reply_prefix + text).action == action.strip() else None
 
     def _closed(self, text: str) -> list[int]:
         """Ids of a reply's text and of what ends it, as they stand behind the prompt."""
         given = self.pieces.tail + self.options.reply_prefill
-        if self.closing_id is not None:
-            text = text.removesuffix(self.parser.answer_closing)
-            return [*self.guard.encode([Part(Source.OWN, text)], after=given), self.closing_id]
+        for stop, closing in self.closing_ids.items():
+            if text.endswith(stop):
+                return [*self.guard.encode([Part(Source.OWN, text.removesuffix(stop))], after=given), closing]
         before, ended, _ = self.pieces.turn_end.partition(self.tokenizer.convert_ids_to_tokens(self.end_id))
         return [*self.guard.encode([Part(Source.OWN, text + before if ended else text)], after=given), self.end_id]
 
@@ -191,20 +186,16 @@ class ChatFormat:
 
     def _rest_of_reply(self, action: str, think: str | None) -> str:
         """The reply's text after its prefix, written as the template writes replies."""
-        parser, prefix, lead = self.parser, self.reply_prefix, self.pieces.lead
-        answer = f"{parser.answer_opening}{action}{parser.answer_closing}"
-        reasoning = (
-            f"{parser.think_opening}{think or ''}{parser.think_closing}"
-            if think is not None or self.options.think == "required"
-            else ""
-        )
-        mark = "" if lead.isspace() or parser.think_closing.endswith(lead) else lead  # Of what follows the reasoning.
+        form, prefix, lead = self.reply_format, self.reply_prefix, self.pieces.lead
+        thought = think or "" if think is not None or self.options.think == "required" else None
+        reasoning, answer = form.parts(action, thought)
+        mark = "" if lead.isspace() or form.think_closing.endswith(lead) else lead  # Of what follows the reasoning.
         plain = (reasoning + mark + answer if reasoning else lead + answer, reasoning + answer, answer)
         for whole in (lead + reasoning + answer, *plain) if lead.isspace() else plain:
             if whole.startswith(prefix):
                 return whole.removeprefix(prefix)
-        if prefix.lstrip().startswith(parser.think_opening) and parser.think_end(prefix) is None:
-            return f"{think or ''}{parser.think_closing}{mark}{answer}"
+        if prefix.lstrip().startswith(form.think_opening) and form.think_end(prefix) is None:
+            return f"{think or ''}{form.think_closing}{mark}{form.say(action, None)}"
         return answer
 
     def _find_end(self) -> int:
@@ -218,7 +209,7 @@ class ChatFormat:
 
     def message(self, observation: Observation, note: str | None = None) -> Message:
         """The user message that shows ``observation``; ``note`` says why the last reply could not be read."""
-        before, text, after = message_parts(self.options, observation, note)
+        before, text, after = message_parts(self.options, self.reply_format, observation, note)
         return (Part(Source.OWN, before), Part(Source.GAME, text), Part(Source.OWN, after))
 
     def opening_ids(self, system: str, user: Message, *, reasoning: bool = True) -> list[int]:
@@ -275,13 +266,13 @@ class ChatFormat:
     @cached_property
     def empties_reasoning(self) -> bool:
         """Every reply begins with a closed reasoning, which the template leaves out of earlier replies."""
-        return self.pieces.closes_reasoning(self.parser.think_opening, self.parser.think_closing)
+        return self.pieces.closes_reasoning(self.reply_format.think_opening, self.reply_format.think_closing)
 
     def _opened_reasoning(self, tail: str) -> str:
         """The template's text from an opening reasoning tag on, if it leaves the reasoning open."""
-        opening = self.parser.think_opening
+        opening = self.reply_format.think_opening
         _, found, rest = tail.rpartition(opening)
-        return opening + rest if found and self.parser.think_closing not in rest else ""
+        return opening + rest if found and self.reply_format.think_closing not in rest else ""
 
     def _find_template(self) -> str:
         template = self.options.chat_template
@@ -306,7 +297,7 @@ class ChatFormat:
 
     def _cut_template(self) -> TemplatePieces:
         try:
-            return cut(self._render, (self.parser.think_opening, self.parser.think_closing))
+            return cut(self._render, (self.reply_format.think_opening, self.reply_format.think_closing))
         except (TemplateError, RenderingStopped) as error:
             raise ConfigError(
                 "config.language_model.chat_template", f"the chat template cannot be used: {first_line(error)}"
@@ -337,7 +328,7 @@ class ChatFormat:
     def _check_reasoning(self) -> None:
         """Refuse a model whose reasoning would end its replies, or be read as no reasoning."""
         for mark, tag in REASONING_MARKS.items():
-            opening = self.parser.think_opening
+            opening = self.reply_format.think_opening
             known = opening.startswith(mark) or opening in self.guard.vocabulary.tags
             wanted = self.options.think != "off" or mark in self.pieces.lead
             if wanted and not known and mark in self.template and mark in self.tokenizer.get_vocab():
@@ -422,7 +413,7 @@ class Conversation:
         self._replies.append(response_ids)
         self._tokens_written += len(response_ids)
         self._context = [*self._context, *response_ids.tolist()]
-        return self.chat.parser.parse(self.chat.read(response_ids))
+        return self.chat.reply_format.parse(self.chat.read(response_ids))
 
     def _window(self, turns: int, strip: bool = False) -> list[int]:
         """The prompt that shows the last ``turns`` observations and the replies between them."""
@@ -449,7 +440,7 @@ class Conversation:
         It is cut behind the token that ends the reasoning; what else that token spells is written out.
         """
         chat = self.chat
-        if chat.parser.think_end(chat.read(reply)) is None:
+        if chat.reply_format.think_end(chat.read(reply)) is None:
             return reply.tolist() if chat.empties_reasoning else None
         low, high = 0, len(reply)
         while low < high:
@@ -466,7 +457,7 @@ class Conversation:
         """The text behind the reasoning; ``None`` if there is none so far."""
         chat = self.chat
         text = chat.read(reply)
-        end = chat.parser.think_end(text)
+        end = chat.reply_format.think_end(text)
         if end is None:
             return None
         return (text[end:].lstrip("\n") or None) if chat.pieces.trims_reasoning else text[end:]

@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.chat.parser import closing_of, marks_of
+from rllib_lmgame.policies.chat.replies import closing_of, marks_of
 from rllib_lmgame.text import first_line
 
 if TYPE_CHECKING:
@@ -219,7 +219,11 @@ class Vocabulary:
 
 
 def read_vocabulary(
-    tokenizer: PreTrainedTokenizerBase, structure: Collection[int], answer_tag: str, think_tag: str, lead: str = ""
+    tokenizer: PreTrainedTokenizerBase,
+    structure: Collection[int],
+    reply_tags: Sequence[str],
+    think_tag: str,
+    lead: str = "",
 ) -> Vocabulary:
     """Sort the tokens of a vocabulary; ``structure`` are ids of the chat template's own text.
 
@@ -229,7 +233,7 @@ def read_vocabulary(
     """
     known = tokenizer.get_vocab()
     added = tokenizer.added_tokens_decoder
-    written = [tag for name in dict.fromkeys((answer_tag, *TAG_NAMES)) for tag in (f"<{name}>", f"</{name}>")]
+    written = [*reply_tags, *(tag for name in TAG_NAMES for tag in (f"<{name}>", f"</{name}>"))]
     reasoning = marks_of(think_tag)
     tags = {tag: known[tag] for tag in dict.fromkeys((*reasoning, *written)) if tag in known}
     special = frozenset(tokenizer.all_special_ids) | {i for i, token in added.items() if token.special}
@@ -270,13 +274,13 @@ class MessageGuard:
         tokenizer: PreTrainedTokenizerBase,
         heads: Sequence[str],
         between: Sequence[str],
-        answer_tag: str,
+        reply_tags: Sequence[str],
         think_tag: str,
         lead: str = "",
     ) -> None:
         self.tokenizer = tokenizer
         structure = {i for piece in (*heads, *between) for i in self._ids(piece)}
-        self.vocabulary = read_vocabulary(tokenizer, structure, answer_tag, think_tag, lead)
+        self.vocabulary = read_vocabulary(tokenizer, structure, reply_tags, think_tag, lead)
         self._tag_ids = frozenset(self.vocabulary.tags.values())
         self._structure = self.vocabulary.control | self._tag_ids
         self._structures: dict[Part, list[int]] = {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.guard import TAG_NAMES
-from rllib_lmgame.policies.chat.parser import ParsedReply, ReplyParser, marks_of, message_parts
+from rllib_lmgame.policies.chat.replies import ParsedReply, marks_of, message_parts, reply_format
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 Message = dict[str, str]
@@ -48,7 +48,7 @@ class MessageConversation:
 
     def __post_init__(self) -> None:
         options = self.options
-        self.parser = ReplyParser(options.answer_tag, options.think_tag, options.think)
+        self.reply_format = reply_format(options)
         tags = "|".join(map(re.escape, dict.fromkeys((*TAG_NAMES, options.answer_tag))))
         marks = (rf"{re.escape(mark[:1])}(?={re.escape(mark[1:])})" for mark in marks_of(options.think_tag))
         self._structure = re.compile("|".join((*CONTROL_FORMS, rf"<(?=/?(?:{tags})>)", *marks)))
@@ -57,7 +57,7 @@ class MessageConversation:
         """The messages that show ``observation``; :meth:`reply` is next. ``note``: why the last reply could not be
         read.
         """
-        before, text, after = message_parts(self.options, observation, note)
+        before, text, after = message_parts(self.options, self.reply_format, observation, note)
         self._users.append(before + self.harmless(text) + after)
         own = self.options.system_prompt
         system = self.harmless(self.instructions) if own is None else own
@@ -71,8 +71,8 @@ class MessageConversation:
 
     def reply(self, text: str) -> ParsedReply:
         """Take in the answer; returns it parsed."""
-        parsed = self.parser.parse(text)
-        end = self.parser.think_end(text) if self.options.history == "strip_think" else None
+        parsed = self.reply_format.parse(text)
+        end = self.reply_format.think_end(text) if self.options.history == "strip_think" else None
         self._replies.append(text[end:] if end is not None else text)
         return parsed
 

@@ -24,7 +24,7 @@ The chat template is the tokenizer's, and `generation_config.json` ends a reply 
 | setting | |
 |---|---|
 | `system_prompt` | `None`: the game's own rules; `''`: none |
-| `answer_tag`, `think_tag`, `think` | tags that the action and the reasoning stand in |
+| `reply_format`, `answer_tag`, `think_tag`, `think` | the form of a reply: where action and reasoning stand |
 | `format_reminder`, `turn_note` | lines below each observation |
 | `reply_prefill` | text that every reply is made to begin with |
 | `history`, `history_window` | earlier turns that are shown |

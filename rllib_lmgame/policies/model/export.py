@@ -72,7 +72,7 @@ def _save_generation(model: Any, chat: ChatFormat | None, file: Path) -> None:
     config = copy.deepcopy(model.generation_config or GenerationConfig())
     if chat is not None:
         own = config.eos_token_id
-        ends = [chat.end_id, chat.closing_id, *(own if isinstance(own, list) else [own])]
+        ends = [chat.end_id, *chat.closing_ids.values(), *(own if isinstance(own, list) else [own])]
         config.eos_token_id = list(dict.fromkeys(token for token in ends if token is not None))
         config._from_model_config = False  # Or it would be made anew from config.json, without these.
     config.to_json_file(file)

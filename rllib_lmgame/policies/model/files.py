@@ -19,6 +19,7 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.policies.chat.guard import spelling_problem
+from rllib_lmgame.policies.chat.replies import reply_format
 from rllib_lmgame.policies.model.carried_files import unpack
 from rllib_lmgame.policies.model.gguf_files import hugging_face_directory, is_gguf
 from rllib_lmgame.policies.model.pretrained import check_name
@@ -202,7 +203,7 @@ def load_tokenizer(directory: str, options: LanguageModelOptions, *, local_files
         )
     except Exception as error:  # a damaged file fails in many ways
         raise ConfigError(key, f"no tokenizer at {source!r}: {first_line(error)}") from error
-    problem = spelling_problem(tokenizer, f"<{options.answer_tag}>up</{options.answer_tag}>")
+    problem = spelling_problem(tokenizer, reply_format(options).write(None, "up"))
     if problem is not None:
         raise ConfigError(key, f"no tokenizer that can be used at {source!r}: {problem}{_missing(source)}")
     return tokenizer

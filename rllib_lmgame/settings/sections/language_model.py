@@ -9,6 +9,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.placeholders import check_placeholders
+from rllib_lmgame.settings.plugins import REPLY_FORMATS
 from rllib_lmgame.settings.schema import Holds, build, describe, option
 from rllib_lmgame.settings.trust import is_hub_id, is_name, is_template
 from rllib_lmgame.storage import with_whole_paths
@@ -114,6 +115,9 @@ class LanguageModelOptions:
     )
     chat_template_kwargs: dict[str, Any] = option(
         {}, "Arguments passed to the chat template, e.g. `{enable_thinking: false}`.", stranger=True
+    )
+    reply_format: str = option(
+        "tags", f"[Form of a reply](parts.md#reply-formats): {REPLY_FORMATS.listed()}.", stranger=is_name
     )
     answer_tag: str = option("answer", "Name of the tag the action stands in.", stranger=True)
     think_tag: str = option(

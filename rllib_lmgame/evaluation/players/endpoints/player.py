@@ -126,7 +126,7 @@ class EndpointSeat(Seat):
             raise EpisodeFailed(StopReason.ENGINE_ERROR, f"{self.module_id}: {error}") from None
 
     def _whole(self, answer: Answer) -> str:
-        parser = self.conversation.parser
+        parser = self.conversation.reply_format
         if answer.reasoning is None:
             return answer.text
         return f"{parser.think_opening}{answer.reasoning}{parser.think_closing}{answer.text}"

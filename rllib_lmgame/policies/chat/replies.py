@@ -1,0 +1,155 @@
+"""The form of a reply: how a user message asks for it, how the action is read out of it, and how experts write it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from rllib_lmgame.envs.contract.session import Observation
+from rllib_lmgame.imports import asking
+from rllib_lmgame.settings.placeholders import fill_placeholders
+from rllib_lmgame.settings.plugins import REPLY_FORMATS, check_methods
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+
+PAIR = "..."
+"""Between the two marks of a pair."""
+_BEGINNINGS = (("START", "END"), ("start", "end"), ("BEGIN", "END"), ("begin", "end"))
+
+
+def closing_of(mark: str) -> str:
+    """The mark that closes another: ``</x>`` for ``<x>``, ``[/X]`` for ``[X]``, ``<|END_X|>`` for ``<|START_X|>``."""
+    for beginning, end in _BEGINNINGS:
+        if beginning in mark:
+            return mark.replace(beginning, end, 1)
+    return re.sub(r"(?=\w)", "/", mark, count=1)
+
+
+def marks_of(tag: str) -> tuple[str, str]:
+    """Both marks of a tag: by its name (``think``), its opening mark (``[THINK]``), or both with ``...`` between."""
+    opening, pair, closing = tag.partition(PAIR)
+    if pair and opening and closing:
+        return opening, closing
+    return (f"<{tag}>", f"</{tag}>") if is_name(tag) else (tag, closing_of(tag))
+
+
+def is_name(tag: str) -> bool:
+    """``tag`` is the name of a tag, not a mark as it is written."""
+    return PAIR not in tag and (not tag or tag[0].isalnum() or tag[0] == "_")
+
+
+@dataclass(frozen=True)
+class ParsedReply:
+    """A reply taken apart; ``error`` says why ``action`` is ``None``, in words a model or person can act on."""
+
+    action: str | None
+    think: str | None = None
+    error: str | None = None
+
+
+class ReplyFormat:
+    """How a policy's replies are written and read. Derive from it for one of your own, and say :meth:`form`,
+    :meth:`read` and :meth:`say`.
+
+    It is made with the ``language_model`` options and serves all conversations. The reasoning of a model that marks it
+    (``think_tag``) is taken off before a reply is read, whatever the format.
+
+    Attributes:
+        tags: What marks the action, as tags: a game's text never gives their ids.
+        marks: The same as plain text: they are broken apart in a game's text.
+        stops: Texts at which a reply is over (``stop_at_answer``); a reply that is written ends with one or with none.
+        has_thought: The format has a place for the reasoning; otherwise that stands between the marks of ``think_tag``.
+    """
+
+    tags: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+    stops: tuple[str, ...] = ()
+    has_thought: bool = False
+
+    def __init__(self, options: LanguageModelOptions) -> None:
+        self.options = options
+        self.think_opening, self.think_closing = marks_of(options.think_tag)
+
+    def form(self) -> str:
+        """Lines of a user message that ask for this form."""
+        raise NotImplementedError
+
+    def read(self, text: str) -> ParsedReply:
+        """Read a reply without its marked reasoning. Never raises."""
+        raise NotImplementedError
+
+    def say(self, action: str, thought: str | None) -> str:
+        """A reply that plays ``action``; ``thought`` is ``None`` unless the format has a place for it."""
+        raise NotImplementedError
+
+    def parse(self, reply: str) -> ParsedReply:
+        """Parse the whole reply text, prefill included. Never raises."""
+        think, rest = self._split_think(reply)
+        found = self.read(rest)
+        think = found.think if think is None else think
+        if self.options.think == "required" and think is None:
+            return ParsedReply(None, None, f"the reply has no {self.thought_form}")
+        return replace(found, think=think)
+
+    def parts(self, action: str, thought: str | None) -> tuple[str, str]:
+        """A reply's marked reasoning, empty if it has none, and what follows; ``thought``: ``None`` for none."""
+        if thought is None or self.has_thought:
+            return "", self.say(action, thought)
+        return f"{self.think_opening}{thought}{self.think_closing}", self.say(action, None)
+
+    def write(self, thought: str | None, action: str) -> str:
+        """The whole reply that an expert writes. Whether it is read as ``action`` :meth:`parse` says."""
+        return "".join(self.parts(action, thought))
+
+    @property
+    def thought_form(self) -> str:
+        """What a reply lacks that has no reasoning."""
+        return f"{self.think_opening}...{self.think_closing} part"
+
+    def think_end(self, reply: str) -> int | None:
+        """Where the text after the reasoning begins; ``None`` unless the reply opens with reasoning and closes it."""
+        start = len(reply) - len(reply.lstrip())
+        if not reply.startswith(self.think_opening, start):
+            return None
+        end = reply.find(self.think_closing, start)
+        return None if end < 0 else end + len(self.think_closing)
+
+    def _split_think(self, reply: str) -> tuple[str | None, str]:
+        """The reasoning that opens the reply, and what follows it: nothing if it is never closed."""
+        stripped = reply.lstrip()
+        if not stripped.startswith(self.think_opening):
+            return None, reply
+        end = self.think_end(stripped)
+        if end is None:
+            return stripped[len(self.think_opening) :].strip(), ""
+        return stripped[len(self.think_opening) : end - len(self.think_closing)].strip(), stripped[end:]
+
+
+def reply_format(options: LanguageModelOptions) -> ReplyFormat:
+    """The format that the options name. Raises: ConfigError: there is none, or it lacks what it is asked for."""
+    key, name = REPLY_FORMATS.key, options.reply_format
+    found = REPLY_FORMATS.find(name)
+    if name not in REPLY_FORMATS:
+        check_methods(found, ReplyFormat, name, key, "derive from it")
+    with asking(f"making `{name}`", key):
+        made: ReplyFormat = found(options)
+    return made
+
+
+def message_parts(
+    options: LanguageModelOptions, form: ReplyFormat, observation: Observation, note: str | None
+) -> tuple[str, str, str]:
+    """Lines of the user message before the game's text, that text, and lines after it.
+
+    The game sees a reply that could not be read as empty text. Where ``note`` tells the model why, what the game says
+    of the empty text is left out.
+    """
+    before, text, after = "", observation.text, ""
+    if note and options.format_reminder:
+        before = f"Your last reply could not be read: {note}.\n"
+        if observation.refusal:
+            text = text.removeprefix(observation.refusal).removeprefix("\n")
+    if options.turn_note and observation.turns_left is not None:
+        after += "\n" + fill_placeholders(options.turn_note, {"turns_left": observation.turns_left})
+    if options.format_reminder:
+        after += "\n" + form.form()
+    return before, text, after
