@@ -8,7 +8,7 @@ from rllib_lmgame.settings import rules
 
 _TABLES = {
     "RLlib's keys and games": rules.RLLIB,
-    "A language model": (*rules.LENGTHS, *rules.NUMERICS),
+    "A language model": (*rules.REPLIES, *rules.LENGTHS, *rules.NUMERICS),
     "The update of a policy": (*rules.UPDATE, *rules.CRITIC, *rules.NO_CRITIC, *rules.STATES),
     "Schedules": (*rules.FOLLOWED, *rules.BASELINE),
     "What is played and kept": (*rules.PLAY, *rules.SELECTION, *rules.OVERLONG),

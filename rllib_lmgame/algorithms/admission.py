@@ -27,6 +27,7 @@ from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.league.reach import MostPlay, check_reach
 from rllib_lmgame.policies.chat.format import ChatFormat
+from rllib_lmgame.policies.chat.replies import reply_format
 from rllib_lmgame.policies.model.files import (
     check_model,
     load_tokenizer,
@@ -249,6 +250,10 @@ def _check_language_model(s: Settings, *, trained: bool) -> None:
     def key(*names: str) -> str:
         return _place(s, *(f"language_model.{name}" for name in names))
 
+    try:
+        refuse(rules.REPLIES, s, reply_format)
+    except ConfigError as error:
+        raise ConfigError(key(error.path.rpartition(".")[2]), error.message) from error
     if s.lm.model == TINY_MODEL:
         most = check_shape(s.lm.tiny, key("tiny")).max_position_embeddings
         if s.lm.context_length > most:

@@ -118,7 +118,7 @@ class LanguageModel(Player):
             agent,
             session.roles[agent],
             self.name,
-            chat=self._chat,
+            chat=self._chat.for_game(session.functions),
             source=source if plan.beginning is None else RecordedReplies(source, plan.beginning),
             instructions=session.instructions,
             episode_id=plan.episode_id,

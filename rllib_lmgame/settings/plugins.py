@@ -300,7 +300,18 @@ ENGINES = Registry(
 REPLY_FORMATS = Registry(
     "config.language_model.reply_format",
     "reply format",
-    {name: f"rllib_lmgame.policies.chat.reply_formats:{cls}" for name, cls in {"tags": "Tags"}.items()},
+    {
+        name: f"rllib_lmgame.policies.chat.{place}"
+        for name, place in {
+            "tags": "reply_formats:Tags",
+            "boxed": "reply_formats:Boxed",
+            "last_number": "reply_formats:LastNumber",
+            "whole": "reply_formats:Whole",
+            "react": "reply_formats:React",
+            "function_calling": "function_calls:FunctionCalling",
+            "fence": "reply_formats:Fence",
+        }.items()
+    },
 )
 MATCHMAKERS = Registry(
     "config.league.matchmaking",

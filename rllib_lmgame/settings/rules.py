@@ -13,6 +13,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.settings.algorithms import TOKEN_PPO
+from rllib_lmgame.settings.plugins import REPLY_FORMATS
 from rllib_lmgame.settings.schedules import check_points
 from rllib_lmgame.settings.schema import leaves
 from rllib_lmgame.settings.sections.exploiters import share_without_members
@@ -189,6 +190,29 @@ LENGTHS = (
         "max_tokens_per_turn={s.lm.max_tokens_per_turn}",
         "language_model: {max_tokens_per_episode: 127}",
         beside=("language_model.max_tokens_per_turn",),
+    ),
+)
+REPLIES = (  # ``f`` makes the reply format.
+    _known("language_model.reply_format", lambda s, f: f(s.lm), "language_model: {reply_format: boxd}"),
+    no_effect(
+        "language_model.answer_tag",
+        lambda s, f: s.lm.reply_format == "tags" or s.lm.reply_format not in REPLY_FORMATS,
+        "with reply_format: {s.lm.reply_format}, which has no tag for the action",
+        "language_model: {reply_format: boxed, answer_tag: move}",
+    ),
+    no_effect(
+        "language_model.stop_at_answer",
+        lambda s, f: f(s.lm).stops,
+        "with reply_format: {s.lm.reply_format}, in which no text says that the reply is over",
+        "language_model: {reply_format: boxed, stop_at_answer: true}",
+    ),
+    Rule(
+        "language_model.think",
+        lambda s, f: s.lm.think == "required" and not f(s.lm).thought_form,
+        "required cannot be told with reply_format: {s.lm.reply_format}, in which reasoning has no marks; use "
+        "`optional`, which asks for it",
+        "language_model: {reply_format: boxed, think: required}",
+        beside=("language_model.reply_format",),
     ),
 )
 NUMERICS = (

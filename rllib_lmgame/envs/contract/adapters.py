@@ -3,8 +3,8 @@
 An environment may follow these conventions, as ours do. In its infos: ``info["legal_actions"]`` (texts),
 ``info["turns_left"]``, ``info["invalid_action"]``, ``info["success"]``, ``info["measures"]``. Attributes:
 ``instructions``, ``cooperative`` and ``replayable``, and a mapping ``roles`` (agent id to role). Methods:
-``expert_action`` and ``expert_thought``. Of games for several also ``pass_action(agent)`` and ``forfeit(agent)``: what
-becomes of a player who can write no more.
+``expert_action``, ``expert_thought`` and ``functions`` (:class:`~.functions.GameFunction` as mappings). Of games for
+several also ``pass_action(agent)`` and ``forfeit(agent)``: what becomes of a player who can write no more.
 
 What a game hands out is checked here: a reward that is not a finite number, an observation that is not text, or an
 exception becomes a :class:`~rllib_lmgame.envs.contract.base.GameError` that names the game and the fault.
@@ -21,6 +21,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rllib_lmgame.envs.contract.base import MAX_TEXT, GameError, TextGame
+from rllib_lmgame.envs.contract.functions import read_functions
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.envs.contract.simultaneous import TextParallelGame
 from rllib_lmgame.envs.contract.turns import TextAECGame
@@ -73,6 +74,8 @@ class EnvironmentSession(GameSession):
         self._ids: dict[str, Any] = dict(zip(self.agent_ids, seats, strict=True))
         self._names: dict[Any, str] = self._guard("possible_agents", lambda: dict(zip(seats, self._ids, strict=True)))
         self.roles = self._roles(self._attribute("roles", {}))
+        listed = self._attribute("functions", None)
+        self.functions = () if listed is None else self._guard("functions", lambda: read_functions(listed()))
 
     def _seats(self) -> tuple[Any, ...]:
         """The agents as the environment calls them: anything that can be a key of a mapping."""

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rllib_lmgame.envs.contract.functions import GameFunction
+
 
 @dataclass(frozen=True)
 class Observation:
@@ -76,6 +78,8 @@ class GameSession(ABC):
     """Nobody at the table may be told who sits where, or what others reply but through observations."""
     replayable: bool = False
     """The game says that it is a pure function of seed and replies: played again it shows the same."""
+    functions: tuple[GameFunction, ...] = ()
+    """Actions that a model may call as functions (`reply_format: function_calling`), beside any action as text."""
     trusted: bool = False
     """The game is part of this package and its calls are short, so they need no watch."""
 

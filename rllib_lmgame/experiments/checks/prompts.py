@@ -156,6 +156,7 @@ async def _check_game(game: GameConfig, config: Any, chats: _Chats) -> None:
                 policy = line_up[agent].module_id
                 if line_up[agent].player != LANGUAGE_MODEL or (chat := chats.of(policy)) is None:
                     continue
+                chat = chat.for_game(session.functions)
                 seat = LanguageModelSeat(
                     agent, session.roles[agent], policy, chat=chat, instructions=session.instructions
                 )

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from rllib_lmgame.envs.contract.functions import GameFunction
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.guard import MessageGuard, Part, Source, text_of
@@ -80,19 +81,35 @@ class ChatFormat:
         self._turn_cache: dict[tuple[Any, ...], list[int]] = {}
         self._reply_cache: dict[tuple[Any, ...], list[int]] = {}
         self._choice_cache: dict[tuple[Any, ...], tuple[int, ...] | None] = {}
+        self._of_games: dict[str, ChatFormat] = {}
         self._warned_of_choices = False
         self.pieces = pieces = self._cut_template()
-        self.guard = MessageGuard(tokenizer, pieces.heads, pieces.between, form.tags, options.think_tag, pieces.lead)
+        self.guard = MessageGuard(
+            tokenizer, pieces.heads, pieces.between, form.tags, options.think_tag, pieces.lead, form.marks
+        )
         self._check_reasoning()
         self.end_id = self._find_end()
         self.prefill_ids = self.guard.encode([Part(Source.OWN, options.reply_prefill)], after=pieces.tail)
         self.reply_prefix = self._opened_reasoning(pieces.tail) + options.reply_prefill
         self._warn_of_order()
 
+    def for_game(self, functions: Sequence[GameFunction]) -> ChatFormat:
+        """The same for a game that lists ``functions``."""
+        form = self.reply_format.for_game(functions) if functions else self.reply_format
+        if form is self.reply_format:
+            return self
+        known = repr(functions)
+        if known not in self._of_games:
+            self._of_games[known] = other = copy.copy(self)
+            other.reply_format = form
+            other._reply_cache, other._choice_cache, other._of_games = {}, {}, {}
+            other.__dict__.pop("shortest_reply", None)
+        return self._of_games[known]
+
     def with_options(self, **changes: Any) -> ChatFormat:
         """The same with other limits of a reply (``max_tokens_per_turn``, ``max_tokens_per_episode``)."""
         other = copy.copy(self)
-        other.options = replace(self.options, **changes)
+        other.options, other._of_games = replace(self.options, **changes), {}
         return other
 
     def encode(self, text: str) -> list[int]:
@@ -155,13 +172,17 @@ class ChatFormat:
         text = self._reply_text(action, think)
         if text is None:
             key, prefill = "config.language_model", self.options.reply_prefill
-            if not prefill:
+            name = self.options.reply_format
+            if prefill:
+                said = f"a reply that begins with {prefill!r} cannot say {action!r}"
+                where = "between answer tags" if name == "tags" else f"as `{name}`"
+                raise ConfigError(f"{key}.reply_prefill", f"{said} {where}")
+            if name == "tags":
                 raise ConfigError(
                     f"{key}.answer_tag", f"{action!r} cannot be said between answer tags; name another tag"
                 )
             raise ConfigError(
-                f"{key}.reply_prefill",
-                f"a reply that begins with {prefill!r} cannot say {action!r} between answer tags",
+                f"{key}.reply_format", f"{action!r} cannot be said as `{name}`; choose another, as `tags`"
             )
         return self._closed(text)
 

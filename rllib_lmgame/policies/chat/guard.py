@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.chat.replies import closing_of, marks_of
+from rllib_lmgame.policies.chat.replies import apart, closing_of, marks_of
 from rllib_lmgame.text import first_line
 
 if TYPE_CHECKING:
@@ -96,10 +96,16 @@ class RoleMarkers:
         between: Template text between two messages.
         controls: Control tokens of the vocabulary.
         rewritten: Encodes a text and decodes it again; that may change case, width and white space.
+        marks: Plain text that has a meaning in replies; it is broken apart.
     """
 
     def __init__(
-        self, heads: Sequence[str], between: Sequence[str], controls: Iterable[str], rewritten: Callable[[str], str]
+        self,
+        heads: Sequence[str],
+        between: Sequence[str],
+        controls: Iterable[str],
+        rewritten: Callable[[str], str],
+        marks: Sequence[str] = (),
     ) -> None:
         control = re.compile("|".join(map(re.escape, sorted(controls, key=len, reverse=True))) or r"(?!)")
         pieces = [control.split(piece) for piece in (*heads, *between)]
@@ -111,7 +117,8 @@ class RoleMarkers:
         for line, alone in lines:
             for words in (line.split(), rewritten(line).split()):
                 patterns |= _patterns(words, alone, befores, afters)
-        self._words = tuple(dict.fromkeys(patterns.values()))
+        self._words = tuple(dict.fromkeys((*patterns.values(), *marks)))
+        self._apart = re.compile(apart(marks))
         self._pattern = re.compile("|".join(patterns) or r"(?!)", re.MULTILINE)
         taken = "".join(line for line, _ in lines)
         self._mark = next((mark for mark in MARKS if mark not in taken and mark in rewritten(f"a{mark}b")), "")
@@ -121,11 +128,13 @@ class RoleMarkers:
 
     def found(self, text: str) -> bool:
         """``text`` holds a marker, or completes one at its beginning or end."""
-        return any(word in text for word in self._words) and self._pattern.search(text) is not None
+        return any(word in text for word in self._words) and any(
+            pattern.search(text) is not None for pattern in (self._pattern, self._apart)
+        )
 
     def cut(self, text: str) -> str:
-        """``text`` with a mark in the place of every marker."""
-        return self._pattern.sub(self._mark, text) if self.found(text) else text
+        """``text`` with a mark in the place of every marker, and a blank within the marks of replies."""
+        return self._apart.sub(r"\g<0> ", self._pattern.sub(self._mark, text)) if self.found(text) else text
 
 
 def _lines(text: str, alone: bool) -> list[tuple[str, bool]]:
@@ -277,6 +286,7 @@ class MessageGuard:
         reply_tags: Sequence[str],
         think_tag: str,
         lead: str = "",
+        marks: Sequence[str] = (),
     ) -> None:
         self.tokenizer = tokenizer
         structure = {i for piece in (*heads, *between) for i in self._ids(piece)}
@@ -287,7 +297,7 @@ class MessageGuard:
         special = sorted((*self.vocabulary.special_tags, *self.vocabulary.marks), key=len, reverse=True)
         self._special_tags = re.compile("(" + "|".join(map(re.escape, special)) + ")") if special else None
         controls = [*tokenizer.convert_ids_to_tokens(sorted(self.vocabulary.control)), *self.vocabulary.tags]
-        self.markers = RoleMarkers(heads, between, controls, self._rewritten)
+        self.markers = RoleMarkers(heads, between, controls, self._rewritten, marks)
         self._kept = set(ASCII) if self._rewritten(ASCII) == ASCII else set()
 
     def encode(self, parts: Sequence[Part], after: str | None = None) -> list[int]:

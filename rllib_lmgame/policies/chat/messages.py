@@ -7,11 +7,13 @@ is broken apart. (Where the ids are ours, :mod:`.guard` goes by the tokenizer it
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rllib_lmgame.envs.contract.functions import GameFunction
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.guard import TAG_NAMES
-from rllib_lmgame.policies.chat.replies import ParsedReply, marks_of, message_parts, reply_format
+from rllib_lmgame.policies.chat.replies import ParsedReply, apart, marks_of, message_parts, reply_format
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 Message = dict[str, str]
@@ -43,15 +45,17 @@ class MessageConversation:
 
     options: LanguageModelOptions
     instructions: str = ""
+    functions: Sequence[GameFunction] = ()
     _users: list[str] = field(default_factory=list)
     _replies: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         options = self.options
-        self.reply_format = reply_format(options)
-        tags = "|".join(map(re.escape, dict.fromkeys((*TAG_NAMES, options.answer_tag))))
-        marks = (rf"{re.escape(mark[:1])}(?={re.escape(mark[1:])})" for mark in marks_of(options.think_tag))
-        self._structure = re.compile("|".join((*CONTROL_FORMS, rf"<(?=/?(?:{tags})>)", *marks)))
+        self.reply_format = reply_format(options).for_game(self.functions)
+        names, form = "|".join(map(re.escape, TAG_NAMES)), self.reply_format
+        written = (*form.tags, *marks_of(options.think_tag))
+        tags = (rf"{re.escape(mark[:1])}(?={re.escape(mark[1:])})" for mark in written)
+        self._structure = re.compile("|".join((*CONTROL_FORMS, rf"<(?=/?(?:{names})>)", *tags, apart(form.marks))))
 
     def prompt(self, observation: Observation, note: str | None = None) -> list[Message]:
         """The messages that show ``observation``; :meth:`reply` is next. ``note``: why the last reply could not be

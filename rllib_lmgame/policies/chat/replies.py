@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+from rllib_lmgame.envs.contract.functions import GameFunction
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.imports import asking
 from rllib_lmgame.settings.placeholders import fill_placeholders
@@ -37,6 +40,11 @@ def is_name(tag: str) -> bool:
     return PAIR not in tag and (not tag or tag[0].isalnum() or tag[0] == "_")
 
 
+def apart(marks: Iterable[str]) -> str:
+    """A pattern that finds each mark up to where a blank breaks it, before its last character."""
+    return "|".join(rf"{re.escape(mark[:-1])}(?={re.escape(mark[-1])})" for mark in marks) or r"(?!)"
+
+
 @dataclass(frozen=True)
 class ParsedReply:
     """A reply taken apart; ``error`` says why ``action`` is ``None``, in words a model or person can act on."""
@@ -56,12 +64,14 @@ class ReplyFormat:
     Attributes:
         tags: What marks the action, as tags: a game's text never gives their ids.
         marks: The same as plain text: they are broken apart in a game's text.
+        begins: Where the action begins, for `history: strip_think`, if the reasoning before it has no marks.
         stops: Texts at which a reply is over (``stop_at_answer``); a reply that is written ends with one or with none.
         has_thought: The format has a place for the reasoning; otherwise that stands between the marks of ``think_tag``.
     """
 
     tags: tuple[str, ...] = ()
     marks: tuple[str, ...] = ()
+    begins: str = ""
     stops: tuple[str, ...] = ()
     has_thought: bool = False
 
@@ -86,14 +96,14 @@ class ReplyFormat:
         think, rest = self._split_think(reply)
         found = self.read(rest)
         think = found.think if think is None else think
-        if self.options.think == "required" and think is None:
+        if self.options.think == "required" and think is None and self.thought_form:
             return ParsedReply(None, None, f"the reply has no {self.thought_form}")
         return replace(found, think=think)
 
     def parts(self, action: str, thought: str | None) -> tuple[str, str]:
         """A reply's marked reasoning, empty if it has none, and what follows; ``thought``: ``None`` for none."""
         if thought is None or self.has_thought:
-            return "", self.say(action, thought)
+            return "", self.say(action, None if thought is None else self.harmless(thought))
         return f"{self.think_opening}{thought}{self.think_closing}", self.say(action, None)
 
     def write(self, thought: str | None, action: str) -> str:
@@ -102,16 +112,29 @@ class ReplyFormat:
 
     @property
     def thought_form(self) -> str:
-        """What a reply lacks that has no reasoning."""
+        """What a reply lacks that has no reasoning; empty where that has no marks, so that none is ever lacking."""
         return f"{self.think_opening}...{self.think_closing} part"
 
     def think_end(self, reply: str) -> int | None:
         """Where the text after the reasoning begins; ``None`` unless the reply opens with reasoning and closes it."""
         start = len(reply) - len(reply.lstrip())
         if not reply.startswith(self.think_opening, start):
-            return None
+            action = reply.find(self.begins, start) if self.begins else -1
+            return action if action > start else None
         end = reply.find(self.think_closing, start)
         return None if end < 0 else end + len(self.think_closing)
+
+    def harmless(self, text: str) -> str:
+        """``text`` with a blank within each of ``marks``."""
+        return self._apart.sub(r"\g<0> ", text)
+
+    @cached_property
+    def _apart(self) -> re.Pattern[str]:
+        return re.compile(apart(self.marks))
+
+    def for_game(self, functions: Sequence[GameFunction]) -> ReplyFormat:
+        """The format in a game that lists ``functions``."""
+        return self
 
     def _split_think(self, reply: str) -> tuple[str | None, str]:
         """The reasoning that opens the reply, and what follows it: nothing if it is never closed."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from rllib_lmgame.policies.chat.replies import ParsedReply, ReplyFormat, is_name, marks_of
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
@@ -45,3 +47,164 @@ class Tags(ReplyFormat):
 
     def say(self, action: str, thought: str | None) -> str:
         return f"{self.opening}{action}{self.closing}"
+
+
+class Boxed(ReplyFormat):
+    r"""`\boxed{up}`: the action is what the last box holds; what stands before it is the reasoning."""
+
+    MARK = "\\boxed{"
+    marks = (MARK,)
+    begins = MARK
+    has_thought = True
+
+    def form(self) -> str:
+        if self.options.think == "off":
+            return f"Write your reply in a box: {self.MARK}your reply}}. Nothing else is read."
+        return f"Reason first, then write your reply in a box: {self.MARK}your reply}}. The last box alone is played."
+
+    @property
+    def thought_form(self) -> str:
+        return ""
+
+    def read(self, text: str) -> ParsedReply:
+        before, found, rest = text.rpartition(self.MARK)
+        if not found:
+            return ParsedReply(None, None, f"the reply has no {self.MARK}...}}")
+        depth = 1
+        for place in re.finditer(r"[{}]", rest):
+            depth += 1 if place[0] == "{" else -1
+            if depth == 0:
+                return ParsedReply(rest[: place.start()].strip(), before.strip() or None)
+        return ParsedReply(None, before.strip() or None, f"{self.MARK} is not closed by }}")
+
+    def say(self, action: str, thought: str | None) -> str:
+        return f"{_line(thought)}{self.MARK}{action}}}"
+
+
+class Fence(ReplyFormat):
+    """An action between triple backticks, the last such block of the reply; what stands before it is the reasoning.
+
+    A block that names a language is the action with its backticks: games that ask for programs want it so.
+    """
+
+    MARK = "```"
+    marks = (MARK,)
+    begins = MARK
+    has_thought = True
+    SENTENCE = "In summary, the next action I will perform is"
+    _PROGRAM = re.compile(r"[\w+#.-]+[^\S\n]*\n.*\S", re.DOTALL)
+
+    def form(self) -> str:
+        if self.options.think == "off":
+            return f"Write your reply between triple backticks: {self.MARK}your reply{self.MARK}. Nothing else is read."
+        return (
+            f"Reason first, then write your reply between triple backticks: {self.SENTENCE} {self.MARK}your reply"
+            f"{self.MARK}. The last such block alone is played."
+        )
+
+    @property
+    def thought_form(self) -> str:
+        return ""
+
+    def read(self, text: str) -> ParsedReply:
+        *parts, _ = text.split(self.MARK)
+        if not parts:
+            return ParsedReply(None, None, f"the reply has no {self.MARK}...{self.MARK}")
+        if len(parts) % 2:
+            return ParsedReply(None, None, f"{self.MARK} is not closed by {self.MARK}")
+        thought = self.MARK.join(parts[:-1]).strip().removesuffix(self.SENTENCE).strip()
+        action = f"{self.MARK}{parts[-1]}{self.MARK}" if self._PROGRAM.match(parts[-1]) else parts[-1].strip()
+        return ParsedReply(action, thought or None)
+
+    def say(self, action: str, thought: str | None) -> str:
+        apart = "\n" in action or action.startswith("`") or action.endswith("`")
+        block = f"{self.MARK}\n{action}\n{self.MARK}" if apart else f"{self.MARK}{action}{self.MARK}"
+        if self.read(action.strip()).action == action.strip():  # A program in a block of its own.
+            block = action
+        return f"{_line(thought)}{'' if thought is None else self.SENTENCE + ' '}{block}"
+
+
+class LastNumber(ReplyFormat):
+    """`29 - 14 = 15`: the action is the last number of the reply, without the commas of its thousands."""
+
+    has_thought = True
+    _NUMBER = re.compile(
+        r"(?:(?<![\w).])[-+\u2212])?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
+        r"(?:[eE][-+]?[0-9]+)?(?:/[0-9]+)?"
+    )
+
+    def form(self) -> str:
+        if self.options.think == "off":
+            return "Write a number as your reply. The last number in it is read."
+        return "Reason first, then write a number as your reply. The last number alone is played."
+
+    @property
+    def thought_form(self) -> str:
+        return ""
+
+    def read(self, text: str) -> ParsedReply:
+        *_, last = (None, *self._NUMBER.finditer(text))
+        if last is None:
+            return ParsedReply(None, None, "the reply has no number")
+        return ParsedReply(last[0].replace(",", "").replace("\u2212", "-"), text[: last.start()].strip() or None)
+
+    def say(self, action: str, thought: str | None) -> str:
+        return f"{_line(thought)}{action}"
+
+
+class Whole(ReplyFormat):
+    """`up`: the whole reply, but for the reasoning between its marks, is the action."""
+
+    def form(self) -> str:
+        if self.options.think == "off":
+            return "Your whole reply is read as your action: write nothing else."
+        if not is_name(self.options.think_tag):
+            return "All that you write after your reasoning is read as your action."
+        reasoning = "your reasoning".join(marks_of(self.options.think_tag))
+        return f"Write your reasoning between tags: {reasoning}. All that follows is read as your action."
+
+    def read(self, text: str) -> ParsedReply:
+        action = text.strip()
+        return ParsedReply(action) if action else ParsedReply(None, None, "the reply is empty")
+
+    def say(self, action: str, thought: str | None) -> str:
+        return action
+
+
+class React(ReplyFormat):
+    """`Thought:` and `Action:`, each on a line of its own with what belongs to it below, as in AgentGym.
+
+    The action is what stands behind the only `Action:`, up to a line that begins with `Observation:`.
+    """
+
+    THOUGHT, ACTION, OBSERVATION = "Thought:", "Action:", "Observation:"
+    marks = (THOUGHT, ACTION, OBSERVATION)
+    begins = ACTION
+    stops = (f"\n{OBSERVATION}",)
+    has_thought = True
+
+    def form(self) -> str:
+        if self.options.think == "off":
+            return f"Write your reply in this form:\n{self.ACTION}\nyour reply"
+        return f"Write your reply in this form, once:\n{self.THOUGHT}\nyour reasoning\n\n{self.ACTION}\nyour reply"
+
+    @property
+    def thought_form(self) -> str:
+        return self.THOUGHT
+
+    def read(self, text: str) -> ParsedReply:
+        before, *rest = text.partition(self.stops[0])[0].split(self.ACTION)
+        thought = before.partition(self.THOUGHT)[2].strip() if self.THOUGHT in before else None
+        if len(rest) != 1:
+            problem = f"has {len(rest)} times {self.ACTION}; one is allowed" if rest else f"has no {self.ACTION}"
+            return ParsedReply(None, thought, f"the reply {problem}")
+        action = rest[0].strip()
+        return ParsedReply(action, thought) if action else ParsedReply(None, thought, f"{self.ACTION} says nothing")
+
+    def say(self, action: str, thought: str | None) -> str:
+        said = "" if thought is None else f"{self.THOUGHT}\n{thought}\n\n"
+        return f"{said}{self.ACTION}\n{action}"
+
+
+def _line(thought: str | None) -> str:
+    return f"{thought}\n" if thought else ""

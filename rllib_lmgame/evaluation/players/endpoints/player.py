@@ -59,7 +59,7 @@ class EndpointPlayer(Player):
             session.roles[agent],
             self.name,
             client=self.client,
-            conversation=MessageConversation(self.model, session.instructions),
+            conversation=MessageConversation(self.model, session.instructions, session.functions),
             sampling=self.sampling,
             max_tokens=self.model.max_tokens_per_episode,
             seed=seed,

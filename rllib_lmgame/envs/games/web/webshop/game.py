@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import split_of
@@ -157,6 +157,23 @@ class WebShop(TextGame):
         if self._page.results is None:
             return (f"search[{self._keywords()}]",)
         return tuple(f"click[{text}]" for text in clickables(self._page))
+
+    def functions(self) -> list[dict[str, Any]]:
+        """Its two actions, one to a call."""
+        said = (("search", "keywords", "looks for products"), ("click", "item", "clicks one of the clickables"))
+        return [
+            {
+                "name": name,
+                "action": f"{name}[{{{argument}}}]",
+                "description": description,
+                "parameters": {
+                    "type": "object",
+                    "properties": {argument: {"type": "string", "pattern": r"^[^\[\]|]+$"}},
+                    "required": [argument],
+                },
+            }
+            for name, argument, description in said
+        ]
 
     def read_move(self, text: str) -> tuple[str, str]:
         match = ACTION.fullmatch(text.strip().rstrip("."))

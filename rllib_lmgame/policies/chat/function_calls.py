@@ -1,0 +1,97 @@
+"""Replies that call a function, as JSON: nothing in them is ever run."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rllib_lmgame.envs.contract.functions import GameFunction
+from rllib_lmgame.policies.chat.replies import ParsedReply, ReplyFormat
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+
+ACT = GameFunction(
+    "act",
+    "{action}",
+    "plays an action, written as the rules say",
+    {"type": "object", "properties": {"action": {"type": "string"}}, "required": ["action"]},
+)
+"""The function of every game."""
+OPENING, CLOSING = "<tool_call>", "</tool_call>"
+CALLED = '"function_name"'
+
+
+class FunctionCalling(ReplyFormat):
+    """`{"thought": "...", "function_name": "act", "arguments": {"action": "up"}}`: one call of one function.
+
+    A game may list functions of its own; `act`, which takes any action as text, is always there.
+    `<tool_call>{"name": "act", "arguments": {...}}</tool_call>` is read, too.
+    """
+
+    tags = (OPENING, CLOSING)
+    marks = (CALLED,)
+    stops = (CLOSING,)
+    has_thought = True
+
+    def __init__(self, options: LanguageModelOptions) -> None:
+        super().__init__(options)
+        self.functions = {ACT.name: ACT}
+
+    def for_game(self, functions: Sequence[GameFunction]) -> FunctionCalling:
+        other = copy.copy(self)
+        other.functions = {function.name: function for function in (*functions, ACT)}
+        return other
+
+    @property
+    def thought_form(self) -> str:
+        return '"thought"'
+
+    def form(self) -> str:
+        thought = "" if self.options.think == "off" else '"thought": "your reasoning", '
+        functions = "\n".join(function.signature for function in self.functions.values())
+        return (
+            f'Reply with one JSON object: {{{thought}{CALLED}: "name", "arguments": {{"argument": "value"}}}}. '
+            f"Functions:\n{functions}"
+        )
+
+    def read(self, text: str) -> ParsedReply:
+        before, found, rest = text.partition("{")
+        spoken, tagged, _ = before.partition(OPENING)
+        thought = spoken.strip() or None if tagged else None
+        if not found:
+            return ParsedReply(None, thought, "the reply has no JSON object")
+        try:
+            call, end = json.JSONDecoder(parse_constant=_no_number).raw_decode(found + rest)
+        except (ValueError, RecursionError):
+            return ParsedReply(None, thought, "the reply's JSON cannot be read")
+        after = (found + rest)[end:]
+        if "{" in after or OPENING in after:
+            return ParsedReply(None, thought, "the reply has more than one call")
+        if tagged and CLOSING not in after:
+            return ParsedReply(None, thought, f"{OPENING} is not closed by {CLOSING}")
+        return self._played(call, "name" if tagged else "function_name", thought)
+
+    def _played(self, call: dict[str, Any], key: str, thought: str | None) -> ParsedReply:
+        """What a call plays; ``key``: where it names the function."""
+        said, arguments = call.get("thought"), call.get("arguments", {})
+        thought = said.strip() if isinstance(said, str) else thought
+        function = self.functions.get(name) if isinstance(name := call.get(key), str) else None
+        if function is None:
+            return ParsedReply(None, thought, f'"{key}" must be one of {", ".join(self.functions)}')
+        if not isinstance(arguments, dict):
+            return ParsedReply(None, thought, '"arguments" must be a JSON object')
+        try:
+            return ParsedReply(function.text(arguments).strip(), thought)
+        except ValueError as error:
+            return ParsedReply(None, thought, str(error))
+
+    def say(self, action: str, thought: str | None) -> str:
+        calls = ((each.name, each.arguments(action)) for each in self.functions.values())
+        name, arguments = next(call for call in calls if call[1] is not None)
+        said: dict[str, Any] = {} if thought is None else {"thought": thought}
+        return json.dumps({**said, "function_name": name, "arguments": arguments}, ensure_ascii=False)
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(text)
