@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
-from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import HINTS, MAKERS, MAX_LEVEL, Problem, make_problem
+from rllib_lmgame.envs.games.mathematics.math_reasoning.problems import (
+    HINTS,
+    MAKERS,
+    MAX_LEVEL,
+    MIXED,
+    Problem,
+    make_problem,
+)
 from rllib_lmgame.envs.support.replies import AnswerGame
 from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.settings.schema import option
@@ -29,7 +36,7 @@ class MathReasoningOptions(TextGameOptions):
     max_turns: int = option(3, "Tries.", low=1, high=3)
     difficulty: tuple[int, int] = option((1, 3), f"Easiest and hardest level of the problems, 1 to {MAX_LEVEL}.")
     families: tuple[str, ...] = option(
-        (), f"Kinds of problems, of {', '.join(MAKERS)}; empty for all.", stranger=is_name
+        (), f"Kinds of problems, of {', '.join(MAKERS)}; empty for all but one_step.", stranger=is_name
     )
 
 
@@ -45,7 +52,8 @@ class MathReasoning(AnswerGame):
     Reward: 1 for the right result at any try, else 0; -0.1 for a reply that cannot be read.
     Horizon: three tries; the last one ends the game (``terminated``).
     Levels: eight families (arithmetic, linear and quadratic equations, inequalities, systems, percentages, expressions,
-        word problems) of five levels of difficulty, made from their solutions, so that each has one.
+        word problems) of five levels of difficulty, made from their solutions, so that each has one. A
+        ninth, ``one_step`` (one sum, difference or product), is played where ``families`` names it.
     Solver: knows the answer.
     """
 
@@ -72,7 +80,7 @@ class MathReasoning(AnswerGame):
         return self._solved
 
     def levels(self, rng: random.Random) -> Iterator[tuple[str, Problem]]:
-        families = self.options.families or tuple(MAKERS)
+        families = self.options.families or MIXED
         while True:
             family = rng.choice(families)
             yield family, make_problem(rng, family, rng.randint(*self.options.difficulty))

@@ -1,4 +1,4 @@
-"""Problems of eight families and five levels of difficulty, each made from its solution."""
+"""Problems of nine families and five levels of difficulty, each made from its solution."""
 
 from __future__ import annotations
 
@@ -75,6 +75,14 @@ def _tree(rng: random.Random, signs: int) -> tuple[str, int, int]:
     left = f"({left})" if tight < binding else left
     right = f"({right})" if loose < binding or (sign == "-" and loose == 1) else right
     return f"{left} {sign} {right}", {"+": a + b, "-": a - b, "*": a * b}[sign], binding
+
+
+def one_step(rng: random.Random, level: int) -> Problem:
+    """A sum or difference of two numbers, or a product of two smaller ones; at level 1 up to 99 and 9."""
+    sign = rng.choice("+-*")
+    least, most = (2, 10**level - 1) if sign == "*" else (10, 10 ** (level + 1) - 1)
+    a, b = rng.randint(least, most), rng.randint(least, most)
+    return Problem(f"Calculate {a} {sign} {b}.", Number(Fraction({"+": a + b, "-": a - b, "*": a * b}[sign])))
 
 
 def linear(rng: random.Random, level: int) -> Problem:
@@ -257,11 +265,15 @@ def word(rng: random.Random, level: int) -> Problem:
 
 
 MAKERS: dict[str, Callable[[random.Random, int], Problem]] = {
-    maker.__name__: maker for maker in (arithmetic, linear, quadratic, inequality, system, percentage, expression, word)
+    maker.__name__: maker
+    for maker in (arithmetic, linear, quadratic, inequality, system, percentage, expression, word, one_step)
 }
 """Families by name."""
+MIXED = tuple(MAKERS)[:-1]
+"""Those that are played where none is named: levels made before there was ``one_step`` stay what they were."""
 
 HINTS = {
+    "one_step": "Go from the last digit to the first, and mind the sign.",
     "arithmetic": "Do brackets first, then products, then sums, and mind the signs.",
     "linear": "Put your value into both sides of the equation and compare them.",
     "quadratic": "Put each of your values into the equation, and see whether one is missing.",
