@@ -34,7 +34,10 @@ class StopReason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SamplingSpec:
-    """How one reply is sampled. `temperature` 0 is greedy. `stop_token_ids` end the reply and are part of it."""
+    """How one reply is sampled. `temperature` 0 is greedy.
+
+    `stop_token_ids` end the reply and are part of it, as is the token that completes one of `stop_texts` (of ASCII).
+    """
 
     max_tokens: int
     temperature: float = 1.0
@@ -42,6 +45,7 @@ class SamplingSpec:
     top_k: int = 0
     stop_token_ids: tuple[int, ...] = ()
     seed: int | None = None
+    stop_texts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ class GenerationRequest:
     """One reply to sample; ``request_id`` is unique over the whole run.
 
     Attributes:
-        choices: If given, the reply is one of these token sequences (legal moves), each with its stop token, and
+        choices: If given, the reply is one of these token sequences (legal moves), each with what ends it, and
             log-probabilities are those under the constraint.
         scored: If given, nothing is sampled: the reply is these tokens, with the model's log-probabilities at
             temperature 1 over the whole vocabulary.
@@ -69,7 +73,7 @@ class Generation:
     Attributes:
         response_ids: int32 ``[tokens]``, the stop token included if there was one.
         logprobs: float32 ``[tokens]``, of each token under the distribution it was sampled from.
-        stop_reason: ``EOS`` (a stop token), ``MAX_TOKENS``, or ``ENGINE_ERROR`` with a message in ``error``.
+        stop_reason: ``EOS`` (a stop token or text), ``MAX_TOKENS``, or ``ENGINE_ERROR`` with a message in ``error``.
         policy_version: Version of the weights that sampled every token.
         allowed: What each token was chosen among, if there were choices. Who asked fills it in, not the engine.
     """
@@ -240,7 +244,7 @@ def encode_requests(requests: Sequence[GenerationRequest]) -> Packed:
     )
     choices = {i: r.choices for i, r in enumerate(requests) if r.choices is not None}
     scored = {i: r.scored for i, r in enumerate(requests) if r.scored is not None}
-    fields = [(s.max_tokens, s.temperature, s.top_p, s.top_k, s.stop_token_ids, s.seed) for s in specs]
+    fields = [(s.max_tokens, s.temperature, s.top_p, s.top_k, s.stop_token_ids, s.seed, s.stop_texts) for s in specs]
     return (
         [r.request_id for r in requests],
         [len(r.prompt_ids) for r in requests],

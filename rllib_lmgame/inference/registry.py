@@ -24,7 +24,8 @@ class EngineEntry:
     Attributes:
         name: What ``inference.engine`` calls it.
         engine: Import path of the class, which is made as ``(model_dir, options, *, context_length, seed, version,
-            trust_remote_code)`` and is an :class:`~rllib_lmgame.inference.protocol.InferenceEngine`.
+            trust_remote_code)``, with ``tokenizer`` if it takes that, and is an
+            :class:`~rllib_lmgame.inference.protocol.InferenceEngine`.
         over_devices: It can take weights from GPU to GPU (``weight_transport: nccl`` and ``ipc``): it is a
             :class:`~rllib_lmgame.inference.protocol.DeviceEngine`.
         environment: Import path of a function from the options to the variables that its process needs before it

@@ -66,7 +66,7 @@ async def ask(
     requests: list[GenerationRequest] = []
     for number, (decision, prompt) in enumerate(zip(decisions, prompts_of(decisions, chat), strict=True)):
         for action, reply in _spelled(decision, chat).items():
-            sampling = SamplingSpec(len(reply), stop_token_ids=chat.stop_token_ids)
+            sampling = SamplingSpec(len(reply), **chat.ends)
             requests.append(GenerationRequest(f"score-{len(requests)}", prompt.ids, sampling, None, reply))
             asked.append((number, action, reply))
     generations = await asyncio.gather(*(generate(request) for request in requests))
@@ -140,7 +140,7 @@ def _numbered(
 
 
 def _sampling(prompt: Prompt, chat: ChatFormat, temperature: float, seed: int) -> SamplingSpec:
-    return SamplingSpec(prompt.max_tokens, temperature, stop_token_ids=chat.stop_token_ids, seed=seed)
+    return SamplingSpec(prompt.max_tokens, temperature, seed=seed, **chat.ends)
 
 
 def sampled_answer(counts: Mapping[str, int], samples: int) -> Answer:

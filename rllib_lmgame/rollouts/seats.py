@@ -153,8 +153,8 @@ class EngineReplies:
             temperature=self.temperature,
             top_p=self.top_p,
             top_k=self.top_k,
-            stop_token_ids=chat.stop_token_ids,
             seed=stable_seed(seat.seed, turn) if self.seeded else None,
+            **chat.ends,
         )
         request_id = f"{seat.episode_id}/{seat.agent_id}/{turn}"
         request = GenerationRequest(request_id, prompt.ids, sampling, self._choices(seat, session, observation, prompt))

@@ -19,7 +19,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (HERE, os.environ.get("P
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from fake_engine import FAKE  # noqa: E402 -- found in the folder just named
-from inference_reference import CONTEXT, qwen2  # noqa: E402
+from inference_reference import CONTEXT, PIECES, qwen2, tokenizer_of  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -30,9 +30,10 @@ def models() -> tuple[Any, Any]:
 
 @pytest.fixture(scope="session")
 def model_dir(models: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The first of :func:`models` as a Hugging Face directory."""
+    """The first of :func:`models` as a Hugging Face directory, with a tokenizer."""
     directory: Path = tmp_path_factory.mktemp("qwen2")
     models[0].save_pretrained(directory)
+    tokenizer_of(PIECES).save_pretrained(directory)
     return str(directory)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,21 @@ SIZES = {
     "num_key_value_heads": 1,
     "pad_token_id": 2,
 }
+
+
+PIECES = ["<", "/", "a", ">", "</", "a>", "/a", ">.", "b", *(f"{a}{b}" for a in "<ab>." for b in "<ab>.")]
+
+
+def tokenizer_of(pieces: Sequence[str]) -> Any:
+    """A tokenizer of ``VOCAB`` tokens: ``pieces`` behind three special ones, then what comes nowhere else."""
+    from tokenizers import Tokenizer, decoders, models
+    from transformers import PreTrainedTokenizerFast
+
+    known = dict.fromkeys(["<s>", "<end>", "<pad>", *pieces])
+    tokens = [*known, *(f"_{number}" for number in range(VOCAB - len(known)))]
+    tokenizer = Tokenizer(models.WordLevel({token: i for i, token in enumerate(tokens)}, unk_token="<pad>"))
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="<end>", pad_token="<pad>")
 
 
 def qwen2(seed: int) -> Any:

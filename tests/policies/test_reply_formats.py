@@ -212,7 +212,7 @@ def test_legal_moves_alone(chat_of, name: str) -> None:
     moves = ("1", "12", "2") if name == "last_number" else ("up", "up left", "down", "12")
     choices = tuple(chat.choice_ids(move) for move in moves)
     assert [chat.reply_format.parse(chat.read(choice)).action for choice in choices] == list(moves)
-    request = GenerationRequest("", [1], SamplingSpec(200, stop_token_ids=chat.stop_token_ids), choices)
+    request = GenerationRequest("", [1], SamplingSpec(200, **chat.ends), choices)
     assert choices_error(request, vocab_size=len(chat.tokenizer), context_length=1000) is None
     forced = {"boxed": r"\boxed{", "react": "Action:\n", "fence": "```", "tags": "<answer>"}
     assert all(chat.read(choice).startswith(forced.get(name, "")) for choice in choices)

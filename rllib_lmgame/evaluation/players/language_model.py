@@ -98,6 +98,7 @@ class LocalModel(LanguageModel):
             context_length=model.context_length,
             seed=self.settings.seed,
             trust_remote_code=model.trust_remote_code,
+            tokenizer=tokenizer_source(model, self.directory),
         )
         try:
             await self._engine.start()

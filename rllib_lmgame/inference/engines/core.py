@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, StopReason
+from rllib_lmgame.inference.engines.text_ends import TextEnds
+from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 
@@ -31,6 +32,8 @@ class Core(ABC):
 
     vocab_size: int
     context_length: int
+    ends: TextEnds
+    """Where replies end by their text; set by who makes the core."""
 
     @abstractmethod
     def __init__(
@@ -76,6 +79,12 @@ class Core(ABC):
     def close(self) -> None:  # noqa: B027 - most backends have nothing to stop
         """Stop what the backend started."""
 
+    def stops(self, sampling: SamplingSpec, ids: Sequence[int]) -> bool:
+        """The last of a reply's ``ids`` ends it."""
+        if ids[-1] in sampling.stop_token_ids:
+            return True
+        return bool(sampling.stop_texts) and self.ends.ended(ids, sampling.stop_texts)
+
     def request_error(self, request: GenerationRequest) -> str | None:
         """What is wrong with ``request``, or ``None``. A bad request must not reach :meth:`add`."""
         prompt, sampling = request.prompt_ids, request.sampling
@@ -90,6 +99,8 @@ class Core(ABC):
             return f"max_tokens must be at least 1, got {sampling.max_tokens}"
         if sampling.temperature < 0 or not 0 < sampling.top_p <= 1 or sampling.top_k < 0:
             return f"impossible sampling: {sampling}"
+        if sampling.stop_texts and (problem := self.ends.problem()):
+            return problem
         return choices_error(request, self.vocab_size, self.context_length) or scored_error(
             request, self.vocab_size, self.context_length
         )
@@ -102,7 +113,7 @@ def tied_embeddings(config: Mapping[str, Any]) -> bool:
 
 
 def choices_error(request: GenerationRequest, vocab_size: int, context_length: int) -> str | None:
-    """What is wrong with the choices, or ``None``. Each must end with a stop token, its only one."""
+    """What is wrong with the choices, or ``None``. Each must end with a stop token, its only one, or a stop text."""
     choices = request.choices
     if choices is None:
         return None
@@ -110,7 +121,7 @@ def choices_error(request: GenerationRequest, vocab_size: int, context_length: i
         return "no choices to choose from; leave `choices` out or give at least one"
     stops = set(request.sampling.stop_token_ids)
     for choice in choices:
-        if not choice or choice[-1] not in stops:
+        if not choice or (choice[-1] not in stops and not request.sampling.stop_texts):
             return f"choice {tuple(choice)} does not end with one of the stop tokens {tuple(sorted(stops))}"
         if stops.intersection(choice[:-1]):
             return f"choice {tuple(choice)} holds a stop token before its end"

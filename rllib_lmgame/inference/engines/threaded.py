@@ -24,6 +24,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from rllib_lmgame.inference.engines.core import Core
+from rllib_lmgame.inference.engines.text_ends import TextEnds
 from rllib_lmgame.inference.protocol import (
     EngineDeadError,
     EngineStats,
@@ -50,6 +51,7 @@ class ThreadedEngine:
         seed: Of requests without a seed of their own.
         version: Version of the weights in ``model_dir``.
         trust_remote_code: Run code that comes with the model.
+        tokenizer: Directory or hub id, if it is not ``model_dir``.
     """
 
     core_class: ClassVar[type[Core]]
@@ -64,7 +66,9 @@ class ThreadedEngine:
         seed: int = 0,
         version: int = 0,
         trust_remote_code: bool = False,
+        tokenizer: str | None = None,
     ) -> None:
+        self._ends = TextEnds(tokenizer or model_dir, trust_remote_code)
         self._make_core = partial(type(self).core_class, model_dir, options, context_length, seed, trust_remote_code)
         self._version = version
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -199,6 +203,7 @@ class ThreadedEngine:
     def _run(self) -> None:
         try:
             self._core = self._make_core()
+            self._core.ends = self._ends
         except BaseException as error:
             self._end(f"the engine did not start: {error}")
             self._ready.set_exception(error)

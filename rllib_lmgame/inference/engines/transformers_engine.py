@@ -216,16 +216,16 @@ class TransformersCore(Core):
         for row, token, logprob in zip(rows, tokens.tolist(), chosen, strict=True):
             row.ids.append(token)
             row.logprobs.append(logprob)
-            reason = self._ended(row, token)
+            reason = self._ended(row)
             if reason is not None:
                 self._release(row)
                 ids, numbers = np.array(row.ids, np.int32), np.array(row.logprobs, np.float32)
                 finished.append(Finished(row.request.request_id, ids, numbers, reason))
         return finished
 
-    def _ended(self, row: Running, token: int) -> StopReason | None:
+    def _ended(self, row: Running) -> StopReason | None:
         sampling = row.request.sampling
-        if token in sampling.stop_token_ids:
+        if self.stops(sampling, row.ids):
             return StopReason.EOS
         if len(row.ids) >= sampling.max_tokens or row.last_position + 1 >= self.context_length:
             return StopReason.MAX_TOKENS

@@ -77,6 +77,7 @@ class VLLMCore(Core):
         self._expected, self._tied = _checkpoint_shapes(model_dir)
         self._unused = _unused_by_transformers(str(config.model_config.hf_config.model_type))
         self._running: dict[str, tuple[list[int], list[float]]] = {}
+        self._by_text: dict[str, SamplingSpec] = {}
         self._scored: dict[str, tuple[int, ...]] = {}
         self._computed = 0
         self._params = lru_cache(maxsize=4096)(_sampling_params)
@@ -91,24 +92,27 @@ class VLLMCore(Core):
             params = SamplingParams(max_tokens=1, prompt_logprobs=0, ignore_eos=True, detokenize=False)
             self._scored[request.request_id] = request.scored
         else:
-            params = self._params(replace(request.sampling, seed=None))
+            params = self._params(replace(request.sampling, seed=None, stop_texts=()))
             if request.sampling.seed is not None or request.choices is not None:
                 params = _personal(params, request)
         ids = [*request.prompt_ids, *(request.scored or ())]
         self._client.add_request(EngineCoreRequest(request.request_id, ids, None, params, None, 0.0, None, None, None))
         self._running[request.request_id] = ([], [])
+        if request.sampling.stop_texts and request.scored is None:
+            self._by_text[request.request_id] = request.sampling
 
     def abort(self, request_ids: Iterable[str]) -> None:
         known = [i for i in request_ids if self._running.pop(i, None) is not None]
         for request_id in known:
             self._scored.pop(request_id, None)
+            self._by_text.pop(request_id, None)
         self._client.abort_requests(known)
 
     def has_work(self) -> bool:
         return bool(self._running) or self._client.engine_core.scheduler.has_requests()
 
     def step(self) -> Sequence[Finished]:
-        finished = []
+        finished, ended = [], []
         for output in self._client.get_output().outputs:
             reply = self._running.get(output.request_id)
             if reply is None:
@@ -124,12 +128,28 @@ class VLLMCore(Core):
             elif output.new_token_ids:
                 ids.extend(output.new_token_ids)
                 logprobs.extend(output.new_logprobs.logprobs[:, 0].tolist())
-            if output.finish_reason is not None:
+                if self._ends_by_text(output.request_id, ids, logprobs, len(output.new_token_ids)):
+                    ended.append(output.request_id)
+            if output.finish_reason is not None or output.request_id in ended:
                 del self._running[output.request_id]
+                self._by_text.pop(output.request_id, None)
                 was_scored = self._scored.pop(output.request_id, None) is not None
-                reason = "stop" if was_scored else str(output.finish_reason)
+                reason = "stop" if was_scored or output.request_id in ended else str(output.finish_reason)
                 finished.append(_finished(output.request_id, ids, logprobs, reason))
+        if ended:
+            self._client.abort_requests(ended)
         return finished
+
+    def _ends_by_text(self, request_id: str, ids: list[int], logprobs: list[float], new: int) -> bool:
+        """One of the ``new`` tokens at the end of ``ids`` completes a stop text; what stands behind it is dropped."""
+        sampling = self._by_text.get(request_id)
+        if sampling is None:
+            return False
+        for length in range(len(ids) - new + 1, len(ids) + 1):
+            if self.stops(sampling, ids[:length]):
+                del ids[length:], logprobs[length:]
+                return True
+        return False
 
     def load(self, state: Mapping[str, Any]) -> None:
         tensors = tensors_of(state)

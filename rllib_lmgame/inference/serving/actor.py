@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import logging
 import os
 import uuid
@@ -61,6 +62,7 @@ class EngineSpec:
     seed: int = 0
     version: int = 0
     trust_remote_code: bool = False
+    tokenizer: str | None = None
 
 
 def make_engine(spec: EngineSpec) -> InferenceEngine:
@@ -68,6 +70,8 @@ def make_engine(spec: EngineSpec) -> InferenceEngine:
     cls = find_engine(spec.options.engine).engine_class()
     model = spec.model if isinstance(spec.model, str) else str(spec.model.directory())
     settings = {name: getattr(spec, name) for name in ("context_length", "seed", "version", "trust_remote_code")}
+    if spec.tokenizer is not None and "tokenizer" in inspect.signature(cls).parameters:
+        settings["tokenizer"] = spec.tokenizer
     engine: InferenceEngine = cls(model, spec.options, **settings)
     return engine
 

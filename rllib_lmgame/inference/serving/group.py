@@ -104,6 +104,7 @@ class EngineGroup:
         seed: int = 0,
         version: int = 0,
         trust_remote_code: bool = False,
+        tokenizer: str | None = None,
         placement_group: Any = None,
         bundle_indices: Sequence[int] | None = None,
         wait: bool = True,
@@ -117,6 +118,7 @@ class EngineGroup:
             options: The ``inference`` section; with ``num_threads: auto`` the engines share this machine's cores.
             seed: Of requests without a seed; each engine gets another.
             version: Version of the weights in ``model``.
+            tokenizer: Directory or hub id, if it is not ``model``; only stop texts need one.
             placement_group, bundle_indices: Bundle of each engine; without, Ray places them.
             wait: Return when all are ready; otherwise call :meth:`wait_until_ready`.
             watch_interval_s: Between two looks at the actors; 0 leaves restarts to :meth:`restart_dead`.
@@ -127,7 +129,7 @@ class EngineGroup:
             model = SharedModel.share(model)
         if options.num_threads == AUTO and not options.on_gpu:
             options = dataclasses.replace(options, num_threads=threads_here(options.num_engines))
-        first = EngineSpec(name, model, options, context_length, seed, version, trust_remote_code)
+        first = EngineSpec(name, model, options, context_length, seed, version, trust_remote_code, tokenizer)
         specs = [dataclasses.replace(first, name=f"{name}-{i}", seed=seed + i) for i in range(options.num_engines)]
         actor_options = [_actor_options(spec, i, placement_group, bundle_indices) for i, spec in enumerate(specs)]
         group = cls(specs, actor_options, watch_interval_s)

@@ -143,6 +143,17 @@ class ChatFormat:
         stops = self.reply_format.stops if self.options.stop_at_answer else ()
         return {stop: ids[0] for stop in stops if len(ids := self.encode(stop)) == 1}
 
+    @cached_property
+    def stop_texts(self) -> tuple[str, ...]:
+        """The format's other stops, if replies end there."""
+        stops = self.reply_format.stops if self.options.stop_at_answer else ()
+        return tuple(stop for stop in stops if stop not in self.closing_ids)
+
+    @property
+    def ends(self) -> dict[str, Any]:
+        """What ends a reply, as fields of a ``SamplingSpec``."""
+        return {"stop_token_ids": self.stop_token_ids, "stop_texts": self.stop_texts}
+
     def reply_ids(self, action: str, think: str | None = None) -> list[int]:
         """Ids of a reply that plays ``action``, after the prefill. Raises: ConfigError: none begins with it."""
         return _remembered(self._reply_cache, self._write_reply, action, think).copy()
@@ -156,7 +167,10 @@ class ChatFormat:
         if text is not None:
             ids = self._closed(text)
             read = self.reply_format.parse(self.read(ids)).action
-            if read == action.strip() and not set(self.stop_token_ids).intersection(ids[:-1]):
+            early = not set(self.stop_token_ids).isdisjoint(ids[:-1]) or (
+                self.stop_texts and any(text in self.decode(ids[:-1]) for text in self.stop_texts)
+            )
+            if read == action.strip() and not early:
                 return tuple(ids)
         if not self._warned_of_choices:
             self._warned_of_choices = True
@@ -197,6 +211,8 @@ class ChatFormat:
         for stop, closing in self.closing_ids.items():
             if text.endswith(stop):
                 return [*self.guard.encode([Part(Source.OWN, text.removesuffix(stop))], after=given), closing]
+        if self.stop_texts and text.endswith(self.stop_texts):
+            return self.guard.encode([Part(Source.OWN, text)], after=given)
         before, ended, _ = self.pieces.turn_end.partition(self.tokenizer.convert_ids_to_tokens(self.end_id))
         return [*self.guard.encode([Part(Source.OWN, text + before if ended else text)], after=given), self.end_id]
 

@@ -55,7 +55,8 @@ while seats := game.to_act():
         prompt = talks[seat].prompt(game.observe(seat), notes.get(seat))
         if prompt.max_tokens == 0:
             raise SystemExit("the context has no room for another reply")
-        ids = model.generate(torch.tensor([prompt.ids]), max_new_tokens=prompt.max_tokens, **SAMPLING)
+        ends = {{"tokenizer": tokenizer, "stop_strings": list(chat.stop_texts) or None}}
+        ids = model.generate(torch.tensor([prompt.ids]), max_new_tokens=prompt.max_tokens, **ends, **SAMPLING)
         reply = talks[seat].reply(ids[0, len(prompt.ids) :].numpy())
         print(seat, repr(tokenizer.decode(ids[0, len(prompt.ids) :])), "->", reply.action)
         actions[seat], notes[seat] = reply.action or "", reply.error

@@ -137,8 +137,7 @@ class LanguageModelOptions:
     reply_prefill: str = option("", "Text the reply is made to begin with; not trained on.", stranger=True)
     stop_at_answer: bool = option(
         True,
-        "End the reply at the closing answer tag where it is one token of the vocabulary; otherwise at end of "
-        "sequence.",
+        "End the reply at the closing answer tag, with the token that completes it; otherwise at end of sequence.",
     )
     history: str = option(
         "keep",
