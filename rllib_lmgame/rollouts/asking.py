@@ -105,7 +105,7 @@ async def ask_for_samples(
     for number, decision in enumerate(decisions):
         counts = dict.fromkeys(decision.legal_actions, 0)
         for generation in generations[number * samples : (number + 1) * samples]:
-            action = _read(_answered(generation), decision, chat)
+            action = _read(generation, decision, chat)
             if action is not None:
                 counts[action] += 1
         answers.append(sampled_answer(counts, samples))
@@ -127,7 +127,7 @@ async def ask_for_words(
         own = stable_seed(seed, number, len(decision.replies), "words")
         requests.append(GenerationRequest(f"words-{number}", prompt.ids, _sampling(prompt, chat, temperature, own)))
     generations = await asyncio.gather(*(generate(request) for request in requests))
-    said = [chat.reply_format.parse(chat.read(_answered(generation).response_ids)).action for generation in generations]
+    said = [_said(generation, decision, chat) for generation, decision in zip(generations, decisions, strict=True)]
     return [Answer({words or "": 1.0}, float(words is None)) for words in said]
 
 
@@ -161,6 +161,7 @@ def prompts_of(decisions: Sequence[InformationSet], chat: ChatFormat) -> list[Pr
 
 def prompt_of(decision: InformationSet, chat: ChatFormat) -> Prompt:
     """What the model is shown at a decision, with ``max_tokens`` 0 where there is no room for a reply."""
+    chat = chat.for_game(decision.functions)
     conversation = Conversation(chat, decision.instructions)
     for observation, reply in zip(decision.observations, decision.replies, strict=False):
         conversation.prompt(Observation(observation))
@@ -170,11 +171,13 @@ def prompt_of(decision: InformationSet, chat: ChatFormat) -> Prompt:
 
 def _spelled(decision: InformationSet, chat: ChatFormat) -> dict[str, tuple[int, ...]]:
     """Tokens of the replies that play the legal actions; those the tokenizer cannot spell are left out."""
-    replies = {action: chat.choice_ids(action) for action in decision.legal_actions}
+    choice_ids = chat.for_game(decision.functions).choice_ids
+    replies = {action: choice_ids(action) for action in decision.legal_actions}
     spelled = {action: reply for action, reply in replies.items() if reply is not None}
     if not spelled:
         raise ConfigError(
-            "config.language_model.tokenizer", f"it can spell none of {', '.join(decision.legal_actions)}"
+            "config.language_model.tokenizer",
+            f"it can spell none of {', '.join(decision.legal_actions)} as `{chat.options.reply_format}`",
         )
     return spelled
 
@@ -218,8 +221,13 @@ def _constrained(replies: Mapping[str, tuple[tuple[int, ...], np.ndarray]]) -> A
     return Answer(odds, 0.0)
 
 
+def _said(generation: Generation, decision: InformationSet, chat: ChatFormat) -> str | None:
+    form = chat.for_game(decision.functions).reply_format
+    return form.parse(chat.read(_answered(generation).response_ids)).action
+
+
 def _read(generation: Generation, decision: InformationSet, chat: ChatFormat) -> str | None:
-    said = chat.reply_format.parse(chat.read(generation.response_ids)).action
+    said = _said(generation, decision, chat)
     if said is None:
         return None
     if said.strip() in decision.legal_actions:

@@ -181,7 +181,7 @@ class EngineReplies:
         if not choices:
             unsaid = (
                 f"the tokenizer can spell none of the legal actions of {session.game_id}, such as "
-                f"{observation.legal_actions[0]!r}"
+                f"{observation.legal_actions[0]!r}, as reply_format: {seat.chat.options.reply_format}"
             )
             raise ConfigError("config.text_rollouts.legal_moves_only", unsaid)
         fitting = tuple(choice for choice in choices if len(choice) <= prompt.max_tokens)

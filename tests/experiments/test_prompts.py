@@ -116,3 +116,12 @@ def test_there_is_a_limit_to_the_time_of_all_games_together(monkeypatch: pytest.
     check_prompts([experiment, other := check(GAME, SMALL, model)])
     assert f"first prompts of {hangs} were not looked at" in experiment.spec.notices[-1]
     assert "first prompts of lmgame/FrozenLake-v0 were not looked at" in other.spec.notices[-1]
+
+
+def test_a_form_of_replies_can_say_the_moves_of_the_game() -> None:
+    form = "config.language_model={reply_format: %s, context_length: 2048, max_tokens_per_turn: 64}"
+    error = refusal(GAME, form % "last_number")
+    assert error.path == "config.language_model.reply_format"
+    assert "`last_number` can say none of the legal actions of lmgame/FrozenLake-v0" in error.message
+    check_prompts([check(GAME, form % "boxed")])
+    check_prompts([check(GAME.replace("FrozenLake", "GSM8K"), form % "last_number")])

@@ -72,6 +72,25 @@ GEMMA_2 = (
     "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}{% endfor %}{% if "
     "add_generation_prompt %}{{'<start_of_turn>model\n'}}{% endif %}"
 )
+GEMMA_3 = (
+    "{{ bos_token }}{%- if messages[0]['role'] == 'system' -%}{%- set first_user_prefix = messages[0]['content'] + "
+    "'\n\n' -%}{%- set loop_messages = messages[1:] -%}{%- else -%}{%- set first_user_prefix = '' -%}{%- set "
+    "loop_messages = messages -%}{%- endif -%}{%- for message in loop_messages -%}{%- if (message['role'] == 'user') "
+    "!= (loop.index0 % 2 == 0) -%}{{ raise_exception('Conversation roles must alternate "
+    "user/assistant/user/assistant/...') }}{%- endif -%}{%- set role = 'model' if message['role'] == "
+    "'assistant' else message['role'] -%}{{ "
+    "'<start_of_turn>' + role + '\n' + (first_user_prefix if loop.first else '') }}{{ message['content'] | trim }}{{ "
+    "'<end_of_turn>\n' }}{%- endfor -%}{%- if add_generation_prompt -%}{{ '<start_of_turn>model\n' }}{%- endif -%}"
+)
+DEEPSEEK_R1 = (
+    "{%- set ns = namespace(system_prompt='') -%}{%- for message in messages -%}{%- if message['role'] == 'system' -%}"
+    "{%- set ns.system_prompt = message['content'] -%}{%- endif -%}{%- endfor -%}{{ bos_token }}{{ ns.system_prompt }}"
+    "{%- for message in messages -%}{%- if message['role'] == 'user' -%}{{ '<｜User｜>' + message['content'] }}"
+    "{%- elif message['role'] == 'assistant' -%}{%- set content = message['content'] -%}{%- if '</think>' in content "
+    "-%}{%- set content = content.split('</think>')[-1] -%}{%- endif -%}{{ '<｜Assistant｜>' + content + "
+    "'<｜end▁of▁sentence｜>' }}{%- endif -%}{%- endfor -%}{%- if add_generation_prompt -%}{{ "
+    "'<｜Assistant｜><think>\n' }}{%- endif -%}"
+)
 MAGISTRAL = (
     "{%- set default_system_message = 'First draft your thinking process: [THINK]...[/THINK]' %}{{- bos_token }}{%- "
     "for message in messages %}{%- if message['role'] == 'user' %}{{- '[INST]' + message['content'] + '[/INST]' }}{%- "
@@ -296,9 +315,14 @@ def test_the_system_prompt_moves_to_the_last_message(kind: str, history: str, ca
             True,
             lambda: byte_tokenizer(["<start_of_turn>", "<end_of_turn>", "<bos>"], eos="<eos>", bos="<bos>"),
         ),
+        (
+            GEMMA_3,
+            False,
+            lambda: byte_tokenizer(["<start_of_turn>", "<end_of_turn>", "<bos>"], eos="<eos>", bos="<bos>"),
+        ),
         (LLAMA_2, False, lambda: sentencepiece("prepend")),
     ],
-    ids=["gemma2", "llama2"],
+    ids=["gemma2", "gemma3", "llama2"],
 )
 def test_blanks_that_a_template_trims_are_not_shown(template: str, joined: bool, tokenizer: Callable[[], Any]) -> None:
     chat = chat_of(tokenizer(), template)
@@ -324,6 +348,31 @@ def test_reasoning_is_taken_off_as_the_template_does() -> None:
     chat = chat_of(qwen_3(), QWEN_3, history="strip_think", think="required")
     rows = check_turns(chat, replies=lambda turn: f"<think>\nhm {turn}\n</think>\n\n<answer>{turn}</answer>")
     assert rows == [True] * 5
+
+
+@pytest.mark.parametrize("reply_format", ["tags", "boxed"])
+def test_reasoning_that_the_template_opens_is_taken_off(reply_format: str) -> None:
+    """DeepSeek-R1's: the prompt ends in an open reasoning, and earlier replies are shown without theirs."""
+    tokenizer = byte_tokenizer(
+        ["<｜User｜>", "<｜Assistant｜>"],
+        eos="<｜end▁of▁sentence｜>",
+        bos="<｜begin▁of▁sentence｜>",
+        plain=("<think>", "</think>"),
+    )
+    options = {"think": "required"} if reply_format == "tags" else {"think": "optional", "reply_format": reply_format}
+    chat = chat_of(tokenizer, DEEPSEEK_R1, history="strip_think", **options)
+    answer = chat.reply_format.write(None, "up")
+    conversation, messages = Conversation(chat, RULES), [{"role": "system", "content": RULES}]
+    for text in OBSERVATIONS:
+        messages.append({"role": "user", "content": text})
+        prompt = conversation.prompt(Observation(text))
+        assert prompt.ids == rendered(chat, messages, generate=True)
+        assert tokenizer.decode(prompt.ids).endswith("<think>\n")
+        ids = tokenizer.encode(f"hm {text}\n</think>\n\n{answer}{tokenizer.eos_token}", add_special_tokens=False)
+        parsed = conversation.reply(np.asarray(ids, np.int32))
+        assert (parsed.action, parsed.think) == ("up", f"hm {text}".strip())
+        messages.append({"role": "assistant", "content": f"<think>\nhm {text}\n</think>\n\n{answer}"})
+    assert chat.decode(chat.reply_ids("up", "hm")) == f"hm</think>{answer}"
 
 
 MAGISTRAL_TOKENS = ("<s>", "</s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[THINK]", "[/THINK]")

@@ -334,6 +334,20 @@ def test_an_action_is_the_call_of_a_function_that_a_game_lists(chat_of, action: 
     assert chat.for_game(()) is chat and chat_of(reply_format="boxed").for_game(read_functions(FUNCTIONS))
 
 
+def test_functions_of_the_shop(chat_of) -> None:
+    session = make_session("lmgame/WebShop-v0", {"max_actions_per_turn": 1})
+    session.reset(0)
+    chat = chat_of(reply_format="function_calling").for_game(session.functions)
+    called = set()
+    while seats := session.to_act():
+        action = str(session.expert_action(*seats))
+        reply = chat.decode(chat.reply_ids(action))
+        assert chat.reply_format.parse(reply).action == action
+        called.add(json.loads(reply)["function_name"])
+        session.step({seats[0]: action})
+    assert called == {"search", "click"}
+
+
 @given(action=some)
 @quick
 def test_a_call_is_found_only_for_what_it_plays(action: str) -> None:

@@ -295,6 +295,7 @@ class _AskedSeat(Seat):
             self._replies,
             observation.legal_actions,
             session.instructions,
+            session.functions,
         )
         odds = (await self.player.ask(self.game, decision)).odds
         action = (

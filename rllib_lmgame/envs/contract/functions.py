@@ -36,7 +36,7 @@ class GameFunction:
     name: str
     action: str
     description: str = ""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     @property
     def properties(self) -> Mapping[str, Mapping[str, Any]]:

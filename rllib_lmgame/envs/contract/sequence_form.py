@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from rllib_lmgame.envs.contract.functions import GameFunction, read_functions
 from rllib_lmgame.envs.contract.tree import GameState, TextTreeGame
 
 MAX_STATES = 2_000_000
@@ -33,7 +34,7 @@ class InformationSet:
         observations: Texts the player has been shown at its decisions so far, this one last.
         replies: What the player answered to all but the last of them.
         legal_actions: What it may answer now.
-        instructions: Rules of the game, as a session gives them.
+        instructions, functions: Rules of the game and what it lists as functions, as a session gives them.
     """
 
     agent_id: str
@@ -42,6 +43,7 @@ class InformationSet:
     replies: tuple[str, ...]
     legal_actions: tuple[str, ...]
     instructions: str = ""
+    functions: tuple[GameFunction, ...] = ()
 
     @property
     def observation(self) -> str:
@@ -144,6 +146,8 @@ class _Walk:
 
     def __init__(self, game: TextTreeGame) -> None:
         self.game = game
+        listed = getattr(game, "functions", None)
+        self.functions = () if listed is None else read_functions(listed())
         self.states = 0
         self.sets: list[InformationSet] = []
         self.came_from: list[int] = []
@@ -198,6 +202,7 @@ class _Walk:
                 replies,
                 state.actions,
                 self.game.instructions,
+                self.functions,
             )
         )
         self.came_from.append(came_from)

@@ -134,6 +134,16 @@ def _is_quick(game: GameConfig) -> bool:
     return session.trusted
 
 
+def _check_sayable(chat: Any, game: str, actions: Sequence[str]) -> None:
+    """Refuse a form of replies in which no legal action can be written."""
+    name = chat.options.reply_format
+    if name != "tags" and actions and not any(chat.choice_ids(action) for action in actions):
+        raise ConfigError(
+            "config.language_model.reply_format",
+            f"`{name}` can say none of the legal actions of {game}, such as {actions[0]!r}; choose another, as `tags`",
+        )
+
+
 async def _check_game(game: GameConfig, config: Any, chats: _Chats) -> None:
     from rllib_lmgame.policies.scripted import make_scripted_player
     from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
@@ -164,6 +174,7 @@ async def _check_game(game: GameConfig, config: Any, chats: _Chats) -> None:
                 prompt = seat.conversation.prompt(observation, None)
                 if prompt.max_tokens < 1:
                     raise seat.out_of_tokens(session, prompt, 1)
+                _check_sayable(chat, session.game_id, observation.legal_actions)
                 if expert is not None:
                     await expert.reply(seat, session, observation, prompt, call)
     finally:
