@@ -44,7 +44,11 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as directory:
         make_model(directory)
-        learner = make_learner(directory, arguments)
+        learner = make_learner(
+            directory,
+            max_tokens_per_microbatch=arguments.max_tokens_per_microbatch,
+            num_minibatches=arguments.minibatches,
+        )
         torch.set_num_threads(arguments.threads)
         episodes = make_episodes(learner)
         update_s, update_cpu_s, metrics = time_updates(learner, episodes, arguments.iterations)
@@ -74,8 +78,10 @@ def make_model(directory: str) -> None:
     Qwen2ForCausalLM(config).save_pretrained(directory)
 
 
-def make_learner(directory: str, arguments: argparse.Namespace) -> Any:
-    """A local learner without an algorithm around it."""
+def make_learner(directory: str, *, critic: bool = True, **token_ppo: Any) -> Any:
+    """A local learner without an algorithm around it; ``token_ppo`` are its options."""
+    from types import SimpleNamespace
+
     import gymnasium as gym
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
@@ -88,7 +94,7 @@ def make_learner(directory: str, arguments: argparse.Namespace) -> Any:
     from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
     space = gym.spaces.Text(16)
-    model_config = {"options": {"context_length": 2048}, "model_dir": directory}
+    model_config = {"options": {"context_length": 2048}, "model_dir": directory, "critic": critic}
     spec = RLModuleSpec(
         module_class=LanguageModelRLModule, observation_space=space, action_space=space, model_config=model_config
     )
@@ -96,11 +102,10 @@ def make_learner(directory: str, arguments: argparse.Namespace) -> Any:
     config.multi_agent(policies={"player"}, policy_mapping_fn=lambda *a, **k: "player")
     config.learners(num_learners=0, learner_class=LMGameLearner, add_default_connectors_to_learner_pipeline=False)
     config.training(lr=1e-4, grad_clip=1.0, num_epochs=1, use_kl_loss=False)
-    config.token_ppo_options = TokenPPOOptions(
-        max_tokens_per_microbatch=arguments.max_tokens_per_microbatch, num_minibatches=arguments.minibatches
-    )
+    config.token_ppo_options = TokenPPOOptions(**token_ppo)
     config.inference_options, config.text_rollout_options = InferenceOptions(), TextRolloutOptions()
     config.supervised_options = config.deepspeed_config = None
+    config.settings = SimpleNamespace(own_keys=lambda policy: frozenset())
     module_spec = MultiRLModuleSpec(rl_module_specs={"player": spec})
     learner = LMGameLearner(config=config, module_spec=module_spec)
     learner.build()
@@ -110,10 +115,8 @@ def make_learner(directory: str, arguments: argparse.Namespace) -> Any:
 def make_episodes(learner: Any) -> list[Any]:
     """Episodes of the peers' shape, with log-probabilities of a uniform sampler."""
     import numpy as np
-    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
-    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
-    from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, Turn, trajectory_columns, trajectory_data
+    from rllib_lmgame.rollouts.records import Turn
 
     rng = np.random.default_rng(0)
     prefix = rng.integers(0, VOCABULARY, SHARED_PREFIX)
@@ -127,22 +130,32 @@ def make_episodes(learner: Any) -> list[Any]:
             prompt = (np.concatenate([prefix, own]) if i == 0 else own).astype(np.int32)
             logprobs = np.full(len(reply), -np.log(VOCABULARY), np.float32)
             turns.append(Turn(prompt, reply, logprobs, float(rng.normal()), 0, i == 0))
-        part = SingleAgentEpisode(
-            agent_id="player",
-            module_id="player",
-            observations=["o"] * (TURNS + 1),
-            actions=["a"] * TURNS,
-            rewards=[turn.reward for turn in turns],
-            infos=[{}] * (TURNS + 1),
-            terminated=True,
-            extra_model_outputs=trajectory_columns(turns),
-            len_lookback_buffer=0,
-        )
-        part.custom_data[CUSTOM_DATA_KEY] = trajectory_data(Trajectory(turns, terminated=True))
-        episode = MultiAgentEpisode()
-        episode.agent_episodes = {"player": part}
-        episodes.append(episode)
+        episodes.append(episode_of(turns))
     return episodes
+
+
+def episode_of(turns: list[Any], group: str = "") -> Any:
+    """An episode of one player, which ended after these turns."""
+    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+
+    from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, trajectory_columns, trajectory_data
+
+    part = SingleAgentEpisode(
+        agent_id="player",
+        module_id="player",
+        observations=["o"] * (len(turns) + 1),
+        actions=["a"] * len(turns),
+        rewards=[turn.reward for turn in turns],
+        infos=[{}] * (len(turns) + 1),
+        terminated=True,
+        extra_model_outputs=trajectory_columns(turns),
+        len_lookback_buffer=0,
+    )
+    part.custom_data[CUSTOM_DATA_KEY] = trajectory_data(Trajectory(turns, terminated=True, group=group))
+    episode = MultiAgentEpisode()
+    episode.agent_episodes = {"player": part}
+    return episode
 
 
 def time_updates(learner: Any, episodes: list[Any], iterations: int) -> tuple[float, float, dict[str, float]]:

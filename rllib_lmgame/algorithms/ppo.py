@@ -220,7 +220,10 @@ class LMGamePPO(LMGameAlgorithm):
         present = self.at_present().present
         scheduled = {key: value for key, value in present.items() if game_of(key)[0] is None}
         data = WholeEpisodes(
-            episodes=result.episodes, modules=self.config.trained_policies(), needs_groups=self._needs_groups
+            episodes=result.episodes,
+            modules=self.config.trained_policies(),
+            needs_groups=self._needs_groups,
+            share_prompts=self.config.token_ppo_options.share_prompts,
         )
         with self.timed(UPDATE_TIMER), self.engines_asleep():
             timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: self._env_steps()}

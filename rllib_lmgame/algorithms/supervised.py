@@ -83,7 +83,12 @@ class SupervisedStage:
         return self.algorithm.play(plans, PlaySettings(games, expert=self.options.expert))
 
     def _update(self, result: PlayResult, steps: int) -> list[dict[str, Any]]:
-        data = WholeEpisodes(episodes=result.episodes, modules=self.algorithm.config.trained_policies())
+        config = self.algorithm.config
+        data = WholeEpisodes(
+            episodes=result.episodes,
+            modules=config.trained_policies(),
+            share_prompts=config.token_ppo_options.share_prompts,
+        )
         objective = SupervisedObjective(steps, self.options.lr, self.options.lr_warmup_steps)
         with self.algorithm.engines_asleep():
             return update_learners(self.algorithm.learner_group, data, {}, objective=objective)

@@ -101,12 +101,13 @@ def update_metrics(
     meter.max("logprob_gap", gap[np.isfinite(gap)])
     meter.max("staleness_max", version - b.policy_version)
     # The means are over tokens of all epochs; the sums that are not over tokens are taken out first.
-    plain = meter.take(("steps", "nan_steps", "grad_norm", "computed_tokens", "row_tokens"))
+    plain = meter.take(("steps", "nan_steps", "grad_norm", "computed_tokens", "row_tokens", "given_tokens"))
     means = meter.means(ranks)
     own = (float((version - b.policy_version).sum()), len(b.policy_version), len(rows), context_cuts(rows))
-    computed, used, stale, sampled, num_rows, cuts = ranks.sum(
-        [plain["computed_tokens"], plain["row_tokens"], *own]
+    computed, used, given, stale, sampled, num_rows, cuts = ranks.sum(
+        [plain["computed_tokens"], plain["row_tokens"], plain["given_tokens"], *own]
     ).tolist()
+    row_tokens = float(ranks.sum(b.num_tokens))
     applied = max(plain["steps"] - plain["nan_steps"], 1.0)
     return (
         means
@@ -122,6 +123,7 @@ def update_metrics(
             "num_steps": plain["steps"],
             "num_rows": num_rows,
             "context_cuts": cuts,
-            "num_row_tokens": float(ranks.sum(b.num_tokens)),
+            "num_row_tokens": row_tokens,
+            "num_computed_tokens": row_tokens * used / max(given, 1.0),
         }
     )

@@ -86,7 +86,7 @@ LEARNER_NAMES = (
     *("total_loss", "ratio", "dual_clip_fraction", "value_clip_fraction", "return_mean"),
     *(f"advantage_{moment}" for moment in ("mean", "std", "min", "max")),
     *("critic_fit_explained_var", "critic_fit_explained_var_held_out", "staleness_max", "stale_fraction"),
-    *("update_s", "num_steps", "num_rows", "num_row_tokens", "context_cuts"),
+    *("update_s", "num_steps", "num_rows", "num_row_tokens", "num_computed_tokens", "context_cuts"),
     *("importance_weight", "importance_capped_fraction", "importance_masked_fraction", "logprob_gap_mean"),
     *("curr_entropy_coeff", "default_optimizer_learning_rate"),
     *("num_trainable_parameters", "num_non_trainable_parameters"),

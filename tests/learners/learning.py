@@ -77,6 +77,20 @@ def in_groups(episodes: list[Any], count: int, *, equal: bool = False) -> WholeE
     return WholeEpisodes(episodes=episodes)
 
 
+def one_prompt_each(groups: list[Any]) -> WholeEpisodes:
+    """Groups of episodes; those of a group begin with one prompt of 40 tokens, and all with the same 20 of them."""
+    rng, episodes = np.random.default_rng(0), []
+    rules = rng.integers(0, 64, 20)
+    for number, group in enumerate(groups):
+        prompt = np.concatenate([rules, rng.integers(0, 64, 20)]).astype(np.int32)
+        for episode in group:
+            part = episode.agent_episodes["player"]
+            part.custom_data["lmgame"] |= {"group": f"g{number}", "game": "game"}
+            part.extra_model_outputs["prompt_ids"].data[0] = prompt
+            episodes.append(episode)
+    return WholeEpisodes(episodes=episodes)
+
+
 class ThreadRanks(Ranks):
     """Learners that are threads of this process; what each has lies in ``parts``."""
 

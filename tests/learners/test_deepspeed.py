@@ -14,7 +14,7 @@ import torch
 pytest.importorskip("deepspeed")
 
 from learner_weights import hf_state, set_adam_eps
-from learning import difference, same, update, zero
+from learning import difference, one_prompt_each, same, update, zero
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
@@ -152,6 +152,25 @@ def test_two_learners_agree_on_constrained_replies(
     for seed in range(2):
         for learner in (group, alone):
             learner.update(training_data=WholeEpisodes(episodes=make_episodes(7, seed=seed, constrained=True)))
+    assert_close(gathered(group), hf_state(alone))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [None, 0, 1, 2, 3])
+def test_two_learners_that_share_prompts_equal_one_that_does_not(
+    stage: int | None, make_learner: Any, make_group: Any, make_episodes: Any
+) -> None:
+    alone = make_learner(token_ppo=PPO | {"share_prompts": False}, use_kl_loss=True)
+    set_adam_eps(alone, EPS)
+    group = make_group(num_learners=2, deepspeed=zero(stage))
+    [r.get() for r in group.foreach_learner(lambda learner: set_adam_eps(learner, EPS))]
+    for update_number in range(2):
+        groups = [make_episodes(4, seed=10 * update_number + i) for i in range(3)]
+        alone.update(training_data=one_prompt_each(groups))
+        results = group.update(training_data=one_prompt_each(groups))
+    for result in results:
+        numbers = MetricsLogger.peek_results(result)["player"]
+        assert numbers["num_computed_tokens"] < 0.8 * numbers["num_row_tokens"]
     assert_close(gathered(group), hf_state(alone))
 
 

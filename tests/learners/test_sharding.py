@@ -114,6 +114,20 @@ def test_a_group_larger_than_a_share_stays_whole() -> None:
     assert [indices(shard, episodes) for shard in shards] == [list(range(10)), list(range(10, 20))]
 
 
+def test_a_prompt_of_a_group_counts_once_where_it_is_shared() -> None:
+    """Eight games of one prompt of 40 tokens compute 48, as much as four games that are alone."""
+    episodes = [simple(41, "large") for _ in range(8)] + [simple(12, f"g{i}") for i in range(4)]
+    data = WholeEpisodes(episodes=episodes, share_prompts=True)
+    shards = [shard for shard, _ in data.shard(2)]
+    assert [indices(shard, episodes) for shard in shards] == [list(range(8)), [8, 9, 10, 11]]
+    assert all(shard.share_prompts for shard in shards)
+    shards = [shard for shard, _ in WholeEpisodes(episodes=episodes).shard(2)]
+    assert [indices(shard, episodes) for shard in shards] == [list(range(8)), [8, 9, 10, 11]]
+    more = [*episodes, *(simple(12, f"h{i}") for i in range(4))]
+    shards = [shard for shard, _ in WholeEpisodes(episodes=more, share_prompts=True).shard(2)]
+    assert [len(indices(shard, more)) for shard in shards] == [10, 6]
+
+
 def test_the_tokens_of_the_rows_are_counted() -> None:
     episode = make_episode(make_part("white", [(4, 3), (2, 5)], final=7), make_part("black", [(3, 2)], module="other"))
     rows = build_rows([trajectory_of(part) for part in played_parts(episode)], max_row_tokens=64)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from rllib_lmgame.inference.protocol import AllowedTokens
+from rllib_lmgame.learners.data.prompts import PromptOrder, Segments, micro_batches, segments_of, unshared
 from rllib_lmgame.learners.data.rows import Row, assign_balanced
 
 if TYPE_CHECKING:
@@ -24,9 +25,11 @@ def _none() -> np.ndarray:
 class PackedBatch:
     """What one forward pass sees: ``R`` rows of ``T`` tokens in all, end to end, sorted by length.
 
+    Where rows begin with the same prompt it is a row of its own: with ``parents`` a row continues another one.
+
     Attributes:
         input_ids: int64 ``[T]``.
-        position_ids: int64 ``[T]``; from 0 in each row.
+        position_ids: int64 ``[T]``; from 0 in each row, or from where its parent ended.
         cu_seqlens: int32 ``[R + 1]``; where rows begin and end.
         predict_index: int64 ``[A]``; position before action token ``a``, where its logits and the value are read.
         target_ids: int64 ``[A]``; the action tokens.
@@ -36,6 +39,7 @@ class PackedBatch:
         allowed_action: int64 ``[C]``; the action tokens that were chosen among a few ids, rising.
         allowed_owner: int64 ``[S]``; place in ``allowed_action``, never falling.
         allowed_ids: int64 ``[S]``; an id that its owner was chosen among.
+        parents: int64 ``[R]``; the row that each continues, -1 for none. Empty where no row does.
     """
 
     input_ids: np.ndarray
@@ -49,15 +53,23 @@ class PackedBatch:
     allowed_action: np.ndarray = field(default_factory=_none)
     allowed_owner: np.ndarray = field(default_factory=_none)
     allowed_ids: np.ndarray = field(default_factory=_none)
+    parents: np.ndarray = field(default_factory=_none)
 
     @property
     def num_tokens(self) -> int:
+        """Tokens that are computed."""
         return len(self.input_ids)
 
     @property
     def batched_tokens(self) -> int:
         """Tokens of the same rows side by side, all as long as the longest."""
         return int(np.diff(self.cu_seqlens).max()) * (len(self.cu_seqlens) - 1)
+
+    @property
+    def given_tokens(self) -> int:
+        """Tokens if every row had its whole prompt."""
+        last = np.delete(self.cu_seqlens[1:] - 1, np.unique(self.parents[self.parents >= 0]))
+        return int((self.position_ids[last] + 1).sum())
 
     @property
     def num_actions(self) -> int:
@@ -261,12 +273,16 @@ class TokenBatch:
         for name, value in columns.items():
             getattr(self, name)[packed.bootstrap_slot if name == "bootstrap_values" else packed.token_slot] = value
 
-    def microbatches(self, max_tokens: int, *, batched: bool = False) -> list[PackedBatch]:
-        """All rows in micro-batches of at most ``max_tokens`` (a longer row goes alone).
+    def microbatches(
+        self, max_tokens: int, *, batched: bool = False, repeat_cost: float | None = None
+    ) -> list[PackedBatch]:
+        """All rows in micro-batches of which at most ``max_tokens`` are computed (a longer row goes alone).
 
-        With ``batched`` as many as they are side by side, with at most one filler to eight tokens.
+        With ``batched`` as many as they are side by side, with at most one filler to eight tokens. Otherwise prompts
+        are shared unless ``repeat_cost`` is ``None``: how much of a token counts where the attention repeats the keys
+        and values of a shared one.
         """
-        return self._pack(np.arange(self.num_rows), max_tokens, batched)
+        return self._pack(np.arange(self.num_rows), max_tokens, batched, repeat_cost)
 
     def minibatches(
         self,
@@ -276,8 +292,9 @@ class TokenBatch:
         *,
         whole_groups: bool = False,
         batched: bool = False,
+        repeat_cost: float | None = None,
     ) -> list[list[PackedBatch]]:
-        """Exactly ``num_minibatches`` lists of micro-batches of ``max_tokens``; every row is in one of them, once.
+        """Exactly ``num_minibatches`` lists of :meth:`microbatches`; every row is in one of them, once.
 
         Trajectories (with ``whole_groups``: groups) stay whole, and the tokens of two minibatches differ by at most
         those of the longest one. With fewer of them the last minibatches are empty, since learners must agree on the
@@ -288,46 +305,73 @@ class TokenBatch:
         unit = self.group[self.row_trajectory] if whole_groups else self.row_trajectory
         sizes = np.bincount(unit, weights=self.row_lengths).astype(np.int64)
         chosen = assign_balanced(sizes, num_minibatches, rng.permutation(len(sizes)))[unit]
-        return [self._pack(np.flatnonzero(chosen == i), max_tokens, batched) for i in range(num_minibatches)]
+        packs = (np.flatnonzero(chosen == i) for i in range(num_minibatches))
+        return [self._pack(rows, max_tokens, batched, repeat_cost) for rows in packs]
 
-    def _pack(self, rows: np.ndarray, max_tokens: int, batched: bool) -> list[PackedBatch]:
-        rows = rows[np.argsort(self.row_lengths[rows], kind="stable")]
-        packs, start, used = [], 0, 0
-        for i, length in enumerate(self.row_lengths[rows].tolist()):
-            tokens = used + length
-            computed = (i + 1 - start) * length if batched else tokens  # None before it is longer.
-            if used and (computed > max_tokens or computed - tokens > MOST_FILLERS * tokens):
-                packs.append(self._packed(rows[start:i]))
-                start, used = i, 0
-            used += length
-        if start < len(rows):
-            packs.append(self._packed(rows[start:]))
-        return packs
+    @cached_property
+    def _prompts(self) -> PromptOrder:
+        """What may be shared: tokens before the first action; of a row without one, all but the last."""
+        first = np.append(self._action_position, 0)[self._row_actions[:-1]] - self._row_starts
+        shareable = np.where(np.diff(self._row_actions) > 0, first, self.row_lengths - 1)
+        return PromptOrder(self._ids, self._row_starts, shareable)
 
-    def _packed(self, rows: np.ndarray) -> PackedBatch:
-        lengths = self.row_lengths[rows]
-        ends = np.cumsum(lengths)
-        begins = ends - lengths
-        token = _ranges(self._row_starts[rows], lengths)
+    def _pack(self, rows: np.ndarray, max_tokens: int, batched: bool, repeat_cost: float | None) -> list[PackedBatch]:
+        shared = repeat_cost is not None and not batched and len(rows) > 1
+        lengths = self.row_lengths
+        forest = self._prompts.forest(rows, lengths) if shared else unshared(rows, lengths)
+        if batched:
+            runs = _side_by_side(lengths[forest.rows].tolist(), max_tokens)
+        else:
+            runs = micro_batches(forest, lengths, max_tokens, repeat_cost or 0.0)
+        return [self._packed(forest.rows[run], segments_of(forest, run, lengths)) for run in runs]
+
+    def _packed(self, rows: np.ndarray, segments: Segments) -> PackedBatch:
+        order = np.lexsort((segments.begin, segments.end - segments.begin))
+        place = np.argsort(order)
+        of_row, begin, end, parent = (x[order] for x in segments[:4])
+        parent = np.where(parent >= 0, place[parent], -1)
+        ends = np.cumsum(end - begin)
+        begins = ends - (end - begin)
+        leaf = place[segments.leaf]
+        by_leaf = np.argsort(leaf)
+        rows, leaf = rows[by_leaf], leaf[by_leaf]
+        token = _ranges(self._row_starts[of_row] + begin, end - begin)
         per_row = self._row_actions[rows + 1] - self._row_actions[rows]
         slot = _ranges(self._row_actions[rows], per_row)
         source = self._action_position[slot]
+        read = source - 1 - np.repeat(self._row_starts[rows] + begin[leaf], per_row)
         bootstrap = self._row_bootstrap[rows]
         allowed = self._allowed_offsets[slot + 1] - self._allowed_offsets[slot]
         constrained = np.flatnonzero(allowed)
         return PackedBatch(
             input_ids=self._ids[token].astype(np.int64),
-            position_ids=np.arange(len(token)) - np.repeat(begins, lengths),
+            position_ids=np.arange(len(token)) - np.repeat(begins - begin, end - begin),
             cu_seqlens=np.concatenate([[0], ends]).astype(np.int32),
-            predict_index=source - np.repeat(self._row_starts[rows] - begins, per_row) - 1,
+            # What predicts a row's first own token is the last one of its parent.
+            predict_index=np.where(
+                read < 0, np.repeat(ends[parent[leaf]] - 1, per_row), read + np.repeat(begins[leaf], per_row)
+            ),
             target_ids=self._ids[source].astype(np.int64),
-            bootstrap_index=ends[bootstrap] - 1,
+            bootstrap_index=ends[leaf[bootstrap]] - 1,
             token_slot=slot,
             bootstrap_slot=self.row_trajectory[rows[bootstrap]],
             allowed_action=constrained,
             allowed_owner=np.repeat(np.arange(len(constrained)), allowed[constrained]),
             allowed_ids=self._allowed_ids[_ranges(self._allowed_offsets[slot], allowed)].astype(np.int64),
+            parents=parent if (parent >= 0).any() else _none(),
         )
+
+
+def _side_by_side(lengths: Sequence[int], max_tokens: int) -> list[slice]:
+    """Runs of rows of rising lengths that are at most ``max_tokens`` if all are filled up to the longest of a run."""
+    runs, start, used = [], 0, 0
+    for i, length in enumerate(lengths):
+        tokens, computed = used + length, (i + 1 - start) * length
+        if used and (computed > max_tokens or computed - tokens > MOST_FILLERS * tokens):
+            runs.append(slice(start, i))
+            start, used = i, 0
+        used += length
+    return [*runs, slice(start, len(lengths))] if lengths else runs
 
 
 class _NoRows:

@@ -26,6 +26,7 @@ from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_lmgame.inference.protocol import AllowedTokens
+from rllib_lmgame.learners.data.prompts import shared_tokens
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PROMPT_IDS, RESPONSE_IDS, Trajectory, Turn, line_up_of
 
 
@@ -39,11 +40,13 @@ class WholeEpisodes(TrainingData):
     2. A group is in one shard, unless there are fewer groups than shards and ``needs_groups`` is false.
     3. The tokens of two shards differ by at most those of the largest group.
 
-    ``modules`` are those that are trained (``None``: all); tokens of others do not count.
+    ``modules`` are those that are trained (``None``: all); tokens of others do not count. With ``share_prompts`` what
+    the first prompts of a group have in common counts once.
     """
 
     modules: Collection[str] | None = None
     needs_groups: bool = False
+    share_prompts: bool = False
 
     def shard(
         self, num_shards: int, len_lookback_buffer: int | None = None, **kwargs: Any
@@ -60,16 +63,30 @@ class WholeEpisodes(TrainingData):
                 "raise text_rollouts.episodes_per_iteration or lower num_learners"
             )
         unit = self._units(num_shards)
-        sizes = np.bincount(unit, weights=[max(1, num_tokens(episode, self.modules)) for episode in episodes]).astype(
-            np.int64
-        )
+        sizes = np.bincount(unit, weights=[max(1, num_tokens(episode, self.modules)) for episode in episodes])
+        sizes = sizes.astype(np.int64) - (self._shared(unit) if self.share_prompts else 0)
         largest_first = np.argsort(-sizes, kind="stable")
         chosen = assign_balanced(sizes, num_shards, largest_first)[unit]
         shards = [[episodes[i] for i in np.flatnonzero(chosen == index)] for index in range(num_shards)]
-        return [
-            (WholeEpisodes(episodes=shard, modules=self.modules, needs_groups=self.needs_groups), {})
-            for shard in shards
-        ]
+        told: dict[str, Any] = {
+            "modules": self.modules,
+            "needs_groups": self.needs_groups,
+            "share_prompts": self.share_prompts,
+        }
+        return [(WholeEpisodes(episodes=shard, **told), {}) for shard in shards]
+
+    def _shared(self, unit: np.ndarray) -> np.ndarray:
+        """Tokens of each unit's first prompts that another one of the unit has, int64."""
+        prompts: dict[tuple[int, str], list[np.ndarray]] = {}
+        for number, episode in zip(unit.tolist(), self.episodes, strict=True):
+            for part in played_parts(episode, self.modules):
+                if _part_tokens(part):
+                    first = part.extra_model_outputs[PROMPT_IDS]
+                    prompts.setdefault((number, str(part.module_id)), []).append(first.data[first.lookback])
+        saved = np.zeros(unit.max() + 1, np.int64)
+        for (number, _), some in prompts.items():
+            saved[number] += shared_tokens(some)
+        return saved
 
     def _units(self, num_shards: int) -> np.ndarray:
         """What is dealt as one, int64: per episode the index of its group, or of itself."""

@@ -182,6 +182,10 @@ _CACHE_TOKENS = 4096
 """Tokens of one pass on a CPU where the whole minibatch fits into memory: more at once run out of the caches."""
 
 
+_REPEATED_TOKEN = 0.25
+"""Of a token's activations, what keys and values of all heads take at most."""
+
+
 @dataclass
 class StepCounts:
     """Optimizer steps of one policy, for the checkpoint; ``applied`` are those that changed more than the critic."""
@@ -237,23 +241,30 @@ class UpdateLoop:
         """One epoch of one minibatch that fits into memory: the pass with gradient also records the old policy."""
         if not self.objective.needs_old_policy or self.update.fits_critic:
             return False
-        batch, settings = self.update.batch, self.update.settings
-        tokens = int(self.update.ranks.max(batch.num_tokens if batch else 0))
-        return settings.num_epochs == 1 and settings.ppo.num_minibatches == 1 and tokens <= settings.microbatch_tokens
+        settings = self.update.settings
+        if settings.num_epochs != 1 or settings.ppo.num_minibatches != 1:
+            return False
+        tokens = sum(pack.num_tokens for pack in self._all_rows(self._one_pass_tokens))
+        return int(self.update.ranks.max(tokens)) <= settings.microbatch_tokens
 
     def _minibatches(self, rng: np.random.Generator, one_pass: bool) -> list[list[PackedBatch]]:
         ppo, batch = self.update.settings.ppo, self.update.batch
         if batch is None:
             return [[] for _ in range(ppo.num_minibatches)]
-        limit = self._pack_tokens
-        if one_pass and self.engine.keeps_graphs and self.device.type == "cpu":
-            limit = min(limit, _CACHE_TOKENS)
+        limit = self._one_pass_tokens if one_pass else self._pack_tokens
         whole_groups = self.objective.needs_groups(self.update.settings)
-        return batch.minibatches(ppo.num_minibatches, rng, limit, whole_groups=whole_groups, batched=self._batched)
+        return batch.minibatches(
+            ppo.num_minibatches,
+            rng,
+            limit,
+            whole_groups=whole_groups,
+            batched=self._batched,
+            repeat_cost=self._repeat_cost,
+        )
 
-    def _all_rows(self) -> list[PackedBatch]:
+    def _all_rows(self, limit: int) -> list[PackedBatch]:
         batch = self.update.batch
-        return batch.microbatches(self._pack_tokens, batched=self._batched) if batch else []
+        return batch.microbatches(limit, batched=self._batched, repeat_cost=self._repeat_cost) if batch else []
 
     @property
     def _pack_tokens(self) -> int:
@@ -264,11 +275,25 @@ class UpdateLoop:
     def _batched(self) -> bool:
         return self.engine.module.layout is Layout.BATCHED
 
+    @property
+    def _one_pass_tokens(self) -> int:
+        """Where all packs are in memory at once."""
+        few = self.engine.keeps_graphs and self.device.type == "cpu"
+        return min(self._pack_tokens, _CACHE_TOKENS) if few else self._pack_tokens
+
+    @property
+    def _repeat_cost(self) -> float | None:
+        """What a shared token counts where it is repeated; ``None``: no prompt is shared."""
+        module = self.engine.module
+        if not (module.shares and self.update.settings.ppo.share_prompts):
+            return None
+        return _REPEATED_TOKEN if module.repeats else 0.0
+
     @torch.no_grad()
     def _record_old_policy(self) -> None:
         """One pass without gradient over all rows, for the objective to record."""
         flags = {"temperature": self.update.settings.temperature, "with_entropy": False}
-        for pack, inputs in self._passes(self._all_rows()):
+        for pack, inputs in self._passes(self._all_rows(self._pack_tokens)):
             self.objective.record(self.update, pack, self.engine.forward(inputs | flags), inputs)
         self.objective.prepare(self.update)
 
@@ -279,7 +304,7 @@ class UpdateLoop:
         batch = self.update.batch or NO_ROWS
         inputs = advantage_inputs(batch, gamma=settings.gamma, lam=settings.lam, ranks=self.update.ranks)
         sums = critic.begin_fit(inputs, objective.critic_targets(self.update), self.device)
-        packs = self._all_rows()
+        packs = self._all_rows(self._pack_tokens)
         update = replace(self.update, minibatch=self._size_of(packs))  # Of all rows: its loss is a figure alone.
         flags = objective.forward_flags(update) | {"with_value_features": True}
         for pack, tensors in self._passes(packs):
@@ -346,13 +371,15 @@ class UpdateLoop:
         """The micro-batches with their inputs; under ``lockstep`` as many passes and calls of the head everywhere."""
         engine, packs = self.engine, list(packs)
         row_tokens = sum(pack.num_tokens for pack in packs)
+        given_tokens = sum(pack.given_tokens for pack in packs)
         count = int(self.update.ranks.max(len(packs))) if engine.lockstep else max(1, len(packs))
         packs += [dummy_batch() for _ in range(count - len(packs))]
         chunks = np.array([num_chunks(pack.num_actions, self.update.settings.ppo.head_chunk_tokens) for pack in packs])
         if engine.lockstep:
             chunks = self.update.ranks.max(chunks)
         computed_tokens = sum(pack.batched_tokens if self._batched else pack.num_tokens for pack in packs)
-        self.update.meter.add({"computed_tokens": float(computed_tokens), "row_tokens": float(row_tokens)})
+        counts = {"computed_tokens": computed_tokens, "row_tokens": row_tokens, "given_tokens": given_tokens}
+        self.update.meter.add({name: float(count) for name, count in counts.items()})
         return [
             (pack, pack.to_torch(self.device) | {"head_chunks": int(n)}) for pack, n in zip(packs, chunks, strict=True)
         ]

@@ -4,6 +4,8 @@ Rows lie end to end in one sequence, sorted by length. Each run of equal lengths
 ``[rows, heads, length, head_dim]`` view: nothing crosses rows and no padding is computed. It is registered with
 Transformers' attention interface, so models that support attention back ends run on it unchanged.
 
+Rows that continue others see these too (:mod:`~rllib_lmgame.policies.model.branches`).
+
 Where rows begin reaches it beside the model (:class:`PackedRows`): some layers hand on no arguments they do not know.
 """
 
@@ -12,13 +14,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch.nn import functional
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.policies.model.branches import (
+    Branches,
+    Part,
+    causal_mask,
+    merged_attention,
+    parts_of,
+    repeated_attention,
+)
 
 PACKED = "lmgame_packed"
 PACKED_EAGER = "lmgame_packed_eager"
@@ -44,9 +54,11 @@ class PackedRows(AbstractContextManager["PackedRows"]):
 
     May be entered again, also by other threads at once (recomputed layers need it in the backward pass).
     ``cu_seqlens``: int32 ``[rows + 1]``, where each row begins. ``flash_arguments``: ``groups`` for flash attention.
+    ``parents``: int64 ``[rows]``, the row that each continues or -1; rows of one length must be sorted by what is
+    before them. ``branches`` is ``None`` if there are none.
     """
 
-    def __init__(self, cu_seqlens: torch.Tensor) -> None:
+    def __init__(self, cu_seqlens: torch.Tensor, parents: torch.Tensor | None = None) -> None:
         lengths = (cu_seqlens[1:] - cu_seqlens[:-1]).tolist()
         self.groups = row_groups(lengths)
         starts, longest = cu_seqlens.to(torch.int32), max(lengths)
@@ -56,6 +68,15 @@ class PackedRows(AbstractContextManager["PackedRows"]):
             "max_length_q": longest,
             "max_length_k": longest,
         }
+        self.branches: Branches | None = None
+        if parents is not None and len(parents):
+            self.branches = Branches(cu_seqlens.tolist(), parents.tolist(), cu_seqlens.device)
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """What all queries see where rows continue others."""
+        assert self.branches is not None
+        return parts_of(self.groups, self.branches)
 
     def place(self, index: torch.Tensor) -> torch.Tensor:
         """Where tokens (int64, end to end) stand in the flattened output of a backbone."""
@@ -123,6 +144,12 @@ def packed_attention(
     if softcap is not None or sinks is not None:
         kernel = partial(_eager, softcap=softcap, sinks=sinks)
     rows, heads = current_rows(), query.shape[1]
+    if rows is not None and rows.branches is not None:
+        whole = sliding_window is None or rows.branches.longest <= sliding_window
+        query, key, value = (x[0].transpose(0, 1) for x in (query, key, value))
+        if kernel is _sdpa and whole and query.device.type == "cpu" and value.shape[-1] == query.shape[-1]:
+            return merged_attention(query, key, value, rows.parts, scaling).unsqueeze(0), None
+        return repeated_attention(kernel, query, key, value, rows.branches, scaling, sliding_window).unsqueeze(0), None
     groups = [(1, query.shape[2])] if rows is None else rows.groups
     sizes = [count * length for count, length in groups]
     # Splitting once has a backward that concatenates; a slice per group would have one that fills whole-size zeros.
@@ -130,7 +157,7 @@ def packed_attention(
     outputs = []
     for q, k, v, (count, length) in parts:
         q, k, v = (x.reshape(count, length, x.shape[1], x.shape[2]).transpose(1, 2) for x in (q, k, v))
-        out = kernel(q, k, v, scaling, _window_mask(length, sliding_window, q.device))
+        out = kernel(q, k, v, scaling, causal_mask(length, sliding_window, q.device))
         outputs.append(out.transpose(1, 2).reshape(count * length, heads, -1))
     return (outputs[0] if len(outputs) == 1 else torch.cat(outputs)).unsqueeze(0), None
 
@@ -153,16 +180,11 @@ def packed_flash_attention(
 
     rows = current_rows()
     packed = {} if rows is None else rows.flash_arguments
+    if rows is not None and rows.branches is not None:
+        rows.branches.repeats = True
+        key, value = (x.index_select(2, rows.branches.flash_keys) for x in (key, value))
+        packed = packed | rows.branches.flash_arguments
     return flash_attention_forward(module, query, key, value, attention_mask, **(kwargs | packed))
-
-
-def _window_mask(length: int, sliding_window: int | None, device: torch.device) -> torch.Tensor | None:
-    """bool ``[length, length]`` for a row longer than the model's sliding window, otherwise ``None`` (causal)."""
-    if sliding_window is None or length <= sliding_window:
-        return None
-    position = torch.arange(length, device=device)
-    distance = position[:, None] - position[None, :]
-    return (distance >= 0) & (distance < sliding_window)
 
 
 def repeat_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
@@ -188,7 +210,7 @@ def _eager(
 ) -> torch.Tensor:
     """The scores written out, with what SDPA lacks: soft capping (Gemma 2), learnt sinks ``[heads]`` (gpt-oss)."""
     k, v = repeat_heads(k, q.shape[1]), repeat_heads(v, q.shape[1])
-    length = q.shape[2]
+    length = k.shape[2]
     if mask is None:
         mask = torch.ones(length, length, dtype=torch.bool, device=q.device).tril()
     scores = q @ k.transpose(-1, -2) * (scaling if scaling is not None else q.shape[-1] ** -0.5)

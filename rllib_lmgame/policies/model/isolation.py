@@ -10,7 +10,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -24,6 +23,8 @@ from rllib_lmgame.text import first_line
 
 LENGTHS = (7, 7, 12)
 """Of the rows that are tried; as in every pack, short ones first."""
+BRANCHES = ((3, 4), (3, 3), (3, 3), (4, 4), (6, -1))
+"""Length and parent of rows that continue others, as they are tried."""
 TOLERANCE = 2e-3
 """Of log-probabilities in float32. What leaks or is left out moves those of random models by tenths and more."""
 
@@ -42,11 +43,18 @@ class Apart(Enum):
 
 @dataclass(frozen=True)
 class Packing:
-    """How rows go through a model: what trying it gave, and what was raised."""
+    """How rows go through a model: what trying it gave, and what was raised.
+
+    Attributes:
+        shares: Rows may continue others in a pack, so that a prompt of several is computed once.
+        repeats: Attention then repeats the keys and values of what is shared.
+    """
 
     apart: Apart
     error: str = ""
     layout: Layout = Layout.ALONE
+    shares: bool = False
+    repeats: bool = False
 
     @property
     def fits(self) -> bool:
@@ -119,7 +127,33 @@ def _packed(model: nn.Module, rows: Sequence[torch.Tensor], expected: Sequence[t
         return Packing(Apart.NOT_EXCHANGED, first_line(error))
     if not _same(before[1:], after[1:]):
         return Packing(Apart.NO)
-    return Packing(Apart.YES, layout=Layout.PACKED) if _same(before, expected) else Packing(Apart.LESS)
+    if not _same(before, expected):
+        return Packing(Apart.LESS)
+    return Packing(Apart.YES, layout=Layout.PACKED, **_shared(model, packed))
+
+
+def _shared(model: Any, packed: Any) -> dict[str, Any]:
+    """Whether rows may continue others, and whether keys are repeated for that."""
+    lengths, parents = zip(*BRANCHES, strict=True)
+    generator = torch.Generator().manual_seed(2)
+    ids = torch.randint(1, VOCABULARY, (sum(lengths),), generator=generator).split(lengths)
+    paths = [[row] for row in range(len(lengths))]
+    for path in paths:
+        while (parent := parents[path[0]]) >= 0:
+            path.insert(0, parent)
+    expected = [_logprobs(model(torch.cat([ids[i] for i in p])[None], use_cache=False).logits[0]) for p in paths]
+    own = [rows[-length:] for rows, length in zip(expected, lengths, strict=True)]
+    positions = torch.cat([torch.arange(len(rows))[-n:] for rows, n in zip(expected, lengths, strict=True)])
+    bounds = torch.tensor([0, *lengths]).cumsum(0)
+    pack, arguments = lay_out(torch.cat(list(ids)), positions, bounds, Layout.PACKED, torch.tensor(parents))
+    assert pack.branches is not None
+    try:
+        found = _logprobs_of(packed, pack, arguments, torch.arange(len(positions)))
+    except Exception as error:
+        return {"error": first_line(error)}
+    if not _same(list(found.split(lengths)), own):
+        return {"error": "rows that continue others come out differently"}
+    return {"shares": True, "repeats": pack.branches.repeats}
 
 
 def _unpacked(model: nn.Module, rows: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> Layout:
@@ -136,22 +170,29 @@ def _through_backbone(model: Any, rows: Sequence[torch.Tensor], layout: Layout) 
     bounds = torch.tensor([0, *map(len, rows)]).cumsum(0)
     positions = torch.cat([torch.arange(len(row)) for row in rows])
     laid, arguments = lay_out(torch.cat(list(rows)), positions, bounds, layout)
+    found = _logprobs_of(model, laid, arguments, laid.place(torch.arange(len(positions))))
+    return list(found.split([len(row) for row in rows]))
+
+
+def _logprobs_of(model: Any, laid: PackedRows, arguments: dict[str, Any], read: torch.Tensor) -> torch.Tensor:
     with laid:
         hidden = backbone_of(model)(**arguments).last_hidden_state.flatten(0, 1)
-    read = laid.place(torch.arange(len(positions)))
-    logits = logit_transform(model.config)(model.get_output_embeddings()(hidden[read]))
-    return [_logprobs(logits[a:b]) for a, b in pairwise(bounds.tolist())]
+    return _logprobs(logit_transform(model.config)(model.get_output_embeddings()(hidden[read])))
 
 
 def lay_out(
-    input_ids: torch.Tensor, position_ids: torch.Tensor, cu_seqlens: torch.Tensor, layout: Layout
+    input_ids: torch.Tensor,
+    position_ids: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    layout: Layout,
+    parents: torch.Tensor | None = None,
 ) -> tuple[PackedRows, dict[str, Any]]:
     """The rows of a pass, within which a backbone is called, and its arguments; int64 ``[tokens]`` end to end."""
     if layout is not Layout.PACKED:
         batched = BatchedRows(cu_seqlens)
         return batched, batched.arguments(input_ids)
     arguments = {"input_ids": input_ids[None], "position_ids": position_ids[None], "use_cache": False}
-    return PackedRows(cu_seqlens), arguments
+    return PackedRows(cu_seqlens, parents), arguments
 
 
 def _logprobs(logits: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import MethodType
 from typing import Any
 
@@ -15,7 +16,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rllib_lmgame.policies.model.attention import RowGroup, current_rows, repeat_heads
+from rllib_lmgame.policies.model.attention import PackedRows, RowGroup, current_rows, repeat_heads
+from rllib_lmgame.policies.model.branches import Part, merged_attention
 
 _LAYERS = frozenset({"Qwen2DecoderLayer", "Qwen3DecoderLayer", "LlamaDecoderLayer", "MistralDecoderLayer"})
 """Pre-norm layers of projections, rotary embedding and feed-forward, which :func:`_forward` repeats."""
@@ -28,14 +30,37 @@ class Selection:
     Attributes:
         positions: int64 ``[S]``, ascending.
         queries: Per group int64 ``[rows, queries]``, indices into ``positions``; short rows end in ignored ones.
-        masks: Per group bool ``[rows, 1, queries, length]``, the keys each query may see.
-        outputs: int64 ``[S]``; where each position's result stands among all groups' queries, fillers included.
+        filled: Per group bool ``[rows, queries]``; which are not ignored.
+        masks: Per group bool ``[rows, 1, queries, length]``, the keys of its row that each query may see.
     """
 
     positions: torch.Tensor
     queries: list[torch.Tensor]
+    filled: list[torch.Tensor]
     masks: list[torch.Tensor]
-    outputs: torch.Tensor
+
+    @cached_property
+    def outputs(self) -> torch.Tensor:
+        """int64 ``[S]``; where each position's result stands among all groups' queries, ignored ones included."""
+        return torch.cat([filled.reshape(-1) for filled in self.filled]).nonzero().squeeze(-1)
+
+    def parts(self, rows: PackedRows, dtype: torch.dtype) -> list[Part]:
+        """What the queries see where rows continue others."""
+        assert rows.branches is not None
+        parts, start = [], 0
+        for (count, length), queries, filled, mask in zip(
+            rows.groups, self.queries, self.filled, self.masks, strict=True
+        ):
+            keys = slice(start, start + count * length)
+            start = keys.stop
+            if queries.shape[1]:
+                added = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, float("-inf"))
+                parts.append(Part(count, keys, queries.reshape(-1), filled.reshape(-1), added))
+        for keys, tokens in rows.branches.shared:
+            seeing = torch.isin(self.positions, tokens).nonzero().squeeze(-1)
+            if len(seeing):
+                parts.append(Part(1, keys, seeing))
+        return parts
 
 
 def select(positions: torch.Tensor, cu_seqlens: torch.Tensor, groups: Sequence[RowGroup]) -> Selection:
@@ -44,7 +69,7 @@ def select(positions: torch.Tensor, cu_seqlens: torch.Tensor, groups: Sequence[R
     starts = cu_seqlens[:-1].to(torch.int64)
     first = torch.searchsorted(positions, cu_seqlens.to(torch.int64))
     counts = first.diff()
-    queries, masks, outputs, row, done = [], [], [], 0, 0
+    queries, filled, masks, row = [], [], [], 0
     for rows, length in groups:
         some = slice(row, row + rows)
         most = int(counts[some].max())
@@ -54,9 +79,9 @@ def select(positions: torch.Tensor, cu_seqlens: torch.Tensor, groups: Sequence[R
         in_row = torch.where(valid, positions[index] - starts[some, None], 0)
         queries.append(index)
         masks.append((torch.arange(length, device=device) <= in_row[:, :, None])[:, None])
-        outputs.append(done + valid.reshape(-1).nonzero().squeeze(-1))
-        row, done = row + rows, done + rows * most
-    return Selection(positions, queries, masks, torch.cat(outputs))
+        filled.append(valid)
+        row += rows
+    return Selection(positions, queries, filled, masks)
 
 
 def prunable(backbone: nn.Module) -> bool:
@@ -85,7 +110,7 @@ def _forward(
     assert rows is not None, "a selection is of a pack"
     residual = hidden_states.index_select(1, selection.positions)
     hidden = residual + _attention(
-        layer.self_attn, layer.input_layernorm(hidden_states), selection, kwargs["position_embeddings"], rows.groups
+        layer.self_attn, layer.input_layernorm(hidden_states), selection, kwargs["position_embeddings"], rows
     )
     return hidden + layer.mlp(layer.post_attention_layernorm(hidden))
 
@@ -95,7 +120,7 @@ def _attention(
     hidden: torch.Tensor,
     selection: Selection,
     rotation: tuple[torch.Tensor, torch.Tensor],
-    groups: Sequence[RowGroup],
+    rows: PackedRows,
 ) -> torch.Tensor:
     cos, sin = rotation
     shape = (hidden.shape[1], -1, attention.head_dim)
@@ -105,15 +130,20 @@ def _attention(
         query, key = attention.q_norm(query), attention.k_norm(key)
     query = _rotate(query, cos[0].index_select(0, selection.positions), sin[0].index_select(0, selection.positions))
     key = _rotate(key, cos[0], sin[0])
-    heads, sizes = query.shape[1], [rows * length for rows, length in groups]
+    heads, groups = query.shape[1], rows.groups
+    if rows.branches is not None:
+        parts = selection.parts(rows, query.dtype)
+        out = merged_attention(query, key, value, parts, attention.scaling).flatten(1)
+        return attention.o_proj(out[None])
+    sizes = [count * length for count, length in groups]
     outputs = []
-    for k, v, (rows, length), index, mask in zip(
+    for k, v, (count, length), index, mask in zip(
         key.split(sizes), value.split(sizes), groups, selection.queries, selection.masks, strict=True
     ):
         if index.shape[1] == 0:
             continue
-        q = query.index_select(0, index.reshape(-1)).view(rows, -1, heads, attention.head_dim).transpose(1, 2)
-        k, v = (repeat_heads(x.reshape(rows, length, -1, attention.head_dim).transpose(1, 2), heads) for x in (k, v))
+        q = query.index_select(0, index.reshape(-1)).view(count, -1, heads, attention.head_dim).transpose(1, 2)
+        k, v = (repeat_heads(x.reshape(count, length, -1, attention.head_dim).transpose(1, 2), heads) for x in (k, v))
         out = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=attention.scaling)
         outputs.append(out.transpose(1, 2).reshape(-1, heads * attention.head_dim))
     return attention.o_proj(torch.cat(outputs).index_select(0, selection.outputs)[None])

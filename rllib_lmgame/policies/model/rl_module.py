@@ -82,6 +82,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
     Attributes:
         version: Number of updates the weights have had; what the sampler tags tokens with.
         layout: How the rows of a batch lie in a pass; if each needs one of its own, a batch holds one row.
+        shares: A row may continue another one, so that the prompt of several is computed once.
+        repeats: Keys and values of what is shared are then repeated for each row.
         prunes: The last layer may be computed only at positions that are read, if the batch suits it.
         sharded: An engine spreads the weights over learners; states then carry the version alone.
         value_backbone: The value function's own (``value_model: separate``), else ``None``.
@@ -114,7 +116,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         self.language_model, packing = load_language_model(
             self.model_dir, dtype, self.attention, trust_remote_code=self.options.trust_remote_code
         )
-        self.layout = packing.layout
+        self.layout, self.shares = packing.layout, packing.shares
+        self.repeats = packing.repeats or self.attention != PACKED or on_gpu
         self._checkpoint_parts = parts_of(self.language_model, self.hf_state())
         fix_rope(self.language_model, self.options.context_length)
         if self.options.gradient_checkpointing:
@@ -169,12 +172,14 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         read = torch.cat([batch["predict_index"], batch["bootstrap_index"]])
         # A pass with nothing to predict still goes through every layer: with partitioned weights it is collective.
         read = read if read.shape[0] else read.new_zeros(1)
-        rows, arguments = lay_out(batch["input_ids"], batch["position_ids"], batch["cu_seqlens"], self.layout)
-        if not self.prunes or 2 * read.shape[0] > batch["input_ids"].shape[0]:
+        ids, parents = batch["input_ids"], batch.get("parents")
+        rows, arguments = lay_out(ids, batch["position_ids"], batch["cu_seqlens"], self.layout, parents)
+        pruned = self.prunes and 2 * read.shape[0] <= ids.shape[0]
+        if not pruned or (rows.branches is not None and ids.device.type != "cpu"):
             return _BackboneInputs(arguments, rows, rows.place(read))
-        positions, order = read.sort()
+        positions, order = read.unique(return_inverse=True)
         arguments["selection"] = select(positions, batch["cu_seqlens"], rows.groups)
-        return _BackboneInputs(arguments, rows, order.argsort())
+        return _BackboneInputs(arguments, rows, order)
 
     @staticmethod
     def _hidden(backbone: nn.Module, inputs: _BackboneInputs) -> torch.Tensor:
@@ -344,7 +349,10 @@ def load_language_model(
             f"{model_dir!r} lacks {len(info['missing_keys'])} weights, among them {sorted(info['missing_keys'])[0]!r}",
         )
     if not packing.fits:
-        logger.warning("%s: %s instead of packed, since %s", model_dir, packing.layout.value, packing.reason)
+        what = f"{packing.layout.value} instead of packed, since {packing.reason}; no prompt is shared"
+        logger.warning("%s: %s", model_dir, what)
+    elif not packing.shares:
+        logger.warning("%s: a prompt of several rows is computed for each: %s", model_dir, packing.error)
     return model, packing
 
 

@@ -333,9 +333,15 @@ class TokenPPOOptions:
     )
     max_tokens_per_microbatch: int | None = option(
         None,
-        "Tokens in one pass. null: 8192 on a GPU; on CPUs a power of two, at most as many, whose activations take [up "
-        "to 2 GiB](gpu.md#models-that-need-several-gpus) (1024 with 135 M parameters).",
+        "Tokens computed in one pass. null: 8192 on a GPU; on CPUs a power of two, at most as many, whose activations "
+        "take [up to 2 GiB](gpu.md#models-that-need-several-gpus) (1024 with 135 M parameters).",
         low=LEAST_TOKENS,
+        always=True,
+    )
+    share_prompts: bool = option(
+        True,
+        "Rows of a micro-batch that begin with the same prompt [have it computed once](algorithms.md#shared-prompts). "
+        "Nothing else changes but the rounding.",
         always=True,
     )
     max_row_tokens: int | None = option(
