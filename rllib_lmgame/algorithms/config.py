@@ -15,6 +15,7 @@ from ray.tune.search.variant_generator import parse_spec_vars
 from ray.util import log_once
 
 from rllib_lmgame.algorithms.admission import admit, check_overrides, check_who_learns
+from rllib_lmgame.algorithms.demonstrations import with_demonstrations
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.algorithms.measuring.measures import check_measures
@@ -111,6 +112,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
 
         self.engine_names: dict[str, list[str]] = {}
         self.model_files: dict[str, ModelFiles] = {}
+        self.other_games: tuple[GameConfig, ...] = ()
         self.episode_log_dir: str | None = None
         self.learner_threads: int | None = None
 
@@ -345,8 +347,12 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         return self.settings.language_model_policies()
 
     def language_model_of(self, policy: str) -> LanguageModelOptions:
-        """The ``language_model`` section with this policy's overrides."""
-        return self.settings.model_of(policy)
+        """The ``language_model`` section with this policy's overrides, and the demonstrations of all games."""
+        options = self.settings.model_of(policy)
+        if not isinstance(options.demonstrations, int) or not options.demonstrations:
+            return options
+        games = (*self.training_games(), *self.games_for_evaluation(), *self.other_games)
+        return with_demonstrations(options, games, self.seed or 0)
 
     def seat_mapping(self) -> MappingFn:
         """The mapping function from seats to policies."""
@@ -410,6 +416,8 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         if not self.in_evaluation:  # RLlib gives the configuration of its evaluation another rollout_fragment_length.
             check_without_effect(self, type(self)())
         admit(self)
+        for policy in self.language_model_policies():
+            self.language_model_of(policy)  # Demonstrations that cannot be made are told.
 
     @property
     def use_kl_loss(self) -> bool:

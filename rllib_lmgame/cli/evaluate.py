@@ -207,7 +207,10 @@ def _refuse(args: argparse.Namespace, why: str, *flags: str) -> None:
 def _opponents(args: argparse.Namespace, sections: Mapping[str, Any] | None = None) -> PlayerSettings | None:
     if not args.against:
         return None
-    settings = player_settings(args, (args.env,) if args.env else (), at_once=1, sections=sections)
+    from rllib_lmgame.rollouts.records import GameConfig
+
+    named = (GameConfig(args.env, parse_env_config(args.env_config)),) if args.env else ()
+    settings = player_settings(args, named, at_once=1, sections=sections)
     return replace(settings, temperature=0.0) if args.greedy else settings
 
 

@@ -83,11 +83,13 @@ def _play(args: argparse.Namespace) -> int:
     from rllib_lmgame.evaluation.players.naming import without_names
     from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
     from rllib_lmgame.rollouts.players import seat_seed
+    from rllib_lmgame.rollouts.records import GameConfig
 
     game, env_config = args.game, parse_env_config(args.env_config)
     find_in_current_directory([game, args.against, without_names(args.players or ()), env_config])
     _check(args)
-    settings = player_settings(args, () if game is None else (game_spec(game).game_id,), at_once=1)
+    named = () if game is None else (GameConfig(game_spec(game).game_id, dict(env_config)),)
+    settings = player_settings(args, named, at_once=1)
     checkpoint = None if args.checkpoint is None else OpenCheckpoint.at(args.checkpoint, settings)
     if checkpoint is not None:
         game, env_config = checkpoint.game(game, env_config)

@@ -12,6 +12,7 @@ from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.players.settings import PlayerSettings
+    from rllib_lmgame.rollouts.records import GameConfig
 
 SECTIONS = ("language_model", "inference", "text_rollouts", "endpoint")
 
@@ -56,7 +57,7 @@ def add_time_limit(parser: argparse.ArgumentParser) -> None:
 
 def player_settings(
     args: argparse.Namespace,
-    games: tuple[str, ...],
+    games: tuple[GameConfig, ...],
     at_once: int,
     sections: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> PlayerSettings:

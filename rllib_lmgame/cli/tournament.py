@@ -108,7 +108,7 @@ def _tournament(args: argparse.Namespace) -> Tournament:
     for number, game in enumerate(games):
         if game in games[:number]:
             raise ConfigError("GAME", f"{game.env} is named twice")
-    settings = player_settings(args, tuple(game.env for game in games), at_once=args.parallel)
+    settings = player_settings(args, games, at_once=args.parallel)
     players = make_players(args.players, settings)
     if len(players) < 2:
         raise ConfigError("--players", "a tournament has at least two players")

@@ -258,6 +258,7 @@ def _evaluate(
     players: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     _check_games(games, against)
+    config.other_games = games
     others = opponents_of(against, opponents, config)
     with ExitStack() as stack:
         file = None if out is None else stack.enter_context(new_file(out))

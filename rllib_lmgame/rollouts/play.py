@@ -20,7 +20,7 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
 
@@ -29,10 +29,11 @@ from rllib_lmgame.envs.contract.session import GameSession, Observation, StepRes
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
-from rllib_lmgame.rollouts.plans import EpisodePlan, Race
+from rllib_lmgame.rollouts.plans import EpisodePlan, Race, stable_seed
 from rllib_lmgame.rollouts.records import Failure, GameConfig, TurnNumbers
 from rllib_lmgame.rollouts.restarts import restart_mismatch
 from rllib_lmgame.rollouts.seats import EpisodeFailed, LanguageModelSeat, OutOfTokens, Seat
+from rllib_lmgame.settings.sections.demonstrations import KEY
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.text import in_words
 
@@ -217,7 +218,7 @@ async def play_episode(
     while game.views:
         await game.advance()
     return PlayedEpisode(
-        plan=plan,
+        plan=game.plan,
         game_id=session.game_id,
         seats=game.seats,
         steps=game.steps,
@@ -240,19 +241,35 @@ class _AfterStep:
     last: Views
 
 
+MAX_LEVELS = 1000
+"""Levels looked at until one is found that was not shown to a player as a demonstration."""
+
+
 class GameInPlay:
-    """A game between two steps; ``views`` is what the players who act next see, empty at the end."""
+    """A game between two steps; ``views`` is what the players who act next see, empty at the end.
+
+    ``plan`` has the seed of the level that is played, if that of the plan's own was shown as a demonstration.
+    """
 
     @classmethod
     async def begin(
         cls, session: GameSession, plan: EpisodePlan, seat_factory: SeatFactory, step_timeout_s: float
     ) -> Self:
         call = GameCalls(session.game_id, session.trusted, step_timeout_s)
-        views: Views = await call("reset", _reset, session, plan.seed)
-        return cls(session, seat_factory(session, plan), call, views)
+        for attempt in range(MAX_LEVELS):
+            own = replace(plan, seed=stable_seed(plan.seed, "not shown", attempt)) if attempt else plan
+            views: Views = await call("reset", _reset, session, own.seed)
+            seats = seat_factory(session, own)
+            shown = frozenset().union(*(seat.not_played() for seat in seats.values()))
+            if not shown or await call("level", session.level) not in shown:
+                return cls(session, own, seats, call, views)
+        raise ConfigError(KEY, f"leave no level of {session.game_id} to play; take fewer")
 
-    def __init__(self, session: GameSession, seats: dict[str, Seat], call: GameCalls, views: Views) -> None:
+    def __init__(
+        self, session: GameSession, plan: EpisodePlan, seats: dict[str, Seat], call: GameCalls, views: Views
+    ) -> None:
         self.session = session
+        self.plan = plan
         self.seats = seats
         self.call = call
         self.views = views

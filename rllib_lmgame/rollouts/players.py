@@ -121,6 +121,7 @@ class LanguageModel(Player):
             chat=self._chat.for_game(session.functions),
             source=source if plan.beginning is None else RecordedReplies(source, plan.beginning),
             instructions=session.instructions,
+            game_id=session.game_id,
             episode_id=plan.episode_id,
             seed=seed,
             format_penalty=self._options.format_penalty,

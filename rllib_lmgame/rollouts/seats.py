@@ -87,6 +87,10 @@ class Seat:
         """The last reply as it was written, where that is more than the action."""
         return None
 
+    def not_played(self) -> frozenset[str]:
+        """Levels that the player has been shown, so that they are no game of its own."""
+        return frozenset()
+
     def acted(self, invalid: bool) -> None:
         """The game has taken the last action; ``invalid`` if it refused it."""
         self.turns_played += 1
@@ -244,6 +248,7 @@ class LanguageModelSeat(Seat):
     chat: ChatFormat = None  # type: ignore[assignment]
     source: ReplySource = None  # type: ignore[assignment]
     instructions: str = ""
+    game_id: str = ""
     episode_id: str = ""
     seed: int = 0
     format_penalty: float = 0.0
@@ -255,7 +260,7 @@ class LanguageModelSeat(Seat):
     final_prompt: Prompt | None = None
 
     def __post_init__(self) -> None:
-        self.conversation = Conversation(self.chat, self.instructions)
+        self.conversation = Conversation(self.chat, self.instructions, self.game_id, self.role)
         self._note: str | None = None
         self._open_prompt: Prompt | None = None
 
@@ -280,6 +285,9 @@ class LanguageModelSeat(Seat):
         self._note = parsed.error
         self.thought = parsed.think
         return "" if parsed.action is None else parsed.action
+
+    def not_played(self) -> frozenset[str]:
+        return frozenset(turn.level for turn in self.conversation.demonstrations if turn.level)
 
     def said(self) -> str | None:
         return self.chat.read(self.turns[-1].response_ids) if self.turns else None
@@ -318,9 +326,14 @@ class LanguageModelSeat(Seat):
         """Raised if ``prompt`` leaves fewer than ``needed`` tokens: a stop; at the first prompt a ConfigError."""
         options = self.chat.options
         if not self.turns and prompt.out_of_context:
+            examples = self.conversation.tokens_of_examples()
+            key = "demonstrations" if examples else "context_length"
+            shown = (
+                f", {examples} of them of {len(self.conversation.demonstrations)} demonstrations" if examples else ""
+            )
             return ConfigError(
-                "config.language_model.context_length",
-                f"the first prompt of {session.game_id} has {len(prompt.ids)} tokens, the context holds "
+                f"config.language_model.{key}",
+                f"the first prompt of {session.game_id} has {len(prompt.ids)} tokens{shown}; the context holds "
                 f"{options.context_length}; set context_length to at least "
                 f"{len(prompt.ids) + max(needed, options.least_room)}",
             )

@@ -34,6 +34,7 @@ FORMS = {
     "language_model.system_prompt": [None, "", "You play a game."],
     "language_model.chat_template": [None, "{% for message in messages %}{{ message['content'] }}{% endfor %}"],
     "language_model.chat_template_kwargs": [{}, {"enable_thinking": False}],
+    "language_model.demonstrations": [0, 1, [{"observation": "1 + 1", "action": "2", "think": None}]],
     "language_model.turn_note": ["", "Turns left: {turns_left}"],
     "language_model.reply_prefill": ["", "<answer>"],
     "inference.engine": [

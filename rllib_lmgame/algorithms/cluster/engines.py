@@ -14,6 +14,7 @@ import ray
 from rllib_lmgame.algorithms.cluster.threads import places
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.serving.group import EngineGroup
+from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.text import first_line
 from rllib_lmgame.threads import AUTO
@@ -101,7 +102,7 @@ def start_engines(config: LMGameConfig, *, opponents: bool = True) -> dict[str, 
                 context_length=options.context_length,
                 seed=engine_seed(config, engines),
                 trust_remote_code=options.trust_remote_code,
-                tokenizer=options.tokenizer,
+                tokenizer=None if options.tokenizer is None else model_directory(options.tokenizer),
                 placement_group=placement_group,
                 bundle_indices=None if bundles is None else [next(bundles) for _ in range(engines.count)],
                 wait=False,

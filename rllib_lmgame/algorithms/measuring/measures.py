@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from rllib_lmgame.algorithms.games import roles_of
+from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.policies.chat.format import ChatFormat
@@ -133,7 +134,7 @@ def measure_policies(
     for number, measure, path, game in _measured(settings, games):
         taken = partial(_numbers, f"{MEASURES.key}[{number}]", measure, game)
         for policy, seats in profiles(config, line_ups, game).items():
-            numbers = _with_engines(config, seats, taken, heal)
+            numbers = _with_engines(config, game, seats, taken, heal)
             below = result
             for part in (*path, *policy):
                 below = below.setdefault(part, {})
@@ -192,6 +193,7 @@ def _numbers(key: str, measure: Measure, game: GameConfig, policies: AskedPolici
 
 def _with_engines(
     config: RunnerConfig,
+    game: GameConfig,
     seats: Seats,
     use: Callable[[AskedPolicies], Mapping[str, float]],
     heal: Callable[[], None] | None,
@@ -200,7 +202,7 @@ def _with_engines(
     for attempt in range(_ROUNDS):
         try:
             with _clients(config, set(seats.values())) as generate:
-                return use(AskedPolicies(config, seats, generate))
+                return use(AskedPolicies(config, seats, generate, game_spec(game.env).game_id))
         except NotAnswered:
             if heal is None or attempt == _ROUNDS - 1:
                 raise
@@ -229,9 +231,10 @@ class AskedPolicies:
         rollout_options: Limits of an episode and of one call into a game.
     """
 
-    def __init__(self, config: RunnerConfig, seats: Seats, generate: Mapping[str, Generate]) -> None:
-        """``generate``: policy -> request function."""
+    def __init__(self, config: RunnerConfig, seats: Seats, generate: Mapping[str, Generate], game: str = "") -> None:
+        """``generate``: policy -> request function; ``game``: whose demonstrations are shown."""
         self._config = config
+        self._game = game
         self._seats = seats
         self._generate = generate
         self._chats = {policy: self._chat(policy) for policy in sorted(set(seats.values()))}
@@ -280,5 +283,5 @@ class AskedPolicies:
         return [answers[n] for n in range(len(decisions))]
 
     def _chat(self, policy: str) -> ChatFormat:
-        options = self._config.language_model_of(policy)
+        options = self._config.language_model_of(policy).in_game(self._game)
         return ChatFormat(load_tokenizer(self._config.model_files[policy].directory(), options), options)

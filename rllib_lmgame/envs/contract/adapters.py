@@ -91,6 +91,14 @@ class EnvironmentSession(GameSession):
                 raise GameError(f"{self.game_id}: two agents are called {name!r}; give each a name of its own")
         return names
 
+    def level(self) -> str | None:
+        named = (info.get("level") for info in self._started() if self._attribute("has_levels", True))
+        return next((str(level) for level in named if isinstance(level, str | int)), None)
+
+    def _started(self) -> Iterable[Mapping[str, Any]]:
+        """What the environment said of each agent when the level began."""
+        raise NotImplementedError
+
     def _roles(self, declared: Any) -> dict[str, str]:
         """Kind of seat of every agent."""
         if not isinstance(declared, Mapping):
@@ -256,6 +264,9 @@ class GymnasiumSession(EnvironmentSession):
         self._ends = {}
         self._playing = True
 
+    def _started(self) -> Iterable[Mapping[str, Any]]:
+        return (self._info_now,)
+
     def to_act(self) -> tuple[str, ...]:
         return (self._agent,) if self._playing else ()
 
@@ -297,6 +308,9 @@ class AECSession(EnvironmentSession):
         self._last, self._ends = {}, {}
         self._guard("reset", self.env.reset, seed=seed)
         self._clear_finished()
+
+    def _started(self) -> Iterable[Mapping[str, Any]]:
+        return map(self._info, self.env.infos.values())
 
     def to_act(self) -> tuple[str, ...]:
         return (self._known(self.env.agent_selection),) if self.env.agents else ()
@@ -373,6 +387,9 @@ class ParallelSession(EnvironmentSession):
         texts, infos = self._guard("reset", self.env.reset, seed=seed)
         self._texts, self._infos = self._named(texts), self._infos_of(infos)
         self._ends = {}
+
+    def _started(self) -> Iterable[Mapping[str, Any]]:
+        return self._infos.values()
 
     def to_act(self) -> tuple[str, ...]:
         return tuple(name for name in map(self._known, self.env.agents) if name not in self._ends)

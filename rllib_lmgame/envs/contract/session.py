@@ -103,6 +103,10 @@ class GameSession(ABC):
     def expert_action(self, agent_id: str) -> str | None:
         """What the game's own solver would type now, or ``None`` if it has no solver."""
 
+    def level(self) -> str | None:
+        """What tells this level from others; ``None`` if the game does not say, or has no levels."""
+        return None
+
     def expert_thought(self, agent_id: str) -> str | None:
         """The reasoning that leads to :meth:`expert_action`, if the game can tell it."""
         return None

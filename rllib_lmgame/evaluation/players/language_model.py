@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, file_hash
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
 from rllib_lmgame.algorithms.config import LMGameConfig
+from rllib_lmgame.algorithms.demonstrations import with_demonstrations
 from rllib_lmgame.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
@@ -163,7 +164,7 @@ def hugging_face_player(name: str, source: str, settings: PlayerSettings) -> Pla
     sections = settings.sections
     own = {**sections.get("language_model", {}), "model": directory}
     options = ModelOptions(
-        build(LanguageModelOptions, own, "--config.language_model"),
+        with_demonstrations(build(LanguageModelOptions, own, "--config.language_model"), settings.games, settings.seed),
         build(InferenceOptions, sections.get("inference", {}), "--config.inference"),
         build(TextRolloutOptions, sections.get("text_rollouts", {}), "--config.text_rollouts"),
     )
@@ -193,7 +194,7 @@ def checkpoint_player(name: str, source: str, directory: str, policy: str | None
     place = find_checkpoint(directory)
     if not is_own_checkpoint(place):
         raise CheckpointError(f"{place} is no checkpoint with a language model; a model's directory is written hf:DIR")
-    checkpoint, config = open_checkpoint(place, trust=settings.trust, games=settings.games)
+    checkpoint, config = open_checkpoint(place, trust=settings.trust, games=settings.names)
     trained = config.trained_policies()
     if policy is None and len(trained) > 1:
         several = f"{source} holds several trained policies ({', '.join(trained)}); write {source}:{trained[0]}"
@@ -211,6 +212,7 @@ def policy_player(
     player = config.player_options[policy].player
     if player != LANGUAGE_MODEL:
         return Scripted(name, player, limit_s=settings.time_limit_s)
+    config.other_games = settings.games
     model = model_of(checkpoint, config, policy).directory()
     options = ModelOptions(config.language_model_of(policy), config.inference_options, config.text_rollout_options)
     digest = file_hash(checkpoint / MANIFEST)

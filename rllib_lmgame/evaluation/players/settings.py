@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 
@@ -20,7 +21,7 @@ class PlayerSettings:
         at_once: Most games a player is in at the same time.
         time_limit_s: Of one move of a foreign player, and of one request to an endpoint.
         trust: Take from any checkpoint what could run code.
-        games: Games the user named instead of those of a checkpoint.
+        games: Games the user named; their names go before those of a checkpoint.
         sections: ``language_model``, ``inference``, ``text_rollouts`` and ``endpoint`` of models without a run.
         flag: Where the players are named, for messages.
     """
@@ -30,9 +31,13 @@ class PlayerSettings:
     at_once: int = 1
     time_limit_s: float = CALL_LIMIT_S
     trust: bool = False
-    games: tuple[str, ...] = ()
+    games: tuple[GameConfig, ...] = ()
     sections: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     flag: str = "--players"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(game.env for game in self.games)
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,8 @@ class CheckedExperiment:
     algorithm: ResolvedAlgorithm
     configs: list[Any]
     num_trials: int
+    first_prompt: str = ""
+    """What a model is shown first, where demonstrations stand in front."""
 
 
 def check_experiment(spec: ExperimentSpec) -> CheckedExperiment:

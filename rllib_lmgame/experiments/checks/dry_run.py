@@ -95,8 +95,15 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
         *_gpu_warning(experiment),
         *dry_run_sandbox(experiment),
         *_memory_lines(experiment),
+        *_prompt_lines(experiment.first_prompt),
         "",
     ]
+
+
+def _prompt_lines(prompt: str) -> list[str]:
+    """The first prompt, as text that says nothing to a terminal."""
+    lines = ["".join(mark if mark.isprintable() else " " for mark in line) for line in prompt.splitlines()]
+    return ["# first prompt", *(f"#   {line}".rstrip() for line in lines)] if prompt else []
 
 
 def _gpu_warning(experiment: CheckedExperiment) -> list[str]:

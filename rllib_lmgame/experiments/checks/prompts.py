@@ -39,35 +39,36 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                 what = repr((games, options, config.supervised_options, config.seat_mapping_spec))
                 if what not in seen:
                     seen.add(what)
-                    left_out.update(_check_config(config, {game.key: game for game in games}.values(), ends))
+                    chats = _Chats(config, ends)
+                    left_out.update(_check_config(chats, {game.key: game for game in games}.values()))
+                    experiment.first_prompt = experiment.first_prompt or chats.first_prompt
         if left_out:
             experiment.spec.notices.append(
                 f"first prompts of {', '.join(sorted(left_out))} were not looked at: games have {BUDGET_S:g} s for it"
             )
 
 
-def _check_config(config: Any, games: Iterable[GameConfig], ends: float) -> Iterator[str]:
+def _check_config(chats: _Chats, games: Iterable[GameConfig]) -> Iterator[str]:
     """Look at the games of one configuration; the ids of those that time ran out for."""
     from rllib_lmgame.rollouts.game_calls import run_to_end
     from rllib_lmgame.rollouts.seats import EpisodeFailed
 
-    chats = _Chats(config, ends)
     for game in games:
         try:
             if chats.any():
-                run_to_end(_check_game_in_time(game, config, chats, ends))
+                run_to_end(_check_game_in_time(game, chats))
         except EpisodeFailed:  # Of a game that fails at times its episodes are dropped, and counted.
             continue
         except TimeoutError:
             yield game.env
 
 
-async def _check_game_in_time(game: GameConfig, config: Any, chats: _Chats, ends: float) -> None:
-    left = ends - time.monotonic()
+async def _check_game_in_time(game: GameConfig, chats: _Chats) -> None:
+    left = chats.ends - time.monotonic()
     if left <= 0:
         raise TimeoutError
     async with asyncio.timeout(left):
-        await _check_game(game, config, chats)
+        await _check_game(game, chats.config, chats)
 
 
 class _Chats:
@@ -76,6 +77,7 @@ class _Chats:
     def __init__(self, config: Any, ends: float) -> None:
         self.config = config
         self.ends = ends
+        self.first_prompt = ""
         self._chats: dict[str, Any] = {}
 
     def of(self, policy: str) -> Any:
@@ -168,10 +170,17 @@ async def _check_game(game: GameConfig, config: Any, chats: _Chats) -> None:
                     continue
                 chat = chat.for_game(session.functions)
                 seat = LanguageModelSeat(
-                    agent, session.roles[agent], policy, chat=chat, instructions=session.instructions
+                    agent,
+                    session.roles[agent],
+                    policy,
+                    chat=chat,
+                    instructions=session.instructions,
+                    game_id=session.game_id,
                 )
                 observation = await call("observe", session.observe, agent)
                 prompt = seat.conversation.prompt(observation, None)
+                if seat.conversation.demonstrations and not chats.first_prompt:
+                    chats.first_prompt = chat.tokenizer.decode(prompt.ids)
                 if prompt.max_tokens < 1:
                     raise seat.out_of_tokens(session, prompt, 1)
                 _check_sayable(chat, session.game_id, observation.legal_actions)

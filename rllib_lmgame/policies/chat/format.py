@@ -30,6 +30,7 @@ from rllib_lmgame.policies.chat.template import (
     TemplatePieces,
     cut,
 )
+from rllib_lmgame.settings.sections.demonstrations import Demonstration
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.storage import expanded
 from rllib_lmgame.text import first_line
@@ -45,6 +46,9 @@ T = TypeVar("T")
 
 Message = tuple[Part, ...]
 """A user message: what the game says between lines of our own."""
+
+Example = tuple[Message, str]
+"""A turn shown before the game's own: the user message, and the text of the reply."""
 
 
 @dataclass(frozen=True)
@@ -185,20 +189,18 @@ class ChatFormat:
     def _write_reply(self, action: str, think: str | None) -> list[int]:
         text = self._reply_text(action, think)
         if text is None:
-            key, prefill = "config.language_model", self.options.reply_prefill
-            name = self.options.reply_format
-            if prefill:
-                said = f"a reply that begins with {prefill!r} cannot say {action!r}"
-                where = "between answer tags" if name == "tags" else f"as `{name}`"
-                raise ConfigError(f"{key}.reply_prefill", f"{said} {where}")
-            if name == "tags":
-                raise ConfigError(
-                    f"{key}.answer_tag", f"{action!r} cannot be said between answer tags; name another tag"
-                )
-            raise ConfigError(
-                f"{key}.reply_format", f"{action!r} cannot be said as `{name}`; choose another, as `tags`"
-            )
+            raise self._unsaid(action)
         return self._closed(text)
+
+    def _unsaid(self, action: str) -> ConfigError:
+        key, prefill, name = "config.language_model", self.options.reply_prefill, self.options.reply_format
+        if prefill:
+            said = f"a reply that begins with {prefill!r} cannot say {action!r}"
+            where = "between answer tags" if name == "tags" else f"as `{name}`"
+            return ConfigError(f"{key}.reply_prefill", f"{said} {where}")
+        if name == "tags":
+            return ConfigError(f"{key}.answer_tag", f"{action!r} cannot be said between answer tags; name another tag")
+        return ConfigError(f"{key}.reply_format", f"{action!r} cannot be said as `{name}`; choose another, as `tags`")
 
     def _reply_text(self, action: str, think: str | None) -> str | None:
         """Text, after the prefix, of a reply that is read as ``action``, if there is one."""
@@ -249,21 +251,43 @@ class ChatFormat:
         before, text, after = message_parts(self.options, self.reply_format, observation, note)
         return (Part(Source.OWN, before), Part(Source.GAME, text), Part(Source.OWN, after))
 
-    def opening_ids(self, system: str, user: Message, *, reasoning: bool = True) -> list[int]:
-        """A conversation up to its first reply; without ``reasoning`` up to an earlier one, shown without its own."""
-        pieces, parts = self.pieces, user
+    def opening_ids(
+        self, system: str, user: Message, *, reasoning: bool = True, examples: Sequence[Example] = ()
+    ) -> list[int]:
+        """A conversation up to its first reply, behind ``examples`` of turns.
+
+        Without ``reasoning`` it goes up to an earlier reply, which is shown without its own.
+        """
+        pieces = self.pieces
+        messages = [*(message for message, _ in examples), user]
+        moved = system if examples and pieces.moved is not None else ""
+        parts = list(self._first_message("" if moved else system, messages[0]))
+        for number, (_, reply) in enumerate(examples, 1):
+            shown = (Part(Source.TEMPLATE, pieces.opener), Part(Source.OWN, reply))
+            parts += (*shown, *self._next_message(moved if number == len(examples) else "", messages[number]))
+        tail = (pieces.turn_tail if examples else pieces.tail) if reasoning else pieces.opener
+        ids = self.guard.encode([*parts, Part(Source.TEMPLATE, tail)])
+        return [*ids, *(self.prefill_ids if reasoning else [])]
+
+    def _first_message(self, system: str, user: Message) -> tuple[Part, ...]:
+        pieces = self.pieces
         if not system:
-            parts = _trimmed(user, pieces.trims_user)
-        else:
-            rules = self._rules(system)
-            if pieces.middle is None:
-                parts = _trimmed((rules, Part(Source.OWN, "\n\n"), *user), pieces.trims_first)
-            else:
-                middle = Part(Source.TEMPLATE, pieces.middle)
-                parts = (*_trimmed((rules,), pieces.trims_system), middle, *_trimmed(user, pieces.trims_first))
-        head = Part(Source.TEMPLATE, pieces.head if system else pieces.bare_head)
-        tail = Part(Source.TEMPLATE, pieces.tail if reasoning else pieces.opener)
-        return [*self.guard.encode([head, *parts, tail]), *(self.prefill_ids if reasoning else [])]
+            return (Part(Source.TEMPLATE, pieces.bare_head), *_trimmed(user, pieces.trims_user))
+        head, rules = Part(Source.TEMPLATE, pieces.head), self._rules(system)
+        if pieces.middle is None:
+            return (head, *_trimmed((rules, Part(Source.OWN, "\n\n"), *user), pieces.trims_first))
+        middle = Part(Source.TEMPLATE, pieces.middle)
+        return (head, *_trimmed((rules,), pieces.trims_system), middle, *_trimmed(user, pieces.trims_first))
+
+    def example(self, turn: Demonstration) -> Example:
+        """A demonstration as the template writes an earlier turn. Raises: ConfigError: no reply says its action."""
+        think = turn.think if self.options.think != "off" else None
+        text = self._reply_text(turn.action, think)
+        if text is None:
+            raise self._unsaid(turn.action)
+        whole, lead = self.reply_prefix + text, self.pieces.lead
+        message = self.message(Observation(turn.observation, turns_left=turn.turns_left))
+        return message, whole if whole.startswith(lead) else lead + whole
 
     def continuation_ids(
         self, last_reply: Any, user: Message, *, reasoning: bool = True, system: str = ""
@@ -278,14 +302,18 @@ class ChatFormat:
         return self.guard.encode([Part(Source.OWN, text)], after=self.pieces.opener)
 
     def _turn_ids(self, system: str, user: Message, reasoning: bool) -> list[int]:
+        tail = Part(Source.TEMPLATE, self.pieces.turn_tail if reasoning else self.pieces.opener)
+        ids = self.guard.encode([*self._next_message(system, user), tail], after="")
+        return [*ids, *(self.prefill_ids if reasoning else [])]
+
+    def _next_message(self, system: str, user: Message) -> tuple[Part, ...]:
+        """From the end of a reply to that of the user message behind it."""
         pieces = self.pieces
         closing: tuple[Part, ...] = (Part(Source.TEMPLATE, pieces.turn_end),)
         if system and pieces.moved is not None:
             before, behind = (Part(Source.TEMPLATE, text) for text in pieces.moved)
             closing = (before, *_trimmed((self._rules(system),), pieces.trims_system), behind)
-        tail = Part(Source.TEMPLATE, pieces.turn_tail if reasoning else pieces.opener)
-        ids = self.guard.encode([*closing, *_trimmed(user, pieces.trims_user), tail], after="")
-        return [*ids, *(self.prefill_ids if reasoning else [])]
+        return (*closing, *_trimmed(user, pieces.trims_user))
 
     def _rules(self, system: str) -> Part:
         return Part(Source.GAME if self.options.system_prompt is None else Source.OWN, system)
@@ -394,15 +422,22 @@ class ChatFormat:
 class Conversation:
     """One player's conversation in an episode: builds prompts, keeps replies as ids.
 
-    The game's rules, ``instructions``, are the system prompt unless the options set another.
+    The game's rules, ``instructions``, are the system prompt unless the options set another. Demonstrations for this
+    ``role`` of this ``game`` stand in front, whatever else of the history is shown.
     """
 
     chat: ChatFormat
     instructions: str = ""
+    game: str = ""
+    role: str = ""
     _users: list[Message] = field(default_factory=list)
     _replies: list[np.ndarray] = field(default_factory=list)
     _context: list[int] = field(default_factory=list)
     _tokens_written: int = 0
+
+    def __post_init__(self) -> None:
+        self.demonstrations = self.chat.options.shown(self.game, self.role)
+        self._examples = [self.chat.example(turn) for turn in self.demonstrations]
 
     @property
     def system(self) -> str:
@@ -427,6 +462,12 @@ class Conversation:
             ids = [*self._context, *delta]
         self._context = ids
         return Prompt(ids, np.asarray(delta, np.int32), new_row, *self._reply_room(options.context_length - len(ids)))
+
+    def tokens_of_examples(self) -> int:
+        """Tokens by which demonstrations make a prompt longer."""
+        system, user = self.system, self._users[-1]
+        shown = self.chat.opening_ids(system, user, examples=self._examples)
+        return len(shown) - len(self.chat.opening_ids(system, user))
 
     @property
     def _written_anew(self) -> bool:
@@ -463,7 +504,8 @@ class Conversation:
             stripped = self._without_think(self._replies[turn]) if strip and turn < last else None
             system = self.system if turn == shows_system else ""
             if turn == start:
-                ids = chat.opening_ids(system, self._users[turn], reasoning=stripped is None)
+                user, reasoning = self._users[turn], stripped is None
+                ids = chat.opening_ids(system, user, reasoning=reasoning, examples=self._examples)
             else:
                 ids += chat.continuation_ids(closing, self._users[turn], reasoning=stripped is None, system=system)
             if turn < last:

@@ -14,6 +14,7 @@ from rllib_lmgame.envs.contract.functions import GameFunction
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.guard import TAG_NAMES
 from rllib_lmgame.policies.chat.replies import ParsedReply, apart, marks_of, message_parts, reply_format
+from rllib_lmgame.settings.sections.demonstrations import Demonstration
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 Message = dict[str, str]
@@ -46,6 +47,8 @@ class MessageConversation:
     options: LanguageModelOptions
     instructions: str = ""
     functions: Sequence[GameFunction] = ()
+    game: str = ""
+    role: str = ""
     _users: list[str] = field(default_factory=list)
     _replies: list[str] = field(default_factory=list)
 
@@ -56,22 +59,34 @@ class MessageConversation:
         written = (*form.tags, *marks_of(options.think_tag))
         tags = (rf"{re.escape(mark[:1])}(?={re.escape(mark[1:])})" for mark in written)
         self._structure = re.compile("|".join((*CONTROL_FORMS, rf"<(?=/?(?:{names})>)", *tags, apart(form.marks))))
+        self.demonstrations = options.shown(self.game, self.role)
 
     def prompt(self, observation: Observation, note: str | None = None) -> list[Message]:
         """The messages that show ``observation``; :meth:`reply` is next. ``note``: why the last reply could not be
         read.
         """
-        before, text, after = message_parts(self.options, self.reply_format, observation, note)
-        self._users.append(before + self.harmless(text) + after)
+        self._users.append(self._shown(observation, note))
         own = self.options.system_prompt
         system = self.harmless(self.instructions) if own is None else own
         messages = [_message("system", system)] if system else []
+        for example in self.demonstrations:
+            seen = Observation(example.observation, turns_left=example.turns_left)
+            messages.append(_message("user", self._shown(seen, None)))
+            messages.append(_message("assistant", self._written(example)))
         first = max(0, len(self._users) - self.options.history_window) if self.options.history == "window" else 0
         for turn in range(first, len(self._users)):
             messages.append(_message("user", self._users[turn]))
             if turn < len(self._replies):
                 messages.append(_message("assistant", self._replies[turn]))
         return messages
+
+    def _shown(self, observation: Observation, note: str | None) -> str:
+        before, text, after = message_parts(self.options, self.reply_format, observation, note)
+        return before + self.harmless(text) + after
+
+    def _written(self, example: Demonstration) -> str:
+        thought = None if self.options.think == "off" else example.think
+        return self.reply_format.write(thought, example.action)
 
     def reply(self, text: str) -> ParsedReply:
         """Take in the answer; returns it parsed."""

@@ -19,13 +19,15 @@ pipeline_tag: text-generation
 # A language model that plays text games
 
 Trained with rllib-lmgame. It plays as it was trained if it is asked as it was trained: `SETTINGS` below says how.
-The chat template is the tokenizer's, and `generation_config.json` ends a reply where it ended in training.{constrained}
+The chat template is the tokenizer's, and `generation_config.json` ends a reply where it ended in training; where the
+closing answer tag is several tokens, the program below does.{constrained}
 
 | setting | |
 |---|---|
 | `system_prompt` | `None`: the game's own rules; `''`: none |
 | `reply_format`, `answer_tag`, `think_tag`, `think` | the form of a reply: where action and reasoning stand |
 | `format_reminder`, `turn_note` | lines below each observation |
+| `demonstrations` | turns in front of every game |
 | `reply_prefill` | text that every reply is made to begin with |
 | `history`, `history_window` | earlier turns that are shown |
 
@@ -48,7 +50,8 @@ SAMPLING = {sampling}
 tokenizer, model = AutoTokenizer.from_pretrained("."), AutoModelForCausalLM.from_pretrained(".")
 chat, game = ChatFormat(tokenizer, LanguageModelOptions(**SETTINGS)), make_session(*GAMES[0])
 game.reset(seed=0)
-talks, notes = {{seat: Conversation(chat, game.instructions) for seat in game.agent_ids}}, {{}}
+talks = {{seat: Conversation(chat, game.instructions, game.game_id, role) for seat, role in game.roles.items()}}
+notes = {{}}
 while seats := game.to_act():
     actions = {{}}
     for seat in seats:

@@ -11,6 +11,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.placeholders import check_placeholders
 from rllib_lmgame.settings.plugins import REPLY_FORMATS
 from rllib_lmgame.settings.schema import Holds, build, describe, option
+from rllib_lmgame.settings.sections.demonstrations import Demonstration, is_shown, read_demonstrations
 from rllib_lmgame.settings.trust import is_hub_id, is_name, is_template
 from rllib_lmgame.storage import with_whole_paths
 
@@ -135,6 +136,14 @@ class LanguageModelOptions:
         stranger=True,
     )
     reply_prefill: str = option("", "Text the reply is made to begin with; not trained on.", stranger=True)
+    demonstrations: int | str | list[Any] = option(
+        0,
+        "Example turns in the conversation before a game's first one. A number: so many by the game's solver, on "
+        "training levels that are then not played, drawn by the run's seed. Or a file, JSON or JSON lines, with "
+        "`observation`, `action` and perhaps `think`, `game`, `role` of each.",
+        path=True,
+        stranger=is_shown,
+    )
     stop_at_answer: bool = option(
         True,
         "End the reply at the closing answer tag, with the token that completes it; otherwise at end of sequence.",
@@ -170,6 +179,25 @@ class LanguageModelOptions:
 
     def __post_init__(self) -> None:
         check_placeholders(self.turn_note, ("turns_left",), "config.language_model.turn_note")
+        object.__setattr__(self, "demonstrations", read_demonstrations(self.demonstrations))
+
+    def shown(self, game: str, role: str) -> list[Demonstration]:
+        """Demonstrations for one role of a game."""
+        if isinstance(self.demonstrations, int):
+            if self.demonstrations:
+                raise ValueError("demonstrations are still to be made: with_demonstrations()")
+            return []
+        turns = [Demonstration(**entry) for entry in self._turns]
+        return [turn for turn in turns if turn.game in ("", game) and turn.role in ("", role)]
+
+    def in_game(self, game: str) -> LanguageModelOptions:
+        """The same with the demonstrations of one game alone, which are then those of all."""
+        own = [{**entry, "game": ""} for entry in self._turns if entry.get("game", "") in ("", game)]
+        return dataclasses.replace(self, demonstrations=own) if own else self
+
+    @property
+    def _turns(self) -> list[dict[str, Any]]:
+        return self.demonstrations if isinstance(self.demonstrations, list) else []
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Self
 
+from rllib_lmgame.algorithms.demonstrations import with_demonstrations
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.endpoints.address import read_address
@@ -26,7 +27,8 @@ class EndpointPlayer(Player):
     def __init__(self, name: str, source: str, settings: PlayerSettings) -> None:
         super().__init__(name, source)
         sections = settings.sections
-        self.model = build(LanguageModelOptions, sections.get("language_model", {}), "--config.language_model")
+        own = build(LanguageModelOptions, sections.get("language_model", {}), "--config.language_model")
+        self.model = with_demonstrations(own, settings.games, settings.seed)
         inference = build(InferenceOptions, sections.get("inference", {}), "--config.inference")
         self.endpoint = build(EndpointOptions, sections.get("endpoint", {}), "--config.endpoint")
         moves_only = sections.get("text_rollouts", {}).get("legal_moves_only")
@@ -59,7 +61,9 @@ class EndpointPlayer(Player):
             session.roles[agent],
             self.name,
             client=self.client,
-            conversation=MessageConversation(self.model, session.instructions, session.functions),
+            conversation=MessageConversation(
+                self.model, session.instructions, session.functions, session.game_id, session.roles[agent]
+            ),
             sampling=self.sampling,
             max_tokens=self.model.max_tokens_per_episode,
             seed=seed,

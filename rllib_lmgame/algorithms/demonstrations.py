@@ -1,0 +1,112 @@
+"""Demonstrations by a game's solver, on training levels: the same for the same seed, in every process."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+from rllib_lmgame.algorithms.games import on_split
+from rllib_lmgame.envs.contract.session import GameSession
+from rllib_lmgame.envs.contract.splits import TRAIN
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.rollouts.game_calls import abandon, call_game, open_session, run_to_end
+from rllib_lmgame.rollouts.plans import stable_seed
+from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.settings.sections.demonstrations import KEY, Demonstration
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
+
+TRIES = 200
+"""Seeds in a row that show nothing new, until there is taken to be no more."""
+
+_MADE: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+"""Those made in this process."""
+
+
+def with_demonstrations(options: LanguageModelOptions, games: Iterable[GameConfig], seed: int) -> LanguageModelOptions:
+    """``options`` with the turns themselves where they say how many: per game, of its first configuration in ``games``.
+
+    Raises: ConfigError: a game has no solver with its options, or too few levels.
+    """
+    count = options.demonstrations
+    if not isinstance(count, int) or not count:
+        return options
+    first: dict[str, GameConfig] = {}
+    for game in on_split(tuple(games), TRAIN, override=True):
+        first.setdefault(game.env, game)
+    found = []
+    for game in first.values():
+        key = (game.key, count, options.think != "off", seed)
+        if key not in _MADE:
+            _MADE[key] = _turns_of(*(game, *key[1:]))
+        found += _MADE[key]
+    return dataclasses.replace(options, demonstrations=found)
+
+
+def _turns_of(game: GameConfig, count: int, thinks: bool, seed: int) -> list[dict[str, Any]]:
+    try:
+        session = run_to_end(open_session(game, CALL_LIMIT_S))
+        try:
+            turns = _demonstrated(session, count, thinks, seed)
+        finally:
+            abandon(session)
+    except EpisodeFailed as error:
+        raise ConfigError(KEY, f"none can be made: {error}") from None
+    return [{key: each for key, each in dataclasses.asdict(turn).items() if each not in ("", None)} for turn in turns]
+
+
+def _demonstrated(session: GameSession, count: int, thinks: bool, seed: int) -> list[Demonstration]:
+    """The n-th shows the n-th turn of each role in the solver's game of a level, or its last one there."""
+    roles = list(dict.fromkeys(session.roles.values()))
+    levels: dict[str, dict[str, Demonstration]] = {}
+    tries = number = 0
+    while tries < TRIES:
+        number, tries = number + 1, tries + 1
+        level_seed = stable_seed(seed, "demonstrations", session.game_id, number)
+        level = call_game(session, "reset", _level_of, session, level_seed)
+        if level in levels:
+            continue
+        if len(levels) == count:  # This level is left to be played.
+            return [levels[key][role] for role in roles for key in levels]
+        played = call_game(session, "the solver's game", _played, session, len(levels), thinks)
+        key = "\n".join(turn.observation for turn in played.values()) if level is None else level
+        if key in levels or len(played) < len(roles):
+            continue
+        role_of = {role: role if len(roles) > 1 else "" for role in roles}
+        levels[key] = {
+            role: dataclasses.replace(turn, role=role_of[role], level=level or "") for role, turn in played.items()
+        }
+        tries = 0
+    raise ConfigError(
+        KEY,
+        f"is {count}, but {session.game_id} has {len(levels)} levels or turns to show with these options, and one "
+        "more is needed to play; take fewer",
+    )
+
+
+def _level_of(session: GameSession, seed: int) -> str | None:
+    session.reset(seed)
+    return session.level()
+
+
+def _played(session: GameSession, at: int, thinks: bool) -> dict[str, Demonstration]:
+    """Turn number ``at`` of each role in the solver's game, or the last before it."""
+    found: dict[str, Demonstration] = {}
+    counts = dict.fromkeys(session.roles.values(), 0)
+    while (agents := session.to_act()) and min(counts.values()) <= at:
+        actions = {}
+        for agent in agents:
+            role, seen = session.roles[agent], session.observe(agent)
+            thought = session.expert_thought(agent) if thinks else None
+            action = session.expert_action(agent)
+            if action is None:
+                unsolved = f"{session.game_id} has no solver with these options; name a file of demonstrations"
+                raise ConfigError(KEY, unsolved)
+            actions[agent] = action
+            if counts[role] <= at:
+                found[role] = Demonstration(seen.text, action, thought, seen.turns_left, session.game_id)
+            counts[role] += 1
+        session.step(actions)
+    return found
