@@ -28,8 +28,9 @@ from inference_reference import (
     state_of,
 )
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, Phi3Config
+from transformers import AutoConfig, AutoModelForCausalLM, Phi3Config
 
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, StopReason, WeightUpdateError
 from rllib_lmgame.inference.serving.actor import EngineSpec, make_engine
 from rllib_lmgame.inference.weights import state_checksum
@@ -442,16 +443,66 @@ def phi3_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(directory)
 
 
+ENGINES = pytest.mark.parametrize("kind", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
+
+
 @pytest.mark.parametrize("context", [ORIGINAL, 3 * ORIGINAL])
-@pytest.mark.parametrize("kind", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
+@ENGINES
 def test_sampler_and_learner_agree(kind: str, context: int, phi3_dir: str) -> None:
+    check_agreement(kind, context, phi3_dir)
+
+
+WINDOWS: dict[str, dict[str, Any]] = {
+    "gemma2": {"attn_logit_softcapping": 5.0, "query_pre_attn_scalar": 32},
+    "gemma3_text": {"query_pre_attn_scalar": 32, "layer_types": ["sliding_attention", "full_attention"]},
+    "gpt_oss": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "mistral": {},  # All of its layers have the window, and none says so.
+}
+
+
+@pytest.fixture(scope="module")
+def make_dir(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Function that writes a random model of two layers."""
+
+    def make(model_type: str, **fields: Any) -> str:
+        torch.manual_seed(0)
+        sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "head_dim": 32, "vocab_size": 96}
+        heads = {"num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 256}
+        tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **sizes, **heads, **tokens, **fields))
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
+        directory = tmp_path_factory.mktemp(model_type)
+        model.save_pretrained(directory)
+        return str(directory)
+
+    return make
+
+
+@ENGINES
+@pytest.mark.parametrize("model_type", WINDOWS)
+def test_sampler_and_learner_agree_on_sliding_windows(kind: str, model_type: str, make_dir: Any) -> None:
+    """Capped scores and sinks, too; the longest rows are four windows."""
+    check_agreement(kind, 64, make_dir(model_type, sliding_window=16, **WINDOWS[model_type]))
+
+
+def test_layers_that_the_transformers_engine_does_not_serve_are_named(make_dir: Any) -> None:
+    fields = {"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_ssm": 128, "mamba_n_groups": 1, "mamba_d_state": 16}
+    spec = EngineSpec("e", make_dir("falcon_h1", **fields), InferenceOptions(engine="transformers"), 64)
+    with pytest.raises(ConfigError, match=r"inference\.engine: .* falcon_h1 model has layers .* \(hybrid\)"):
+        asyncio.run(make_engine(spec).start())
+
+
+def check_agreement(kind: str, context: int, model_dir: str) -> None:
+    """Log-probabilities of an engine's replies are those of the learner."""
     rng = np.random.default_rng(0)
     spec = SamplingSpec(8, temperature=1.0)
     lengths = [5, 11, context - 9] * 2
     asked = [GenerationRequest(f"r{n}", rng.integers(3, 96, length).tolist(), spec) for n, length in enumerate(lengths)]
     if kind == "vllm":
         pytest.importorskip("vllm")
-    engine = make_engine(EngineSpec("e", phi3_dir, InferenceOptions(engine=kind, kv_cache_memory_mb=32), context))
+    engine = make_engine(EngineSpec("e", model_dir, InferenceOptions(engine=kind, kv_cache_memory_mb=32), context))
     asyncio.run(engine.start())
     try:
         replies = generate_all(engine, asked)
@@ -463,7 +514,7 @@ def test_sampler_and_learner_agree(kind: str, context: int, phi3_dir: str) -> No
     ]
     rows = build_rows([Trajectory([turn], terminated=True) for turn in turns], max_row_tokens=context)
     batch = TokenBatch.from_rows(rows)
-    module = learner_module(phi3_dir, context)
+    module = learner_module(model_dir, context)
     (pack,) = batch.microbatches(1000)
     with torch.no_grad():
         batch.put(pack, old_logprobs=module.forward_train(pack.to_torch())["logprobs"].numpy())

@@ -27,6 +27,7 @@ from rllib_lmgame.policies.model.positions import fix_rope
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.telemetry.quiet import no_bars_for
 
+FULL, SLIDING = "full_attention", "sliding_attention"
 PREFILL_TOKENS = 4096
 """Prompt tokens computed in one step, unless ``max_num_batched_tokens`` says otherwise."""
 
@@ -67,9 +68,15 @@ class TransformersCore(Core):
             **options.engine_kwargs,
         }
         self._model = _load_model(model_dir, arguments).to(self._device).eval()
-        if len(set(getattr(self._model.config, "layer_types", None) or ["full_attention"])) > 1:
+        text = self._model.config.get_text_config(decoder=True)
+        self._layer_kinds = set(getattr(text, "layer_types", None) or ())
+        self._window = getattr(text, "sliding_window", None)
+        others = self._layer_kinds - {FULL, SLIDING} or ({"recurrence"} if self._model._is_stateful else set())
+        if others:
             raise ConfigError(
-                "inference.engine", "the Transformers engine serves full-attention models only; use engine: vllm"
+                "inference.engine",
+                f"the Transformers engine serves full and sliding attention, but this {text.model_type} model has "
+                f"layers of another kind ({', '.join(sorted(others))}); use engine: vllm",
             )
         fix_rope(self._model, context_length)
         self.vocab_size = int(self._model.get_input_embeddings().weight.shape[0])
@@ -192,13 +199,13 @@ class TransformersCore(Core):
         # Padding on the right writes one past what is read: no later token sees it.
         written = np.where(offsets < counts[:, None], positions, length)
         self._cache.aim(self._tensor([r.slot for r in rows]), self._tensor(written), length)
-        visible = self._tensor(np.arange(length))[None, None, :] <= self._tensor(positions)[:, :, None]
+        distance = self._tensor(positions)[:, :, None] - self._tensor(np.arange(length))[None, None, :]
         with torch.inference_mode():
             last = np.unique(counts - 1)
             output = self._model(
                 input_ids=self._tensor(ids),
                 position_ids=self._tensor(positions),
-                attention_mask=self._additive(visible)[:, None],
+                attention_mask=self._masks(distance),
                 past_key_values=self._cache,
                 use_cache=True,
                 logits_to_keep=self._tensor(last),
@@ -238,6 +245,14 @@ class TransformersCore(Core):
     def _tensor(self, values: Any) -> torch.Tensor:
         return torch.as_tensor(values, dtype=torch.long, device=self._device)
 
+    def _masks(self, distance: torch.Tensor) -> torch.Tensor | dict[str, torch.Tensor]:
+        """What attention adds to scores ``[rows, 1, queries, keys]``; by kind of layer where there are several."""
+        full = distance >= 0
+        masks = {FULL: full, SLIDING: full if self._window is None else full & (distance < self._window)}
+        if self._layer_kinds <= {FULL}:  # With kinds a window is of other layers; without it is of all.
+            return self._additive(masks[FULL if self._layer_kinds else SLIDING])[:, None]
+        return {kind: self._additive(masks[kind])[:, None] for kind in self._layer_kinds}
+
     def _additive(self, visible: torch.Tensor) -> torch.Tensor:
         """A mask that both eager and SDPA attention add: 0 where visible, the smallest number elsewhere."""
         hidden = torch.finfo(self._model.dtype).min
@@ -255,6 +270,8 @@ def _load_model(model_dir: str, arguments: Mapping[str, Any]) -> Any:
             "language_model.trust_remote_code",
             f"is off, but {model_dir!r} asks for attention code from a hub, {attention!r}",
         )
+    if getattr(config.get_text_config(decoder=True), "attn_logit_softcapping", None) is not None:
+        arguments = {"attn_implementation": "eager", **arguments}  # SDPA would leave the capping out.
     with no_bars_for(model_dir):
         model, loaded = AutoModelForCausalLM.from_pretrained(
             model_dir, config=config, output_loading_info=True, **arguments

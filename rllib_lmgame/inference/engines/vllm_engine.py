@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,6 +30,8 @@ from rllib_lmgame.inference.protocol import EngineDeadError, EngineStats, Genera
 from rllib_lmgame.inference.registry import VLLM
 from rllib_lmgame.inference.weights import check_weights, tensors_of
 from rllib_lmgame.settings.sections.inference import InferenceOptions
+
+logger = logging.getLogger(__name__)
 
 CPU_BLOCK_SIZE = 32
 """Tokens per cache block on CPU: the least vLLM's CPU attention takes, since only whole blocks are shared."""
@@ -69,7 +72,12 @@ class VLLMCore(Core):
         from vllm.v1.engine.core_client import InprocClient
         from vllm.v1.executor import Executor
 
-        config = _engine_args(model_dir, options, context_length, seed, trust_remote_code).create_engine_config()
+        arguments = _engine_args(model_dir, options, context_length, seed, trust_remote_code)
+        if self._on_cpu and arguments.enable_prefix_caching and arguments.create_model_config().has_inner_state:
+            # States of recurrences and convolutions are kept at the ends of chunks, and there are none.
+            arguments.enable_prefix_caching = False
+            logger.warning("%s: no prefix cache on CPUs, since it has layers with a state", model_dir)
+        config = arguments.create_engine_config()
         self._client: Any = InprocClient(config, Executor.get_class(config), False)
         self._tensor_parallel = options.tensor_parallel_size > 1
         self.context_length = context_length
