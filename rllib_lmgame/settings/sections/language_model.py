@@ -138,9 +138,8 @@ class LanguageModelOptions:
     reply_prefill: str = option("", "Text the reply is made to begin with; not trained on.", stranger=True)
     demonstrations: int | str | list[Any] = option(
         0,
-        "Example turns in the conversation before a game's first one. A number: so many by the game's solver, on "
-        "training levels that are then not played, drawn by the run's seed. Or a file, JSON or JSON lines, with "
-        "`observation`, `action` and perhaps `think`, `game`, `role` of each.",
+        "Example turns before a game's first one. A number: by the solver, on training levels that are then not "
+        "played. Or a JSON file of `observation`, `action` and perhaps `think`, `game`, `role`.",
         path=True,
         stranger=is_shown,
     )
