@@ -4,7 +4,8 @@ tags and role markers.
 1. No text, whoever wrote it, gives the id of a control token. Some vocabularies would give one from ordinary letters:
    they have control symbols among their pieces, or merges that spell them.
 2. A game's text also gives no id of a structural tag (``<think>``, ``<answer>``, ``<tool_call>``). Nor does it hold a
-   role marker of a template whose markers are plain text, alone or with the template text around it.
+   role marker of a template whose markers are plain text, alone or with the template text around it, or a plain-text
+   mark of the reply format (``Action:``, three backticks).
 3. Text without these is encoded together with the template's text around it, as the tokenizer encodes the whole. A
    piece alone would get other ids, above all from SentencePiece, which begins every text with a blank.
 

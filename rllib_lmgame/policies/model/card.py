@@ -48,7 +48,8 @@ SETTINGS = {{
 SAMPLING = {sampling}
 
 tokenizer, model = AutoTokenizer.from_pretrained("."), AutoModelForCausalLM.from_pretrained(".")
-chat, game = ChatFormat(tokenizer, LanguageModelOptions(**SETTINGS)), make_session(*GAMES[0])
+game = make_session(*GAMES[0])
+chat = ChatFormat(tokenizer, LanguageModelOptions(**SETTINGS)).for_game(game.functions)
 game.reset(seed=0)
 talks = {{seat: Conversation(chat, game.instructions, game.game_id, role) for seat, role in game.roles.items()}}
 notes = {{}}
