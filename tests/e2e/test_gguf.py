@@ -37,7 +37,8 @@ def test_a_gguf_file_trains_and_plays(
     algorithm.save_to_path(checkpoint)
 
     player = json.dumps({"language_model": {"context_length": 700}, "inference": {"engine": "transformers"}})
-    assert main(["play", "lmgame/TicTacToe-v0", "--players", f"X=hf:{file}", "O=random", "--config", player]) == 0
+    game = ["--env", "lmgame/TicTacToe-v0", "--against", f"X=hf:{file}", "--episodes", "2"]
+    assert main(["evaluate", str(file), *game, "--config", player]) == 0
     assert main(["play", "lmgame/TicTacToe-v0", "--players", f"X={file}", "O=random"]) == 2
     assert f"is a model: write hf:{file}" in capsys.readouterr().err
 

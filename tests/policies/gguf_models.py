@@ -49,9 +49,13 @@ def write_gguf(
     architecture: str = "llama",
     tokens: Sequence[str] | None = TOKENS,
     split: str = "default",
+    first: str | None = None,
+    template: bool = True,
     without: Sequence[str] = (),
 ) -> Path:
-    """Write ``model`` as llama.cpp's converter does; ``without``: names of tensors that are left out."""
+    """Write ``model`` as llama.cpp's converter does; ``first``: token that texts begin with; ``without``: names of
+    tensors that are left out.
+    """
     import gguf
 
     config = model.config
@@ -73,7 +77,11 @@ def write_gguf(
         writer.add_token_merges(list(MERGES))
         writer.add_eos_token_id(len(TOKENS) - 1)
         writer.add_pad_token_id(len(TOKENS) - 1)
-        writer.add_chat_template(TEMPLATE)
+        if template:
+            writer.add_chat_template(TEMPLATE)
+        if first is not None:
+            writer.add_bos_token_id(tokens.index(first))
+            writer.add_add_bos_token(True)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, LAYERS)
     for name, tensor in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:

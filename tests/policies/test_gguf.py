@@ -18,7 +18,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.model import gguf_files, pretrained
 from rllib_lmgame.policies.model.files import ModelFiles, check_model, load_tokenizer, model_directory, vocabulary_size
 from rllib_lmgame.policies.model.pretrained import PRETRAINED, PretrainedModel
@@ -89,6 +91,17 @@ def test_spaces_and_digits_are_split_as_smollm_was_trained(tmp_path: Path) -> No
     tokenizer = AutoTokenizer.from_pretrained(model_directory(str(file)))
     pieces = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str("is  29")
     assert [piece for piece, _ in pieces] == ["is", "ĠĠ", "2", "9"]
+
+
+def test_texts_begin_as_the_file_says_also_without_a_chat_template(tmp_path: Path) -> None:
+    """Gemma 3 writes nonsense without its first token."""
+    file = write_gguf(tmp_path / "base.gguf", llama(), first="<|endoftext|>", template=False)
+    options = LanguageModelOptions(model=str(file), context_length=512)
+    tokenizer = load_tokenizer(str(file), options)
+    first = TOKENS.index("<|endoftext|>")
+    assert tokenizer("he").input_ids == [first, TOKENS.index("he")]
+    prompt = Conversation(ChatFormat(tokenizer, options), "rules").prompt(Observation("board")).ids
+    assert prompt[0] == first and first not in prompt[1:]
 
 
 def _convert(file: str, started: Any) -> None:

@@ -358,7 +358,8 @@ class ChatFormat:
         if own:
             return str(own)
         logger.warning("The tokenizer of %s has no chat template; a plain default is used.", self.options.model)
-        return PLAIN_CHAT_TEMPLATE
+        begins = self.tokenizer("a").input_ids[:1] == [self.tokenizer.bos_token_id]  # Models made so need it.
+        return "{{ bos_token }}" * begins + PLAIN_CHAT_TEMPLATE
 
     def _cut_template(self) -> TemplatePieces:
         try:

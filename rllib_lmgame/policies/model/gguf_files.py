@@ -157,11 +157,14 @@ def convert(file: Path, directory: Path) -> None:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What the header of a GGUF file says; ``tokens``: in its tokenizer, ``split``: how that cuts texts beforehand."""
+    """What the header of a GGUF file says; ``tokens``: in its tokenizer, ``split``: how that cuts texts beforehand,
+    ``begins``: whether it puts its first token before a text.
+    """
 
     weights: int
     tokens: int
     split: str
+    begins: bool
 
 
 def _read(file: Path) -> _Facts:
@@ -200,6 +203,7 @@ def _read(file: Path) -> _Facts:
         weights=sum(int(tensor.n_elements) for tensor in reader.tensors),
         tokens=count,
         split=str(said("tokenizer.ggml.pre")),
+        begins=bool(said("tokenizer.ggml.add_bos_token", False)),
     )
 
 
@@ -226,6 +230,13 @@ def _save_tokenizer(file: Path, directory: Path, facts: _Facts) -> None:
         whole = pre_tokenizers.ByteLevel(add_prefix_space=False)
         digits = pre_tokenizers.Digits(individual_digits=True)
         tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence([digits, whole])
+    if facts.begins and tokenizer("a").input_ids[:1] != [tokenizer.bos_token_id]:
+        from tokenizers import processors
+
+        first = tokenizer.bos_token
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{first} $A", pair=f"{first} $A {first}:1 $B:1", special_tokens=[(first, tokenizer.bos_token_id)]
+        )
     tokenizer.save_pretrained(directory)
 
 
