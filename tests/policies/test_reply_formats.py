@@ -254,6 +254,18 @@ def test_earlier_reasoning_is_left_out(chat_of, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_demonstrations_are_written_in_the_format(chat_of, name: str) -> None:
+    turn = {"observation": "29 - 17?", "action": "12", "think": "hm"}
+    options = {"reply_format": name, "think": "optional", "demonstrations": [turn]}
+    chat = chat_of(**options)
+    shown = chat.tokenizer.decode(Conversation(chat, "rules").prompt(Observation("x")).ids)
+    *_, (_, reply), _ = [part.split("\n", 1) for part in shown.split("<|im_start|>")[:-1]]
+    assert chat.reply_format.parse(reply.partition("<|im_end|>")[0]) == ParsedReply("12", "hm")
+    talk = MessageConversation(LanguageModelOptions(**options)).prompt(Observation("x"))
+    assert chat.reply_format.parse(talk[-2]["content"]) == ParsedReply("12", "hm")
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("think", ["off", "optional"])
 def test_a_user_message_asks_for_the_format(chat_of, name: str, think: str) -> None:
     """What it shows as the form of a reply is itself read, but for the number."""
