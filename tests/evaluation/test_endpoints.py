@@ -362,6 +362,20 @@ def test_a_gateway_may_serve_models_that_it_does_not_list() -> None:
     assert len(outcome.results[0]) == 4
 
 
+def test_an_endpoint_is_asked_and_read_in_another_form() -> None:
+    async def boxed(request: web.Request) -> web.Response:
+        body = await request.json()
+        shown = body["messages"][-1]["content"]
+        assert "in a box" in shown and "could not be read" not in shown
+        return completion(rf"I take \boxed{{{first_legal(body)}}}.")
+
+    outcome = asyncio.run(served(boxed, lambda url: tournament(url, reply_format="boxed")))
+    assert len(outcome.results[0]) == 4 and not outcome.failures
+    with pytest.raises(ConfigError, match="player 'far': no reply format `boxd`; did you mean `boxed`") as caught:
+        asyncio.run(served(boxed, lambda url: tournament(url, reply_format="boxd")))
+    assert caught.value.path == "--config.language_model.reply_format"
+
+
 def test_who_has_no_tokens_left_forfeits() -> None:
     outcome = asyncio.run(served(plays, lambda url: tournament(url, max_tokens_per_episode=5)))
     assert {seat.outcome for result in outcome.results[0] for seat in result.seats if seat.player == "far"} == {"loss"}

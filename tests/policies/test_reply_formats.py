@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -147,6 +149,19 @@ CALL = '{"function_name": "act", "arguments": {"action": "up"}}'
 def test_no_guesses(name: str, reply: str, error: str) -> None:
     parsed = made(name).parse(reply)
     assert parsed.action is None and error in str(parsed.error)
+
+
+def test_the_page_shows_what_experts_write() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "own-model.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| `(\w+)` \| `+ ?(.*?) ?`+ \| `+ ?(.*?) ?`+ \|$", page.partition("## The form of a reply")[2], re.M
+    )
+    table = {name: [cell.replace("\\n", "\n") for cell in cells] for name, *cells in rows if name in NAMES}
+    assert list(table) == list(NAMES)
+    for name, shown in table.items():
+        action, thought = ("15", "29 - 14 is 15.") if name == "last_number" else ("left", "The box is left.")
+        written = [made(name, think="optional").write(told, action) for told in (thought, None)]
+        assert [text.strip("`") for text in shown] == [text.strip("`") for text in written]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,6 +13,7 @@ from rllib_lmgame.evaluation.players.endpoints.client import Answer, Conversatio
 from rllib_lmgame.evaluation.players.settings import EndpointOptions, PlayerSettings
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.messages import MessageConversation
+from rllib_lmgame.policies.chat.replies import reply_format
 from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.players import Player
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, OutOfTokens, Seat
@@ -29,6 +30,10 @@ class EndpointPlayer(Player):
         sections = settings.sections
         own = build(LanguageModelOptions, sections.get("language_model", {}), "--config.language_model")
         self.model = with_demonstrations(own, settings.games, settings.seed)
+        try:
+            reply_format(self.model)
+        except ConfigError as error:
+            raise ConfigError(f"--{error.path}", f"player {name!r}: {error.message}") from error
         inference = build(InferenceOptions, sections.get("inference", {}), "--config.inference")
         self.endpoint = build(EndpointOptions, sections.get("endpoint", {}), "--config.endpoint")
         moves_only = sections.get("text_rollouts", {}).get("legal_moves_only")
