@@ -29,6 +29,7 @@ DEV = [
     "import-linter>=2.11",
     "matplotlib>=3.8",
     "mypy>=1.13",
+    "peft>=0.21.2,<0.22",
     "pytest>=8",
     "pytest-timeout>=2.3",
     "ruff>=0.8",
@@ -79,6 +80,7 @@ setup(
     extras_require={
         "cpu": CPU_ENGINE,
         "gpu": GPU_ENGINE,
+        "lora": ["peft>=0.21.2,<0.22"],
         **GAME_ENGINES,
         "games": [requirement for requirements in GAME_ENGINES.values() for requirement in requirements],
         "plots": ["matplotlib>=3.8"],

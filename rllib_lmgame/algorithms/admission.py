@@ -37,7 +37,7 @@ from rllib_lmgame.policies.model.files import (
     vocabulary_problem,
 )
 from rllib_lmgame.policies.model.positions import context_problem
-from rllib_lmgame.policies.model.tiny import check_shape
+from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.settings import rules
 from rllib_lmgame.settings.algorithms import OWN
@@ -48,6 +48,7 @@ from rllib_lmgame.settings.schema import describe, leaves
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS, WITHOUT_EFFECT, without_effect
 from rllib_lmgame.settings.tree import OVERRIDES, Settings
+from rllib_lmgame.storage import expanded
 
 _OF_ONE = (
     *(*SCHEDULED_KEYS, "kl_target", "grad_clip", "grad_clip_by", "seed", "learner_config_dict"),
@@ -113,7 +114,7 @@ def _place(s: Settings, *keys: str) -> str:
     """The key to name of those that do not fit together: a policy's own for its language model, else the first."""
     for key in keys if s.name else ():
         section, _, option = key.partition(".")
-        if section == "language_model" and option in s.policies[s.name].language_model:
+        if section == "language_model" and option.partition(".")[0] in s.policies[s.name].language_model:
             return f"config.policies.{s.name}.{key}"
     return f"config.{keys[0]}"
 
@@ -265,6 +266,8 @@ def _check_language_model(s: Settings, *, trained: bool) -> None:
     else:
         _check_files(s.lm, key)
     refuse(rules.LENGTHS, s, None)
+    if trained and s.lm.lora is not None:
+        _check_lora(s.lm, key)
     config = None if s.lm.model == TINY_MODEL or not trained else local_config(model_directory(s.lm.model))
     if config is None:
         return
@@ -274,6 +277,22 @@ def _check_language_model(s: Settings, *, trained: bool) -> None:
         packing_of(config)
     except UnfitModelError as error:
         raise ConfigError(key("model"), f"{config.model_type} models cannot be trained here: {error}") from error
+
+
+def _check_lora(options: LanguageModelOptions, key: Callable[..., str]) -> None:
+    """What adapters need, and whether they suit the model as far as local files tell."""
+    from rllib_lmgame.policies.model.adapters import check_lora
+
+    assert options.lora is not None
+    directory = None if options.model == TINY_MODEL else expanded(model_directory(options.model))
+    if directory is None:
+        config: Any = tiny_config(check_shape(options.tiny, key("tiny")))
+    else:
+        config = local_config(str(directory))
+    try:
+        check_lora(options.lora, config, directory if directory is not None and directory.is_dir() else None)
+    except ConfigError as error:
+        raise ConfigError(key(error.path.removeprefix("language_model.")), error.message) from error
 
 
 _FIT: set[tuple[Any, ...]] = set()

@@ -373,6 +373,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             model_config = {"options": options, "model_dir": model_dir, "on_gpu": self.num_gpus_per_learner > 0}
             if not inference_only:
                 model_config["critic"] = policy not in self.trained_policies() or PolicyFacts(self, policy).needs_critic
+                model_config["reference"] = options.lora is not None and PolicyFacts(self, policy).keeps_reference
         return RLModuleSpec(
             module_class=LanguageModelRLModule if is_model else ScriptedRLModule,
             observation_space=TEXT_SPACE,

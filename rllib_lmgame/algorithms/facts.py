@@ -82,6 +82,11 @@ class PolicyFacts:
         return math.inf if size is None else math.log(size)
 
     @property
+    def keeps_reference(self) -> bool:
+        """Whether learners compare with a reference model, for the KL penalty or the advantage estimator."""
+        return bool(self._of_module.use_kl_loss or self.estimator.needs_reference)
+
+    @property
     def half_precision(self) -> bool:
         """Whether DeepSpeed casts the weights and keeps float32 copies."""
         from rllib_lmgame.learners.engines.deepspeed_engine import half_dtype

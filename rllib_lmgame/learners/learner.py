@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from ray.rllib.algorithms.ppo.ppo import LEARNER_RESULTS_CURR_ENTROPY_COEFF_KEY, LEARNER_RESULTS_CURR_KL_COEFF_KEY
 from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
@@ -285,6 +286,10 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             self.metrics.log_dict(meter.before, key=module_id, window=1)
             return
         optimizer = self.get_optimizer(module_id)
+        lora = self.module[module_id].options.lora
+        if lora is not None and lora.dropout:  # A resumed run drops the same.
+            entropy = settings.minibatch_seed(self._weights_seq_no, 0, self.ranks.rank)
+            torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
         UpdateLoop(
             update=self._module_update(module_id, settings, batch, meter),
             objective=self.objective(module_id),
@@ -313,7 +318,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             batch=batch,
             meter=meter,
             ranks=self.ranks,
-            reference_logprobs=lambda inputs: self.reference(module_id).forward_train({**inputs, **flags})["logprobs"],
+            reference_logprobs=lambda inputs: self._reference(module_id).forward({**inputs, **flags})["logprobs"],
             entropy_coefficient=self.entropy_coefficient(module_id),
             kl_coefficient=float(self.curr_kl_coeffs_per_module[module_id]) if settings.ppo.kl is not None else 0.0,
             num_updates=self.updates[module_id],
@@ -377,10 +382,13 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
     def reference(self, module_id: str) -> LanguageModelRLModule:
         """The model that the KL penalty compares with; all learners must ask for it the first time."""
+        return self._reference(module_id).module
+
+    def _reference(self, module_id: str) -> Reference:
         if module_id not in self.references:
-            with self.engines[module_id].full_state() as weights:
+            with self.engines[module_id].full_state(trained=True) as weights:
                 self.references[module_id] = self._make_reference(module_id, weights)
-        return self.references[module_id].module
+        return self.references[module_id]
 
     def _update_copies(self, module_id: str) -> None:
         settings, reference = self.settings(module_id), self.references.get(module_id)
@@ -390,7 +398,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         moves = reference is not None and reference.moves_after(self.updates[module_id])
         if decay is None and not moves:
             return
-        with self.engines[module_id].full_state() as weights:
+        with self.engines[module_id].full_state(trained=True) as weights:
             if decay is not None and self._keeps_averages():
                 self.averages.setdefault(module_id, WeightAverage(decay)).update(weights)
             if reference is not None and moves:
@@ -434,11 +442,20 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         with self.weights_for(use, module_id) as weights:
             return pack_state(self.module[module_id].as_checkpoint(weights), version) if self.ranks.rank == 0 else None
 
-    def export_hf(self, directory: str | Path, module_id: str, use: WeightUse = WeightUse.EXPORT) -> None:
-        """Rank 0 writes a policy's Hugging Face directory. All learners must be asked."""
+    def export_hf(
+        self,
+        directory: str | Path,
+        module_id: str,
+        use: WeightUse = WeightUse.EXPORT,
+        adapter: str | Path | None = None,
+    ) -> None:
+        """Rank 0 writes a policy's Hugging Face directory, and its ``adapter`` if it has one. All must be asked."""
         with self.weights_for(use, module_id) as weights, self.ranks.all_or_none():
             if self.ranks.rank == 0:
-                self.module[module_id].save_hf(directory, weights, self._played())
+                module = self.module[module_id]
+                module.save_hf(directory, weights, self._played())
+                if adapter is not None and module.adapters is not None:
+                    module.adapters.save(Path(adapter), weights)
 
     def _played(self) -> Played | None:
         """What the policies are trained on, for model cards; ``None`` in a configuration that knows no games."""
@@ -459,8 +476,9 @@ def chosen_weights(
 ) -> dict[str, torch.Tensor]:
     """The complete tensors for ``use``, by their names in memory and in the dtype of ``trained``.
 
-    ``average`` lies in main memory; it is ``None`` before the first update and where nothing is averaged.
+    ``average`` lies in main memory; it is ``None`` before the first update and where nothing is averaged. Frozen
+    weights are not averaged.
     """
     if average is None or not takes_average(use, averaging=True):
         return dict(trained)
-    return {name: tensor.to(trained[name].dtype) for name, tensor in average.tensors.items()}
+    return dict(trained) | {name: tensor.to(trained[name].dtype) for name, tensor in average.tensors.items()}

@@ -19,7 +19,7 @@ from ray.rllib.utils.metrics import WEIGHTS_SEQ_NO
 
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.json_files import count_of, mapping_of, number_of, read_mapping, write_json
-from rllib_lmgame.learners.engines.reference import Reference, WeightAverage, frozen_copy
+from rllib_lmgame.learners.engines.reference import AdapterReference, Reference, WeightAverage, frozen_copy
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
 from rllib_lmgame.learners.objectives.base import StepCounts
 from rllib_lmgame.learners.weights import STATE_FILE, critic_difference
@@ -41,7 +41,7 @@ class LearnerStateMixin:
         state = super().get_state(components, not_components=not_components, **kwargs)  # type: ignore[misc]
         if components is None:
             state[STATE_KEY] = self.counters() | {
-                "references": {mid: _arrays(reference.tensors) for mid, reference in self.references.items()},
+                "references": {mid: self._reference_arrays(mid) for mid in self.references},
                 "averages": {mid: _arrays(average.tensors) for mid, average in self.averages.items()},
                 "critic_sums": {mid: _arrays(critic.sums()) for mid, critic in self.critics.items()},
             }
@@ -147,9 +147,16 @@ class LearnerStateMixin:
 
     def _make_reference(self, module_id: str, weights: Mapping[str, Any]) -> Reference:
         tensors = {name: torch.as_tensor(weight) for name, weight in weights.items()}
-        model = frozen_copy(self.module[module_id], tensors, self._device)
         kl = self._configured(module_id).ppo.kl
-        return Reference(model, ReferenceOptions() if kl is None else kl.reference, self.ranks, tensors)
+        options = ReferenceOptions() if kl is None else kl.reference
+        if self.module[module_id].adapters is not None:
+            return AdapterReference(self.engines[module_id], options, self.ranks, tensors)
+        model = frozen_copy(self.module[module_id], tensors, self._device)
+        return Reference(model, options, self.ranks, tensors)
+
+    def _reference_arrays(self, module_id: str) -> dict[str, np.ndarray]:
+        with self.references[module_id].tensors() as tensors:
+            return _arrays(tensors)
 
     def _set_copies(self, references: dict[str, Any], averages: dict[str, Any]) -> None:
         self.references = {
@@ -172,16 +179,19 @@ class LearnerStateMixin:
                 directory.mkdir(parents=True, exist_ok=True)
         for mid, engine in self.engines.items():
             engine.save(directory / mid)
+        for mid, reference in self.references.items():
+            with reference.tensors() as tensors, self.ranks.all_or_none():
+                if self.ranks.rank == 0:
+                    (directory / mid).mkdir(exist_ok=True)
+                    save_tensors(tensors, directory / mid / REFERENCE_FILE)
         with self.ranks.all_or_none():
             if self.ranks.rank == 0:
                 self._save_rest(directory)
 
     def _save_rest(self, directory: Path) -> None:
-        """What one learner has for all: references, averages, counters."""
+        """What one learner has for all: averages, counters."""
         for mid in self.engines:
             (directory / mid).mkdir(exist_ok=True)
-            if mid in self.references:
-                save_tensors(self.references[mid].tensors, directory / mid / REFERENCE_FILE)
             if mid in self.averages:
                 save_tensors(self.averages[mid].tensors, directory / mid / AVERAGE_FILE)
             if mid in self.critics:
@@ -263,7 +273,7 @@ def _count_of_policy(ours: Mapping[str, Any], name: str, module_id: str) -> int:
     return count_of(mapping_of(ours[name], name).get(module_id, 0), f"{name}.{module_id}")
 
 
-def _arrays(tensors: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
+def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
     """Copies; bfloat16, which numpy lacks, becomes float32 (exact)."""
     return {
         name: (t.float() if t.dtype == torch.bfloat16 else t).detach().cpu().numpy().copy()

@@ -218,7 +218,11 @@ REPLIES = (  # ``f`` makes the reply format.
 NUMERICS = (
     Rule(
         "language_model.dtype",
-        lambda s, f: s.lm.dtype in ("bfloat16", "float16") and not f.half_precision,
+        lambda s, f: (
+            s.lm.dtype in ("bfloat16", "float16")
+            and not f.half_precision
+            and (s.lm.lora is None or s.lm.dtype == "float16")
+        ),
         "{s.lm.dtype} weights lose small optimizer steps in rounding unless a `bf16` or `fp16` section of `deepspeed` "
         "keeps float32 copies; use `auto`: float32 weights, bfloat16 passes on a GPU",
         "language_model: {dtype: bfloat16}",
@@ -232,6 +236,12 @@ NUMERICS = (
         "flash_attention_2 runs on a GPU and in half precision: set num_gpus_per_learner and `dtype: auto`, or "
         "`attn_implementation: auto`",
         "language_model: {attn_implementation: flash_attention_2}",
+    ),
+    Rule(
+        "language_model.value_model",
+        lambda s, f: s.lm.lora is not None and s.lm.value_model == "separate",
+        "separate would train a second backbone whole, which is what language_model.lora saves; take `shared`",
+        "language_model: {lora: {}, value_model: separate}",
     ),
 )
 

@@ -186,6 +186,7 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
             "options": {"context_length": 128, **(options or {})},
             "model_dir": model_dir or qwen_dir,
             "critic": critic,
+            "reference": True,
         }
         spec = RLModuleSpec(
             module_class=LanguageModelRLModule, observation_space=space, action_space=space, model_config=model_config

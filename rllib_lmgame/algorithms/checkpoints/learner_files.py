@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import ray
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
-from rllib_lmgame.algorithms.checkpoints.manifest import LEARNER_SHARDS, hf_directory
+from rllib_lmgame.algorithms.checkpoints.manifest import LEARNER_SHARDS, adapter_directory, hf_directory
 from rllib_lmgame.algorithms.cluster.learner_calls import LearnerError, ask_learner, foreach_learner
 from rllib_lmgame.learners.weights import WeightUse
 
@@ -122,7 +122,10 @@ def _remove(directory: Path) -> None:
 
 
 def save_learners(learner_group: LearnerGroup, directory: Path, config: LMGameConfig) -> None:
-    """Write shards (``learners/``) and Hugging Face files (``hf/``; ``hf_last/`` for the last iterate if averaged)."""
+    """Write shards (``learners/``) and Hugging Face files (``hf/``; ``hf_last/`` for the last iterate if averaged).
+
+    Beside them stands the ``adapter/`` of a policy that has one.
+    """
     trained = config.trained_policies()
     exports = {WeightUse.EXPORT: False} | ({WeightUse.TRAINING: True} if config.settings.averages else {})
     with written_by_learners(learner_group, directory):
@@ -130,11 +133,13 @@ def save_learners(learner_group: LearnerGroup, directory: Path, config: LMGameCo
         for policy in trained:
             for use, last in exports.items():
                 target = hf_directory(directory, policy, trained, last=last)
-                foreach_learner(learner_group, partial(_export, directory=target, policy=policy, use=use))
+                adapter = adapter_directory(directory, policy, trained, last=last)
+                asked = partial(_export, directory=target, policy=policy, use=use, adapter=adapter)
+                foreach_learner(learner_group, asked)
 
 
-def _export(learner: Any, *, directory: Path, policy: str, use: WeightUse) -> None:
-    learner.export_hf(directory, policy, use)
+def _export(learner: Any, *, directory: Path, policy: str, use: WeightUse, adapter: Path) -> None:
+    learner.export_hf(directory, policy, use, adapter)
 
 
 def load_learners(learner_group: LearnerGroup, directory: Path) -> None:

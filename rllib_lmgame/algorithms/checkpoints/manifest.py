@@ -14,7 +14,7 @@ from typing import Any
 
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.json_files import read_mapping, write_json
-from rllib_lmgame.policies.model.files import HF_DIRECTORY
+from rllib_lmgame.policies.model.files import ADAPTER_DIRECTORY, HF_DIRECTORY
 from rllib_lmgame.signing import is_signature, sign
 
 MANIFEST = "manifest.json"
@@ -221,6 +221,12 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def adapter_directory(checkpoint: Path, module_id: str, policies: list[str], *, last: bool = False) -> Path:
+    """A policy's adapters beside :func:`hf_directory`, in PEFT's form."""
+    directory = checkpoint / (f"{ADAPTER_DIRECTORY}_last" if last else ADAPTER_DIRECTORY)
+    return directory if len(policies) == 1 else directory / module_id
 
 
 def hf_directory(checkpoint: Path, module_id: str, policies: list[str], *, last: bool = False) -> Path:

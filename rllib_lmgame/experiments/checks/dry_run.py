@@ -18,6 +18,7 @@ from rllib_lmgame.experiments.checks.footprint import (
     USABLE,
     Footprint,
     Processes,
+    adapters_of,
     engine_numerics,
     footprint,
     machine_mib,
@@ -213,7 +214,10 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
                 f"#   {policy}: the size of {config.language_model_of(policy).model} is not known without the model"
             )
         else:
-            lines.append(f"#   {policy}: {_count(_parameters(config, policy, shape))} parameters (from {shape.origin})")
+            adapters = adapters_of(config, policy, shape) if config.settings.is_trained(policy) else None
+            beside = "" if adapters is None else f", of which {_count(adapters)} in adapters are trained"
+            count = _count(_parameters(config, policy, shape) + (adapters or 0))
+            lines.append(f"#   {policy}: {count} parameters{beside} (from {shape.origin})")
             if config.settings.is_trained(policy) and shape.layers:
                 lines.append(f"#     micro-batches of {microbatch_tokens(config, policy, shape):,} tokens")
                 lines += layout_lines(config, policy)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rllib_lmgame.algorithms.facts import PolicyFacts
@@ -17,6 +18,7 @@ from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 from rllib_lmgame.settings.sections.token_ppo import EMA
+from rllib_lmgame.storage import expanded
 
 LEARNER, ENGINE = "learner of", "engine of"
 """What the names of these processes begin with."""
@@ -95,9 +97,10 @@ def footprint(config: Any) -> Footprint:
     pushed = [weights_mib(shape, _learner_width(config, policy)) for policy, shape in trained.items()]
     members = sum(engines.key != engines.policy for engines in engine_sets(config)) * max(pushed, default=0.0)
     zero = (config.deepspeed_config or {}).get("zero_optimization") or {}
-    # The first learner packs one policy at a time; without GPU and shards that is less than the gradients it no longer
-    # has.
-    packed = max(pushed, default=0.0) if config.num_gpus_per_learner or zero.get("stage", 0) >= 2 else 0.0
+    # The first learner packs one policy at a time; without GPU, shards and adapters that is less than the gradients
+    # it no longer has.
+    few = any(config.language_model_of(policy).lora is not None for policy in trained)
+    packed = max(pushed, default=0.0) if config.num_gpus_per_learner or zero.get("stage", 0) >= 2 or few else 0.0
     main = [Processes("algorithm", 1, memory.MAIN_PROCESS_MIB, {})]
     return Footprint(policies, (*learners, *engines, *main, *runners), sum(pushed) + members + packed)
 
@@ -158,9 +161,28 @@ def shape_of(config: Any, policy: str) -> memory.ModelShape | None:
         return memory.shape_from_name(options.model)
 
 
-def _learner_width(config: Any, policy: str) -> int:
+def learner_dtype(config: Any, policy: str) -> str:
+    """Numerics that learners hold weights in; beside adapters on a GPU they are bfloat16."""
     options = config.language_model_of(policy)
-    return 2 if _mixed(config) else memory.BYTES["float32" if options.dtype == "auto" else options.dtype]
+    if options.dtype == "auto":
+        return "bfloat16" if options.lora is not None and config.num_gpus_per_learner else "float32"
+    return str(options.dtype)
+
+
+def _learner_width(config: Any, policy: str) -> int:
+    return 2 if _mixed(config) else memory.BYTES[learner_dtype(config, policy)]
+
+
+def adapters_of(config: Any, policy: str, shape: memory.ModelShape) -> int | None:
+    """Parameters of a policy's adapters; ``None`` where all its weights are trained."""
+    lora = config.language_model_of(policy).lora
+    if lora is None:
+        return None
+    if lora.init is not None:
+        from rllib_lmgame.policies.model.adapters import adapter_header
+
+        return sum(math.prod(shape) for shape in adapter_header(expanded(lora.init))[1].values())
+    return memory.adapter_parameters(shape, lora.r, lora.target_modules)
 
 
 def _mixed(config: Any) -> bool:
@@ -173,10 +195,11 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
     options, update = config.language_model_of(policy), own.token_ppo_options
     separate = options.value_model == "separate"
     critic = PolicyFacts(config, policy).needs_critic
-    zero = _zero(config, memory.trained_parameters(shape, separate, options.value_hidden_size, critic))
+    adapters = adapters_of(config, policy, shape)
+    zero = _zero(config, memory.trained_parameters(shape, separate, options.value_hidden_size, critic, adapters))
     parts = memory.learner_mib(
         shape,
-        dtype="float32" if options.dtype == "auto" else options.dtype,
+        dtype=learner_dtype(config, policy),
         mixed_precision=_mixed(config),
         zero=zero,
         num_learners=config.num_learners,
@@ -184,11 +207,12 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
         head_chunk_tokens=update.head_chunk_tokens,
         legal_moves_only=config.text_rollout_options.legal_moves_only,
         gradient_checkpointing=options.gradient_checkpointing,
-        copies=int(_keeps_reference(own)),
+        copies=int(PolicyFacts(config, policy).keeps_reference),
         separate_value=separate,
         value_hidden_size=options.value_hidden_size,
         critic=critic,
         context=_longest_row(config, policy),
+        adapters=adapters,
     )
     if zero.get("offload_optimizer"):
         parts[OFFLOADED] = parts.pop("optimizer")
@@ -217,7 +241,9 @@ def microbatch_tokens(config: Any, policy: str, shape: memory.ModelShape) -> int
 
 def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Processes]:
     """Averages that the first learner keeps of a policy."""
-    own = config.get_config_for_module(policy)
+    own, adapters = config.get_config_for_module(policy), adapters_of(config, policy, shape)
+    if adapters is not None:
+        shape = replace(shape, parameters=adapters)
     averages = []
     if own.token_ppo_options.ema_decay is not None:
         averages.append(_average("averaged weights", policy, shape))
@@ -230,13 +256,6 @@ def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Proces
 def _average(what: str, policy: str, shape: memory.ModelShape) -> Processes:
     """An average of a policy's weights: float32, in the main memory of the first learner."""
     return Processes(f"{what} of {policy}", 1, 0.0, {"weights": weights_mib(shape, 4)})
-
-
-def _keeps_reference(config: Any) -> bool:
-    """Whether learners hold the reference model, for the KL penalty or the advantage estimator."""
-    from rllib_lmgame.learners.advantages import resolve_estimator
-
-    return config.use_kl_loss or resolve_estimator(config.token_ppo_options.advantage_estimator.choice).needs_reference
 
 
 def _zero(config: Any, trained: int) -> dict[str, Any]:

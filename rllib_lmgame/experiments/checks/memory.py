@@ -13,7 +13,7 @@ chunk on also the sum of earlier chunks, since autograd adds to the gradients on
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,6 +50,7 @@ class ModelShape:
         layer: What each layer keeps of a token.
         tied: The head is the input embedding.
         origin: How these were found.
+        linear: Ends of the names of linear layers, with their inputs and outputs in all layers together.
     """
 
     parameters: int
@@ -60,6 +61,7 @@ class ModelShape:
     layer: Layer = Layer()
     tied: bool = True
     origin: str = "configuration"
+    linear: tuple[tuple[str, int], ...] = ()
 
     @property
     def head(self) -> int:
@@ -84,7 +86,11 @@ def qwen2(
     kv = kv_heads * head_size
     layer = 2 * hidden * hidden + hidden + 2 * (hidden * kv + kv) + 3 * hidden * intermediate + 2 * hidden
     parameters = layers * layer + hidden + vocabulary * hidden * (1 if tied else 2)
-    return ModelShape(parameters, layers, hidden, kv, vocabulary, plain_layer(hidden, intermediate), tied, origin)
+    sides = dict.fromkeys(("q_proj", "o_proj"), 2 * hidden) | dict.fromkeys(("k_proj", "v_proj"), hidden + kv)
+    sides |= dict.fromkeys(("gate_proj", "up_proj", "down_proj"), hidden + intermediate)
+    linear = tuple(sorted((name, layers * side) for name, side in sides.items()))
+    kept = plain_layer(hidden, intermediate)
+    return ModelShape(parameters, layers, hidden, kv, vocabulary, kept, tied, origin, linear)
 
 
 QWEN2_5 = {
@@ -108,6 +114,11 @@ def model_shape(config: Any, origin: str = "configuration") -> ModelShape:
         model = AutoModelForCausalLM.from_config(config)
     text = config.get_text_config()
     heads = text.num_attention_heads
+    linear: dict[str, int] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Linear) and module is not model.get_output_embeddings():
+            end = name.rpartition(".")[2]
+            linear[end] = linear.get(end, 0) + module.in_features + module.out_features
     head_size = getattr(text, "head_dim", None) or text.hidden_size // heads
     return ModelShape(
         parameters=sum(p.numel() for p in model.parameters()),
@@ -118,6 +129,7 @@ def model_shape(config: Any, origin: str = "configuration") -> ModelShape:
         layer=layer_of(model),
         tied=bool(config.tie_word_embeddings),
         origin=origin,
+        linear=tuple(sorted(linear.items())),
     )
 
 
@@ -149,6 +161,7 @@ def learner_mib(
     value_hidden_size: int | None = None,
     critic: bool = True,
     context: int = 0,
+    adapters: int | None = None,
 ) -> dict[str, float]:
     """MiB of one learner at its peak, by what takes them.
 
@@ -164,19 +177,26 @@ def learner_mib(
         separate_value: The value function has a backbone of its own.
         value_hidden_size: Width of the value head; ``None``: the model's.
         context: Tokens of the longest row.
+        adapters: Their parameters, where they are trained beside frozen weights: float32 without mixed precision.
     """
     width = 2 if mixed_precision else BYTES[dtype]
     world, stage = max(1, num_learners), (zero or {}).get("stage", 0)
-    trained = trained_parameters(shape, separate_value, value_hidden_size, critic)
-    parts = _training_states(trained, width, world, stage)
-    parts["weights"] += copies * shape.parameters * width  # copies are whole on every learner
+    trained = trained_parameters(shape, separate_value, value_hidden_size, critic, adapters)
+    if adapters is None:
+        parts = _training_states(trained, width, world, stage)
+        parts["weights"] += copies * shape.parameters * width  # copies are whole on every learner
+    else:
+        parts = _training_states(trained, 2 if mixed_precision else 4, world, stage)
+        frozen = shape.parameters * width + copies * adapters * 4
+        parts["weights"] += frozen / (world if stage >= 3 else 1)
     backbones = 2 if separate_value else 1
     kept = kept_per_token(shape.layers, shape.layer, width, context, gradient_checkpointing)
     parts["activations"] = microbatch_tokens * kept * backbones
     workspace = WORKSPACE_MIB * MIB if shape.vocab_size else 0
-    parts["logits"] = _head_pass(shape, width, microbatch_tokens, head_chunk_tokens, legal_moves_only) + workspace
+    head = shape.head if adapters is None else 0  # A frozen one has no gradient.
+    parts["logits"] = _head_pass(shape, head, width, microbatch_tokens, head_chunk_tokens, legal_moves_only) + workspace
     if stage:
-        parts[ZERO_BUFFERS] = _zero_buffers(zero or {}, trained, width, world)
+        parts[ZERO_BUFFERS] = _zero_buffers(zero or {}, trained, width, world, (adapters and shape.parameters) or 0)
     elif world > 1:  # Gradients are summed in one copy of them, when activations and logits have gone.
         parts["sum of gradients"] = max(0.0, parts["gradients"] - parts["activations"] - parts["logits"])
     return {name: value / MIB for name, value in parts.items()}
@@ -193,21 +213,21 @@ def _training_states(trained: int, width: int, world: int, stage: int) -> dict[s
 
 
 def _head_pass(
-    shape: ModelShape, width: int, microbatch_tokens: int, head_chunk_tokens: int, legal_moves_only: bool
+    shape: ModelShape, head: int, width: int, microbatch_tokens: int, head_chunk_tokens: int, legal_moves_only: bool
 ) -> float:
-    """Most bytes of one chunk's logits and of the gradients of logits and head.
+    """Most bytes of one chunk's logits and of the gradients of logits and of the head's ``head`` entries.
 
     From the second chunk on the head's gradient is added to the sum: three tensors of its size once the logits are
     gone.
     """
     chunk = min(head_chunk_tokens, microbatch_tokens)
     logits = chunk * shape.vocab_size * (4 if width == 4 else 4 + width)
-    head = shape.head * width
+    head *= width
     chunks = chunk < microbatch_tokens
     return head * chunks + max(logits + head, 2 * head * chunks, 2 * logits * legal_moves_only)
 
 
-def _zero_buffers(zero: Mapping[str, Any], trained: int, width: int, world: int) -> float:
+def _zero_buffers(zero: Mapping[str, Any], trained: int, width: int, world: int, frozen: int) -> float:
     """Bytes that DeepSpeed's ZeRO optimizers (0.19) take beside the states.
 
     All stages: the bucket that reduces gradients, twice if communication overlaps. Stages 1 and 2: the learner's share
@@ -215,20 +235,34 @@ def _zero_buffers(zero: Mapping[str, Any], trained: int, width: int, world: int)
     """
     bucket = int(float(zero["reduce_bucket_size"]))
     if zero["stage"] == 3:
-        return (bucket + min(trained, int(float(zero.get("stage3_max_live_parameters", ZERO_3_LIVE))))) * width
+        return (bucket + min(trained + frozen, int(float(zero.get("stage3_max_live_parameters", ZERO_3_LIVE))))) * width
     return (bucket * (2 if zero.get("overlap_comm") else 1) + trained / world) * width
 
 
 def trained_parameters(
-    shape: ModelShape, separate_value: bool = False, value_hidden_size: int | None = None, critic: bool = True
+    shape: ModelShape,
+    separate_value: bool = False,
+    value_hidden_size: int | None = None,
+    critic: bool = True,
+    adapters: int | None = None,
 ) -> int:
-    """Parameters of a policy and its value function: a head of two layers, and perhaps a backbone of its own."""
+    """Parameters of a policy and its value function: a head of two layers, and perhaps a backbone of its own.
+
+    Of the policy's own those of its ``adapters`` alone, if it has any.
+    """
+    own = shape.parameters if adapters is None else adapters
     if not critic:
-        return shape.parameters
+        return own
     hidden = value_hidden_size or shape.hidden_size
     value = hidden * (shape.hidden_size + 2) + 1 if shape.hidden_size else 0
     backbone = shape.parameters - (0 if shape.tied else shape.head)
-    return shape.parameters + value + (backbone if separate_value else 0)
+    return own + value + (backbone if separate_value else 0)
+
+
+def adapter_parameters(shape: ModelShape, r: int, targets: str | Sequence[str]) -> int:
+    """Parameters of adapters of rank ``r``: ``r`` for each input and output of a linear layer that gets one."""
+    ends = None if isinstance(targets, str) else {target.rpartition(".")[2] for target in targets}
+    return r * sum(sides for name, sides in shape.linear if ends is None or name in ends)
 
 
 def engine_mib(

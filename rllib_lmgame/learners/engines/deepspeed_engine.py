@@ -8,7 +8,7 @@ PyTorch's AdamW, and DeepSpeed's own CPU communication kernel is not built.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import torch.distributed as dist
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.learners.engines.torch_engine import GuardedAdamW, StepResult
 from rllib_lmgame.learners.ranks import Ranks
-from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
+from rllib_lmgame.policies.model.rl_module import BASE, LanguageModelRLModule
 from rllib_lmgame.settings.schema import describe, unknown_key
 
 _TAG = "state"
@@ -175,12 +175,19 @@ class DeepSpeedEngine:
         write_whole({outer.weight: weight, outer.bias: bias}, self.ranks)
 
     @contextmanager
-    def full_state(self) -> Iterator[dict[str, torch.Tensor]]:
-        if self.holds_all_weights:
-            yield self.module.hf_state()
-            return
-        with self._gathered(list(self.module.language_model.parameters())):
-            yield self.module.hf_state()
+    def full_state(self, trained: bool = False) -> Iterator[dict[str, torch.Tensor]]:
+        model = self.module.language_model
+        partitioned = (
+            [] if self.holds_all_weights else [p for p in model.parameters() if p.requires_grad or not trained]
+        )
+        with self._gathered(partitioned, enabled=bool(partitioned)):
+            yield self.module.hf_state(trained)
+
+    @contextmanager
+    def whole(self, parameters: Iterable[torch.nn.Parameter]) -> Iterator[None]:
+        partitioned = [] if self.holds_all_weights else list(parameters)
+        with self._gathered(partitioned, modifier_rank=0, enabled=bool(partitioned)):
+            yield
 
     def save(self, directory: Path) -> None:
         """Every learner writes its shards of weights and optimizer.
@@ -196,7 +203,14 @@ class DeepSpeedEngine:
             _errors_kept(self.engine.checkpoint_engine, "save", failures),
             _errors_kept(self.engine, "_copy_recovery_script", failures),
         ):
-            self.engine.save_checkpoint(str(directory), tag=_TAG, save_latest=False)
+            adapters = self.module.adapters
+            self.engine.save_checkpoint(
+                str(directory),
+                tag=_TAG,
+                client_state={} if adapters is None else {BASE: adapters.fingerprint},
+                save_latest=False,
+                exclude_frozen_parameters=adapters is not None,
+            )
         with self.ranks.all_or_none():
             if failures:
                 raise failures[0]
@@ -205,8 +219,11 @@ class DeepSpeedEngine:
 
     def load(self, directory: Path) -> None:
         """Read the shards. Raises: CheckpointError: missing, damaged, or of another number of learners."""
+        adapters = self.module.adapters
         try:
-            path, _ = self.engine.load_checkpoint(str(directory), tag=_TAG, load_lr_scheduler_states=False)
+            path, own = self.engine.load_checkpoint(
+                str(directory), tag=_TAG, load_lr_scheduler_states=False, load_module_strict=adapters is None
+            )
         except Exception as error:
             raise CheckpointError(
                 f"{directory / _TAG}: DeepSpeed cannot load it into {self.ranks.world} learners "
@@ -214,6 +231,10 @@ class DeepSpeedEngine:
             ) from error
         if path is None:
             raise CheckpointError(f"{directory / _TAG}: DeepSpeed finds no checkpoint")
+        if own.get(BASE) != (None if adapters is None else adapters.fingerprint):
+            raise CheckpointError(
+                f"{directory / _TAG} does not suit language_model.lora, or its adapters are for other weights"
+            )
 
 
 @contextmanager

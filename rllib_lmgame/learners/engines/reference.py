@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 
+from rllib_lmgame.learners.engines.torch_engine import UpdateEngine
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.settings.sections.token_ppo import EMA, REFRESH, ReferenceOptions
@@ -30,16 +32,29 @@ class Reference:
         self.module = module
         self._options = options
         self._ranks = ranks
-        self._rounds = next(module.parameters()).dtype != torch.float32
+        self._rounds = any(tensor.dtype != torch.float32 for tensor in self._parameters().values())
         self._exact: WeightAverage | None = None
         if options.type == EMA and self._rounds and ranks.rank == 0:
             self._exact = WeightAverage(options.decay)
             self._exact.update(weights)
 
-    @property
-    def tensors(self) -> dict[str, torch.Tensor]:
+    def _parameters(self) -> Mapping[str, torch.Tensor]:
+        """What moves, by the names of what the policy trains."""
+        return self.module.hf_state()
+
+    def _whole(self) -> AbstractContextManager[None]:
+        """Inside it :meth:`_parameters` are complete, and what is written to them stays."""
+        return nullcontext()
+
+    def forward(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """Outputs of a pass through it, as of :meth:`LanguageModelRLModule.forward_train`."""
+        return self.module.forward_train(batch)
+
+    @contextmanager
+    def tensors(self) -> Iterator[Mapping[str, torch.Tensor]]:
         """What a checkpoint has to hold, by the names in memory; what counts is the first learner's."""
-        return self.module.hf_state() if self._exact is None else self._exact.tensors
+        with self._whole():
+            yield self._parameters() if self._exact is None else self._exact.tensors
 
     def moves_after(self, updates: int) -> bool:
         """Whether it changes after the policy's update of this number, the first being 1."""
@@ -48,16 +63,47 @@ class Reference:
     @torch.no_grad()
     def follow(self, weights: Mapping[str, torch.Tensor]) -> None:
         """Take in the policy's complete tensors after an update. All learners must call."""
-        if self._options.type == REFRESH:
-            self.module.load_hf_state(weights)
-        elif not self._rounds:
-            for name, tensor in self.module.hf_state().items():
-                tensor.lerp_(weights[name].float(), 1.0 - self._options.decay)
-        else:
-            if self._exact is not None:
-                self._exact.update(weights)
-                self.module.load_hf_state(self._exact.tensors)
-            self._ranks.copy_from_first(self.module.hf_state().values())
+        with self._whole():
+            own = self._parameters()
+            if self._options.type == REFRESH:
+                self._set(weights)
+            elif not self._rounds:
+                for name, tensor in own.items():
+                    tensor.lerp_(weights[name].float(), 1.0 - self._options.decay)
+            else:
+                if self._exact is not None:
+                    self._exact.update(weights)
+                    self._set(self._exact.tensors)
+                self._ranks.copy_from_first(own.values())
+
+    def _set(self, weights: Mapping[str, torch.Tensor]) -> None:
+        for name, tensor in self._parameters().items():
+            tensor.copy_(weights[name])
+
+
+class AdapterReference(Reference):
+    """The reference of a policy with adapters: adapters of its own on the policy's frozen weights."""
+
+    def __init__(
+        self, engine: UpdateEngine, options: ReferenceOptions, ranks: Ranks, weights: Mapping[str, torch.Tensor]
+    ) -> None:
+        self._engine = engine
+        assert engine.module.adapters is not None
+        self._adapters = engine.module.adapters
+        super().__init__(engine.module, options, ranks, weights)
+        with torch.no_grad(), self._whole():
+            self._set(weights)
+
+    def _parameters(self) -> Mapping[str, torch.Tensor]:
+        return {name: parameter.detach() for name, parameter in self._adapters.reference_parameters().items()}
+
+    def _whole(self) -> AbstractContextManager[None]:
+        return self._engine.whole(self._adapters.reference_parameters().values())
+
+    def forward(self, batch: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """See :meth:`Reference.forward`. Collective where the policy's own passes are."""
+        with torch.no_grad(), self._adapters.as_reference():
+            return self._engine.forward(batch)
 
 
 def frozen_copy(

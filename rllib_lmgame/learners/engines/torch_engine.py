@@ -210,8 +210,14 @@ class UpdateEngine(Protocol):
     def set_value_output(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
         """Replace them; what counts is the first learner's."""
 
-    def full_state(self) -> AbstractContextManager[dict[str, torch.Tensor]]:
-        """On every rank the language model's complete tensors by their names, valid (no copies) inside the context."""
+    def full_state(self, trained: bool = False) -> AbstractContextManager[dict[str, torch.Tensor]]:
+        """On every rank the language model's complete tensors by their names, valid (no copies) inside the context.
+
+        ``trained``: without frozen weights beside adapters.
+        """
+
+    def whole(self, parameters: Iterable[nn.Parameter]) -> AbstractContextManager[None]:
+        """Inside the context these are complete; what is written to them, the same on all ranks, stays."""
 
     def save(self, directory: Path) -> None:
         """Write this learner's part of weights and optimizer."""
@@ -256,8 +262,11 @@ class TorchEngine:
         outer.bias.copy_(bias)
         self.ranks.copy_from_first(outer.parameters())
 
-    def full_state(self) -> AbstractContextManager[dict[str, torch.Tensor]]:
-        return nullcontext(self.module.hf_state())
+    def full_state(self, trained: bool = False) -> AbstractContextManager[dict[str, torch.Tensor]]:
+        return nullcontext(self.module.hf_state(trained))
+
+    def whole(self, parameters: Iterable[nn.Parameter]) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def save(self, directory: Path) -> None:
         """Rank 0 writes ``weights.safetensors`` (value function included) and ``optimizer.pt``."""

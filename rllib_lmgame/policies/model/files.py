@@ -34,6 +34,8 @@ MAX_JSON_BYTES = 64 * 2**20
 INDEX_FILE = "model.safetensors.index.json"
 HF_DIRECTORY = "hf"
 """Of the Hugging Face files in a checkpoint: the files themselves, or a directory per policy."""
+ADAPTER_DIRECTORY = "adapter"
+"""Of the adapters beside them, in PEFT's form."""
 LONGEST_NAME = 255
 """Characters that a file system takes in a name."""
 

@@ -5,7 +5,8 @@
 * ``options``: :class:`~rllib_lmgame.settings.sections.language_model.LanguageModelOptions`, or a mapping of its fields;
 * ``model_dir``: directory or hub id of the weights (``options.model`` if absent);
 * ``on_gpu``: whether the module will live on a GPU (no if absent); that this process sees one says little;
-* ``critic``: whether it has a value function (yes if absent).
+* ``critic``: whether it has a value function (yes if absent);
+* ``reference``: whether adapters have others beside them that the KL penalty compares with (no if absent).
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from ray.rllib.core.rl_module.apis.value_function_api import ValueFunctionAPI
 from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from torch import nn
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.policies.model.adapters import Adapters
 from rllib_lmgame.policies.model.attention import CHECKPOINTING, FLASH, PACKED, PackedRows, resolve_implementation
 from rllib_lmgame.policies.model.card import Played
 from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of
@@ -43,6 +45,9 @@ logger = logging.getLogger(__name__)
 
 VERSION = "version"
 """Key of the policy version in a module's state; the only one in an inference-only state."""
+
+BASE = "base"
+"""Key of the frozen weights' fingerprint in the state of a module with adapters."""
 
 _DTYPES = {"auto": torch.float32, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 """Numerics of the weights; under ``auto`` a forward pass on a GPU runs in bfloat16."""
@@ -87,6 +92,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         prunes: The last layer may be computed only at positions that are read, if the batch suits it.
         sharded: An engine spreads the weights over learners; states then carry the version alone.
         value_backbone: The value function's own (``value_model: separate``), else ``None``.
+        adapters: What is trained of the language model in place of its weights (``lora``), else ``None``.
     """
 
     version: int = 0
@@ -110,6 +116,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         dtype = _DTYPES[self.options.dtype]
         on_gpu = bool(config.get("on_gpu", False))
         self._autocast = on_gpu and self.options.dtype == "auto"
+        if self._autocast and self.options.lora is not None:
+            dtype = torch.bfloat16  # Weights that are never updated lose nothing.
         self.attention = resolve_implementation(
             self.options.attn_implementation, torch.bfloat16 if self._autocast else dtype, on_gpu
         )
@@ -118,7 +126,15 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         )
         self.layout, self.shares = packing.layout, packing.shares
         self.repeats = packing.repeats or self.attention != PACKED or on_gpu
-        self._checkpoint_parts = parts_of(self.language_model, self.hf_state())
+        self._checkpoint_parts = parts_of(self.language_model, _unique_state(self.language_model))
+        self.adapters: Adapters | None = None
+        if self.options.lora is not None:
+            self.adapters = Adapters(
+                self.language_model,
+                self.options.lora,
+                model_dir=self.model_dir,
+                reference=bool(config.get("reference", False)),
+            )
         fix_rope(self.language_model, self.options.context_length)
         if self.options.gradient_checkpointing:
             self.recompute_activations()
@@ -131,7 +147,9 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         for backbone in backbones if self.prunes else ():
             prune_last_layer(backbone)
         width = self.language_model.get_output_embeddings().in_features
-        self.value_head = ValueHead(width, self.options.value_hidden_size or width).to(dtype) if critic else None
+        self.value_head = ValueHead(width, self.options.value_hidden_size or width) if critic else None
+        if self.value_head is not None and self.adapters is None:
+            self.value_head.to(dtype)
         self._logit_transform = logit_transform(self.language_model.config)
 
     def recompute_activations(self) -> None:
@@ -156,6 +174,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         device = batch["input_ids"].device
         with torch.autocast(device.type, torch.bfloat16, enabled=self._autocast and device.type == "cuda"):
             inputs = self._backbone_inputs(batch)
+            if self.adapters is not None:  # Their dropout is all there is.
+                self.language_model.train(torch.is_grad_enabled())
             with torch.set_grad_enabled(torch.is_grad_enabled() and not batch.get("detach_backbone", False)):
                 hidden = self._hidden(backbone_of(self.language_model), inputs)
             out: dict[str, torch.Tensor] = {}
@@ -227,19 +247,28 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
             raise ValueError("this policy is trained without a value function")
         return self.value_head.outer
 
-    def hf_state(self) -> dict[str, torch.Tensor]:
-        """The language model's tensors by their names in memory; a tied head is left out. Nothing is copied."""
+    def hf_state(self, trained: bool = False) -> dict[str, torch.Tensor]:
+        """The language model's tensors by their names in memory; a tied head is left out. Nothing is copied.
+
+        ``trained``: without frozen weights beside adapters.
+        """
+        if trained and self.adapters is not None:
+            return self.adapters.state()
         return _unique_state(self.language_model)
+
+    def merged(self, state: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """A complete :meth:`hf_state` as a model without adapters has it, by its names in memory."""
+        return state if self.adapters is None else self.adapters.merged(state)
 
     def as_checkpoint(
         self, state: Mapping[str, torch.Tensor], device: torch.device | None = None
     ) -> Mapping[str, torch.Tensor]:
         """A complete :meth:`hf_state` by the names of the model's checkpoint, as engines take it (on ``device``)."""
-        return CheckpointTensors(self.language_model, self._checkpoint_parts, state, device)
+        return CheckpointTensors(self.language_model, self._checkpoint_parts, self.merged(state), device)
 
     def load_hf_state(self, state: Mapping[str, Any]) -> None:
         with torch.no_grad():
-            for name, tensor in self.hf_state().items():
+            for name, tensor in self.hf_state(trained=True).items():
                 tensor.copy_(torch.as_tensor(state[name]))
 
     def save_hf(
@@ -250,7 +279,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         ``state`` replaces the model's own tensors (gathered, averaged). Raises: CheckpointError: naming the file.
         """
         directory = Path(directory)
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in (state or self.hf_state()).items()}
+        whole = self.merged(state or self.hf_state())
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in whole.items()}
         source = tokenizer_source(self.options, self.model_dir)
         save_policy(self.language_model, tensors, directory, tokenizer=source, options=self.options, played=played)
         return directory
@@ -263,23 +293,48 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         inference_only: bool = False,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """All tensors as arrays and the version; only the version for env runners, which hold no weights."""
+        """All tensors as arrays and the version; only the version for env runners, which hold no weights.
+
+        Of frozen weights beside adapters there is a fingerprint.
+        """
         if inference_only or self.inference_only or self.sharded:
             return {VERSION: self.version}
-        return {VERSION: self.version, **{name: _to_numpy(t) for name, t in _unique_state(self).items()}}
+        base = {} if self.adapters is None else {BASE: int(self.adapters.fingerprint, 16)}
+        return {VERSION: self.version, **base, **{name: _to_numpy(t) for name, t in self._own_state().items()}}
+
+    def _own_state(self) -> dict[str, torch.Tensor]:
+        """What a state holds."""
+        if self.adapters is None:
+            return _unique_state(self)
+        return {name: p.detach() for name, p in self.named_parameters() if p.requires_grad}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Take over a state of :meth:`get_state`; one without tensors changes the version alone."""
+        """Take over a state of :meth:`get_state`; one without tensors changes the version alone.
+
+        Raises: ValueError: tensors are missing; CheckpointError: it belongs to other frozen weights or adapters.
+        """
         self.version = int(state.get(VERSION, self.version))
         if self.inference_only or not set(state) - {VERSION}:
             return
-        own = _unique_state(self)
+        own = self._own_state()
+        self._check_base(state)
         missing = own.keys() - state.keys()
         if missing:
             raise ValueError(f"the state lacks {len(missing)} tensors of this model, among them {sorted(missing)[0]!r}")
         with torch.no_grad():
             for name, tensor in own.items():
-                tensor.copy_(torch.as_tensor(np.asarray(state[name])))
+                value = torch.as_tensor(np.asarray(state[name]))
+                if self.adapters is not None and value.shape != tensor.shape:
+                    raise CheckpointError(f"{name} is {list(value.shape)} in the state, {list(tensor.shape)} here")
+                tensor.copy_(value)
+
+    def _check_base(self, state: Mapping[str, Any]) -> None:
+        """Raises: CheckpointError: the state has adapters and the module has none, or for other frozen weights."""
+        if (BASE in state) != (self.adapters is not None):
+            have = "adapters" if BASE in state else "whole weights"
+            raise CheckpointError(f"the state has {have}: language_model.lora is set there or here, not in both")
+        if self.adapters is not None and int(state[BASE]) != int(self.adapters.fingerprint, 16):
+            raise CheckpointError(f"the state's adapters are for other weights than those of {self.model_dir}")
 
 
 def _allowed(batch: Mapping[str, Any]) -> Allowed | None:

@@ -55,6 +55,36 @@ class TinyModelOptions:
     seed: int = option(0, "Seed of the initial weights.", low=0)
 
 
+ALL_LINEAR = "all-linear"
+
+
+@dataclass(frozen=True)
+class LoraOptions:
+    """``language_model.lora``: adapters beside frozen weights, as PEFT knows them."""
+
+    r: int = option(16, "Rank of an adapter.", low=1, high=4_096, carded=False)
+    alpha: int = option(32, "An adapter's output is multiplied by `alpha / r`.", low=1, high=65_536, carded=False)
+    dropout: float = option(0.0, "Of what goes into adapters, in passes that train.", low=0, below=1, carded=False)
+    target_modules: str | list[str] = option(
+        ALL_LINEAR,
+        "What gets adapters: `all-linear` (all linear layers but the head), or the ends of their names: "
+        "`[q_proj, v_proj]`.",
+        stranger=True,
+        carded=False,
+    )
+    modules_to_save: list[str] = option(
+        [], "Modules that are trained whole, by the ends of their names: `[norm]`.", stranger=True, carded=False
+    )
+    use_rslora: bool = option(False, "Multiply by `alpha / sqrt(r)` instead.", carded=False)
+    init: str | None = option(
+        None,
+        "Directory of an adapter to begin with (a checkpoint's `adapter/`, or PEFT's own). It says `r`, `alpha`, "
+        "`use_rslora` and its modules; null begins without effect.",
+        path=True,
+        carded=False,
+    )
+
+
 @dataclass(frozen=True)
 class LanguageModelOptions:
     """The ``language_model`` section."""
@@ -102,6 +132,12 @@ class LanguageModelOptions:
     )
     freeze_backbone_for_value: bool = option(
         False, "Stop the value loss from reaching a shared backbone.", carded=False
+    )
+    lora: LoraOptions | None = option(
+        None,
+        "Train [adapters](lora.md) and the value head, on frozen weights; `{}` is all defaults. null: all weights "
+        "are trained.",
+        carded=False,
     )
 
     system_prompt: str | None = option(

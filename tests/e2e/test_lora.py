@@ -1,0 +1,121 @@
+"""Adapters through the whole path: play, update, merged weights to the engines, checkpoint, and on from it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from learner_weights import weights_of
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.weights import WeightUse
+
+pytest.importorskip("peft")
+
+LORA: dict[str, Any] = {"lora": {"r": 4, "alpha": 16}}
+RUN = {
+    "text_rollouts": {"deterministic": True},
+    "token_ppo": {"kl": {}, "num_minibatches": 2},
+    "warm_start": {"max_steps": 1, "steps_per_iteration": 1, "episodes_per_step": 8, "lr": 1e-2},
+    "lr": 1e-2,
+}
+
+
+@pytest.mark.parametrize("engine", ["transformers", "vllm"])
+def test_what_learns_is_what_plays_and_what_is_saved(engine: str, start: Any, make_config: Any, tmp_path: Path) -> None:
+    if engine == "vllm":
+        pytest.importorskip("vllm")
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    def make(**own: Any) -> Any:
+        return start(make_config(language_model=LORA, inference={"engine": engine}, **RUN, **own))
+
+    algorithm = make()
+    begun = weights_of(algorithm)
+    for number in range(3):
+        result = algorithm.train()
+        if number:
+            assert result["learners"]["player"]["logprob_gap"] <= 1e-4
+    algorithm.save_to_path(str(tmp_path))
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
+    for name, weight in weights_of(algorithm, use=WeightUse.EXPORT).items():
+        assert np.array_equal(merged.state_dict()[name].numpy(), weight)
+        assert np.array_equal(begun[name], weight) == ("_proj.weight" not in name), name
+    base = algorithm.config.model_files["player"].directory()
+    beside = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(base), tmp_path / "adapter")
+    ids = merged.dummy_inputs["input_ids"]
+    assert (beside(ids).logits - merged(ids).logits).abs().max() < 1e-4
+    losses = [algorithm.train()["learners"]["player"]["policy_loss"] for _ in range(2)]
+    after = weights_of(algorithm)
+    algorithm.stop()
+    again = make()
+    again.restore_from_path(str(tmp_path))
+    on = [again.train()["learners"]["player"]["policy_loss"] for _ in range(2)]
+    assert on == pytest.approx(losses, abs=1e-6)  # Bit for bit in one learner, not in engines that batch.
+    assert all(np.abs(after[name] - weight).max() <= 1e-6 for name, weight in weights_of(again).items())
+    if engine == "transformers":
+        model = {"lora": {"init": str(tmp_path / "adapter")}}
+        other = start(make_config(language_model=model, inference={"engine": engine}))
+        saved = {name: tensor.numpy() for name, tensor in merged.state_dict().items()}
+        assert all(np.array_equal(saved[name], weight) for name, weight in weights_of(other).items())
+        assert other.train()["learners"]["player"]["logprob_gap"] <= 1e-4
+
+
+@pytest.mark.parametrize(
+    ("lora", "key", "said"),
+    [
+        ({"target_modules": ["q_projection"]}, "target_modules", "there are down_proj, gate_proj, k_proj"),
+        ({"target_modules": ["embed_tokens"]}, "target_modules", "no linear layer"),
+        ({"target_modules": ["lm_head"]}, "target_modules", "shares its weights"),
+        ({"r": 0}, "r", "at least 1"),
+        ({"init": "nowhere"}, "init", "has no adapter_config.json"),
+    ],
+    ids=lambda value: str(value),
+)
+def test_what_cannot_be_is_refused_before_anything_starts(lora: Any, key: str, said: str, make_config: Any) -> None:
+    with pytest.raises(ConfigError, match=said) as error:
+        make_config(language_model={"lora": lora}).validate()
+    assert error.value.path == f"config.language_model.lora.{key}"
+
+
+def test_an_adapter_for_another_base_is_refused(make_config: Any, tmp_path: Path, qwen_like: Any) -> None:
+    """By its shapes; by its base, though shapes are the same; and with options that are not its own."""
+    from transformers import AutoModelForCausalLM
+
+    from rllib_lmgame.policies.model.adapters import Adapters
+    from rllib_lmgame.settings.sections.language_model import LoraOptions
+
+    base, other, wider = qwen_like(seed=0), qwen_like(seed=1), qwen_like(hidden_size=192)
+    model = AutoModelForCausalLM.from_pretrained(base)
+    adapters = Adapters(model, LoraOptions(r=4), model_dir=base)
+    adapters.save(tmp_path / "adapter", adapters.state())
+    lora = {"init": str(tmp_path / "adapter")}
+
+    def refused(model: str, **more: Any) -> ConfigError:
+        with pytest.raises(ConfigError) as error:
+            make_config(language_model={"model": model, "lora": lora | more}).validate()
+        return error.value
+
+    make_config(language_model={"model": base, "lora": lora}).validate()
+    assert "for other weights" in refused(other).message
+    assert "for another model" in refused(wider).message
+    assert refused(base, r=8).path == "config.language_model.lora.r"
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(config | {"use_dora": True}))
+    assert "use_dora" in refused(base).message
+
+
+@pytest.fixture
+def qwen_like(tmp_path: Path) -> Any:
+    """Function that writes a tiny model with a tokenizer of the game's texts and returns its directory."""
+    from rllib_lmgame.policies.model.tiny import build_tiny_model
+
+    def make(**shape: Any) -> str:
+        directory = tmp_path / "-".join(f"{name}{value}" for name, value in shape.items())
+        return str(build_tiny_model(directory, ["<answer>up</answer> left right down"] * 9, shape))
+
+    return make

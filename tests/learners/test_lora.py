@@ -1,0 +1,215 @@
+"""LoRA: adapters learn on frozen weights, and merged, saved or resumed they are the same policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("peft")
+
+from learner_weights import hf_state, set_adam_eps
+from learning import by_state_and_files, difference, moved, restored, same, update, weights, zero
+from ray.rllib.core.learner.learner_group import LearnerGroup
+
+from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.inference.weights import unpack_state
+from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.objectives import SupervisedObjective
+
+LORA: dict[str, Any] = {"r": 4, "alpha": 8}
+PPO = {
+    "max_tokens_per_microbatch": 96,
+    "critic": {"lr": 3e-3},
+    "weight_decay": 0.01,
+    "ema_decay": 0.5,
+    "kl": {"reference": {"type": "ema", "decay": 0.5}},
+}
+
+
+@pytest.fixture
+def make_lora(make_learner: Any) -> Any:
+    """Function that builds a learner with adapters; keyword arguments are those of ``language_model.lora``."""
+
+    def make(learner: dict[str, Any] | None = None, **lora: Any) -> Any:
+        given: dict[str, Any] = {"token_ppo": PPO, "lr": 1e-2, **(learner or {})}
+        options = given.pop("options", {}) | {"lora": LORA | lora}
+        return make_learner(options=options, **given)
+
+    return make
+
+
+def logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        return model(torch.arange(40).reshape(2, 20)).logits
+
+
+@pytest.mark.parametrize(
+    "lora",
+    [{}, {"target_modules": ["q_proj", "v_proj"], "use_rslora": True}, {"modules_to_save": ["model.norm"]}],
+    ids=str,
+)
+def test_merged_weights_and_peft_are_the_policy_that_was_trained(
+    lora: Any, make_lora: Any, make_learner: Any, make_episodes: Any, qwen_dir: str, tmp_path: Path
+) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    learner = make_lora(**lora)
+    module, before = learner.module["player"], weights(learner)
+    for seed in range(3):
+        update(learner, make_episodes(6, seed=seed))
+    changed = moved(learner, before)
+    trained = {f"language_model.{name}" for name in module.adapters.trained}
+    assert trained <= changed <= trained | {n for n in before if "value_head" in n or ".reference." in n}
+    learner.export_hf(tmp_path / "hf", "player", adapter=tmp_path / "adapter")
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "hf")
+    beside = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(qwen_dir), tmp_path / "adapter")
+    assert (logits(merged) - logits(beside)).abs().max() < 1e-4
+    assert (logits(merged) - logits(AutoModelForCausalLM.from_pretrained(qwen_dir))).abs().max() > 1e-2
+
+
+def test_the_policy_is_what_its_merged_weights_say(
+    make_lora: Any, make_module: Any, make_episodes: Any, tmp_path: Path
+) -> None:
+    """Log-probabilities of a pack, with adapters and of a module that is loaded from the bundle for the engines."""
+    learner = make_lora()
+    base = {n: t for n, t in weights(learner).items() if "base_layer" in n}
+    update(learner, make_episodes(6))
+    module = learner.module["player"]
+    other = make_module(context_length=128)
+    other.load_hf_state(unpack_state(learner.pack_weights("player", 1)))
+    ids = torch.arange(40) % 64
+    batch = {
+        "input_ids": ids,
+        "position_ids": torch.cat([torch.arange(25), torch.arange(15)]),
+        "cu_seqlens": torch.tensor([0, 25, 40], dtype=torch.int32),
+        "predict_index": torch.tensor([3, 9, 30]),
+        "target_ids": torch.tensor([5, 6, 7]),
+        "bootstrap_index": torch.tensor([], dtype=torch.int64),
+    }
+    with torch.no_grad():
+        adapted, plain = (each.forward_train(dict(batch))["logprobs"] for each in (module, other))
+    assert (adapted - plain).abs().max() < 1e-4
+    assert all(torch.equal(tensor, weights(learner)[name]) for name, tensor in base.items())
+
+
+@by_state_and_files
+def test_a_resumed_run_is_the_run_that_never_stopped(
+    how: str, make_lora: Any, make_episodes: Any, tmp_path: Path
+) -> None:
+    """Adapters, dropout, average and reference, bit for bit; and what is saved has no frozen weights."""
+    learner = make_lora(dropout=0.2)
+    update(learner, make_episodes(6))
+    again = restored(make_lora(dropout=0.2), learner, how, tmp_path)
+    for seed in (1, 2):
+        results = [update(each, make_episodes(6, seed=seed)) for each in (learner, again)]
+        assert results[0]["mean_kl_loss"] == results[1]["mean_kl_loss"] > 0
+    assert same(learner.get_state()["rl_module"]["player"], again.get_state()["rl_module"]["player"])
+    assert difference(weights(learner), weights(again)) == 0.0
+    assert same(learner.averages["player"].tensors, again.averages["player"].tensors)
+    saved = learner.get_state()["rl_module"]["player"]
+    assert not any("base_layer" in name or "embed_tokens" in name for name in saved)
+
+
+def test_a_reference_is_the_policy_as_ppo_began(make_lora: Any, make_episodes: Any) -> None:
+    """After a supervised stage it is not the model without adapters; no second model is in memory."""
+    learner = make_lora({"token_ppo": {"kl": {}}})
+    update(learner, make_episodes(6), objective=SupervisedObjective(num_minibatches=2, lr=1e-2))
+    learner.begin_ppo()
+    begun = {n: t.clone() for n, t in learner.module["player"].adapters.state().items()}
+    first = update(learner, make_episodes(6, seed=1))
+    assert first["mean_kl_loss"] == pytest.approx(0.0, abs=1e-6)
+    assert update(learner, make_episodes(6, seed=2))["mean_kl_loss"] > 1e-6
+    assert learner.reference("player") is learner.module["player"]
+    with learner.references["player"].tensors() as tensors:
+        assert same(dict(tensors), begun)
+
+
+def train(learner: Any, make_episodes: Any, first: int, count: int) -> None:
+    for seed in range(first, first + count):
+        learner.update(training_data=WholeEpisodes(episodes=make_episodes(9, seed=seed)))
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_one_learner_with_deepspeed_equals_a_plain_one(
+    stage: int, make_lora: Any, make_episodes: Any, tmp_path: Path
+) -> None:
+    """Also over a checkpoint, which holds no frozen weights."""
+    plain, sharded = make_lora({"lr": 1e-3}), make_lora({"lr": 1e-3, "deepspeed": zero(stage)})
+    for learner in (plain, sharded):
+        set_adam_eps(learner, 1e-3)
+        train(learner, make_episodes, 0, 3)
+    assert difference(hf_state(sharded), hf_state(plain)) < 1e-5
+    sharded.save_shard(tmp_path)
+    for file in tmp_path.rglob("*model_states.pt"):
+        held = torch.load(file, weights_only=False)
+        assert not any("base_layer" in name for name in held["module"])
+        assert not held["frozen_param_fragments"]
+    again = make_lora({"lr": 1e-3, "deepspeed": zero(stage)})
+    again.load_shard(tmp_path)
+    set_adam_eps(again, 1e-3)
+    assert difference(hf_state(again), hf_state(sharded)) == 0.0
+    for learner in (sharded, again):
+        train(learner, make_episodes, 3, 1)
+    assert difference(hf_state(again), hf_state(sharded)) < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [None, 0, 1, 2, 3])
+def test_two_learners_equal_one(
+    stage: int | None, make_lora: Any, make_config: Any, make_episodes: Any, ray_cluster: Any
+) -> None:
+    alone = make_lora({"lr": 1e-3})
+    set_adam_eps(alone, 1e-3)
+    train(alone, make_episodes, 0, 3)
+    config = make_config(
+        num_learners=2, options={"lora": LORA}, token_ppo=PPO, lr=1e-3, deepspeed=None if stage is None else zero(stage)
+    )
+    group = LearnerGroup(config=config, module_spec=config.rl_module_spec)
+    try:
+        [result.get() for result in group.foreach_learner(lambda learner: set_adam_eps(learner, 1e-3))]
+        train(group, make_episodes, 0, 3)
+        (state,) = [s for s in (result.get() for result in group.foreach_learner(hf_state)) if s is not None]
+    finally:
+        group.shutdown()
+    assert difference(state, hf_state(alone)) < 1e-4
+
+
+def test_a_state_of_whole_weights_or_of_another_base_is_refused(
+    make_lora: Any, make_learner: Any, make_model: Any
+) -> None:
+    learner = make_lora()
+    for other, said in (
+        (make_learner(), "whole weights"),
+        (make_lora({"model_dir": make_model(initializer_range=0.1)}), "other weights"),
+        (make_lora(r=1), "in the state"),
+    ):
+        with pytest.raises(CheckpointError, match=said):
+            learner.module["player"].set_state(other.module["player"].get_state())
+
+
+def test_activations_that_are_recomputed_change_nothing(make_lora: Any, make_episodes: Any) -> None:
+    states = []
+    for recompute in (False, True):
+        learner = make_lora({"options": {"gradient_checkpointing": recompute}, "lr": 1e-3})
+        train(learner, make_episodes, 0, 2)
+        states.append(hf_state(learner))
+    assert difference(*states) < 1e-5
+
+
+def test_adapters_in_float32_learn_beside_weights_in_bfloat16(make_lora: Any, make_episodes: Any) -> None:
+    """Steps that weights of 0.2 in bfloat16 could not hold; the merged weights are rounded once."""
+    learner = make_lora({"options": {"dtype": "bfloat16"}, "lr": 1e-4})
+    before = weights(learner)
+    update(learner, make_episodes(6))
+    module = learner.module["player"]
+    for name, tensor in module.adapters.state().items():
+        assert tensor.dtype == torch.float32
+        assert not torch.equal(tensor, before[f"language_model.{name}"])
+    name = "model.layers.0.self_attn.q_proj"
+    down, up = (module.adapters.state()[f"{name}.lora_{which}.default.weight"] for which in "AB")
+    exact = module.hf_state()[f"{name}.base_layer.weight"].float() + 2.0 * up @ down
+    assert torch.equal(module.as_checkpoint(module.hf_state())[f"{name}.weight"], exact.bfloat16())
