@@ -16,6 +16,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -226,9 +227,45 @@ def load_into_worker(worker: Any, source: Mapping[str, Any] | str) -> None:
     on_cpu, model = worker.device.type == "cpu", worker.model_runner.get_model()
     if on_cpu:
         _forget_expert_kernels(model)
-    worker.reload_weights(weights_iterator=iter(source.items()))
+    with _copies_loaded(model):
+        worker.reload_weights(weights_iterator=iter(source.items()))
     if on_cpu:
         _repack_for_cpu(model)
+
+
+def _copies_loaded(model: Any) -> AbstractContextManager[Any]:
+    """Inside it a reload of vLLM 0.32 keeps what gpt-oss copies into its parameters: its experts and sinks.
+
+    A reload empties parameters and waits for what their loaders are given. Copies into empty ones are lost, without a
+    word: replies would have the old experts.
+    """
+    from torch import Tensor
+    from torch.overrides import TorchFunctionMode
+    from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+    from vllm.model_executor.model_loader.weight_utils import default_weight_loader
+
+    if type(model).__name__ != "GptOssForCausalLM":
+        return nullcontext()
+    for module in model.modules():
+        for name, empty in get_layerwise_info(module).restore_metadata[0].items():
+            if name in _COPIED:
+                empty.weight_loader, empty.is_copied = default_weight_loader, True
+
+    class Copies(TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            # A handler runs outside of the mode, so the copies that a loader makes are copies.
+            if args and isinstance(args[0], Tensor) and args[0].is_meta and getattr(args[0], "is_copied", False):
+                if function == Tensor.data.__get__:  # Made anew each time.
+                    return args[0]
+                if function is Tensor.copy_:
+                    args[0].weight_loader(args[0], args[1])
+                    return args[0]
+            return function(*args, **(kwargs or {}))
+
+    return Copies()
+
+
+_COPIED = {"w13_weight", "w13_bias", "w2_weight", "w2_bias", "sinks"}
 
 
 def _forget_expert_kernels(model: Any) -> None:
