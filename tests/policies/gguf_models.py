@@ -19,7 +19,7 @@ TEMPLATE = (
 )
 
 
-def llama(seed: int = 0, tied: bool = True) -> LlamaForCausalLM:
+def llama(seed: int = 0, tied: bool = True, **rope: object) -> LlamaForCausalLM:
     """A model with random weights whose vocabulary are :data:`TOKENS`."""
     torch.manual_seed(seed)
     config = LlamaConfig(
@@ -31,7 +31,7 @@ def llama(seed: int = 0, tied: bool = True) -> LlamaForCausalLM:
         num_key_value_heads=KV_HEADS,
         max_position_embeddings=1024,
         rms_norm_eps=1e-5,
-        rope_theta=20_000.0,
+        rope_parameters={"rope_type": "default", "rope_theta": 20_000.0, **rope},
         tie_word_embeddings=tied,
     )
     model = LlamaForCausalLM(config).eval()
@@ -50,6 +50,7 @@ def write_gguf(
     tokens: Sequence[str] | None = TOKENS,
     split: str = "default",
     first: str | None = None,
+    stretch: float | None = None,
     template: bool = True,
     without: Sequence[str] = (),
 ) -> Path:
@@ -69,6 +70,9 @@ def write_gguf(
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_rope_dimension_count(WIDTH // HEADS)
+    if stretch is not None:
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(stretch)
     if tokens is not None:
         writer.add_tokenizer_model("gpt2")
         writer.add_tokenizer_pre(split)
@@ -82,6 +86,9 @@ def write_gguf(
         if first is not None:
             writer.add_bos_token_id(tokens.index(first))
             writer.add_add_bos_token(True)
+    if config.rope_parameters["rope_type"] == "llama3":
+        plain = 1 / config.rope_parameters["rope_theta"] ** (torch.arange(0, WIDTH // HEADS, 2) / (WIDTH // HEADS))
+        writer.add_tensor("rope_freqs.weight", (plain / model.model.rotary_emb.inv_freq).numpy())
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, LAYERS)
     for name, tensor in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:

@@ -55,6 +55,25 @@ def test_a_converted_file_computes_what_the_model_did_before(tmp_path: Path, tie
     assert torch.allclose(logits(model_directory(str(file))), expected, atol=1e-5)
 
 
+def test_positions_are_stretched_as_in_llama_3(tmp_path: Path) -> None:
+    rope = {"rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    model = llama(**rope, original_max_position_embeddings=8192)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            layer.self_attn.q_proj.weight *= 20
+            layer.self_attn.k_proj.weight *= 20
+        file = write_gguf(tmp_path / "three.gguf", model)
+        expected = model(IDS).logits
+    assert torch.allclose(logits(model_directory(str(file))), expected, atol=1e-4)
+    assert not torch.allclose(logits(tmp_path, gguf_file=file.name), expected, atol=1e-3)
+    other = write_gguf(tmp_path / "other.gguf", llama(**rope, original_max_position_embeddings=1024))
+    with pytest.raises(ConfigError, match=r"it stretches positions \(rope_freqs of another kind than Llama 3's\)"):
+        check_model(str(other))
+    yarn = write_gguf(tmp_path / "yarn.gguf", llama(), stretch=4.0)
+    with pytest.raises(ConfigError, match=r"it stretches positions \(yarn\) in a way that is not read"):
+        check_model(str(yarn))
+
+
 def test_weights_are_those_that_transformers_reads(tmp_path: Path) -> None:
     file = write_gguf(tmp_path / "small.gguf", llama(), quantized=True)
     directory = Path(model_directory(str(file)))
@@ -142,7 +161,7 @@ def test_a_full_disk_leaves_nothing_that_could_be_used(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(gguf_files, "_save_model", lambda _, directory: save(directory))
+        patch.setattr(gguf_files, "_save_model", lambda _, directory, __: save(directory))
         with pytest.raises(ConfigError, match="No space left on device; RLLIB_LMGAME_CACHE names another directory"):
             check_model(str(file))
     assert all(path.name.endswith(".lock") for path in cache.iterdir())

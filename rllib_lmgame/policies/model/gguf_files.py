@@ -4,8 +4,8 @@
 2. Two processes that want the same do the work once; the second waits. What a killed one left goes at the next time.
 3. The weights are those that Transformers reads from the file, in float32. None is left at an initial value.
 
-The cache is ``$RLLIB_LMGAME_CACHE``, by default ``~/.cache/rllib_lmgame``. Any of its directories may be removed; it is
-made again when it is needed.
+The cache is ``$RLLIB_LMGAME_CACHE``, by default ``rllib_lmgame`` in ``$XDG_CACHE_HOME`` or ``~/.cache``. Any of its
+directories may be removed; it is made again when it is needed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import hashlib
 import importlib.util
 import io
 import logging
+import math
 import os
 import shutil
 import sys
@@ -50,7 +51,9 @@ def is_gguf(source: str) -> bool:
 def cache_directory() -> Path:
     """Where converted models are kept."""
     named = os.environ.get(CACHE)
-    return (expanded(named) if named else expanded("~/.cache/rllib_lmgame")).absolute() / "models"
+    if not named:
+        named = os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "rllib_lmgame")
+    return expanded(named).absolute() / "models"
 
 
 def converted(source: str) -> Path:
@@ -152,19 +155,20 @@ def convert(file: Path, directory: Path) -> None:
     print(f"note: {file.name} is converted once into {directory.parent.parent}", file=sys.stderr)
     with redirect_stderr(io.StringIO()):  # Progress bars.
         _save_tokenizer(file, directory, facts)
-        _save_model(file, directory)
+        _save_model(file, directory, facts)
 
 
 @dataclass(frozen=True)
 class _Facts:
     """What the header of a GGUF file says; ``tokens``: in its tokenizer, ``split``: how that cuts texts beforehand,
-    ``begins``: whether it puts its first token before a text.
+    ``begins``: whether it puts its first token before a text, ``stretch``: of positions, as Llama 3 does.
     """
 
     weights: int
     tokens: int
     split: str
     begins: bool
+    stretch: float | None
 
 
 def _read(file: Path) -> _Facts:
@@ -193,8 +197,14 @@ def _read(file: Path) -> _Facts:
     if int(said("split.count", 1)) > 1:
         raise ValueError("it is one of several parts; join them with `llama-gguf-split --merge`")
     shapes = {tensor.name: [int(size) for size in tensor.shape] for tensor in reader.tensors}
-    if _SCALED in shapes:
-        raise ValueError(f"it scales positions by {_SCALED}, which Transformers does not read from such files")
+    scaled = next((tensor.data.tolist() for tensor in reader.tensors if tensor.name == "rope_freqs.weight"), None)
+    kind = str(said(f"{architecture}.rope.scaling.type", "none"))
+    if scaled is not None and not _is_llama3(scaled, float(said(f"{architecture}.rope.freq_base", 10_000.0))):
+        kind = "rope_freqs of another kind than Llama 3's"
+    elif float(said(f"{architecture}.rope.scaling.factor", 1.0)) == 1.0 or architecture == "gpt-oss":
+        kind = "none"
+    if kind != "none" or any(name.startswith("rope_factors") for name in shapes):
+        raise ValueError(f"it stretches positions ({kind}) in a way that is not read from such files")
     tokens = reader.fields.get("tokenizer.ggml.tokens")
     count, rows = len(tokens.data) if tokens else 0, shapes.get("token_embd.weight", [0])[-1]
     if count > rows:
@@ -204,12 +214,25 @@ def _read(file: Path) -> _Facts:
         tokens=count,
         split=str(said("tokenizer.ggml.pre")),
         begins=bool(said("tokenizer.ggml.add_bos_token", False)),
+        stretch=None if scaled is None else max(scaled),
     )
 
 
 _SPELT = ("qwen2moe", "qwen3moe", "t5encoder")
 """Architectures that GGUF files spell in another way than Transformers' table, beside dashes."""
-_SCALED = "rope_freqs.weight"
+_LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
+"""How Llama 3.1 and later scale rotary positions, beside the factor, which is 8 or 32."""
+
+
+def _is_llama3(factors: list[float], base: float) -> bool:
+    """Whether frequencies are divided by ``factors`` as Transformers' ``rope_type: llama3`` does it."""
+    low, high, length = _LLAMA3.values()
+    for number, factor in enumerate(factors):
+        turns = length * base ** (-number / len(factors)) / (2 * math.pi)
+        share = min(1.0, max(0.0, (turns - low) / (high - low)))
+        if not math.isclose(factor, 1 / ((1 - share) / max(factors) + share), rel_tol=1e-4):
+            return False
+    return True
 
 
 def _save_tokenizer(file: Path, directory: Path, facts: _Facts) -> None:
@@ -240,7 +263,7 @@ def _save_tokenizer(file: Path, directory: Path, facts: _Facts) -> None:
     tokenizer.save_pretrained(directory)
 
 
-def _save_model(file: Path, directory: Path) -> None:
+def _save_model(file: Path, directory: Path, facts: _Facts) -> None:
     """Save configuration and weights. Raises: ValueError: weights are missing, or it is no causal language model."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -256,6 +279,8 @@ def _save_model(file: Path, directory: Path) -> None:
         del config.quantization_config
     # Transformers counts the tokens of the file's tokenizer, if there is one; the embedding may have more rows.
     config.vocab_size = loaded.get_input_embeddings().weight.shape[0]
+    if facts.stretch is not None:  # Transformers reads past it.
+        config.rope_parameters = {**config.rope_parameters, "rope_type": "llama3", "factor": facts.stretch, **_LLAMA3}
     with torch.device("meta"):
         model = type(loaded)(config)  # One that was never quantized: it may be saved.
     model.load_state_dict(loaded.state_dict(), assign=True)
