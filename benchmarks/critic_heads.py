@@ -160,7 +160,7 @@ def tokens_of(model: str, config: Any, trajectories: Sequence[Trajectory]) -> To
     )
     batch = TokenBatch.from_rows(rows)
     hidden = torch.empty(batch.num_actions, module.language_model.get_output_embeddings().in_features)
-    for pack in batch.microbatches(ppo.max_tokens_per_microbatch or MOST_TOKENS):
+    for pack in batch.microbatches(ppo.microbatch or MOST_TOKENS):
         out = module.forward_train(pack.to_torch() | {"with_logprobs": False, "with_value_features": True})
         hidden[torch.from_numpy(pack.token_slot)] = out["value_features"]
     inputs = advantage_inputs(batch, gamma=config.gamma, lam=config.lambda_, ranks=Ranks())

@@ -23,8 +23,16 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-SIZES = {"tiny": (96, 3, 3, 256), "1M": (128, 4, 4, 464), "5M": (256, 6, 8, 912), "14M": (384, 8, 12, 1024)}
-"""Width, layers, heads and width of the feed-forward layers; ``tiny`` is what the quick start trains."""
+SIZES = {
+    "tiny": (96, 3, 3, 256),
+    "1M": (128, 4, 4, 464),
+    "5M": (256, 6, 8, 912),
+    "14M": (384, 8, 12, 1024),
+    "106M": (576, 30, 9, 1536),
+}
+"""Width, layers, heads and width of the feed-forward layers; ``tiny`` is what the quick start trains, the largest has
+the shape of SmolLM2-135M without its vocabulary.
+"""
 
 PROMPT, REPLY = 80, 16
 """Tokens of the engine's requests, as in the quick start."""

@@ -15,6 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
+from types import SimpleNamespace
 from typing import Any
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

@@ -35,9 +35,11 @@ from rllib_lmgame.algorithms.checkpoints.learner_files import load_learners, sav
 from rllib_lmgame.algorithms.checkpoints.models import check_league, check_models
 from rllib_lmgame.algorithms.cluster import engines
 from rllib_lmgame.algorithms.cluster.env_runners import RunnerGroup
-from rllib_lmgame.algorithms.cluster.learner_calls import push_from_learners
+from rllib_lmgame.algorithms.cluster.footprint import free_mib, learner_rooms, machine_mib
+from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, push_from_learners
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.cluster.threads import places
+from rllib_lmgame.algorithms.cluster.trials import trials_at_once
 from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN, LMGameConfig
 from rllib_lmgame.algorithms.measuring.measures import LAST, measure_policies, measured_columns
 from rllib_lmgame.algorithms.models import prepare_models
@@ -53,7 +55,7 @@ from rllib_lmgame.settings.algorithms import reference
 from rllib_lmgame.settings.old_names import check_saved
 from rllib_lmgame.storage import expanded, is_uri
 from rllib_lmgame.telemetry.metrics import PHASES, WEIGHT_SYNC_TIMER, flatten, with_columns
-from rllib_lmgame.telemetry.phases import WHY_DROPPED, tell_phase
+from rllib_lmgame.telemetry.phases import CHOSEN, WHY_DROPPED, tell_phase
 
 logger = logging.getLogger(__name__)
 
@@ -112,6 +114,7 @@ class LMGameAlgorithm(PPO):
         try:
             if not ray.is_initialized():
                 be_connected(num_cpus=self._cpus_needed(own))
+            own.learner_rooms = learner_rooms(own, machine_mib(), free_mib(), trials_at_once())
             self.tell("starting the engines")
             self.engine_groups = engines.start_engines(own)
             if not own.num_gpus_per_learner:
@@ -128,9 +131,17 @@ class LMGameAlgorithm(PPO):
             super().setup(own)
             self.tell(PHASES[WEIGHT_SYNC_TIMER].doing)
             self.push_weights()
+            self.tell(self._chosen(), CHOSEN)
         except BaseException:
             self.cleanup()
             raise
+
+    def _chosen(self) -> str:
+        """What was left to this machine to choose, in words."""
+        sizes = foreach_learner(self.learner_group, lambda learner: learner.microbatches())[0]
+        several = len(sizes) > 1
+        of = ", ".join(f"{tokens:,} tokens" + f" ({policy})" * several for policy, tokens in sizes.items())
+        return f"micro-batches of {of}"
 
     @classmethod
     def default_resource_request(cls, config: Any) -> PlacementGroupFactory:

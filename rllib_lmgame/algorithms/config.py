@@ -20,6 +20,7 @@ from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.microbatch import Room
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
@@ -114,6 +115,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         self.model_files: dict[str, ModelFiles] = {}
         self.other_games: tuple[GameConfig, ...] = ()
         self.episode_log_dir: str | None = None
+        self.learner_rooms: dict[str, Room] = {}
         self.learner_threads: int | None = None
 
         # Defaults that suit language models; RLlib's own are for small networks and fast environments.

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self._entropy_coefficients: dict[str, float] = {}
         self._device_pushes: dict[str, DevicePush] = {}
         self._lifetime_timesteps = 0
+        self._microbatch_tokens: dict[str, int] = {}
         self._objectives: dict[str, Objective] = {}
         self._given_objective: Objective | None = None
         threads = learner_threads(self.config)
@@ -123,6 +125,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _make_modules_ddp_if_necessary(self) -> None:
         """Build one engine per trained module instead of RLlib's DDP wrappers."""
         self.ranks = Ranks.current(self.config.num_learners, self._device)
+        self._agree_on_microbatches()
         for module_id in sorted(self.module.keys()):
             module = self.module[module_id]
             if not isinstance(module, LanguageModelRLModule) or not self.should_module_be_updated(module_id):
@@ -147,9 +150,29 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _configured(self, module_id: str) -> LearnerSettings:
         if module_id not in self._settings:
             settings = LearnerSettings.from_config(self.config.get_config_for_module(module_id))
-            settings = settings.of_model(self.module[module_id], on_gpu=self._device.type != "cpu")
+            if settings.ppo.microbatch is None:
+                settings = replace(settings, microbatch_tokens=self._found_tokens(module_id, settings))
             self._settings[module_id] = settings.with_values(self._scheduled_of(module_id))
         return self._settings[module_id]
+
+    def _found_tokens(self, module_id: str, settings: LearnerSettings) -> int:
+        """Tokens of a micro-batch with ``auto``: found once, then kept, also by checkpoints."""
+        if module_id not in self._microbatch_tokens:
+            room, on_gpu = getattr(self.config, "learner_rooms", {}).get(module_id), self._device.type != "cpu"
+            card = torch.cuda.get_device_properties(self._device).total_memory if on_gpu and room is not None else 0
+            found = settings.of_model(self.module[module_id], on_gpu, None if room is None else room.activations(card))
+            self._microbatch_tokens[module_id] = found.microbatch_tokens
+        return self._microbatch_tokens[module_id]
+
+    def _agree_on_microbatches(self) -> None:
+        """The fewest tokens that any learner found: all must know alike what fits one pass."""
+        for module_id, tokens in self._microbatch_tokens.items():
+            self._microbatch_tokens[module_id] = -int(self.ranks.max(-tokens))
+        self._settings.clear()
+
+    def microbatches(self) -> dict[str, int]:
+        """Tokens of a micro-batch of each policy."""
+        return {module_id: self.settings(module_id).microbatch_tokens for module_id in self.engines}
 
     def _scheduled_of(self, module_id: str) -> dict[str, float]:
         own = self.config.settings.own_keys(module_id)

@@ -7,6 +7,7 @@ by :meth:`LearnerStateMixin.save_shard`, which the algorithm calls on all learne
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,9 @@ from rllib_lmgame.learners.engines.reference import AdapterReference, Reference,
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
 from rllib_lmgame.learners.objectives.base import StepCounts
 from rllib_lmgame.learners.weights import STATE_FILE, critic_difference
-from rllib_lmgame.settings.sections.token_ppo import ReferenceOptions
+from rllib_lmgame.settings.sections.token_ppo import LEAST_TOKENS, ReferenceOptions
+
+logger = logging.getLogger(__name__)
 
 STATE_KEY = "lmgame"
 """Key of our part in RLlib's learner state."""
@@ -87,6 +90,7 @@ class LearnerStateMixin:
             "nan_steps_in_a_row": {mid: steps.nan_in_a_row for mid, steps in self._steps.items()},
             "entropy_coefficients": dict(self._entropy_coefficients),
             "configured_coefficients": {mid: self._begin_coefficients(mid) for mid in self.engines},
+            "microbatch_tokens": dict(self._microbatch_tokens),
             "critics": {mid: critic.get_state() for mid, critic in self.critics.items()},
             "objectives": {mid: o.get_state() for mid, o in self._objectives.items()},
         }
@@ -112,6 +116,7 @@ class LearnerStateMixin:
             remembered = mapping_of(ours.get("objectives", {}), "objectives")
             if remembered.get(mid) is not None:
                 self.objective(mid).set_state(remembered[mid])
+        self._keep_microbatches(mapping_of(ours.get("microbatch_tokens", {}), "microbatch_tokens"))
         for mid, critic in self.critics.items():
             critic.set_state(mapping_of(ours.get("critics", {}).get(mid, {}), f"critics.{mid}"))
         self._set_coefficients(ours)
@@ -129,6 +134,19 @@ class LearnerStateMixin:
                 self.curr_kl_coeffs_per_module[mid] = self._get_tensor_variable(number)
         for mid in self.engines:
             self._set_scheduled_kl(mid)
+
+    def _keep_microbatches(self, saved: Mapping[str, Any]) -> None:
+        """With ``auto`` go on with the saved sizes: sums in another order would round differently."""
+        for mid in self._microbatch_tokens.keys() & saved.keys():
+            tokens, found = count_of(saved[mid], f"microbatch_tokens.{mid}"), self._microbatch_tokens[mid]
+            if tokens != found and tokens >= LEAST_TOKENS:
+                logger.warning(
+                    "%s goes on with the checkpoint's micro-batches of %d tokens; what is free here is for %d "
+                    "(token_ppo.max_tokens_per_microbatch sets another number)",
+                    *(mid, tokens, found),
+                )
+                self._microbatch_tokens[mid] = tokens
+        self._settings.clear()
 
     def _begin_coefficients(self, module_id: str) -> dict[str, Any]:
         """What the coefficients of a policy begin with."""

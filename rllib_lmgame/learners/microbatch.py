@@ -1,14 +1,36 @@
-"""How many tokens go through a model at once where nothing is set: what their activations take decides."""
+"""How many tokens go through a model at once with ``auto``: what their activations take, and what is free, decide."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.settings.sections.token_ppo import LEAST_TOKENS, MOST_TOKENS
 
 CPU_ACTIVATIONS = 2 * 2**30
-"""Bytes of activations on a CPU, which the learner shares with engines, env runners and Ray."""
+"""Bytes of activations on a CPU whose other use is not known."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where the activations of a learner must fit.
+
+    Attributes:
+        taken: Bytes that all else takes there.
+        used: Part of what is left that activations may take.
+        memory: Bytes there; ``None``: those of the learner's card.
+        share: Part of a card that engines leave.
+    """
+
+    taken: float
+    used: float
+    memory: float | None = None
+    share: float = 1.0
+
+    def activations(self, card: float) -> float:
+        """Bytes for activations; ``card`` is the memory of the learner's card."""
+        return max(0.0, self.share * (card if self.memory is None else self.memory) - self.taken) * self.used
 
 
 @dataclass(frozen=True)
@@ -85,9 +107,14 @@ def kept_per_token(
     return layers * layer.width * width + full if gradient_checkpointing else layers * full
 
 
-def default_tokens(kept: int, on_gpu: bool) -> int:
-    """Tokens of a micro-batch, a power of two; ``kept`` is the bytes of a token, 0 if they are not known."""
-    if on_gpu or not kept:
+def default_tokens(kept: int, on_gpu: bool, room: float | None = None) -> int:
+    """Tokens of a micro-batch, a power of two.
+
+    ``kept`` is the bytes of a token, 0 if they are not known. ``room`` is the bytes for activations; ``None``: any
+    number on a GPU, else :data:`CPU_ACTIVATIONS`.
+    """
+    if room is None:
+        room = math.inf if on_gpu else CPU_ACTIVATIONS
+    if not kept or room >= kept * MOST_TOKENS:
         return MOST_TOKENS
-    fitting = max(LEAST_TOKENS, CPU_ACTIVATIONS // kept)
-    return min(MOST_TOKENS, 1 << (fitting.bit_length() - 1))
+    return 1 << (max(LEAST_TOKENS, int(room // kept)).bit_length() - 1)

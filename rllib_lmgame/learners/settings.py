@@ -65,7 +65,7 @@ class LearnerSettings:
             num_epochs=int(config.num_epochs),
             seed=int(config.seed or 0),
             deepspeed=None if config.deepspeed_config is None else dict(config.deepspeed_config),
-            microbatch_tokens=ppo.max_tokens_per_microbatch or MOST_TOKENS,
+            microbatch_tokens=ppo.microbatch or MOST_TOKENS,
         )
 
     def with_values(self, values: Mapping[str, float]) -> LearnerSettings:
@@ -85,16 +85,19 @@ class LearnerSettings:
     def fits_critic(self) -> bool:
         return self.ppo.critic.warmup is not None and self.ppo.critic.warmup.type == FIT
 
-    def of_model(self, module: Any, on_gpu: bool) -> LearnerSettings:
-        """Those for a policy's module: a micro-batch that is not set depends on what its activations take."""
-        if self.ppo.max_tokens_per_microbatch is not None:
+    def of_model(self, module: Any, on_gpu: bool, room: float | None = None) -> LearnerSettings:
+        """Those for a policy's module: with ``auto`` a micro-batch depends on what its activations take.
+
+        ``room`` is the bytes for them; ``None`` if it is not known.
+        """
+        if self.ppo.microbatch is not None:
             return self
         model, options = module.language_model, module.options
         layers = getattr(model.config.get_text_config(), "num_hidden_layers", 0)
         context = self.ppo.max_row_tokens or options.context_length
         kept = kept_per_token(layers, layer_of(model), model.dtype.itemsize, context, options.gradient_checkpointing)
         backbones = 1 if module.value_backbone is None else 2
-        return replace(self, microbatch_tokens=default_tokens(kept * backbones, on_gpu))
+        return replace(self, microbatch_tokens=default_tokens(kept * backbones, on_gpu, room))
 
     def without_critic(self) -> LearnerSettings:
         """Without a value function there is none to warm up."""

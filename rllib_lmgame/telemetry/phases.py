@@ -6,6 +6,8 @@ from contextlib import suppress
 
 WHY_DROPPED = "/dropped"
 """Behind a trial's id: where it says why episodes were dropped."""
+CHOSEN = "/chosen"
+"""Likewise, where it says what was left to it to choose."""
 
 _NAMESPACE = b"rllib_lmgame_phase"
 

@@ -12,7 +12,7 @@ from ray.tune import Callback
 from rllib_lmgame.results import number_at
 from rllib_lmgame.telemetry.advice import Adviser
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, OVER_LEVELS, PHASES, RLLIB_EVALUATION, flatten, win_draw_loss
-from rllib_lmgame.telemetry.phases import phase_of
+from rllib_lmgame.telemetry.phases import CHOSEN, phase_of
 
 STARTING = "starting the trial's process"
 SAY_EVERY_S = 10.0
@@ -61,7 +61,8 @@ class ProgressCallback(Callback):
         self._several = len(trials) > 1
         took = "" if self._since is None else f" in {time.monotonic() - self._since:.0f} s"
         self._since = None  # Of a later trial nobody knows how long it waited for its turn.
-        self._print(trial, f"processes up{took}")
+        chosen = phase_of(trial.trial_id + CHOSEN)
+        self._print(trial, f"processes up{took}" + (f": {chosen}" if chosen else ""))
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any

@@ -16,6 +16,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from rllib_lmgame.algorithms.cluster.footprint import footprint
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts
 from rllib_lmgame.cli.main import main
@@ -23,7 +24,6 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
-from rllib_lmgame.experiments.checks.footprint import footprint
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file, read_experiments
 from rllib_lmgame.experiments.spec import make_specs
@@ -267,7 +267,7 @@ def check_grl_settings(experiment: CheckedExperiment) -> None:
     assert (ppo.policy_loss.low, ppo.policy_loss.high) == (0.2, 0.28)
     assert config.language_model_options.max_tokens_per_turn == 400
     assert (config.evaluation_interval, config.evaluation_duration) == (10, 256)
-    assert config.language_model_options.context_length <= (ppo.max_tokens_per_microbatch or MOST_TOKENS), (
+    assert config.language_model_options.context_length <= (ppo.microbatch or MOST_TOKENS), (
         "a row of the longest conversation is one microbatch"
     )
     assert {game.env_config["split"] for game in config.training_games()} == {"train"}
@@ -303,7 +303,7 @@ def test_agentgym_example_has_its_settings(path: Path) -> None:
         assert (config.lr, ppo.policy_loss.low, ppo.policy_loss.high, config.entropy_coeff) == (1e-6, 0.2, 0.2, 0.001)
         assert config.use_kl_loss and (ppo.kl.schedule, ppo.kl.in_, ppo.kl.gradient) == ([[0, 0.001]], "loss", "k3")
         assert model.max_tokens_per_turn == tokens
-        assert model.context_length <= (ppo.max_tokens_per_microbatch or MOST_TOKENS)
+        assert model.context_length <= (ppo.microbatch or MOST_TOKENS)
 
 
 GRL_TASKS = [
@@ -341,7 +341,7 @@ def test_multiplayer_example_has_a_tiny_one_of_each_line_up(path: Path) -> None:
     assert {f"{name}-tiny" for name in names} <= {tiny.stem for tiny in TINY_FILES}
     for experiment in checked_all(path):
         config = experiment.configs[0]
-        tokens = config.token_ppo_options.max_tokens_per_microbatch or MOST_TOKENS
+        tokens = config.token_ppo_options.microbatch or MOST_TOKENS
         assert config.language_model_options.context_length <= tokens
         assert config.token_ppo_options.advantage_estimator.type == "rae"
 

@@ -8,11 +8,8 @@ import re
 import pytest
 from transformers import AutoConfig
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.checks.cards import gpu_lines
-from rllib_lmgame.experiments.checks.dry_run import LOWERED_BY, dry_run_lines, layout_lines, resolved_config
-from rllib_lmgame.experiments.checks.footprint import USABLE, check_memory, footprint
-from rllib_lmgame.experiments.checks.memory import (
+from rllib_lmgame.algorithms.cluster.footprint import USABLE, footprint, learner_rooms
+from rllib_lmgame.algorithms.cluster.memory import (
     MIB,
     ModelShape,
     engine_mib,
@@ -24,7 +21,11 @@ from rllib_lmgame.experiments.checks.memory import (
     smallest_card,
     trained_parameters,
 )
-from rllib_lmgame.learners.microbatch import plain_layer
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.checks.cards import gpu_lines
+from rllib_lmgame.experiments.checks.dry_run import LOWERED_BY, dry_run_lines, layout_lines, resolved_config
+from rllib_lmgame.experiments.checks.resources import check_memory, request_of, trials_at_once
+from rllib_lmgame.learners.microbatch import LEAST_TOKENS, MOST_TOKENS, default_tokens, kept_per_token, plain_layer
 from rllib_lmgame.policies.model import isolation
 from rllib_lmgame.policies.model.isolation import Apart, Packing
 
@@ -329,3 +330,58 @@ def test_the_dry_run_names_the_key_that_lowers_each_large_part(planned):
         for kind, keys in LOWERED_BY.items():
             if processes.name.startswith(kind):
                 assert processes.parts.keys() <= keys.keys()
+
+
+def found_tokens(config, total=24 * 1024, free=1e9, trials=1) -> int:
+    config = config.copy(copy_frozen=False)
+    config.learner_rooms = learner_rooms(config, total, free, trials)
+    taken = footprint(config)
+    assert taken.on_host < USABLE * min(total, free) or taken.microbatches["player"] == LEAST_TOKENS
+    return taken.microbatches["player"]
+
+
+def test_micro_batches_follow_what_the_trial_leaves_of_the_machine(planned):
+    auto = planned.configs[0].copy(copy_frozen=False).token_ppo(max_tokens_per_microbatch="auto")
+    kept = kept_per_token(24, plain_layer(896, 4864), 4)
+    sizes = [found_tokens(auto, total=gib * 1024) for gib in (4, 24, 64, 1024)]
+    assert sizes == sorted(sizes) and (sizes[0], sizes[-1]) == (LEAST_TOKENS, MOST_TOKENS)
+    assert sizes[2] * kept / MIB < 32 * 1024 < 4 * sizes[2] * kept / MIB  # About half of what is left of 64 GiB.
+    assert found_tokens(auto, total=64 * 1024, trials=2) < sizes[2]
+    assert found_tokens(auto, total=64 * 1024, free=20 * 1024) < sizes[2]
+    fixed = default_tokens(kept, on_gpu=False)
+    assert found_tokens(auto, total=1e9, trials=None) == fixed
+    assert found_tokens(auto.copy(copy_frozen=False).text_rollouts(deterministic=True), total=1e9) == fixed
+    assert learner_rooms(planned.configs[0], 1e9, 1e9, 1) == {}, "a number that is set"
+    learners = auto.copy(copy_frozen=False)
+    learners.num_learners = 4
+    assert found_tokens(learners, total=64 * 1024) < sizes[2]
+
+
+@pytest.mark.parametrize("sleeps", [False, True])
+def test_micro_batches_follow_what_an_engine_leaves_of_a_card(planned, sleeps):
+    config = planned.configs[0].copy(copy_frozen=False).token_ppo(max_tokens_per_microbatch="auto")
+    config.num_gpus_per_learner = 0.6
+    config.inference(num_gpus_per_engine=0.4, gpu_memory_utilization=0.25, sleep_during_update=sleeps)
+    room = learner_rooms(config, 1, 1, None)["player"]
+    (learner,) = [p for p in footprint(config).processes if p.name == "learner of player"]
+    others = (learner.each - learner.parts["activations"]) * MIB
+    card = 80 * 2**30
+    assert room.activations(card) == pytest.approx(0.9 * ((1.0 if sleeps else 0.75) * card - others))
+    assert room.activations(2**30) == 0
+
+
+def test_trials_at_once(planned):
+    """As many as were asked for, as fit, and as there are."""
+
+    def count(trials: int, most: int | None, cpus: float) -> int:
+        told = dataclasses.replace(planned.spec.options, search={"max_concurrent_trials": most} if most else {})
+        spec = dataclasses.replace(planned.spec, options=told)
+        return trials_at_once(dataclasses.replace(planned, spec=spec, num_trials=trials), {"CPU": cpus})
+
+    asked = request_of(planned).total["CPU"]
+    assert [count(*case) for case in ((1, None, 64), (8, 3, 64), (8, None, 2 * asked + 1), (8, None, 1))] == [
+        1,
+        3,
+        2,
+        1,
+    ]

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from rllib_lmgame.algorithms.cluster.footprint import footprint
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.checks.footprint import footprint
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.engines.vllm_engine import (
     VLLMEngine,

@@ -10,16 +10,26 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from rllib_lmgame.algorithms.cluster.footprint import microbatch_tokens
+from rllib_lmgame.algorithms.cluster.memory import WORKSPACE_MIB, ModelShape, learner_mib, model_shape
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.experiments.checks.footprint import microbatch_tokens
-from rllib_lmgame.experiments.checks.memory import WORKSPACE_MIB, ModelShape, learner_mib, model_shape
 from rllib_lmgame.learners import microbatch
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.engines.deepspeed_engine import with_bucket_sizes
-from rllib_lmgame.learners.microbatch import MOST_TOKENS, default_tokens, kept_per_token, layer_of, plain_layer
+from rllib_lmgame.learners.microbatch import (
+    LEAST_TOKENS,
+    MOST_TOKENS,
+    Room,
+    default_tokens,
+    kept_per_token,
+    layer_of,
+    plain_layer,
+)
 from rllib_lmgame.policies.model.attention import PACKED, PackedRows, register
 from rllib_lmgame.policies.model.isolation import backbone_of
 from rllib_lmgame.policies.model.lean_softmax import chosen_and_entropy
@@ -150,6 +160,14 @@ def test_activations_on_a_cpu_are_bounded(shape: ModelShape, on_gpu: bool, token
     assert default_tokens(kept, on_gpu) == tokens
 
 
+@given(st.integers(1, 10**9), st.floats(0, 1e12))
+def test_as_many_tokens_as_there_is_room_for(kept: int, room: float) -> None:
+    tokens = default_tokens(kept, False, room)
+    assert LEAST_TOKENS <= tokens <= MOST_TOKENS and tokens.bit_count() == 1
+    assert tokens == LEAST_TOKENS or tokens * kept <= room
+    assert tokens == MOST_TOKENS or 2 * tokens * kept > room
+
+
 def test_a_learner_of_135_m_parameters_takes_less_than_4_gib() -> None:
     assert sum(learner_mib(SMOLLM2, microbatch_tokens=1024).values()) < 4096
     assert sum(learner_mib(SMOLLM2, microbatch_tokens=MOST_TOKENS).values()) > 13 * 1024
@@ -186,6 +204,38 @@ def test_the_learner_takes_what_the_dry_run_says(
     assert set(taken) == {learner.settings("player").microbatch_tokens} == {tokens}
     config = LMGamePPOConfig().environment("lmgame/Sokoban-v0").language_model(**options).token_ppo(**ppo)
     assert microbatch_tokens(config, "player", shape) == tokens
+
+
+@pytest.mark.parametrize("asked", ["auto", 128])
+def test_a_checkpoint_keeps_what_was_found(
+    asked: Any,
+    make_config: Any,
+    make_learner: Any,
+    make_episodes: Any,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Sums in the order of other micro-batches round differently; a number that is set wins."""
+
+    def learner(room: float, size: Any = "auto") -> Any:
+        config = make_config(token_ppo={"max_tokens_per_microbatch": size})
+        config.learner_rooms = {"player": Room(0.0, 1.0, room)}
+        built = config.learner_class(config=config, module_spec=config.rl_module_spec)
+        built.build()
+        return built
+
+    before = learner(200 * kept_per_token(2, layer_of(make_learner().module["player"].language_model), 4))
+    assert before.microbatches() == {"player": 128}
+    before.update(training_data=WholeEpisodes(episodes=make_episodes(4)))
+    before.save_shard(tmp_path)
+    resumed = learner(1e12, asked)
+    resumed.load_shard(tmp_path)
+    assert resumed.microbatches() == {"player": 128}
+    assert ("goes on with the checkpoint's micro-batches of 128 tokens" in caplog.text) == (asked == "auto")
+    for each in (before, resumed):
+        each.update(training_data=WholeEpisodes(episodes=make_episodes(4, seed=1)))
+    expected, found = (each.module["player"].hf_state() for each in (before, resumed))
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
 WIDE = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 384}

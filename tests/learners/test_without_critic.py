@@ -12,9 +12,9 @@ from learner_weights import hf_state
 from learning import in_groups, same, update, zero
 from test_objectives import settings_of
 
+from rllib_lmgame.algorithms.cluster.memory import ModelShape, trained_parameters
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.experiments.checks.memory import ModelShape, trained_parameters
 from rllib_lmgame.learners.advantages.group_relative import GRPO
 from rllib_lmgame.learners.engines.torch_engine import PART, POLICY
 from rllib_lmgame.learners.objectives import Objective, PPOObjective, SupervisedObjective

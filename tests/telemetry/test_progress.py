@@ -37,7 +37,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_how_long_the_processes_took_is_told_once(clock: Clock) -> None:
+def test_how_long_the_processes_took_is_told_once(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what each trial chose."""
+    monkeypatch.setattr(progress, "phase_of", {"b/chosen": "micro-batches of 64 tokens"}.get)
     stream = io.StringIO()
     callback = ProgressCallback(since=90.0, stream=stream)
     trials = [SimpleNamespace(trial_id="a"), SimpleNamespace(trial_id="b")]
@@ -45,7 +47,11 @@ def test_how_long_the_processes_took_is_told_once(clock: Clock) -> None:
     clock.now = 107.6
     for trial in trials:
         callback.on_trial_start(0, trials, trial)
-    assert stream.getvalue().splitlines() == ["starting processes ...", "[a] processes up in 18 s", "[b] processes up"]
+    assert stream.getvalue().splitlines() == [
+        "starting processes ...",
+        "[a] processes up in 18 s",
+        "[b] processes up: micro-batches of 64 tokens",
+    ]
 
 
 def test_time_left_comes_from_the_pace_since_a_criterion_began_to_move(clock: Clock) -> None:

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rllib_lmgame.experiments.checks import memory
-from rllib_lmgame.experiments.checks.footprint import Footprint, Processes, engine_numerics, shape_of
-
-STAYS = ("weights", "optimizer", memory.ZERO_BUFFERS)
-"""What a learner holds of a policy between its updates."""
+from rllib_lmgame.algorithms.cluster import memory
+from rllib_lmgame.algorithms.cluster.footprint import Footprint, Processes, engine_numerics, engines_beside, shape_of
 
 
 def gpu_lines(config: Any, taken: Footprint) -> list[str]:
@@ -18,11 +15,11 @@ def gpu_lines(config: Any, taken: Footprint) -> list[str]:
     engines = [p for p in taken.processes if p.gpus and p.name.startswith("engine")]
     if not all(shape is not None and shape.layers for shape in taken.policies.values()):
         return []
-    beside = _at_once(engines, 1 - learners[0].gpus) if learners else 0
+    beside = engines_beside(taken, 1 - learners[0].gpus) if learners else 0
     if beside:
         return [_card_line(config, learners, engines, beside)]
     alone = [_card_line(config, learners, [], 0)] if learners else []
-    return alone + ([_card_line(config, [], engines, max(1, _at_once(engines, 1.0)))] if engines else [])
+    return alone + ([_card_line(config, [], engines, max(1, engines_beside(taken, 1.0)))] if engines else [])
 
 
 def one_learner_mib(learners: Sequence[Processes]) -> tuple[float, float]:
@@ -30,16 +27,8 @@ def one_learner_mib(learners: Sequence[Processes]) -> tuple[float, float]:
 
     Policies are updated one after the other, so the activations of only one exist at a time.
     """
-    states = [sum(policy.parts.get(part, 0.0) for part in STAYS) for policy in learners]
-    passing = [policy.each - stays for policy, stays in zip(learners, states, strict=True)]
-    return sum(states) + max(passing, default=0.0), sum(states)
-
-
-def _at_once(engines: Sequence[Processes], room: float) -> int:
-    """Engines that Ray may put into ``room`` of a GPU, at most."""
-    if not engines:
-        return 0
-    return min(sum(p.count for p in engines), int(room / engines[0].gpus + 1e-6))
+    states = sum(policy.held for policy in learners)
+    return states + max((policy.each - policy.held for policy in learners), default=0.0), states
 
 
 def _card_line(config: Any, trains: Sequence[Processes], serves: Sequence[Processes], engines: int) -> str:

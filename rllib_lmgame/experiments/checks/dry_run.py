@@ -7,11 +7,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts
-from rllib_lmgame.experiments.checks import memory
-from rllib_lmgame.experiments.checks.cards import gpu_lines
-from rllib_lmgame.experiments.checks.check import CheckedExperiment
-from rllib_lmgame.experiments.checks.footprint import (
+from rllib_lmgame.algorithms.cluster import memory
+from rllib_lmgame.algorithms.cluster.footprint import (
     ENGINE,
     LEARNER,
     OFFLOADED,
@@ -20,12 +17,13 @@ from rllib_lmgame.experiments.checks.footprint import (
     Processes,
     adapters_of,
     engine_numerics,
-    footprint,
     machine_mib,
-    microbatch_tokens,
     sequences_at_once,
 )
-from rllib_lmgame.experiments.checks.resources import asked_by, gpus_here, request_of
+from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts
+from rllib_lmgame.experiments.checks.cards import gpu_lines
+from rllib_lmgame.experiments.checks.check import CheckedExperiment
+from rllib_lmgame.experiments.checks.resources import asked_by, footprint_here, gpus_here, request_of
 from rllib_lmgame.experiments.checks.sandboxes import dry_run_sandbox
 from rllib_lmgame.experiments.files.reading import dump_text
 from rllib_lmgame.experiments.results.outcome import experiment_directory
@@ -206,7 +204,7 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
     if not experiment.algorithm.own:
         return []
     config = experiment.configs[0]
-    taken = footprint(config)
+    taken = footprint_here(experiment, config, machine_mib())
     lines = ["# memory at the peak of each process (estimate)"]
     for policy, shape in taken.policies.items():
         if shape is None:
@@ -219,7 +217,7 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
             count = _count(_parameters(config, policy, shape) + (adapters or 0))
             lines.append(f"#   {policy}: {count} parameters{beside} (from {shape.origin})")
             if config.settings.is_trained(policy) and shape.layers:
-                lines.append(f"#     micro-batches of {microbatch_tokens(config, policy, shape):,} tokens")
+                lines.append(f"#     micro-batches of {_microbatch(config, policy, taken)}")
                 lines += layout_lines(config, policy)
             lines += _cache_lines(config, policy, shape)
     for processes in taken.processes:
@@ -245,6 +243,14 @@ def layout_lines(config: Any, policy: str) -> list[str]:
         ),
     }[packing.layout]
     return [f"#     {packing.layout.value}: {cost} (not packed: {packing.reason})"] if cost else []
+
+
+def _microbatch(config: Any, policy: str, taken: Footprint) -> str:
+    """Tokens of one, and what decides."""
+    tokens = f"{taken.microbatches[policy]:,} tokens"
+    if config.get_config_for_module(policy).token_ppo_options.microbatch is not None:
+        return tokens
+    return f"up to {tokens}, as the card has room" if config.num_gpus_per_learner else f"{tokens} (auto)"
 
 
 def _parameters(config: Any, policy: str, shape: memory.ModelShape) -> int:

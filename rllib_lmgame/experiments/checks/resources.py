@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rllib_lmgame.algorithms.cluster.footprint import USABLE, Footprint, footprint, free_mib, learner_rooms
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
+from rllib_lmgame.inference.serving.out_of_memory import ENGINE_KEYS, LEARNER_KEYS
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,52 @@ def check_placeable(checked: Sequence[CheckedExperiment], nodes: Sequence[Mappin
             raise ConfigError(
                 "",
                 f"{experiment.spec.name}: a trial {missing}{keys}; see --dry-run, or join a cluster with --ray-address",
+            )
+
+
+def trials_at_once(experiment: CheckedExperiment, node: Mapping[str, float]) -> int:
+    """Trials that run at the same time on one node with these resources and nothing else to do."""
+    asked = {kind: amount for kind, amount in request_of(experiment).total.items() if amount > 0}
+    fitting = [int(node.get(kind, 0) / amount + _ROUNDING) for kind, amount in asked.items()]
+    most = experiment.spec.search.max_concurrent_trials or experiment.num_trials
+    return max(1, min(experiment.num_trials, most, *fitting))
+
+
+def own_node(experiment: CheckedExperiment) -> dict[str, float]:
+    """Resources of the node that is started here for an experiment, unless it is told otherwise."""
+    return node_here(cpus_to_declare([experiment]), None)
+
+
+def cpus_to_declare(checked: Sequence[CheckedExperiment]) -> int:
+    """CPUs to declare on one's own machine; more than there are cores is fine: a trial's processes take turns."""
+    wanted = max((int(request_of(c).total.get("CPU", 1) + 0.999) for c in checked), default=1)
+    return max(os.cpu_count() or 1, wanted)
+
+
+def footprint_here(experiment: CheckedExperiment, config: Any, machine: float) -> Footprint:
+    """What a trial takes on this machine, which has ``machine`` MiB, with the micro-batches that ``auto`` comes to."""
+    own = config.copy(copy_frozen=False)
+    trials = trials_at_once(experiment, own_node(experiment))
+    own.learner_rooms = learner_rooms(config, machine, free_mib(), trials)
+    return footprint(own)
+
+
+def check_memory(checked: Sequence[CheckedExperiment], machine: float) -> None:
+    """Check that a machine of ``machine`` MiB has room for the largest trial of each experiment.
+
+    Raises: ConfigError: with the estimate and what to lower.
+    """
+    for experiment in checked:
+        if not experiment.algorithm.own:
+            continue
+        needed = max(footprint_here(experiment, config, machine).on_host for config in experiment.configs)
+        if needed > USABLE * machine:
+            raise ConfigError(
+                "",
+                f"{experiment.spec.name}: a trial would take about {needed / 1024:.1f} GiB of memory, and this "
+                f"machine has {machine / 1024:.1f} GiB, of which Ray gives out {USABLE:.0%}; see --dry-run, lower "
+                f"{LEARNER_KEYS}, lower {ENGINE_KEYS}, take fewer learners (config.num_learners) or a smaller "
+                "config.language_model.model, or join a cluster with --ray-address (--no-memory-check starts anyway)",
             )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rllib_lmgame.algorithms.cluster.footprint import machine_mib
 from rllib_lmgame.algorithms.cluster.ray_cluster import (
     check_temporary_directory,
     init_ray,
@@ -18,9 +19,15 @@ from rllib_lmgame.algorithms.cluster.ray_cluster import (
     shut_down,
     start_local,
 )
+from rllib_lmgame.algorithms.cluster.trials import tell_trials_at_once
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
-from rllib_lmgame.experiments.checks.footprint import check_memory, machine_mib
-from rllib_lmgame.experiments.checks.resources import check_placeable, node_here, request_of
+from rllib_lmgame.experiments.checks.resources import (
+    check_memory,
+    check_placeable,
+    cpus_to_declare,
+    node_here,
+    trials_at_once,
+)
 from rllib_lmgame.experiments.run.dashboard import dashboard_line, include_dashboard, metrics_line, wants_dashboard
 from rllib_lmgame.experiments.run.options import RunOptions
 from rllib_lmgame.policies.model.carried_files import remove_unused
@@ -66,6 +73,8 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
             check_placeable(checked, [node["Resources"] for node in ray.nodes()])
             if options.memory_check:
                 check_memory(checked, machine_mib())
+            nodes = [node["Resources"] for node in ray.nodes()]
+            tell_trials_at_once(max((trials_at_once(each, nodes[0]) for each in checked), default=1))
         if wants_dashboard(options.dashboard):
             print(dashboard_line(ray._private.worker.get_dashboard_url()), flush=True)
             if line := metrics_line(ray.nodes()):
@@ -112,11 +121,8 @@ def _start_or_join(checked: Sequence[CheckedExperiment], options: RunOptions, co
 
 
 def _declared_cpus(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
-    """CPUs to declare on one's own machine; more than there are cores is fine: a trial's processes take turns."""
-    if options.num_cpus is not None:
-        return options.num_cpus
-    wanted = max(int(request_of(c).total.get("CPU", 1) + 0.999) for c in checked)
-    return max(os.cpu_count() or 1, wanted)
+    """CPUs to declare on one's own machine."""
+    return cpus_to_declare(checked) if options.num_cpus is None else options.num_cpus
 
 
 def _local_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -> Any:

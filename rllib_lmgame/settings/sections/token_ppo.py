@@ -8,7 +8,7 @@ from typing import Any, Literal
 from rllib_lmgame.settings.plugins import LOSSES, OBJECTIVES, POLICY_LOSSES
 from rllib_lmgame.settings.schema import REQUIRED, arguments, option, tag
 from rllib_lmgame.settings.trust import is_name
-from rllib_lmgame.threads import MOST_THREADS
+from rllib_lmgame.threads import AUTO, MOST_THREADS
 
 WARMUP_STEPS_AFTER_SUPERVISION = 20
 """PPO begins with fresh moments, with which Adam's first steps are of full length whatever the gradient: a rate like
@@ -331,10 +331,10 @@ class TokenPPOOptions:
         high=10_000,
         schedulable=True,
     )
-    max_tokens_per_microbatch: int | None = option(
-        None,
-        "Tokens computed in one pass. null: 8192 on a GPU; on CPUs a power of two, at most as many, whose activations "
-        "take [up to 2 GiB](gpu.md#models-that-need-several-gpus) (1024 with 135 M parameters).",
+    max_tokens_per_microbatch: int | Literal["auto"] | None = option(
+        AUTO,
+        "Tokens computed in one pass. `auto` (or null): a power of two up to 8192 whose activations fit [what is "
+        "free](gpu.md#micro-batches). A checkpoint keeps the number.",
         low=LEAST_TOKENS,
         always=True,
     )
@@ -373,3 +373,9 @@ class TokenPPOOptions:
         low=1,
         always=True,
     )
+
+    @property
+    def microbatch(self) -> int | None:
+        """Tokens of a micro-batch that were asked for; ``None`` for ``auto``."""
+        asked = self.max_tokens_per_microbatch
+        return None if asked == AUTO else asked

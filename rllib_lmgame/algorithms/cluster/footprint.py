@@ -1,19 +1,16 @@
-"""The memory a trial's processes will take, where they lie, and whether this machine has it."""
+"""The memory a trial's processes will take, and where they lie."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rllib_lmgame.algorithms.cluster import memory
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.experiments.checks import memory
-from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.inference.registry import find_engine
-from rllib_lmgame.inference.serving.out_of_memory import ENGINE_KEYS, LEARNER_KEYS
-from rllib_lmgame.learners.microbatch import default_tokens, kept_per_token
+from rllib_lmgame.learners.microbatch import MOST_TOKENS, Room, default_tokens, kept_per_token
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
@@ -25,6 +22,11 @@ LEARNER, ENGINE = "learner of", "engine of"
 OFFLOADED = "optimizer in host memory"
 USABLE = 0.95
 """Share of a machine's memory at which Ray begins to kill processes."""
+USED_OF_MACHINE, USED_OF_CARD = 0.5, 0.9
+"""What activations may take of what is left. A machine has other uses; larger micro-batches are hardly quicker there.
+"""
+STAYS = ("weights", "optimizer", memory.ZERO_BUFFERS)
+"""What a learner holds of a policy between its updates."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,11 @@ class Processes:
         return self.process + sum(value for part, value in self.parts.items() if part != OFFLOADED)
 
     @property
+    def held(self) -> float:
+        """MiB of one between its updates."""
+        return sum(self.parts.get(part, 0.0) for part in STAYS)
+
+    @property
     def on_host(self) -> float:
         """MiB of host memory of all together."""
         on_host = self.process if self.gpus else self.each
@@ -62,11 +69,13 @@ class Footprint:
     Attributes:
         policies: Shapes of language-model policies; ``None`` where a shape cannot be known.
         processes: Of the policies with known shapes, and the env runners.
+        microbatches: Tokens of a micro-batch of the trained policies with known shapes; at most as many on GPUs.
         object_store: MiB of weights on their way to the engines: in Ray's object store, and while they are packed.
     """
 
     policies: dict[str, memory.ModelShape | None]
     processes: tuple[Processes, ...]
+    microbatches: dict[str, int]
     object_store: float
 
     @property
@@ -75,8 +84,11 @@ class Footprint:
         return sum(p.on_host for p in self.processes) + self.object_store + memory.RAY_MIB
 
 
-def footprint(config: Any) -> Footprint:
-    """Estimate for one configuration of this package's algorithms."""
+def footprint(config: Any, microbatch: int | None = None) -> Footprint:
+    """Estimate for one configuration of this package's algorithms.
+
+    ``microbatch``: tokens of a micro-batch in place of those that ``auto`` finds.
+    """
     from rllib_lmgame.algorithms.cluster.engines import engine_sets
 
     policies = {policy: shape_of(config, policy) for policy in config.language_model_policies()}
@@ -87,7 +99,8 @@ def footprint(config: Any) -> Footprint:
         for engines in engine_sets(config)
         if engines.policy in known
     ]
-    learners = [_learner(config, policy, shape) for policy, shape in trained.items()]
+    tokens = {policy: microbatch_tokens(config, policy, shape, microbatch) for policy, shape in trained.items()}
+    learners = [_learner(config, policy, shape, tokens[policy]) for policy, shape in trained.items()]
     learners += [average for policy, shape in trained.items() for average in _averages(config, policy, shape)]
     runners = (
         [Processes("env runner", config.num_env_runners, memory.RUNNER_PROCESS_MIB, {})]
@@ -102,7 +115,7 @@ def footprint(config: Any) -> Footprint:
     few = any(config.language_model_of(policy).lora is not None for policy in trained)
     packed = max(pushed, default=0.0) if config.num_gpus_per_learner or zero.get("stage", 0) >= 2 or few else 0.0
     main = [Processes("algorithm", 1, memory.MAIN_PROCESS_MIB, {})]
-    return Footprint(policies, (*learners, *engines, *main, *runners), sum(pushed) + members + packed)
+    return Footprint(policies, (*learners, *engines, *main, *runners), tokens, sum(pushed) + members + packed)
 
 
 def weights_mib(shape: memory.ModelShape, width: int) -> float:
@@ -117,23 +130,11 @@ def machine_mib() -> float:
     return get_system_memory() / memory.MIB
 
 
-def check_memory(checked: Sequence[CheckedExperiment], machine: float) -> None:
-    """Check that a machine of ``machine`` MiB has room for the largest trial of each experiment.
+def free_mib() -> float:
+    """Of that, what nobody has taken."""
+    from ray._private.utils import estimate_available_memory
 
-    Raises: ConfigError: with the estimate and what to lower.
-    """
-    for experiment in checked:
-        if not experiment.algorithm.own:
-            continue
-        needed = max(footprint(config).on_host for config in experiment.configs)
-        if needed > USABLE * machine:
-            raise ConfigError(
-                "",
-                f"{experiment.spec.name}: a trial would take about {needed / 1024:.1f} GiB of memory, and this "
-                f"machine has {machine / 1024:.1f} GiB, of which Ray gives out {USABLE:.0%}; see --dry-run, lower "
-                f"{LEARNER_KEYS}, lower {ENGINE_KEYS}, take fewer learners (config.num_learners) or a smaller "
-                "config.language_model.model, or join a cluster with --ray-address (--no-memory-check starts anyway)",
-            )
+    return estimate_available_memory() / memory.MIB
 
 
 def shape_of(config: Any, policy: str) -> memory.ModelShape | None:
@@ -190,7 +191,7 @@ def _mixed(config: Any) -> bool:
     return bool((deepspeed.get("bf16") or deepspeed.get("fp16") or {}).get("enabled"))
 
 
-def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
+def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int) -> Processes:
     own = config.get_config_for_module(policy)
     options, update = config.language_model_of(policy), own.token_ppo_options
     separate = options.value_model == "separate"
@@ -203,7 +204,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape) -> Processes:
         mixed_precision=_mixed(config),
         zero=zero,
         num_learners=config.num_learners,
-        microbatch_tokens=microbatch_tokens(config, policy, shape),
+        microbatch_tokens=microbatch,
         head_chunk_tokens=update.head_chunk_tokens,
         legal_moves_only=config.text_rollout_options.legal_moves_only,
         gradient_checkpointing=options.gradient_checkpointing,
@@ -227,16 +228,71 @@ def _longest_row(config: Any, policy: str) -> int:
     return int(rows or config.language_model_of(policy).context_length)
 
 
-def microbatch_tokens(config: Any, policy: str, shape: memory.ModelShape) -> int:
-    """Tokens of a micro-batch of a policy's learners."""
-    asked = config.get_config_for_module(policy).token_ppo_options.max_tokens_per_microbatch
+def microbatch_tokens(config: Any, policy: str, shape: memory.ModelShape, found: int | None = None) -> int:
+    """Tokens of a micro-batch of a policy's learners; the most there may be where a card's memory decides.
+
+    ``found`` stands in the place of those that ``auto`` finds.
+    """
+    asked = config.get_config_for_module(policy).token_ppo_options.microbatch or found
     if asked is not None:
         return int(asked)
     options = config.language_model_of(policy)
     width, backbones = _learner_width(config, policy), 2 if options.value_model == "separate" else 1
     context = _longest_row(config, policy)
     kept = kept_per_token(shape.layers, shape.layer, width, context, options.gradient_checkpointing)
-    return default_tokens(kept * backbones, on_gpu=config.num_gpus_per_learner > 0)
+    room = config.learner_rooms.get(policy)
+    activations = None if room is None or room.memory is None else room.activations(0)
+    return default_tokens(kept * backbones, config.num_gpus_per_learner > 0, activations)
+
+
+def learner_rooms(config: Any, total: float, free: float, trials: int | None) -> dict[str, Room]:
+    """Where the activations of trained policies must fit, for ``max_tokens_per_microbatch: auto``.
+
+    On a CPU that is half of what all else of the trial leaves of the machine, in equal parts for its learners; on a
+    GPU nine tenths of what an engine's share and the learner's states leave of its card.
+
+    Args:
+        total: MiB of this machine.
+        free: MiB of it that nobody has taken yet.
+        trials: Trials that may run at once on it; ``None``: not known, or there are other machines.
+
+    Returns: Nothing of a policy that is not known, of CPUs where ``trials`` is ``None``, and where a run must not
+    depend on the machine (``deterministic``).
+    """
+    on_gpu = config.num_gpus_per_learner > 0
+    follows = any(
+        config.get_config_for_module(policy).token_ppo_options.microbatch is None
+        for policy in config.trained_policies()
+    )
+    if not follows or config.text_rollout_options.deterministic or not (on_gpu or trials):
+        return {}
+    taken = footprint(config, MOST_TOKENS)
+    learners = {policy: p for policy in taken.policies for p in taken.processes if p.name == f"{LEARNER} {policy}"}
+    if on_gpu:
+        share = _share_of_card(config, taken)
+        states = sum(p.held for p in learners.values())
+        return {
+            policy: Room((states + p.each - p.held - p.parts["activations"]) * memory.MIB, USED_OF_CARD, share=share)
+            for policy, p in learners.items()
+        }
+    machine = min(USABLE * total / (trials or 1), free) * memory.MIB
+    other = (taken.on_host - sum(p.count * p.parts["activations"] for p in learners.values())) * memory.MIB
+    return {policy: Room(other, USED_OF_MACHINE / p.count, machine) for policy, p in learners.items()}
+
+
+def engines_beside(taken: Footprint, room: float) -> int:
+    """Engines that Ray may put into ``room`` of a GPU, at most."""
+    engines = [p for p in taken.processes if p.gpus and p.name.startswith(ENGINE)]
+    return min(sum(p.count for p in engines), int(room / engines[0].gpus + 1e-6)) if engines else 0
+
+
+def _share_of_card(config: Any, taken: Footprint) -> float:
+    """Of a learner's card, while it updates."""
+    inference, gpus = config.inference_options, config.num_gpus_per_learner
+    beside = engines_beside(taken, 1 - gpus)
+    if not beside:
+        return float(min(1.0, gpus))
+    return 1.0 if inference.sleep_during_update else max(0.0, 1 - inference.gpu_memory_utilization * beside)
 
 
 def _averages(config: Any, policy: str, shape: memory.ModelShape) -> list[Processes]:
