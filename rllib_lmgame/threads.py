@@ -17,6 +17,11 @@ AUTO: Final = "auto"
 MOST_THREADS = 1024
 """More than machines have cores; torch crashes where it is given too many."""
 
+FEW_PARAMETERS = 10_000_000
+"""Models smaller than this compute with one thread: their operations are too short to be shared
+(docs/results/benchmarks.md, threads).
+"""
+
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _ENVIRONMENT = Path("/proc/self/environ")
 
@@ -33,9 +38,13 @@ def threads_each(
     return max(1, min(shares if most is None else [*shares, most], default=1))
 
 
-def cores_of_trial(usable: float, declared: float, reserved: float) -> float:
-    """Of the ``usable`` cores of a node those of a trial with ``reserved`` of the ``declared`` CPUs (maybe more)."""
-    return reserved * min(1.0, usable / declared) if declared > 0 else 0.0
+def cores_of_trial(usable: float, declared: float, reserved: float, at_once: int | None = None) -> float:
+    """Of the ``usable`` cores of a node those of a trial with ``reserved`` of the ``declared`` CPUs (maybe more).
+
+    They are its part of all where ``at_once`` trials and nothing else may run there.
+    """
+    share = reserved * min(1.0, usable / declared) if declared > 0 else 0.0
+    return max(share, usable / at_once) if at_once else share
 
 
 def usable_cores() -> int:

@@ -38,7 +38,7 @@ from rllib_lmgame.algorithms.cluster.env_runners import RunnerGroup
 from rllib_lmgame.algorithms.cluster.footprint import free_mib, learner_rooms, machine_mib
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, push_from_learners
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
-from rllib_lmgame.algorithms.cluster.threads import places
+from rllib_lmgame.algorithms.cluster.threads import places, threads_of
 from rllib_lmgame.algorithms.cluster.trials import trials_at_once
 from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN, LMGameConfig
 from rllib_lmgame.algorithms.measuring.measures import LAST, measure_policies, measured_columns
@@ -117,8 +117,9 @@ class LMGameAlgorithm(PPO):
             own.learner_rooms = learner_rooms(own, machine_mib(), free_mib(), trials_at_once())
             self.tell("starting the engines")
             self.engine_groups = engines.start_engines(own)
+            self._places = places(own, len(engines.engine_bundles(own)))
             if not own.num_gpus_per_learner:
-                own.learner_threads = places(own, len(engines.engine_bundles(own))).learner_threads()
+                own.learner_threads = self._places.learner_threads()
             own.engine_names = {module_id: list(group.names) for module_id, group in self.engine_groups.items()}
             self._measured: tuple[tuple[str, ...], ...] = ()
             if own.evaluation_interval:
@@ -141,7 +142,11 @@ class LMGameAlgorithm(PPO):
         sizes = foreach_learner(self.learner_group, lambda learner: learner.microbatches())[0]
         several = len(sizes) > 1
         of = ", ".join(f"{tokens:,} tokens" + f" ({policy})" * several for policy, tokens in sizes.items())
-        return f"micro-batches of {of}"
+        engine, learner = threads_of(self.config, self._places)
+        found = [
+            f"{count} threads of each {name}" for name, count in (("engine", engine), ("learner", learner)) if count
+        ]
+        return ", ".join([f"micro-batches of {of}", *found])
 
     @classmethod
     def default_resource_request(cls, config: Any) -> PlacementGroupFactory:

@@ -12,7 +12,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import asking
 from rllib_lmgame.inference.registry import EngineEntry, find_engine
 from rllib_lmgame.league.matchmaking import Matchmaker, resolve_matchmaker
-from rllib_lmgame.settings.algorithms import TOKEN_PPO
+from rllib_lmgame.settings.algorithms import SUPERVISED, TOKEN_PPO
 from rllib_lmgame.settings.plugins import ENGINES, ESTIMATORS, OBJECTIVES
 from rllib_lmgame.settings.sections.token_ppo import GROUP
 from rllib_lmgame.settings.tree import Settings
@@ -157,7 +157,19 @@ class PolicyFacts:
     @cached_property
     def needs_critic(self) -> bool:
         """Whether the update asks a value function, as the objective or else the estimator says."""
-        return self._objective_says("needs_critic")
+        return not self.imitates and self._objective_says("needs_critic")
+
+    @property
+    def imitates(self) -> bool:
+        """Whether all that is learned is supervised."""
+        return bool(self._config.entry.learned_by == SUPERVISED)
+
+    @property
+    def asks_no_critic(self) -> str:
+        """What asks for no value function."""
+        if self.imitates:
+            return self._config.entry.name
+        return f"token_ppo.advantage_estimator `{self.estimator_name}`"
 
     @property
     def compares(self) -> str | None:

@@ -138,7 +138,7 @@ def _lacks_critic(by: str, config: Any) -> str | None:
     facts = PolicyFacts(config, policy)
     if facts.needs_critic or _reports_more(config) or _learners_report_more(config):
         return None
-    return f"{by} is never a number: token_ppo.advantage_estimator `{facts.estimator_name}` needs no critic"
+    return f"{by} is never a number: {facts.asks_no_critic} needs no critic"
 
 
 def metric_problem(by: str, config: Any) -> str | None:

@@ -28,6 +28,6 @@ def critic_difference(origin: str, policy: str, *, there: bool) -> str:
     kinds = {True: "a value function", False: "no value function"}
     return (
         f"{origin}: {policy} has {kinds[there]} there and {kinds[not there]} here, as "
-        "token_ppo.advantage_estimator asks for it; go on with an estimator of the same kind, or begin "
-        "with the checkpoint's hf/ as language_model.model"
+        "token_ppo.advantage_estimator asks for it (supervised learning has none); go on with an estimator of the same "
+        "kind, or begin with the checkpoint's hf/ as language_model.model"
     )

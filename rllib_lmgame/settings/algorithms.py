@@ -46,6 +46,7 @@ class Section:
 
 
 TOKEN_PPO = "token_ppo"
+SUPERVISED = "supervised"
 COMMON_SECTIONS: Mapping[str, Section] = {
     "language_model": Section("language_model_options", LanguageModelOptions, played=True),
     "inference": Section("inference_options", InferenceOptions, played=True),
@@ -65,7 +66,7 @@ class AlgorithmEntry:
         config: Import path of its configuration, derived from ``LMGameConfig``, with this ``entry``.
         sections: :data:`COMMON_SECTIONS` and its own; ``token_ppo`` only if it is read.
         learned_by: The section of an update. If not ``token_ppo``, no groups are compared, and PPO's update options
-            are reported as without effect.
+            are reported as without effect; with ``supervised`` there is no value function.
         metrics: Extra top-level numbers in every result (NaN if absent), which ``stop`` may name.
         learner_metrics: The same below ``learners/<policy>``.
 
@@ -153,9 +154,9 @@ SFT = AlgorithmEntry(
     "LMGameSFT",
     algorithm="rllib_lmgame.algorithms.sft:LMGameSFT",
     config="rllib_lmgame.algorithms.sft:LMGameSFTConfig",
-    sections={**COMMON_SECTIONS, "supervised": Section("supervised_options", SupervisedOptions)},
+    sections={**COMMON_SECTIONS, SUPERVISED: Section("supervised_options", SupervisedOptions)},
     metrics=("supervised_steps",),
-    learned_by="supervised",
+    learned_by=SUPERVISED,
 )
 OWN: Mapping[str, AlgorithmEntry] = {entry.name: entry for entry in (PPO, GRPO, SFT)}
 """The algorithms of this package by name."""

@@ -402,7 +402,7 @@ CRITIC = (
     Rule(
         "language_model.value_model",
         lambda s, f: s.lm.value_model == "separate" and not f.needs_critic,
-        "separate has no effect with token_ppo.advantage_estimator `{f.estimator_name}`, which asks no value function",
+        "separate has no effect with {f.asks_no_critic}, which asks no value function",
         "{token_ppo: {advantage_estimator: reinforce}, language_model: {value_model: separate}}",
     ),
 )

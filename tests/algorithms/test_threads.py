@@ -48,6 +48,10 @@ def test_a_trial_has_the_share_of_the_cores_that_it_reserved(usable, declared, r
     assert cores_of_trial(usable, declared, reserved) == pytest.approx(cores)
 
 
+def test_trials_at_once_divide_the_machine_whatever_they_reserve() -> None:
+    assert [cores_of_trial(16, 16, 2, count) for count in (1, 2, 8, 16)] == [16, 8, 2, 2]
+
+
 @pytest.mark.parametrize(
     ("text", "threads"),
     [("4", 4), ("3,2", 3), (" 2 ", 2), ("", None), ("0", None), ("-1", None), ("all", None), ("9" * 5000, None)],
@@ -116,6 +120,8 @@ def test_openmp_and_determinism_limit_what_auto_takes(make_config, monkeypatch) 
     monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.usable_cores", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS")
     config, repeated = make_config(num_learners=3), make_config(text_rollouts={"deterministic": True})
+    assert (places(config, 2).engine_threads(), places(config, 2).learner_threads()) == (1, 1), "a tiny model"
+    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.FEW_PARAMETERS", 0)
     assert places(config, 2) == Places({HERE: 8}, [HERE] * 2, [HERE] * 3, [], None)
     assert (places(config, 2).engine_threads(), places(config, 2).learner_threads()) == (4, 2)
     assert (places(repeated, 1).engine_threads(), places(repeated, 1).learner_threads()) == (1, 1)
@@ -174,7 +180,8 @@ def test_what_tune_reserved_is_read_in_the_trial(ray_cluster, make_config) -> No
     try:
         strategy = PlacementGroupSchedulingStrategy(group, 0)
         trial = ray.remote(Trial).options(num_cpus=1, scheduling_strategy=strategy).remote()
-        found = ray.get(trial.places.remote(make_config()), timeout=300)
+        large = make_config(language_model={"model": "Qwen/Qwen2.5-0.5B"})
+        found = ray.get(trial.places.remote(large), timeout=300)
     finally:
         ray.util.remove_placement_group(group)
     here = ray.get_runtime_context().get_node_id()

@@ -31,8 +31,12 @@ def train(algorithm, iterations: int):
 
 @pytest.fixture
 def cores(monkeypatch: pytest.MonkeyPatch):
-    """Function that gives algorithms so many cores; nobody asks for other numbers of threads."""
+    """Function that gives algorithms so many cores, all for one tiny model; nobody asks for other numbers of
+    threads.
+    """
     import torch
+
+    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.FEW_PARAMETERS", 0)
 
     before = torch.get_num_threads()
     monkeypatch.delenv("OMP_NUM_THREADS")
@@ -202,7 +206,9 @@ def test_supervised_learning_alone_ends_by_itself(start, tiny_dict) -> None:
     config = LMGameSFTConfig().update_from_dict(
         tiny_dict(supervised={"max_steps": 4, "steps_per_iteration": 2, "episodes_per_step": 8, "lr": 5e-3})
     )
-    first, second = train(start(config), 2)
+    algorithm = start(config)
+    first, second = train(algorithm, 2)
+    assert algorithm.get_module().value_head is None
     assert second["learners"]["player"]["policy_loss"] < first["learners"]["player"]["policy_loss"]
     assert (first["done"], second["done"]) == (False, True)
 

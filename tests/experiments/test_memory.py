@@ -385,3 +385,23 @@ def test_trials_at_once(planned):
         2,
         1,
     ]
+
+
+@pytest.mark.parametrize(
+    ("inference", "update", "few", "line"),
+    [
+        ("auto", "auto", 0, "8 threads in each engine, 8 threads in each learner; this machine has 8 cores"),
+        (2, "auto", 0, "idle cores: 6 while games are played; config.inference.num_threads and .*: auto take all"),
+        (1, 4, 0, "idle cores: 7 while games are played, 4 during an update; config"),
+        ("auto", "auto", 10**10, "idle cores: 7 .*, 7 .*; models this small are no quicker"),
+    ],
+)
+def test_the_dry_run_says_when_cores_idle(planned, monkeypatch, inference, update, few, line):
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setattr("rllib_lmgame.experiments.checks.dry_run.usable_cores", lambda: 8)
+    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.FEW_PARAMETERS", few)
+    config = planned.configs[0].copy(copy_frozen=False)
+    config.inference(num_threads=inference).token_ppo(num_threads=update)
+    text = "\n".join(dry_run_lines(dataclasses.replace(planned, configs=[config])))
+    assert re.search(f"#   {line}", text)
+    assert ("idle cores" in text) == line.startswith("idle")

@@ -8,12 +8,8 @@ from typing import Any
 
 from rllib_lmgame.algorithms.cluster import memory
 from rllib_lmgame.algorithms.facts import PolicyFacts
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, Room, default_tokens, kept_per_token
-from rllib_lmgame.policies.model.files import model_directory
-from rllib_lmgame.policies.model.tiny import check_shape
-from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 from rllib_lmgame.settings.sections.token_ppo import EMA
 from rllib_lmgame.storage import expanded
 
@@ -91,7 +87,7 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
     """
     from rllib_lmgame.algorithms.cluster.engines import engine_sets
 
-    policies = {policy: shape_of(config, policy) for policy in config.language_model_policies()}
+    policies = {policy: memory.shape_of(config, policy) for policy in config.language_model_policies()}
     known = {policy: shape for policy, shape in policies.items() if shape is not None}
     trained = {policy: shape for policy, shape in known.items() if config.settings.is_trained(policy)}
     engines = [
@@ -135,31 +131,6 @@ def free_mib() -> float:
     from ray._private.utils import estimate_available_memory
 
     return estimate_available_memory() / memory.MIB
-
-
-def shape_of(config: Any, policy: str) -> memory.ModelShape | None:
-    """Shape of a policy's model without reading weights; ``None`` if it cannot be known here."""
-    options = config.language_model_of(policy)
-    if options.model == TINY_MODEL:
-        tiny = check_shape(options.tiny, "config.language_model.tiny")
-        return memory.qwen2(
-            tiny.num_layers,
-            tiny.hidden_size,
-            tiny.intermediate_size,
-            tiny.num_kv_heads or tiny.num_heads,
-            tiny.hidden_size // tiny.num_heads,
-            tiny.vocab_size,
-            tiny.tie_word_embeddings,
-            "language_model.tiny",
-        )
-    from transformers import AutoConfig  # Loads much.
-
-    try:
-        model = model_directory(options.model)
-        found = AutoConfig.from_pretrained(model, local_files_only=True, trust_remote_code=False)
-        return memory.model_shape(found, "its configuration")
-    except (OSError, ValueError, ConfigError):
-        return memory.shape_from_name(options.model)
 
 
 def learner_dtype(config: Any, policy: str) -> str:
@@ -248,8 +219,8 @@ def microbatch_tokens(config: Any, policy: str, shape: memory.ModelShape, found:
 def learner_rooms(config: Any, total: float, free: float, trials: int | None) -> dict[str, Room]:
     """Where the activations of trained policies must fit, for ``max_tokens_per_microbatch: auto``.
 
-    On a CPU that is half of what all else of the trial leaves of the machine, in equal parts for its learners; on a
-    GPU nine tenths of what an engine's share and the learner's states leave of its card.
+    On a CPU that is half of what all else of the trial leaves of the machine, in equal parts for its learners. On a GPU
+    it is nine tenths of what engines and the learner's states leave of its card.
 
     Args:
         total: MiB of this machine.

@@ -17,8 +17,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, Layer, kept_per_token, layer_of, plain_layer
+from rllib_lmgame.policies.model.files import model_directory
+from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.sections.inference import CPU_KV_CACHE_MIB
+from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 
 MIB = 2**20
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -143,6 +147,31 @@ def shape_from_name(model: str) -> ModelShape | None:
         return None
     scale = 1e9 if match.group(2) in "Bb" else 1e6
     return ModelShape(int(float(match.group(1)) * scale), origin="the model's name; it is not on this machine")
+
+
+def shape_of(config: Any, policy: str) -> ModelShape | None:
+    """Shape of a policy's model without reading weights; ``None`` if it cannot be known here."""
+    options = config.language_model_of(policy)
+    if options.model == TINY_MODEL:
+        tiny = check_shape(options.tiny, "config.language_model.tiny")
+        return qwen2(
+            tiny.num_layers,
+            tiny.hidden_size,
+            tiny.intermediate_size,
+            tiny.num_kv_heads or tiny.num_heads,
+            tiny.hidden_size // tiny.num_heads,
+            tiny.vocab_size,
+            tiny.tie_word_embeddings,
+            "language_model.tiny",
+        )
+    from transformers import AutoConfig  # Loads much.
+
+    try:
+        model = model_directory(options.model)
+        found = AutoConfig.from_pretrained(model, local_files_only=True, trust_remote_code=False)
+        return model_shape(found, "its configuration")
+    except (OSError, ValueError, ConfigError):
+        return shape_from_name(options.model)
 
 
 def learner_mib(

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from rllib_lmgame.threads import cores_of_trial, first_environment, openmp_threads, threads_each, usable_cores
+from rllib_lmgame.algorithms.cluster.memory import shape_of
+from rllib_lmgame.algorithms.cluster.trials import trials_at_once
+from rllib_lmgame.learners.settings import learner_threads
+from rllib_lmgame.threads import (
+    AUTO,
+    FEW_PARAMETERS,
+    cores_of_trial,
+    first_environment,
+    openmp_threads,
+    threads_each,
+    usable_cores,
+)
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
@@ -25,7 +36,7 @@ class Places:
     Attributes:
         cores: Node -> the trial's cores there.
         engines, learners, runners: The node of each.
-        most: Threads that ``OMP_NUM_THREADS`` asks for.
+        most: Threads that ``OMP_NUM_THREADS`` asks for, or a small model.
     """
 
     cores: Mapping[str, float]
@@ -44,21 +55,33 @@ class Places:
 
 
 def places(config: LMGameConfig, engines: int) -> Places:
-    """The places of a trial's processes. With ``deterministic`` everything computes with one thread."""
+    """The places of a trial's processes. With ``deterministic``, or a small model, everything has one thread."""
     # Ray sets the variable in its workers, to the CPUs they have reserved: nobody asked for that.
     in_actor = ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
-    most = openmp_threads(first_environment() if in_actor else os.environ)
-    most = 1 if config.text_rollout_options.deterministic else most
+    most = _most(config, first_environment() if in_actor else os.environ)
     group = ray.util.get_current_placement_group()
     if group is None or group.bundle_count <= engines:
-        return Places(
-            {HERE: usable_cores()},
-            [HERE] * engines,
-            [HERE] * max(1, config.num_learners),
-            [HERE] * config.num_env_runners,
-            most,
-        )
+        return places_here(config, engines, usable_cores(), most)
     return in_group(ray.util.placement_group_table(group), ray.nodes(), config, engines, most)
+
+
+def places_here(config: LMGameConfig, engines: int, cores: float, most: int | None = None) -> Places:
+    """All on this machine, with so many cores of it. ``most`` is found by default."""
+    most = _most(config, os.environ) if most is None else most
+    learners, runners = max(1, config.num_learners), config.num_env_runners
+    return Places({HERE: cores}, [HERE] * engines, [HERE] * learners, [HERE] * runners, most)
+
+
+def _most(config: LMGameConfig, environment: Mapping[str, str]) -> int | None:
+    if config.text_rollout_options.deterministic or is_small(config):
+        return 1
+    return openmp_threads(environment)
+
+
+def is_small(config: LMGameConfig) -> bool:
+    """Whether no policy has a model that gains from a second thread, as far as that is known."""
+    shapes = (shape_of(config, policy) for policy in config.language_model_policies())
+    return all(shape is None or shape.parameters < FEW_PARAMETERS for shape in shapes)
 
 
 def in_group(
@@ -78,7 +101,21 @@ def in_group(
         reserved[node] += table["bundles"][i].get("CPU", 0)
     declared = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in nodes}
     usable = {**declared, ray.get_runtime_context().get_node_id(): usable_cores()}
-    cores = {node: cores_of_trial(usable[node], declared[node], reserved[node]) for node in reserved}
+    cores = {node: cores_of_trial(usable[node], declared[node], reserved[node], trials_at_once()) for node in reserved}
     others = len(where) - engines
     learners = where[others - config.num_learners : others] if config.num_learners else where[:1]
     return Places(cores, where[others:], learners, where[1 : 1 + config.num_env_runners], most)
+
+
+def threads_of(config: LMGameConfig, places: Places) -> tuple[int | None, int | None]:
+    """Threads of each engine and of each learner; ``None`` on GPUs, and where nobody set a number."""
+    inference, update = config.inference_options.num_threads, config.token_ppo_options.num_threads
+    engine = places.engine_threads() if inference == AUTO else inference
+    learner = places.learner_threads() if update == AUTO else learner_threads(config)
+    return (None if config.inference_options.on_gpu else engine, None if config.num_gpus_per_learner else learner)
+
+
+def thread_words(engine: int | None, learner: int | None) -> list[str]:
+    """What :func:`threads_of` gives, in words."""
+    threads = {"engine": engine, "learner": learner}
+    return [f"{count} thread{'s' * (count > 1)} in each {name}" for name, count in threads.items() if count]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rllib_lmgame.algorithms.cluster import memory
-from rllib_lmgame.algorithms.cluster.footprint import Footprint, Processes, engine_numerics, engines_beside, shape_of
+from rllib_lmgame.algorithms.cluster.footprint import Footprint, Processes, engine_numerics, engines_beside
 
 
 def gpu_lines(config: Any, taken: Footprint) -> list[str]:
@@ -54,7 +54,7 @@ def _one_context(config: Any) -> float:
     """MiB of keys and values of the longest context of any policy: below that an engine does not start."""
     dtype, _ = engine_numerics(config)
     split = config.inference_options.tensor_parallel_size
-    shapes = {policy: shape_of(config, policy) for policy in config.language_model_policies()}
+    shapes = {policy: memory.shape_of(config, policy) for policy in config.language_model_policies()}
     return max(
         memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=split)
         * config.language_model_of(policy).context_length

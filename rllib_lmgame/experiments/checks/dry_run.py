@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.algorithms.cluster import memory
+from rllib_lmgame.algorithms.cluster.engines import engine_bundles
 from rllib_lmgame.algorithms.cluster.footprint import (
     ENGINE,
     LEARNER,
@@ -20,10 +22,18 @@ from rllib_lmgame.algorithms.cluster.footprint import (
     machine_mib,
     sequences_at_once,
 )
+from rllib_lmgame.algorithms.cluster.threads import is_small, places_here, thread_words, threads_of
 from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts
 from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
-from rllib_lmgame.experiments.checks.resources import asked_by, footprint_here, gpus_here, request_of
+from rllib_lmgame.experiments.checks.resources import (
+    asked_by,
+    footprint_here,
+    gpus_here,
+    own_node,
+    request_of,
+    trials_at_once,
+)
 from rllib_lmgame.experiments.checks.sandboxes import dry_run_sandbox
 from rllib_lmgame.experiments.files.reading import dump_text
 from rllib_lmgame.experiments.results.outcome import experiment_directory
@@ -37,6 +47,7 @@ from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 from rllib_lmgame.settings.sections.rllib import FIELDS
 from rllib_lmgame.settings.tree import OVERRIDES
+from rllib_lmgame.threads import cores_of_trial, usable_cores
 
 LARGE_MIB = 1024
 """From here on the dry run says what lowers a part of a process's memory."""
@@ -92,6 +103,7 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
         "# resources of one trial",
         *[f"#   {line}" for line in request_of(experiment).lines()],
         *_gpu_warning(experiment),
+        *_thread_lines(experiment),
         *dry_run_sandbox(experiment),
         *_memory_lines(experiment),
         *_prompt_lines(experiment.first_prompt),
@@ -116,6 +128,31 @@ def _gpu_warning(experiment: CheckedExperiment) -> list[str]:
             "run this (--ray-address)"
         )
     ]
+
+
+def _thread_lines(experiment: CheckedExperiment) -> list[str]:
+    """How many threads there are, and whether cores of this machine have nothing to do meanwhile."""
+    if not experiment.algorithm.own:
+        return []
+    config, node, usable = experiment.configs[0], own_node(experiment), usable_cores()
+    trials, reserved = trials_at_once(experiment, node), request_of(experiment).total.get("CPU", 0)
+    engines = len(engine_bundles(config))
+    found = places_here(config, engines, cores_of_trial(usable, node["CPU"], reserved, trials))
+    engine, learner = threads_of(config, found)
+    phases = {
+        "while games are played": engine and engine * engines + config.num_env_runners,
+        "during an update": learner and learner * max(1, config.num_learners),
+    }
+    idle = {phase: usable - trials * busy for phase, busy in phases.items() if busy and trials * busy < usable}
+    words = ", ".join(thread_words(engine, learner))
+    lines = [f"#   {words}; this machine has {usable} cores"] if words else []
+    why = "config.inference.num_threads and config.token_ppo.num_threads: auto take all"
+    if is_small(config):
+        why = "models this small are no quicker with more threads"
+    elif "OMP_NUM_THREADS" in os.environ:
+        why = "OMP_NUM_THREADS allows no more"
+    cores = ", ".join(f"{count} {phase}" for phase, count in idle.items())
+    return [*lines, *([f"#   idle cores: {cores}; {why}"] if idle else [])]
 
 
 def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:

@@ -39,9 +39,9 @@ class InferenceOptions:
     enable_prefix_caching: bool = option(True, "Reuse the key-value cache of shared prefixes.")
     enforce_eager: bool | None = option(None, "No CUDA graphs or compilation; null: true on CPU, false on GPU.")
     num_threads: int | Literal["auto"] = option(
-        1,
-        "CPU threads of each engine (CPU only). `auto` divides the trial's cores among its engines, on machines that "
-        "do nothing else: see [threads](clusters.md#threads).",
+        AUTO,
+        "CPU threads of each engine (CPU only). `auto` divides the trial's cores among its engines; a small model has "
+        "one: see [threads](clusters.md#threads).",
         low=1,
         high=MOST_THREADS,
     )

@@ -348,8 +348,8 @@ class TokenPPOOptions:
         None, "Longest row; null takes the policy's `context_length`.", low=8, always=True
     )
     num_threads: int | Literal["auto"] | None = option(
-        None,
-        "CPU threads of each learner. `auto` divides the trial's cores among its learners "
+        AUTO,
+        "CPU threads of each learner. `auto` divides the trial's cores among its learners, a small model has one "
         "([threads](clusters.md#threads)); null takes RLlib's `num_cpus_per_learner`, as does `auto` on GPUs.",
         low=1,
         high=MOST_THREADS,
