@@ -130,7 +130,7 @@ def update_rounds(arguments: argparse.Namespace, model_dir: str) -> dict[int, li
 
     update.EPISODES, update.SHARED_PREFIX, update.FIRST_PROMPT = arguments.sequences, 20, 100
     update.DELTA, update.REPLY = (30, 40), (10, 16)
-    learner = update.make_learner(model_dir, argparse.Namespace(max_tokens_per_microbatch=8192, minibatches=4))
+    learner = update.make_learner(model_dir, max_tokens_per_microbatch=8192, num_minibatches=4)
     data = WholeEpisodes(episodes=update.make_episodes(learner))
     return in_turn(arguments, torch.set_num_threads, lambda: learner.update(training_data=data))
 

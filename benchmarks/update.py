@@ -81,8 +81,6 @@ def make_model(directory: str) -> None:
 
 def make_learner(directory: str, *, critic: bool = True, **token_ppo: Any) -> Any:
     """A local learner without an algorithm around it; ``token_ppo`` are its options."""
-    from types import SimpleNamespace
-
     import gymnasium as gym
     from ray.rllib.algorithms.ppo import PPOConfig
     from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec

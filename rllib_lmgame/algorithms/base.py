@@ -38,7 +38,7 @@ from rllib_lmgame.algorithms.cluster.env_runners import RunnerGroup
 from rllib_lmgame.algorithms.cluster.footprint import free_mib, learner_rooms, machine_mib
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, push_from_learners
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
-from rllib_lmgame.algorithms.cluster.threads import places, threads_of
+from rllib_lmgame.algorithms.cluster.threads import places, thread_words, threads_of
 from rllib_lmgame.algorithms.cluster.trials import trials_at_once
 from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN, LMGameConfig
 from rllib_lmgame.algorithms.measuring.measures import LAST, measure_policies, measured_columns
@@ -142,11 +142,7 @@ class LMGameAlgorithm(PPO):
         sizes = foreach_learner(self.learner_group, lambda learner: learner.microbatches())[0]
         several = len(sizes) > 1
         of = ", ".join(f"{tokens:,} tokens" + f" ({policy})" * several for policy, tokens in sizes.items())
-        engine, learner = threads_of(self.config, self._places)
-        found = [
-            f"{count} threads of each {name}" for name, count in (("engine", engine), ("learner", learner)) if count
-        ]
-        return ", ".join([f"micro-batches of {of}", *found])
+        return ", ".join([f"micro-batches of {of}", *thread_words(*threads_of(self.config, self._places))])
 
     @classmethod
     def default_resource_request(cls, config: Any) -> PlacementGroupFactory:

@@ -10,9 +10,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rllib_lmgame.algorithms.cluster.memory import shape_of
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
-from rllib_lmgame.experiments.checks.footprint import shape_of
 from rllib_lmgame.policies.model import gguf_files
 from rllib_lmgame.policies.model.files import code_problem, model_directory
 from tests.policies.gguf_models import llama, write_gguf

@@ -42,7 +42,7 @@ def peak_mib() -> float:
 
 
 def episodes(count: int, prompt: int, reply: int, vocabulary: int, legal: bool) -> list[Any]:
-    """Episodes of one turn, ``legal``: their tokens drawn among few."""
+    """Episodes of one turn in two groups of a game, ``legal``: their tokens drawn among few."""
     rng, found = np.random.default_rng(0), []
     for _ in range(count):
         ids = rng.integers(0, vocabulary, prompt + reply).astype(np.int32)
@@ -51,15 +51,21 @@ def episodes(count: int, prompt: int, reply: int, vocabulary: int, legal: bool) 
         )
         turn.allowed = conftest.random_allowed(rng, turn.response_ids) if legal else None
         found.append(conftest.single(conftest.Trajectory([turn], terminated=True, module_id="player")))
+        part = found[-1].agent_episodes["player"]
+        part.custom_data["lmgame"] |= {"group": f"g{len(found) % 2}", "game": "game"}
     return found
 
 
-def build(model: str, token_ppo: dict[str, Any], deepspeed: dict[str, Any] | None) -> Any:
+def build(case: dict[str, Any]) -> Any:
     """A learner in this process."""
     make_config = getattr(conftest.make_config, "__wrapped__", None) or conftest.make_config._fixture_function
     options = {"context_length": 4096}
     config = make_config("")(
-        model_dir=model, options=options, token_ppo={"num_minibatches": 1} | token_ppo, deepspeed=deepspeed
+        model_dir=case["model"],
+        options=options,
+        token_ppo={"num_minibatches": 1} | case["token_ppo"],
+        deepspeed=case.get("deepspeed"),
+        critic=case["token_ppo"].get("advantage_estimator") != "grpo",
     )
     learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
     learner.build()
@@ -78,7 +84,7 @@ def main(cases: list[dict[str, Any]]) -> None:
     found, before = [], 0.0
     learner_module.keep_freed_memory = bool  # For the time being.
     for case in cases:
-        learner = build(case["model"], case["token_ppo"], case.get("deepspeed"))
+        learner = build(case)
         gc.collect()
         before = before or status_mib("RssAnon")
         update(learner, case)
@@ -87,14 +93,14 @@ def main(cases: list[dict[str, Any]]) -> None:
         gc.collect()
         give_back_memory(keep=0)
     learner_module.keep_freed_memory = keep_freed_memory
-    learner = build(cases[0]["model"], cases[0]["token_ppo"], cases[0].get("deepspeed"))
+    learner = build(cases[0])
     update(learner, cases[0])
     print(json.dumps({"cases": found, "kept": status_mib("RssAnon") - before}))
 
 
 def update(learner: Any, case: dict[str, Any]) -> None:
     """Two updates, since the first one makes the optimizer's states."""
-    for count in (1, case["episodes"]):
+    for count in (4, case["episodes"]):
         learner.update(episodes=episodes(count, *case["tokens"], case["vocabulary"], case.get("legal", False)))
 
 

@@ -12,6 +12,7 @@ chunk on also the sum of earlier chunks, since autograd adds to the gradients on
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -164,14 +165,18 @@ def shape_of(config: Any, policy: str) -> ModelShape | None:
             tiny.tie_word_embeddings,
             "language_model.tiny",
         )
-    from transformers import AutoConfig  # Loads much.
-
     try:
-        model = model_directory(options.model)
-        found = AutoConfig.from_pretrained(model, local_files_only=True, trust_remote_code=False)
-        return model_shape(found, "its configuration")
+        return _shape_of_files(model_directory(options.model))
     except (OSError, ValueError, ConfigError):
         return shape_from_name(options.model)
+
+
+@functools.lru_cache(maxsize=16)
+def _shape_of_files(model: str) -> ModelShape:
+    from transformers import AutoConfig  # Loads much.
+
+    found = AutoConfig.from_pretrained(model, local_files_only=True, trust_remote_code=False)
+    return model_shape(found, "its configuration")
 
 
 def learner_mib(
