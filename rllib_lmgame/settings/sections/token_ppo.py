@@ -350,7 +350,7 @@ class TokenPPOOptions:
     num_threads: int | Literal["auto"] | None = option(
         AUTO,
         "CPU threads of each learner. `auto` divides the trial's cores among its learners, a small model has one "
-        "([threads](clusters.md#threads)); null takes RLlib's `num_cpus_per_learner`, as does `auto` on GPUs.",
+        "([threads](clusters.md#threads)); null: RLlib's `num_cpus_per_learner`, as `auto` on GPUs.",
         low=1,
         high=MOST_THREADS,
         always=True,
