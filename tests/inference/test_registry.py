@@ -120,7 +120,7 @@ def test_code_of_a_model_is_run_only_where_it_is_trusted(
         pytest.importorskip("vllm")
         monkeypatch.setattr("vllm.engine.arg_utils.EngineArgs", loader)
     else:
-        config = SimpleNamespace(_attn_implementation=None)
+        config = SimpleNamespace(_attn_implementation=None, get_text_config=lambda decoder: None)
         monkeypatch.setattr(
             "transformers.AutoConfig.from_pretrained",
             lambda model, trust_remote_code: given.append(trust_remote_code) or config,

@@ -198,7 +198,9 @@ def test_the_learner_takes_what_the_dry_run_says(
     monkeypatch.setattr(microbatch, "CPU_ACTIVATIONS", 100 * kept)
     taken: list[int] = []
     cut = TokenBatch.microbatches
-    monkeypatch.setattr(TokenBatch, "microbatches", lambda batch, limit: taken.append(limit) or cut(batch, limit))
+    monkeypatch.setattr(
+        TokenBatch, "microbatches", lambda batch, limit, **rest: taken.append(limit) or cut(batch, limit, **rest)
+    )
     learner = make_learner(options=options, token_ppo={**ppo, "num_minibatches": 2})
     learner.update(training_data=WholeEpisodes(episodes=make_episodes(4)))
     assert set(taken) == {learner.settings("player").microbatch_tokens} == {tokens}

@@ -84,7 +84,7 @@ class ModelFiles:
 def check_model(source: str, key: str = "config.language_model.model") -> None:
     """Refuse a ``source`` that is no whole model directory. Raises: ConfigError: naming it or the missing file."""
     path = expanded(model_directory(source, key))
-    if not path.exists():
+    if len(source) <= LONGEST_NAME and not path.exists():  # No path can be asked for a much longer one.
         check_name(source, key)
     is_name = len(source) <= LONGEST_NAME and source.count("/") <= 1
     looks_local = source.startswith((".", "/", "~")) or not is_name or path.exists()
