@@ -17,6 +17,7 @@ from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
 from rllib_lmgame.learners.data.batching import PackedBatch
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
 from rllib_lmgame.learners.objectives.ppo import PPOObjective
+from rllib_lmgame.policies.chat.replies import ParsedReply, ReplyFormat
 
 
 class Sticks(TextAECGame):
@@ -78,6 +79,22 @@ class TakesTwo:
 
     def act(self, session: Any, agent_id: str, observation: Any, rng: random.Random) -> str:
         return "2"
+
+
+class Shouted(ReplyFormat):
+    """Reply format: the action between exclamation marks."""
+
+    marks = ("!!",)
+
+    def form(self) -> str:
+        return "!!your reply!!"
+
+    def read(self, text: str) -> ParsedReply:
+        parts = text.split("!!")
+        return ParsedReply(parts[1]) if len(parts) == 3 else ParsedReply(None, None, "the reply has no !!...!!")
+
+    def say(self, action: str, thought: str | None) -> str:
+        return f"!!{action}!!"
 
 
 class MeanOfGroup:

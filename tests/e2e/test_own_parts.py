@@ -49,7 +49,7 @@ def experiment(tiny_dict, tmp_path) -> Path:
     """The file of the user: whatever can be brought along is, and nothing is done in Python."""
     config = tiny_dict(
         games=[{"env": name} for name in GAMES],
-        language_model={"context_length": 256},
+        language_model={"context_length": 256, "reply_format": "own_parts:Shouted", "reply_prefill": ""},
         policies={"player": {}, "greedy": {"player": "own_parts:TakesTwo"}, "chance": {"player": "random"}},
         policy_mapping_fn="own_parts:matchmaker",
         inference={"engine": "own_engine:CountingEngine", "engine_kwargs": {"count_in": str(tmp_path / "requests")}},
@@ -85,6 +85,7 @@ def test_every_kind_of_plug_in_is_brought_along(installed, ray_cluster, experime
 
     check_games_and_seats(played)
     check_update(results, played)
+    assert all(turn["text"] in ("!!1!!", "!!2!!") for part in learners_parts(played) for turn in part["turns"])
     assert requests(tmp_path) == sum(len(part["turns"]) for part in learners_parts(played))
     assert (tmp_path / "diary").read_text().split() == ["1", "2"]
     (checkpoint,) = json.loads((tmp_path / "report.json").read_text())
@@ -160,6 +161,7 @@ def requests(directory: Path) -> int:
         ("config.policy_mapping_fn", "own_parts:matchmakr"),
         ("config.policies", {"player": {}, "greedy": {"player": "own_parts:TakesToo"}}),
         ("config.inference.engine", "own_engine:CountinEngine"),
+        ("config.language_model.reply_format", "own_parts:Shoutd"),
         ("config.token_ppo.advantage_estimator", "own_parts:MeanOfGroups"),
         ("config.token_ppo.objective", "own_parts:GentlPPO"),
         ("config.warm_start", {"expert": "own_parts:TakesToo"}),

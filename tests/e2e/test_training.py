@@ -239,6 +239,25 @@ def test_supervised_learning_from_collected_episodes(start, tiny_dict, tmp_path)
     assert second["learners"]["player"]["policy_loss"] < first["learners"]["player"]["policy_loss"]
 
 
+def test_a_form_of_replies_is_learnt_and_then_played(start, make_config) -> None:
+    """A model that never saw a box writes one after some supervised steps, and PPO goes on from there."""
+    boxed = {"reply_format": "boxed", "reply_prefill": "", "max_tokens_per_turn": 24, "context_length": 256}
+    stage = {"max_steps": 120, "steps_per_iteration": 120, "episodes_per_step": 16, "lr": 5e-3}
+    taught, played = train(start(make_config(language_model=boxed, warm_start=stage)), 2)
+    assert (taught["phase"], played["phase"]) == (0, 1)
+    check_ppo_iteration(played)
+    assert played["env_runners"]["format_error_rate"] < 0.2
+
+
+def test_forced_among_legal_moves_a_form_is_never_missed(start, make_config) -> None:
+    react = {"reply_format": "react", "reply_prefill": "", "max_tokens_per_turn": 24, "context_length": 256}
+    config = make_config(language_model=react, text_rollouts={"legal_moves_only": True})
+    (played,) = train(start(config), 1)
+    check_ppo_iteration(played)
+    runners = played["env_runners"]
+    assert runners["invalid_action_rate"] == runners["format_error_rate"] == 0
+
+
 @pytest.mark.slow
 def test_tune_writes_tables_and_events(ray_cluster, tiny_dict, tmp_path) -> None:
     from ray import tune
