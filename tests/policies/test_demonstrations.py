@@ -16,7 +16,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.chat.messages import MessageConversation
 from rllib_lmgame.settings.schema import as_mapping, build
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, read_policies
 
 STYLES = ("chatml", "llama3", "gemma", "mistral", "zephyr", "qwen3")
 TURNS = [{"observation": f"{n} + 1 = ?", "action": str(n + 1), "turns_left": 1} for n in range(3)]
@@ -143,7 +143,9 @@ def test_a_file_is_read_once_and_then_known_by_its_turns(tmp_path: Path, name: s
     file = tmp_path / name
     file.write_text(json.dumps(TURNS) if name.endswith("json") else "\n\n".join(map(json.dumps, TURNS)))
     options = LanguageModelOptions(demonstrations=str(file))
+    policy = read_policies({"p": {"language_model": {"demonstrations": str(file)}}})["p"]
     file.unlink()
+    assert policy.language_model["demonstrations"] == TURNS
     assert options.demonstrations == TURNS
     again = build(LanguageModelOptions, as_mapping(options), "config.language_model")
     assert again == options and [turn.action for turn in again.shown("any", "player")] == ["1", "2", "3"]

@@ -270,6 +270,8 @@ def read_policies(value: Any) -> dict[str, PlayerOptions]:
             raise ConfigError(f"config.policies.{name}", "stands there twice")
         player = build(PlayerOptions, {} if options is None else options, f"config.policies.{name}")
         own = with_whole_paths(LanguageModelOptions, player.language_model)
+        if isinstance(own.get("demonstrations"), str):  # So that a checkpoint keeps them.
+            own = {**own, "demonstrations": read_demonstrations(own["demonstrations"])}
         found[_policy_name(name)] = dataclasses.replace(player, language_model=own)
     return found
 
