@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from vllm import ir
+from vllm.model_executor.layers.rotary_embedding.base import RotaryEmbedding
 from vllm.platforms import current_platform
 
 PROVIDER = "cpp_on_cpu"
@@ -48,3 +49,16 @@ def fused_add_rms_norm(
     """``rms_norm(x + x_residual)`` and the sum, both in place."""
     torch.ops._C.fused_add_rms_norm(x, x_residual, weight, epsilon)
     return x, x_residual
+
+
+_flat_rotary = RotaryEmbedding.forward_cpu
+
+
+def _rotary(self: Any, positions: Tensor, query: Tensor, key: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    """Rotary embedding of ``[tokens, heads, head_dim]`` too (LFM2, DeepSeek): the kernel takes its heads for one."""
+    flat = [x if x is None or x.dim() < 3 else x.flatten(-2) for x in (query, key)]
+    rotated, rotated_key = _flat_rotary(self, positions, *flat)
+    return rotated.view(query.shape), None if key is None or rotated_key is None else rotated_key.view(key.shape)
+
+
+RotaryEmbedding.forward_cpu = _rotary
