@@ -11,6 +11,9 @@ from rllib_lmgame.settings.sections.token_ppo import LEAST_TOKENS, MOST_TOKENS
 CPU_ACTIVATIONS = 2 * 2**30
 """Bytes of activations on a CPU whose other use is not known."""
 
+LEAST_ACTIVATIONS = 2**29
+"""On a CPU where less is free: smaller micro-batches are slow, and a longer row goes alone whatever it takes."""
+
 
 @dataclass(frozen=True)
 class Room:
@@ -30,7 +33,9 @@ class Room:
 
     def activations(self, card: float) -> float:
         """Bytes for activations; ``card`` is the memory of the learner's card."""
-        return max(0.0, self.share * (card if self.memory is None else self.memory) - self.taken) * self.used
+        if self.memory is None:
+            return max(0.0, self.share * card - self.taken) * self.used
+        return max(LEAST_ACTIVATIONS, (self.memory - self.taken) * self.used)
 
 
 @dataclass(frozen=True)

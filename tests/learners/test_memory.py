@@ -216,6 +216,7 @@ def test_a_checkpoint_keeps_what_was_found(
     make_episodes: Any,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Sums in the order of other micro-batches round differently; a number that is set wins."""
 
@@ -226,6 +227,7 @@ def test_a_checkpoint_keeps_what_was_found(
         built.build()
         return built
 
+    monkeypatch.setattr(microbatch, "LEAST_ACTIVATIONS", 0)
     before = learner(200 * kept_per_token(2, layer_of(make_learner().module["player"].language_model), 4))
     assert before.microbatches() == {"player": 128}
     before.update(training_data=WholeEpisodes(episodes=make_episodes(4)))
