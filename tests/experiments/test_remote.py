@@ -419,8 +419,16 @@ def limited_options():
                 yield game, (*sections, field.name), verdict is False
 
 
-NUMBERED = {("env_config", "level"), ("env_config", "task"), ("policies", "player", "language_model")}
-"""Registered things that have numbers too; and a section, whose options are gone through themselves."""
+NUMBERED = {
+    ("env_config", "level"),
+    ("env_config", "task"),
+    ("language_model", "demonstrations"),
+    ("policies", "player", "language_model"),
+    ("policies", "player", "language_model", "demonstrations"),
+}
+"""Registered things that have numbers too, and what may be a number or a file; and a section, whose options are gone
+through themselves.
+"""
 
 
 @pytest.mark.parametrize(
