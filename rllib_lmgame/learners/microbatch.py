@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rllib_lmgame.settings.sections.token_ppo import LEAST_TOKENS, MOST_TOKENS
@@ -43,17 +43,23 @@ class Layer:
     """What a layer keeps of each token for the backward pass, in numbers.
 
     ``width`` is all that gradient checkpointing keeps, ``values`` are kept in full, and ``scores`` beside them for each
-    token of the longest row: of heads whose scores are written out.
+    token of the longest row: of heads whose scores are written out. ``norms`` of the values are there for the gradients
+    of norms alone, which frozen ones have none of.
     """
 
     width: int = 0
     values: int = 0
     scores: int = 0
+    norms: int = 0
+
+    def frozen(self) -> Layer:
+        """A layer of which adapters alone are trained."""
+        return replace(self, values=self.values - self.norms, norms=0)
 
 
 def plain_layer(width: int, intermediate: int) -> Layer:
     """Of a model like Qwen2 and Llama, of which no more is known."""
-    return Layer(width, 10 * width + 4 * intermediate)
+    return Layer(width, 10 * width + 4 * intermediate, norms=2 * width)
 
 
 def layer_of(model: Any) -> Layer:
@@ -78,7 +84,7 @@ def layer_of(model: Any) -> Layer:
         values += 2 * (heads + (getattr(text, "num_key_value_heads", None) or heads)) * head
     capped = getattr(text, "attn_logit_softcapping", None) is not None
     sinks = any(name.endswith(".sinks") for name, _ in model.named_parameters())
-    return Layer(width, values, heads * (2 if capped else int(sinks)))
+    return Layer(width, values, heads * (2 if capped else int(sinks)), (norms or 2) * width)
 
 
 _NORMS_OF_HEADS = {"q_norm", "k_norm", "q_layernorm", "k_layernorm"}

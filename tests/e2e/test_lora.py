@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from learner_weights import weights_of
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.algorithms.checkpoints.models import check_models
+from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.learners.weights import WeightUse
 
 pytest.importorskip("peft")
@@ -52,6 +53,11 @@ def test_what_learns_is_what_plays_and_what_is_saved(engine: str, start: Any, ma
     losses = [algorithm.train()["learners"]["player"]["policy_loss"] for _ in range(2)]
     after = weights_of(algorithm)
     algorithm.stop()
+    for lora, said in ((None, "adapters there and all weights here"), ({"r": 4, "alpha": 8}, "alpha 16 there")):
+        other = make_config(language_model={"lora": lora}, inference={"engine": engine}, **RUN)
+        other.model_files = algorithm.config.model_files
+        with pytest.raises(CheckpointError, match=said):
+            check_models(tmp_path, other)
     again = make()
     again.restore_from_path(str(tmp_path))
     on = [again.train()["learners"]["player"]["policy_loss"] for _ in range(2)]

@@ -59,16 +59,18 @@ def episodes(count: int, prompt: int, reply: int, vocabulary: int, legal: bool) 
 def build(case: dict[str, Any]) -> Any:
     """A learner in this process."""
     make_config = getattr(conftest.make_config, "__wrapped__", None) or conftest.make_config._fixture_function
-    options = {"context_length": 4096}
     config = make_config("")(
         model_dir=case["model"],
-        options=options,
+        options={"context_length": 4096, "lora": case.get("lora")},
         token_ppo={"num_minibatches": 1} | case["token_ppo"],
         deepspeed=case.get("deepspeed"),
         critic=case["token_ppo"].get("advantage_estimator") != "grpo",
     )
     learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
     learner.build()
+    if case.get("lora"):  # Frozen weights are never written to, and stay pages of their file, which are not counted.
+        for parameter in learner.module["player"].parameters():
+            parameter.data = parameter.data.clone()
     return learner
 
 

@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from rllib_lmgame.algorithms.cluster.footprint import microbatch_tokens
-from rllib_lmgame.algorithms.cluster.memory import WORKSPACE_MIB, ModelShape, learner_mib, model_shape
+from rllib_lmgame.algorithms.cluster.memory import (
+    WORKSPACE_MIB,
+    ModelShape,
+    adapter_parameters,
+    learner_mib,
+    model_shape,
+)
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.learners import microbatch
 from rllib_lmgame.learners.data.batching import TokenBatch
@@ -55,9 +61,17 @@ def estimated(case: dict[str, Any]) -> dict[str, float]:
 
     shape = model_shape(AutoConfig.from_pretrained(case["model"]))
     zero = case.get("deepspeed") and with_bucket_sizes(case["deepspeed"], shape.parameters)["zero_optimization"]
+    lora = case.get("lora")
+    adapters = None if lora is None else adapter_parameters(shape, lora["r"], "all-linear")
     tokens, chunk = case["token_ppo"]["max_tokens_per_microbatch"], case["token_ppo"]["head_chunk_tokens"]
     return learner_mib(
-        shape, zero=zero, microbatch_tokens=tokens, head_chunk_tokens=chunk, legal_moves_only=case.get("legal", False)
+        shape,
+        zero=zero,
+        microbatch_tokens=tokens,
+        head_chunk_tokens=chunk,
+        legal_moves_only=case.get("legal", False),
+        adapters=adapters,
+        copies=int(lora is not None),
     )
 
 
@@ -116,6 +130,13 @@ def test_an_update_takes_what_is_estimated_and_gives_it_back(cases):
 def test_so_with_legal_moves_and_zero(cases, change):
     pytest.importorskip("deepspeed")
     check([cases[0], cases[1] | change])
+
+
+def test_so_with_adapters(cases):
+    """They have no gradients and states of the frozen weights, and the head none of its own."""
+    pytest.importorskip("peft")
+    larger = cases[1] | {"episodes": 16, "token_ppo": limits(1024, 256)}
+    check([case | {"lora": {"r": 16}} for case in (cases[0], larger)])
 
 
 @pytest.mark.parametrize("entropy_gradient", [False, True])

@@ -6,13 +6,20 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rllib_lmgame.algorithms.checkpoints.manifest import LEARNER_SHARDS, MAX_MANIFEST_BYTES, hf_directory, read_json
+from rllib_lmgame.algorithms.checkpoints.manifest import (
+    LEARNER_SHARDS,
+    MAX_MANIFEST_BYTES,
+    adapter_directory,
+    hf_directory,
+    read_json,
+)
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.league.files import DIRECTORY, LIST_FILE
 from rllib_lmgame.league.league import policies_gone
 from rllib_lmgame.learners.weights import STATE_FILE, critic_difference
+from rllib_lmgame.policies.model.adapters import CONFIG_FILE, IN_PEFT
 from rllib_lmgame.policies.model.files import (
     MAX_JSON_BYTES,
     TOKENIZER_FILES,
@@ -56,6 +63,8 @@ def check_models(checkpoint: Path, config: LMGameConfig, *, local_files_only: bo
         if there is not None and there != PolicyFacts(config, policy).needs_critic:
             raise CheckpointError(critic_difference(str(checkpoint), policy, there=there))
         saved = hf_directory(checkpoint, policy, trained)
+        if saved.is_dir():
+            _check_adapter(checkpoint, adapter_directory(checkpoint, policy, trained), config, policy)
         if local_files_only and not _is_here(config, policy):
             continue
         if any((saved / name).is_file() for name in TOKENIZER_FILES):
@@ -99,6 +108,26 @@ def _with_critic(checkpoint: Path) -> dict[str, bool]:
     if not isinstance(policies, list) or not isinstance(with_critic, list | dict):
         return {}
     return {str(policy): policy in with_critic for policy in policies}
+
+
+def _check_adapter(checkpoint: Path, saved: Path, config: LMGameConfig, policy: str) -> None:
+    """Refuse adapters where the run trains all weights, or the other way round, and those of other numbers."""
+    lora, there = config.language_model_of(policy).lora, (saved / CONFIG_FILE).is_file()
+    if there != (lora is not None):
+        kinds = {True: "adapters", False: "all weights"}
+        raise CheckpointError(
+            f"{checkpoint}: {policy} trains {kinds[there]} there and {kinds[not there]} here (language_model.lora); "
+            "to begin with its weights, set language_model.model to the checkpoint's hf/"
+        )
+    if lora is None or lora.init is not None:
+        return
+    found = read_mapping(saved / CONFIG_FILE, MAX_JSON_BYTES)
+    for name, own in IN_PEFT.items():
+        if found.get(name) != getattr(lora, own):
+            raise CheckpointError(
+                f"{checkpoint}: {policy} has language_model.lora.{own} {found.get(name)} there and "
+                f"{getattr(lora, own)} here"
+            )
 
 
 def _is_here(config: LMGameConfig, policy: str) -> bool:

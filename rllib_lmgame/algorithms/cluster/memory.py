@@ -224,7 +224,8 @@ def learner_mib(
         frozen = shape.parameters * width + copies * adapters * 4
         parts["weights"] += frozen / (world if stage >= 3 else 1)
     backbones = 2 if separate_value else 1
-    kept = kept_per_token(shape.layers, shape.layer, width, context, gradient_checkpointing)
+    layer = shape.layer if adapters is None else shape.layer.frozen()
+    kept = kept_per_token(shape.layers, layer, width, context, gradient_checkpointing)
     parts["activations"] = microbatch_tokens * kept * backbones
     workspace = WORKSPACE_MIB * MIB if shape.vocab_size else 0
     head = shape.head if adapters is None else 0  # A frozen one has no gradient.

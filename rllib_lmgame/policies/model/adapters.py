@@ -30,6 +30,8 @@ from rllib_lmgame.text import first_line
 
 CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
 KEY = "language_model.lora"
+IN_PEFT = {"r": "r", "lora_alpha": "alpha", "use_rslora": "use_rslora"}
+"""Numbers of an adapter: PEFT's names -> ours."""
 _ACTIVE, _REFERENCE = "default", "reference"
 _PEFT_PREFIX = "base_model.model."
 _SAMPLED = 16
@@ -343,7 +345,7 @@ def check_adapter(options: LoraOptions, key: str = KEY) -> None:
     for name, plain in _PLAIN.items():
         if name in config and config[name] not in plain:
             raise ConfigError(f"{key}.init", f"{options.init} has {name}: {config[name]!r}, which is not known here")
-    for name, own in (("r", "r"), ("lora_alpha", "alpha"), ("use_rslora", "use_rslora")):
+    for name, own in IN_PEFT.items():
         if own in given(options) and getattr(options, own) != config.get(name):
             raise ConfigError(
                 f"{key}.{own}",
