@@ -83,6 +83,9 @@ Before a model is trained this is tried on a small random copy of *its* configur
 differs from the defaults below may fare otherwise. Where no copy can be made, rows go one by one, and the first
 iteration's `logprob_gap_mean` (`token_ppo.max_logprob_gap`) tells whether engine and learner agree.
 
+On CPUs vLLM 0.32 has no prefix cache for models with a state (LFM2, Falcon-H1). It computes Qwen3-Next in bfloat16
+alone, and asks for `torchvision` before it opens Qwen3.5.
+
 Engines get weights by the names of the model's checkpoint, also where Transformers holds them otherwise in memory (the
 experts of a mixture as one tensor a layer).
 
