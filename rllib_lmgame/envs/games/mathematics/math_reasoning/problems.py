@@ -14,6 +14,8 @@ from rllib_lmgame.envs.games.mathematics.word_problems import word_problem
 from rllib_lmgame.envs.support.answers import number_text
 
 MAX_LEVEL = 5
+ONE_STEP = ((30, 9), (99, 12), (999, 30), (9999, 99), (99999, 999))
+"""By level: largest number of a sum or difference, and of a product, in one step."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,10 @@ def _tree(rng: random.Random, signs: int) -> tuple[str, int, int]:
 
 
 def one_step(rng: random.Random, level: int) -> Problem:
-    """A sum or difference of two numbers, or a product of two smaller ones; at level 1 up to 99 and 9."""
+    """A sum or difference of two numbers, or a product of two smaller ones; at level 1 up to 30 and 9."""
     sign = rng.choice("+-*")
-    least, most = (2, 10**level - 1) if sign == "*" else (10, 10 ** (level + 1) - 1)
-    a, b = rng.randint(least, most), rng.randint(least, most)
+    most = ONE_STEP[level - 1][sign == "*"]
+    a, b = rng.randint(2, most), rng.randint(2, most)
     return Problem(f"Calculate {a} {sign} {b}.", Number(Fraction({"+": a + b, "-": a - b, "*": a * b}[sign])))
 
 
