@@ -41,11 +41,16 @@ def peak_mib() -> float:
     return status_mib("VmHWM") - status_mib("RssFile") - status_mib("RssShmem")
 
 
-def episodes(count: int, prompt: int, reply: int, vocabulary: int, legal: bool) -> list[Any]:
-    """Episodes of one turn in two groups of a game, ``legal``: their tokens drawn among few."""
-    rng, found = np.random.default_rng(0), []
-    for _ in range(count):
+def episodes(count: int, prompt: int, reply: int, vocabulary: int, legal: bool, same_prompt: int = 1) -> list[Any]:
+    """Episodes of one turn in two groups of a game, ``legal``: their tokens drawn among few.
+
+    So many behind each other have one prompt.
+    """
+    rng, found, asked = np.random.default_rng(0), [], np.zeros(0, np.int32)
+    for number in range(count):
         ids = rng.integers(0, vocabulary, prompt + reply).astype(np.int32)
+        asked = ids[:prompt] if number % same_prompt == 0 else asked
+        ids[:prompt] = asked
         turn = conftest.Turn(
             ids[:prompt], ids[prompt:], np.full(reply, -3.0, np.float32), reward=float(rng.normal()), new_row=True
         )
@@ -103,7 +108,8 @@ def main(cases: list[dict[str, Any]]) -> None:
 def update(learner: Any, case: dict[str, Any]) -> None:
     """Two updates, since the first one makes the optimizer's states."""
     for count in (4, case["episodes"]):
-        learner.update(episodes=episodes(count, *case["tokens"], case["vocabulary"], case.get("legal", False)))
+        told = case["vocabulary"], case.get("legal", False), case.get("same_prompt", 1)
+        learner.update(episodes=episodes(count, *case["tokens"], *told))
 
 
 if __name__ == "__main__":

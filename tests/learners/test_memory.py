@@ -121,6 +121,19 @@ def test_an_update_takes_what_is_estimated_and_gives_it_back(cases):
     assert check(cases) < parts["weights"] + parts["optimizer"] + KEPT_MIB
 
 
+@pytest.mark.parametrize("window", [None, 64])
+def test_shared_prompts_take_no_more_than_is_estimated(window, make_model):
+    """Where nothing is repeated, and where keys and values are, in front of each row: 24 groups of eight."""
+    shape = {"vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 4, "intermediate_size": 512}
+    model = make_model("mistral" if window else "qwen2", sliding_window=window, initializer_range=0.02, **shape)
+    case = {"model": model, "vocabulary": 512, "episodes": 192, "tokens": (192, 8), "same_prompt": 8}
+    case["token_ppo"] = limits(4096, 512)
+    found = measured([case])["cases"][0]["peak"]
+    expected = sum(estimated(case).values()) - WORKSPACE_MIB
+    print(f"{expected:.0f} MiB estimated, {found:.0f} at the peak")
+    assert found < 1.05 * expected
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
