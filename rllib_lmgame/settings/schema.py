@@ -384,10 +384,10 @@ def check_value(value: Any, hint: Any, metadata: Limits, path: str) -> Any:
         raise ConfigError(path, f"{shown(value)} is not one of {', '.join(map(repr, choices))}{hint_text}")
     for where, number in _numbers(value, hint, path):
         _check_size(number, metadata.get("low"), metadata.get("high"), where)
-    for name, wrong, words in _BOUNDS if isinstance(value, int | float) and not isinstance(value, bool) else ():
-        bound = metadata.get(name)
-        if bound is not None and wrong(value, bound):
-            raise ConfigError(path, f"must be {words} {digits(bound)}, got {digits(value)}")
+        for name, wrong, words in _BOUNDS:
+            bound = metadata.get(name)
+            if bound is not None and wrong(number, bound):
+                raise ConfigError(where, f"must be {words} {digits(bound)}, got {digits(number)}")
     return value
 
 
