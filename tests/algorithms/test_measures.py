@@ -122,7 +122,7 @@ def test_who_takes_the_seats(make_config, settings, expected) -> None:
 
 
 def test_where_the_numbers_stand(make_config, monkeypatch) -> None:
-    monkeypatch.setattr(measures, "_with_engines", lambda config, seats, use, heal: use(seats))
+    monkeypatch.setattr(measures, "_with_engines", lambda config, game, seats, use, heal: use(seats))
     own = {"type": "seats", "scale": 2}
     monkeypatch.setitem(MEASURES.own, "seats", Seats)  # type: ignore[arg-type]
     config = make_config(**KUHN)
@@ -158,7 +158,7 @@ def test_numbers_of_one_name_are_refused_and_games_keep_theirs_apart(make_config
         with pytest.raises(ConfigError, match=r"measures\[0\].* names already: gain_last"):
             make_config(**gains, **averaged).validate()
     make_config(**gains).validate()
-    monkeypatch.setattr(measures, "_with_engines", lambda config, seats, use, heal: {"illegal_mean": len(seats)})
+    monkeypatch.setattr(measures, "_with_engines", lambda config, game, seats, use, heal: {"illegal_mean": len(seats)})
     games = [GameConfig("lmgame/TicTacToe-v0"), GameConfig(KUHN["env"])]
     found = measure_policies(make_config(**KUHN), ["exploitability", "tic_tac_toe"], games)
     assert set(found["games"]) == {"lmgame_TicTacToe-v0", "lmgame_KuhnPoker-v0"} and len(found) == 1
@@ -172,7 +172,7 @@ def test_numbers_of_one_name_are_refused_and_games_keep_theirs_apart(make_config
     ],
 )
 def test_a_measure_gives_the_numbers_that_it_promises(make_config, monkeypatch, measure, says) -> None:
-    monkeypatch.setattr(measures, "_with_engines", lambda config, seats, use, heal: use(seats))
+    monkeypatch.setattr(measures, "_with_engines", lambda config, game, seats, use, heal: use(seats))
     settings, games = [f"{__name__}:Seats", f"{__name__}:{measure}"], [GameConfig(KUHN["env"])]
     with pytest.raises(ConfigError, match=says):
         measure_policies(make_config(**KUHN), settings, games)

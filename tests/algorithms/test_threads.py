@@ -98,6 +98,7 @@ def node(name: str, cpus: float):
 def test_processes_are_found_among_the_bundles(make_config, monkeypatch) -> None:
     """The main process, two env runners, two learners, three engines, on two nodes."""
     monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "a"))
+    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.trials_at_once", lambda: None)
     monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.usable_cores", lambda: 4)
     bundles = [("a", 1.0), ("a", 1.0), ("b", 1.0), ("a", 2.0), ("b", 4.0), ("a", 4.0), ("b", 5.0), ("b", 6.0)]
     config = make_config(num_env_runners=2, num_learners=2, inference={"num_engines": 3})
@@ -109,6 +110,7 @@ def test_processes_are_found_among_the_bundles(make_config, monkeypatch) -> None
 
 def test_a_learner_in_the_main_process_is_on_its_node(make_config, monkeypatch) -> None:
     monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "a"))
+    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.trials_at_once", lambda: None)
     monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.usable_cores", lambda: 2)
     found = in_group(table(("a", 1.0), ("a", 1.0)), [node("a", 2.0)], make_config(), engines=1, most=None)
     assert (found.engine_threads(), found.learner_threads()) == (2, 2)

@@ -19,6 +19,8 @@ ASIDE = {
     "cli/main": "which command it is",
     "cli/signals": "how a command ends",
     "cli/games": "options that several commands have",
+    "cli/example": "which examples are shipped",
+    "policies/chat/repl": "the form of replies, of which there are several",
     "experiments/files/": "reading the file",
     "experiments/spec": "values that know where they were written",
     "experiments/checks/": "checks before a run",
