@@ -25,6 +25,15 @@ from rllib_lmgame.settings.sections.rllib import FIELDS
 
 GROUPS = PPO.groups | SFT.groups
 
+ADAPTERS = {
+    "r": 4,
+    "alpha": 8,
+    "dropout": 0.1,
+    "target_modules": ["q_proj"],
+    "modules_to_save": ["norm"],
+    "use_rslora": True,
+    "init": None,
+}
 FORMS = {
     "language_model.tiny": [
         {},
@@ -89,6 +98,7 @@ FORMS = {
     "league.exploiters": [{}],
     "warm_start.expert": ["solver", "random", "rllib_lmgame.policies.scripted:RandomPlayer"],
     "supervised.expert": ["solver", "random", "rllib_lmgame.policies.scripted:RandomPlayer"],
+    "language_model.lora": [None, ADAPTERS],
     **{
         f"{stage}.stop_at": [None, {}, {"success": 0.25, "every": 10}, {"invalid_rate": 0.1, "episodes": 8}]
         for stage in ("warm_start", "supervised")
@@ -96,13 +106,13 @@ FORMS = {
 }
 """Values of options whose type does not say which values there are."""
 
+WITHOUT_CRITIC = {"language_model.value_model": ["shared"], "token_ppo.critic": [{"lr": 1e-4}]}
 OF_GROUPS = {
     "token_ppo.advantage_estimator": ["grpo", {"type": "gigpo", "average": "steps"}, "vine", "reinforce_pp"],
     "text_rollouts.group_size": [4, 8],
-    "language_model.value_model": ["shared"],
-    "token_ppo.critic": [{"lr": 1e-4}],
+    **WITHOUT_CRITIC,
 }
-"""Of LMGameGRPO, which has no critic."""
+"""Of LMGameGRPO."""
 
 FLAT = {
     "lr": [
@@ -225,6 +235,7 @@ COMPANIONS = {
     ("inference.tensor_parallel_size", "2"): {"inference": {"num_gpus_per_engine": 2}},
     ("text_rollouts.legal_moves_only", "True"): {"token_ppo": {"importance": None}},
     ("token_ppo.critic", "{'backbone_lr': 1e-05}"): {"language_model": {"value_model": "separate"}},
+    ("language_model.lora", str(ADAPTERS)): {},
     ("token_ppo.kl", "reward"): {},
     ("token_ppo.advantage_estimator", "vine"): {},
     ("token_ppo.normalize_advantages", "group"): {"text_rollouts": {"group_size": 2}},
@@ -307,7 +318,7 @@ def rounds(forms):
 def configurations(algorithm: str):
     forms = (
         dict(itertools.chain.from_iterable(forms_of(name, group) for name, group in OWN[algorithm].groups.items()))
-        | (OF_GROUPS if algorithm == "LMGameGRPO" else {})
+        | {"LMGameGRPO": OF_GROUPS, "LMGameSFT": WITHOUT_CRITIC}.get(algorithm, {})
         | FLAT
     )
     if OWN[algorithm].config_class().follows_schedules:

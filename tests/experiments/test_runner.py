@@ -109,10 +109,8 @@ def test_a_gpu_that_is_not_there_is_refused_before_ray_starts(no_ray, monkeypatc
     for name in ("RAY_ADDRESS", "RAY_OVERRIDE_RESOURCES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(cluster, "join_existing", lambda **arguments: False)
-    for module in (cluster, resources):
-        monkeypatch.setattr(
-            module, "request_of", lambda experiment: ResourceRequest(({"CPU": 1.0, "GPU": 1.0},), "PACK")
-        )
+    asked = ResourceRequest(({"CPU": 1.0, "GPU": 1.0},), "PACK")
+    monkeypatch.setattr(resources, "request_of", lambda experiment: asked)
     spec = SimpleNamespace(name="mine", options=SimpleNamespace(storage_path=str(tmp_path)))
     experiment = SimpleNamespace(spec=spec, configs=[SimpleNamespace(num_gpus_per_learner=1)])
     with pytest.raises(
