@@ -48,9 +48,12 @@ def transformers_engine(model_dir: str) -> Iterator[Any]:
     asyncio.run(engine.shutdown())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def vllm_engine(model_dir: str) -> Iterator[Any]:
-    """A started vLLM engine; a test that changes its weights puts the first model's back."""
+    """A started vLLM engine; a test that changes its weights puts the first model's back.
+
+    One for each file: an engine that a test starts for itself takes what all of a process share along when it ends.
+    """
     pytest.importorskip("vllm")
     from rllib_lmgame.inference.engines.vllm_engine import VLLMEngine
 

@@ -391,6 +391,7 @@ class OddSession:
     instructions = ""
     agent_ids = ("player",)
     roles = {"player": "player"}
+    functions = ()
     fault = ""
 
     def reset(self, seed: int) -> None: ...
