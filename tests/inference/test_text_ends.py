@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from inference_reference import STOP, VOCAB, generate_all, requests, sound, tokenizer_of
 from transformers import AutoTokenizer
@@ -48,6 +49,64 @@ def test_any_vocabulary_ends_a_reply_with_the_token_that_completes_the_tag(
         found = next((n for n in range(1, len(reply) + 1) if ends.ended(reply[:n], (TAG,))), None)
         assert found == cut_of(tokenizer, reply, TAG)
     assert found is None or found <= len(ids) + len(whole)
+
+
+@cache
+def spelled_by_bytes(kind: str) -> tuple[Any, list[str]]:
+    """A vocabulary of pieces and bytes, joined as GPT's decoder joins them or Llama's; and the pieces of all bytes."""
+    from tokenizers import Tokenizer, decoders, models
+    from transformers import PreTrainedTokenizerFast
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    if kind == "byte_level":
+        single, blank, decoder = [bytes_to_unicode()[byte] for byte in range(256)], "\u0120", decoders.ByteLevel()
+    else:
+        single, blank = [f"<0x{byte:02X}>" for byte in range(256)], "\u2581"
+        steps = [decoders.Replace(blank, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        decoder = decoders.Sequence(steps)
+    pieces = dict.fromkeys([*single, *PARTS, f"{blank}an", f"{blank}<"])
+    backend = Tokenizer(models.WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token=single[0]))
+    backend.decoder = decoder
+    return PreTrainedTokenizerFast(tokenizer_object=backend), single
+
+
+NO_TOKEN = 600
+PARTS = ["</", "answer", "answer>", "swer>", ">."]
+LETTERS = ["\xe9", "\u4e2d", "\U0001f600"]
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "fallback"])
+@settings(deadline=None, max_examples=200)
+@given(
+    draws=st.lists(
+        st.sampled_from([*PARTS, *LETTERS, TAG, " an", " <"]) | st.integers(0, 255) | st.just(NO_TOKEN), max_size=60
+    )
+)
+@example(["</", *[NO_TOKEN] * 3, "answer>"])
+@example([*["\xe9"] * 20, TAG])
+def test_the_end_of_a_reply_says_what_the_whole_says(kind: str, draws: list[str | int]) -> None:
+    """With parts of characters, bytes that are none, and ids that have no token."""
+    tokenizer, single = spelled_by_bytes(kind)
+    known, ids = tokenizer.get_vocab(), []
+    for draw in draws:
+        if isinstance(draw, int):
+            ids += [NO_TOKEN] * 9 if draw == NO_TOKEN else [known[single[draw]]]
+        else:
+            ids += [known[draw]] if draw in known else [known[single[byte]] for byte in draw.encode()]
+    ends = TextEnds("nowhere")
+    ends.__dict__["tokenizer"] = tokenizer
+    found = next((n for n in range(1, len(ids) + 1) if ends.ended(ids[:n], (TAG,))), None)
+    assert found == cut_of(tokenizer, ids, TAG)
+
+
+def test_a_long_reply_is_not_decoded_for_each_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rllib_lmgame.inference.engines import text_ends
+
+    ends, decoded, whole = TextEnds("nowhere"), [], text_ends.text_of
+    ends.__dict__["tokenizer"] = tokenizer_of(["a>", "b"])
+    monkeypatch.setattr(text_ends, "text_of", lambda tokenizer, ids: decoded.append(len(ids)) or whole(tokenizer, ids))
+    assert not ends.ended([3, 4] * 2000 + [3], (TAG,))
+    assert sum(decoded) < 50
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.0])

@@ -13,6 +13,9 @@ from typing import Any
 from rllib_lmgame.policies.chat.guard import text_of
 from rllib_lmgame.text import first_line
 
+CHANGED = 8
+"""Characters that may be others where a text begins with their token: a blank, ``##``."""
+
 
 class TextEnds:
     """Stop texts in ids of one tokenizer, a directory or hub id; it is loaded when first needed."""
@@ -20,7 +23,7 @@ class TextEnds:
     def __init__(self, tokenizer: str, trust_remote_code: bool = False) -> None:
         self.source = tokenizer
         self._trust_remote_code = trust_remote_code
-        self._holds = lru_cache(maxsize=None)(self._holds_uncached)
+        self._alone = lru_cache(maxsize=None)(lambda token: text_of(self.tokenizer, [token]))
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -37,9 +40,24 @@ class TextEnds:
         return None
 
     def ended(self, ids: Sequence[int], texts: Sequence[str]) -> bool:
-        """One of ``texts``, which end in ASCII, is in the text of ``ids``; asked of every beginning of a reply."""
-        return any(self._holds(ids[-1], text[-1]) and text in text_of(self.tokenizer, ids) for text in texts)
+        """One of ``texts``, of ASCII, is in the text of ``ids``; asked of every beginning of a reply.
 
-    def _holds_uncached(self, token: int, mark: str) -> bool:
-        """Only such a token can complete a text that ends with ``mark``."""
-        return mark in text_of(self.tokenizer, [token])
+        Only a token that holds a text's last character can complete it, and then it is near the end.
+        """
+        return any(
+            text[-1] in self._alone(ids[-1])
+            and text in self._end_of(ids, len(text))
+            and text in text_of(self.tokenizer, ids)
+            for text in texts
+        )
+
+    def _end_of(self, ids: Sequence[int], length: int) -> str:
+        """The end of the text of ``ids``, with ``length`` characters and more before its last token."""
+        length += len(self._alone(ids[-1])) + CHANGED
+        count = length
+        while True:
+            text = text_of(self.tokenizer, ids[-count:])
+            begins_within = text.startswith("\ufffd")  # Bytes of a character, which spoil those behind them.
+            if count >= len(ids) or (len(text) >= length and not begins_within):
+                return text
+            count *= 2

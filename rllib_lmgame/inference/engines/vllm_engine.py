@@ -135,10 +135,14 @@ class VLLMCore(Core):
                     logprobs.extend(output.new_prompt_logprobs_tensors.logprobs[-len(scored) :, 0].tolist())
                     ids.extend(scored)
             elif output.new_token_ids:
-                ids.extend(output.new_token_ids)
-                logprobs.extend(output.new_logprobs.logprobs[:, 0].tolist())
-                if self._ends_by_text(output.request_id, ids, logprobs, len(output.new_token_ids)):
-                    ended.append(output.request_id)
+                by_text = self._by_text.get(output.request_id)
+                sampled = output.new_logprobs.logprobs[:, 0].tolist()
+                for token, logprob in zip(output.new_token_ids, sampled, strict=True):
+                    ids.append(token)
+                    logprobs.append(logprob)
+                    if by_text is not None and self.stops(by_text, ids):  # What stands behind it is dropped.
+                        ended.append(output.request_id)
+                        break
             if output.finish_reason is not None or output.request_id in ended:
                 del self._running[output.request_id]
                 self._by_text.pop(output.request_id, None)
@@ -148,17 +152,6 @@ class VLLMCore(Core):
         if ended:
             self._client.abort_requests(ended)
         return finished
-
-    def _ends_by_text(self, request_id: str, ids: list[int], logprobs: list[float], new: int) -> bool:
-        """One of the ``new`` tokens at the end of ``ids`` completes a stop text; what stands behind it is dropped."""
-        sampling = self._by_text.get(request_id)
-        if sampling is None:
-            return False
-        for length in range(len(ids) - new + 1, len(ids) + 1):
-            if self.stops(sampling, ids[:length]):
-                del ids[length:], logprobs[length:]
-                return True
-        return False
 
     def load(self, state: Mapping[str, Any]) -> None:
         tensors = tensors_of(state)
