@@ -51,7 +51,15 @@ def decisions(env_config: Mapping[str, Any] | None = None) -> list[InformationSe
     """What a policy is asked: every board of :func:`boards` as the player to move is shown it, without the past."""
     game = TicTacToe(**{"show_rules": False, **(env_config or {})})
     return [
-        InformationSet(mark, "XO".index(mark), (game.shown(cells),), (), empty_cells(cells), game.instructions)
+        InformationSet(
+            mark,
+            "XO".index(mark),
+            (game.shown(cells),),
+            (),
+            empty_cells(cells),
+            game.instructions,
+            role=game.roles[mark],
+        )
         for cells in boards()
         if (mark := to_move(cells))
     ]

@@ -162,7 +162,7 @@ def prompts_of(decisions: Sequence[InformationSet], chat: ChatFormat) -> list[Pr
 def prompt_of(decision: InformationSet, chat: ChatFormat) -> Prompt:
     """What the model is shown at a decision, with ``max_tokens`` 0 where there is no room for a reply."""
     chat = chat.for_game(decision.functions)
-    conversation = Conversation(chat, decision.instructions, role=decision.agent_id)
+    conversation = Conversation(chat, decision.instructions, role=decision.role or decision.agent_id)
     for observation, reply in zip(decision.observations, decision.replies, strict=False):
         conversation.prompt(Observation(observation))
         conversation.reply(np.asarray(chat.reply_ids(reply), np.int32))

@@ -8,12 +8,14 @@ import itertools
 import numpy as np
 import pytest
 
+from rllib_lmgame.algorithms.measuring import matrix_games
 from rllib_lmgame.algorithms.measuring.exploitability import _drawn_again, numbers_of
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest, StopReason
 from rllib_lmgame.inference.registry import find_engine
+from rllib_lmgame.measures import tic_tac_toe
 from rllib_lmgame.measures.exploitability import (
     exploitability,
     move_probabilities,
@@ -36,6 +38,7 @@ from rllib_lmgame.rollouts.asking import (
     prompts_of,
     sampled_answer,
 )
+from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
@@ -102,6 +105,23 @@ def test_odds_are_those_of_a_plain_forward(tiny_model_dir: str, constrained: boo
         assert dict(answer.odds) == pytest.approx(odds, abs=1e-5), decision
         assert (answer.illegal == 0) if constrained else (0 < answer.illegal < 1)
     assert len({tuple(answer.odds.values()) for answer in found}) > 10, "the texts must matter"
+
+
+def test_what_is_asked_stands_behind_the_demonstrations_of_its_role(tiny_model_dir: str) -> None:
+    stag = "lmgame/StagHunt-v0"
+    asked = {
+        "lmgame/TicTacToe-v0": tic_tac_toe.decisions(),
+        KUHN: game_tree(KUHN).information_sets,
+        stag: matrix_games._decisions(GameConfig(stag)),
+    }
+    for game, decisions in asked.items():
+        roles = make_session(game, {}).roles
+        shown = [{"observation": f"shown to {role}", "action": "1", "role": role} for role in roles.values()]
+        chat = chat_of(tiny_model_dir, demonstrations=shown)
+        for agent, role in roles.items():
+            decision = next(each for each in decisions if each.agent_id == agent)
+            text = chat.tokenizer.decode(prompt_of(decision, chat).ids)
+            assert [f"shown to {each}" in text for each in roles.values()] == [each == role for each in roles.values()]
 
 
 @pytest.mark.parametrize("kind", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])

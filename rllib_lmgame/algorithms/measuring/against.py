@@ -296,6 +296,7 @@ class _AskedSeat(Seat):
             observation.legal_actions,
             session.instructions,
             session.functions,
+            self.role,
         )
         odds = (await self.player.ask(self.game, decision)).odds
         action = (

@@ -61,6 +61,15 @@ def _decisions(game: GameConfig) -> list[InformationSet]:
         session.reset(0)
         shown = [session.observe(agent) for agent in session.agent_ids]
         return [
-            InformationSet(agent, seat, (seen.text,), (), seen.legal_actions, session.instructions, session.functions)
+            InformationSet(
+                agent,
+                seat,
+                (seen.text,),
+                (),
+                seen.legal_actions,
+                session.instructions,
+                session.functions,
+                session.roles[agent],
+            )
             for seat, (agent, seen) in enumerate(zip(session.agent_ids, shown, strict=True))
         ]

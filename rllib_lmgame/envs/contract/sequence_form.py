@@ -35,6 +35,7 @@ class InformationSet:
         replies: What the player answered to all but the last of them.
         legal_actions: What it may answer now.
         instructions, functions: Rules of the game and what it lists as functions, as a session gives them.
+        role: Kind of its seat; empty: as the agent is called.
     """
 
     agent_id: str
@@ -44,6 +45,7 @@ class InformationSet:
     legal_actions: tuple[str, ...]
     instructions: str = ""
     functions: tuple[GameFunction, ...] = ()
+    role: str = ""
 
     @property
     def observation(self) -> str:
@@ -196,13 +198,14 @@ class _Walk:
             observations, replies = before.observations, (*before.replies, action)
         self.sets.append(
             InformationSet(
-                self.game.possible_agents[seat],
+                agent := self.game.possible_agents[seat],
                 seat,
                 (*observations, text),
                 replies,
                 state.actions,
                 self.game.instructions,
                 self.functions,
+                self.game.roles[agent],
             )
         )
         self.came_from.append(came_from)
