@@ -19,10 +19,14 @@ from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 TRIES = 200
-"""Seeds in a row that show nothing new, until there is taken to be no more."""
+"""Seeds in a row that show nothing new, until there is taken to be no more; in a quarter of them every role has to see
+something new, then one.
+"""
+MOST_MADE = 256
+"""Games whose demonstrations a process remembers."""
 
 _MADE: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-"""Those made in this process."""
+"""Those made in this process, by all that they depend on."""
 
 
 def with_demonstrations(options: LanguageModelOptions, games: Iterable[GameConfig], seed: int) -> LanguageModelOptions:
@@ -36,11 +40,13 @@ def with_demonstrations(options: LanguageModelOptions, games: Iterable[GameConfi
     first: dict[str, GameConfig] = {}
     for game in on_split(tuple(games), TRAIN, override=True):
         first.setdefault(game.env, game)
-    found = []
+    found, thinks = [], options.think != "off"
     for game in first.values():
-        key = (game.key, count, options.think != "off", seed)
+        key = (game.key, count, thinks, seed)
         if key not in _MADE:
-            _MADE[key] = _turns_of(*(game, *key[1:]))
+            if len(_MADE) >= MOST_MADE:
+                _MADE.clear()
+            _MADE[key] = _turns_of(game, count, thinks, seed)
         found += _MADE[key]
     return dataclasses.replace(options, demonstrations=found)
 
@@ -62,6 +68,7 @@ def _demonstrated(session: GameSession, count: int, thinks: bool, seed: int) -> 
     roles = list(dict.fromkeys(session.roles.values()))
     levels: dict[str, dict[str, Demonstration]] = {}
     tries = number = 0
+    level: str | None = None
     while tries < TRIES:
         number, tries = number + 1, tries + 1
         level_seed = stable_seed(seed, "demonstrations", session.game_id, number)
@@ -72,18 +79,18 @@ def _demonstrated(session: GameSession, count: int, thinks: bool, seed: int) -> 
             return [levels[key][role] for role in roles for key in levels]
         played = call_game(session, "the solver's game", _played, session, len(levels), thinks)
         key = "\n".join(turn.observation for turn in played.values()) if level is None else level
-        if key in levels or len(played) < len(roles):
+        again = any(
+            turn.observation == shown[role].observation for shown in levels.values() for role, turn in played.items()
+        )
+        if key in levels or len(played) < len(roles) or (level is None and again and tries <= TRIES // 4):
             continue
         role_of = {role: role if len(roles) > 1 else "" for role in roles}
         levels[key] = {
             role: dataclasses.replace(turn, role=role_of[role], level=level or "") for role, turn in played.items()
         }
         tries = 0
-    raise ConfigError(
-        KEY,
-        f"is {count}, but {session.game_id} has {len(levels)} levels or turns to show with these options, and one "
-        "more is needed to play; take fewer",
-    )
+    most, left = (len(levels), "") if level is None else (len(levels) - 1, ", since a level must be left to play")
+    raise ConfigError(KEY, f"is {count}, but {session.game_id} can show at most {most} with these options{left}")
 
 
 def _level_of(session: GameSession, seed: int) -> str | None:

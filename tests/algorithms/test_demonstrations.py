@@ -72,6 +72,7 @@ class Unsolved(Digits):
 
 
 DIGITS = GameConfig(f"{__name__}:Digits")
+KUHN = GameConfig("lmgame/KuhnPoker-v0")
 
 
 def made(game: GameConfig, count: int, seed: int = 0, **options: Any) -> list[dict[str, Any]]:
@@ -116,8 +117,17 @@ def test_a_game_without_a_solver_or_with_too_few_levels_is_told() -> None:
     with pytest.raises(ConfigError, match=r"language_model\.demonstrations: .*Unsolved has no solver"):
         made(GameConfig(f"{__name__}:Unsolved"), 1)
     assert len(made(DIGITS, 7)) == 7
-    with pytest.raises(ConfigError, match=r"is 8, but .*Digits has 8 levels or turns to show"):
+    with pytest.raises(ConfigError, match=r"is 8, but .*Digits can show at most 7 with .*, since a level must be left"):
         made(DIGITS, 8)
+    assert len(made(KUHN, 9)) == 18
+    with pytest.raises(ConfigError, match=r"is 10, but .*KuhnPoker-v0 can show at most 9 with these options$"):
+        made(KUHN, 10)
+
+
+def test_no_role_is_shown_a_turn_twice_while_there_are_others() -> None:
+    for seed in range(20):
+        turns = [(turn["role"], turn["observation"]) for turn in made(KUHN, 3, seed)]
+        assert len(set(turns)) == len(turns) == 6
 
 
 def test_a_level_that_was_shown_is_not_played() -> None:
