@@ -358,7 +358,11 @@ def test_an_action_is_the_call_of_a_function_that_a_game_lists(chat_of, action: 
     assert json.loads(chat.decode(chat.reply_ids(action))) == called
     assert chat.reply_format.parse(chat.read(chat.reply_ids(action))).action == action
     assert "search(keywords: string) - looks for products" in chat.message(Observation("x"))[-1].text
-    assert chat.for_game(()) is chat and chat_of(reply_format="boxed").for_game(read_functions(FUNCTIONS))
+    assert chat.for_game(()) is chat and chat.for_game(read_functions(FUNCTIONS)) is chat.for_game(
+        read_functions(FUNCTIONS)
+    )
+    boxed = chat_of(reply_format="boxed")
+    assert boxed.for_game(read_functions(FUNCTIONS)) is boxed
 
 
 def test_functions_of_the_shop(chat_of) -> None:
@@ -383,6 +387,9 @@ def test_a_call_is_found_only_for_what_it_plays(action: str) -> None:
         assert arguments is None or function.text(arguments) == action
 
 
+STRING = {"type": "string"}
+
+
 @pytest.mark.parametrize(
     ("listed", "words"),
     [
@@ -390,6 +397,19 @@ def test_a_call_is_found_only_for_what_it_plays(action: str) -> None:
         ({"name": "a", "action": "{x}"}, "cannot be filled in"),
         ({"name": "a", "action": "x", "parameters": {"properties": {"x": {"type": "string"}}}}, "does not hold"),
         ({"name": "a", "action": "{x}", "parameters": {"properties": {"x": {"type": "array"}}}}, "has a type of"),
+        (
+            {"name": "a", "action": "{x}", "parameters": {"properties": {"x": STRING | {"pattern": "("}}}},
+            "pattern cannot",
+        ),
+        (
+            {"name": "a", "action": "{x}", "parameters": {"properties": {"x": STRING | {"pattern": 3}}}},
+            "pattern cannot",
+        ),
+        (
+            {"name": "a", "action": "{x}", "parameters": {"properties": {"x": STRING | {"enum": 5}}}},
+            "an enum is a list",
+        ),
+        ({"name": "a", "action": "x", "description": ["x"]}, "is no text"),
         ({"name": "a", "action": "{x!r}", "parameters": {"properties": {"x": {"type": "string"}}}}, "filled in"),
     ],
 )

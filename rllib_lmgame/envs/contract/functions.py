@@ -84,11 +84,19 @@ def read_functions(listed: Iterable[Mapping[str, Any]]) -> tuple[GameFunction, .
     for function in functions:
         if not isinstance(function.name, str) or not _NAME.fullmatch(function.name):
             raise ValueError(f"{function.name!r} is no name of a function")
+        if not isinstance(function.description, str):
+            raise ValueError(f"the description of {function.name} is no text")
         if not isinstance(function.parameters, Mapping) or not isinstance(function.properties, Mapping):
             raise ValueError(f"the parameters of {function.name} are no JSON schema of an object")
         for name, schema in function.properties.items():
             if not name.isidentifier() or not isinstance(schema, Mapping) or schema.get("type") not in TYPES:
                 raise ValueError(f"{name!r} of {function.name}: an argument has a type of {', '.join(TYPES)}")
+            if not isinstance(schema.get("enum", []), list | tuple):
+                raise ValueError(f"{name!r} of {function.name}: an enum is a list")
+            try:
+                re.compile(schema.get("pattern", ""))
+            except (re.error, TypeError) as error:
+                raise ValueError(f"{name!r} of {function.name}: the pattern cannot be used: {error}") from None
         check_placeholders(function.action, tuple(function.properties), f"{function.name}.action")
         unused = [name for name in function.properties if f"{{{name}}}" not in function.action]
         if unused:

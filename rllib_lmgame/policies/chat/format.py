@@ -85,7 +85,7 @@ class ChatFormat:
         self._turn_cache: dict[tuple[Any, ...], list[int]] = {}
         self._reply_cache: dict[tuple[Any, ...], list[int]] = {}
         self._choice_cache: dict[tuple[Any, ...], tuple[int, ...] | None] = {}
-        self._of_games: dict[str, ChatFormat] = {}
+        self._of_games: dict[tuple[Any, ...], ChatFormat] = {}
         self._warned_of_choices = False
         self.pieces = pieces = self._cut_template()
         self.guard = MessageGuard(
@@ -99,16 +99,17 @@ class ChatFormat:
 
     def for_game(self, functions: Sequence[GameFunction]) -> ChatFormat:
         """The same for a game that lists ``functions``."""
-        form = self.reply_format.for_game(functions) if functions else self.reply_format
+        return _remembered(self._of_games, self._for_functions, tuple(functions)) if functions else self
+
+    def _for_functions(self, functions: tuple[GameFunction, ...]) -> ChatFormat:
+        form = self.reply_format.for_game(functions)
         if form is self.reply_format:
             return self
-        known = repr(functions)
-        if known not in self._of_games:
-            self._of_games[known] = other = copy.copy(self)
-            other.reply_format = form
-            other._reply_cache, other._choice_cache, other._of_games = {}, {}, {}
-            other.__dict__.pop("shortest_reply", None)
-        return self._of_games[known]
+        other = copy.copy(self)
+        other.reply_format = form
+        other._reply_cache, other._choice_cache, other._of_games = {}, {}, {}
+        other.__dict__.pop("shortest_reply", None)
+        return other
 
     def with_options(self, **changes: Any) -> ChatFormat:
         """The same with other limits of a reply (``max_tokens_per_turn``, ``max_tokens_per_episode``)."""

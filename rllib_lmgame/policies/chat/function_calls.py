@@ -33,6 +33,7 @@ class FunctionCalling(ReplyFormat):
     marks = (CALLED,)
     stops = (CLOSING,)
     has_thought = True
+    thought_form = '"thought"'
 
     def __init__(self, options: LanguageModelOptions) -> None:
         super().__init__(options)
@@ -42,10 +43,6 @@ class FunctionCalling(ReplyFormat):
         other = copy.copy(self)
         other.functions = {function.name: function for function in (*functions, ACT)}
         return other
-
-    @property
-    def thought_form(self) -> str:
-        return '"thought"'
 
     def form(self) -> str:
         thought = "" if self.options.think == "off" else '"thought": "your reasoning", '

@@ -133,7 +133,7 @@ class ReplyFormat:
         return re.compile(apart(self.marks))
 
     def for_game(self, functions: Sequence[GameFunction]) -> ReplyFormat:
-        """The format in a game that lists ``functions``."""
+        """The format in a game that lists ``functions``: with the same tags, marks and stops."""
         return self
 
     def _split_think(self, reply: str) -> tuple[str | None, str]:

@@ -56,15 +56,12 @@ class Boxed(ReplyFormat):
     marks = (MARK,)
     begins = MARK
     has_thought = True
+    thought_form = ""
 
     def form(self) -> str:
         if self.options.think == "off":
             return f"Write your reply in a box: {self.MARK}your reply}}. Nothing else is read."
         return f"Reason first, then write your reply in a box: {self.MARK}your reply}}. The last box alone is played."
-
-    @property
-    def thought_form(self) -> str:
-        return ""
 
     def read(self, text: str) -> ParsedReply:
         before, found, rest = text.rpartition(self.MARK)
@@ -91,6 +88,7 @@ class Fence(ReplyFormat):
     marks = (MARK,)
     begins = MARK
     has_thought = True
+    thought_form = ""
     SENTENCE = "In summary, the next action I will perform is"
     _PROGRAM = re.compile(r"[\w+#.-]+[^\S\n]*\n.*\S", re.DOTALL)
 
@@ -101,10 +99,6 @@ class Fence(ReplyFormat):
             f"Reason first, then write your reply between triple backticks: {self.SENTENCE} {self.MARK}your reply"
             f"{self.MARK}. The last such block alone is played."
         )
-
-    @property
-    def thought_form(self) -> str:
-        return ""
 
     def read(self, text: str) -> ParsedReply:
         *parts, _ = text.split(self.MARK)
@@ -128,6 +122,7 @@ class LastNumber(ReplyFormat):
     """`29 - 14 = 15`: the action is the last number of the reply, without the commas of its thousands."""
 
     has_thought = True
+    thought_form = ""
     _NUMBER = re.compile(
         r"(?:(?<![\w).])[-+\u2212])?(?:(?:[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])|[0-9]+)(?:\.[0-9]+)?|\.[0-9]+)"
         r"(?:[eE][-+]?[0-9]+)?(?:/[0-9]+)?"
@@ -137,10 +132,6 @@ class LastNumber(ReplyFormat):
         if self.options.think == "off":
             return "Write a number as your reply. The last number in it is read."
         return "Reason first, then write a number as your reply. The last number alone is played."
-
-    @property
-    def thought_form(self) -> str:
-        return ""
 
     def read(self, text: str) -> ParsedReply:
         *_, last = (None, *self._NUMBER.finditer(text))
@@ -182,15 +173,12 @@ class React(ReplyFormat):
     begins = ACTION
     stops = (f"\n{OBSERVATION}",)
     has_thought = True
+    thought_form = THOUGHT
 
     def form(self) -> str:
         if self.options.think == "off":
             return f"Write your reply in this form:\n{self.ACTION}\nyour reply"
         return f"Write your reply in this form, once:\n{self.THOUGHT}\nyour reasoning\n\n{self.ACTION}\nyour reply"
-
-    @property
-    def thought_form(self) -> str:
-        return self.THOUGHT
 
     def read(self, text: str) -> ParsedReply:
         before, *rest = text.partition(self.stops[0])[0].split(self.ACTION)
