@@ -19,8 +19,8 @@ pipeline_tag: text-generation
 # A language model that plays text games
 
 Trained with rllib-lmgame. It plays as it was trained if it is asked as it was trained: `SETTINGS` below says how.
-The chat template is the tokenizer's, and `generation_config.json` ends a reply where it ended in training; where the
-closing answer tag is several tokens, the program below does.{constrained}
+The chat template is the tokenizer's, and `generation_config.json` ends a reply where it ended in training; where
+the text that ends it is several tokens, the program below does.{constrained}
 
 | setting | |
 |---|---|

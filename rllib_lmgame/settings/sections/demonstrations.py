@@ -15,6 +15,7 @@ from rllib_lmgame.text import first_line
 KEY = "config.language_model.demonstrations"
 MOST = 64
 """Demonstrations of one game, at most."""
+MOST_LISTED = 100 * MOST
 MAX_BYTES = 4_000_000
 
 
@@ -28,7 +29,7 @@ class Demonstration:
     turns_left: int | None = option(None, "Turns it had left, for `turn_note`.", low=0)
     game: str = option("", "Game it belongs to; empty: all.")
     role: str = option("", "Role it belongs to; empty: all.")
-    level: str = option("", "Digest of the level it is from, which is then not played.")
+    level: str = option("", "Level it is from, as a game says `info['level']`; it is then not played.")
 
 
 Given = int | list[dict[str, Any]]
@@ -43,8 +44,8 @@ def read_demonstrations(value: Any) -> Given:
         return value
     entries = _entries(value) if isinstance(value, str) else value
     where = f" ({value})" if isinstance(value, str) else ""
-    if not isinstance(entries, list | tuple) or not entries or len(entries) > 100 * MOST:
-        raise ConfigError(KEY, f"expected a list of mappings with observation and action{where}")
+    if not isinstance(entries, list | tuple) or not entries or len(entries) > MOST_LISTED:
+        raise ConfigError(KEY, f"expected a list of 1 to {MOST_LISTED:,} mappings with observation and action{where}")
     return [_written(entry, n, where) for n, entry in enumerate(entries)]
 
 

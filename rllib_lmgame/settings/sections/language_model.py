@@ -174,14 +174,15 @@ class LanguageModelOptions:
     reply_prefill: str = option("", "Text the reply is made to begin with; not trained on.", stranger=True)
     demonstrations: int | str | list[Any] = option(
         0,
-        "Example turns before a game's first one. A number: by the solver, on training levels that are then not "
-        "played. Or a JSON file of `observation`, `action` and perhaps `think`, `game`, `role`.",
+        "Example turns before a game's first one. A number up to 64: by the solver, on training levels that are "
+        "then [not played](own-model.md#demonstrations). Or a JSON file.",
         path=True,
         stranger=is_shown,
     )
     stop_at_answer: bool = option(
         True,
-        "End the reply at the closing answer tag, with the token that completes it; otherwise at end of sequence.",
+        "End the reply at the closing answer tag, or at what ends [its format](own-model.md#the-form-of-a-reply), with "
+        "the token that completes it; otherwise at end of sequence.",
     )
     history: str = option(
         "keep",
