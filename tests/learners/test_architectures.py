@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from learning import same
+from learning import same, update
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -215,10 +215,7 @@ def test_an_update_lays_rows_out_as_the_model_takes_them(
     module.layout = layout
     forward = module.forward_train
     module.forward_train = lambda batch: widths.append(len(batch["cu_seqlens"]) - 1) or forward(batch)  # type: ignore[func-returns-value]
-    from rllib_lmgame.learners.data.rows import WholeEpisodes
-
-    result = learner.update(training_data=WholeEpisodes(episodes=make_episodes(6)))
-    waste = result["player"]["padding_waste"].peek()
+    waste = update(learner, make_episodes(6))["padding_waste"]
     assert (max(widths) > 1, 0 < waste <= 1 / 9) == ((layout is Layout.BATCHED,) * 2)
     assert sum(widths) % 6 == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_weights import set_adam_eps
-from learning import TIMES, difference, one_prompt_each, update, weights
+from learning import TIMES, by_state_and_files, difference, one_prompt_each, restored, same, update, weights
 from test_batching import make_row
 
 from rllib_lmgame.learners.data import prompts
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.data.rows import Row
+from rllib_lmgame.learners.objectives.base import UpdateLoop
 from rllib_lmgame.policies.model import attention, branches, isolation, rl_module
 from rllib_lmgame.policies.model.attention import PackedRows, packed_flash_attention
 from rllib_lmgame.policies.model.layout import Layout
@@ -202,6 +204,22 @@ def test_outputs_and_gradients_are_those_of_rows_with_prompts_of_their_own(
     assert any(shared)
 
 
+def test_bfloat16_is_as_near_with_shared_prompts(make_module: Any) -> None:
+    exact, rounded = make_module(), make_module(dtype="bfloat16")
+    torch.nn.init.normal_(exact.value_head.outer.weight)
+    rounded.value_head.load_state_dict(exact.value_head.state_dict())
+    batch = TokenBatch.from_rows(tree_of_rows(np.random.default_rng(1), longest=60))
+    weights = {name: torch.ones(batch.num_actions) for name in READ[:-1]}
+    weights["bootstrap_values"] = torch.ones(len(batch.needs_bootstrap))
+    expected, expected_gradients = outputs_and_gradients(exact, batch, None, weights)
+    for repeat_cost in (None, 0.0):
+        found, gradients = outputs_and_gradients(rounded, batch, repeat_cost, weights)
+        for key in READ:
+            torch.testing.assert_close(found[key], expected[key], atol=0.1, rtol=0.0)
+        for key, gradient in gradients.items():
+            assert (gradient.float() - expected_gradients[key]).norm() <= 0.1 * expected_gradients[key].norm(), key
+
+
 def test_flash_attention_is_told_where_longer_keys_lie(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a kernel that does what flash attention documents: row by row, the last query at the last key."""
 
@@ -272,8 +290,40 @@ def test_an_update_is_that_with_prompts_of_their_own(
         assert found["num_row_tokens"] == expected["num_row_tokens"] == expected["num_computed_tokens"]
         assert found["num_computed_tokens"] < 0.8 * found["num_row_tokens"]
         for name in found.keys() - TIMES - {"num_computed_tokens"}:
-            assert found[name] == pytest.approx(expected[name], abs=2e-4, nan_ok=True), name
-    assert difference(weights(shared), weights(alone)) < 1e-4
+            assert found[name] == pytest.approx(expected[name], abs=2e-5, nan_ok=True), name
+    assert difference(weights(shared), weights(alone)) < 1e-5  # An update moves them by 1e-3.
+
+
+@by_state_and_files
+def test_a_resumed_learner_goes_on_bit_for_bit(how: str, make_learner: Any, make_episodes: Any, tmp_path: Path) -> None:
+    options = {"token_ppo": {"max_tokens_per_microbatch": 128, "num_minibatches": 2}, "use_kl_loss": True}
+    first, second = (one_prompt_each([make_episodes(4, seed=2 * i + n) for i in range(3)]) for n in range(2))
+    learner = make_learner(**options)
+    update(learner, first)
+    other = restored(make_learner(**options), learner, how, tmp_path)
+    for each in (learner, other):
+        found = update(each, second)
+        assert found["num_computed_tokens"] < 0.8 * found["num_row_tokens"]
+    assert same(weights(learner), weights(other))
+
+
+@pytest.mark.parametrize(("window", "one_pass"), [(None, True), (5, False)])
+def test_all_rows_go_at_once_only_if_repeated_keys_fit_too(
+    window: int | None,
+    one_pass: bool,
+    make_learner: Any,
+    make_model: Any,
+    one_turn_episode: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of eight rows with one prompt of 90 tokens few are computed, but a window repeats the prompt's keys for each."""
+    model_dir = make_model("mistral", sliding_window=window)
+    learner = make_learner(model_dir=model_dir, token_ppo={"max_tokens_per_microbatch": 256, "num_minibatches": 1})
+    seen: list[bool] = []
+    step = UpdateLoop._step
+    monkeypatch.setattr(UpdateLoop, "_step", lambda *given: seen.append(given[-1]) or step(*given))
+    update(learner, [one_turn_episode(90, 3) for _ in range(8)])
+    assert seen == [one_pass]
 
 
 def test_what_does_not_fit_shares_nothing(make_model: Any, make_module: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,11 @@ class PackedBatch:
         return int(np.diff(self.cu_seqlens).max()) * (len(self.cu_seqlens) - 1)
 
     @property
+    def repeated_tokens(self) -> int:
+        """Tokens before all rows, whose keys and values some attention repeats for each."""
+        return int(self.position_ids[self.cu_seqlens[:-1]].sum())
+
+    @property
     def given_tokens(self) -> int:
         """Tokens if every row had its whole prompt."""
         last = np.delete(self.cu_seqlens[1:] - 1, np.unique(self.parents[self.parents >= 0]))
@@ -296,9 +301,10 @@ class TokenBatch:
     ) -> list[list[PackedBatch]]:
         """Exactly ``num_minibatches`` lists of :meth:`microbatches`; every row is in one of them, once.
 
-        Trajectories (with ``whole_groups``: groups) stay whole, and the tokens of two minibatches differ by at most
-        those of the longest one. With fewer of them the last minibatches are empty, since learners must agree on the
-        number. The same state of ``rng`` gives the same minibatches.
+        Trajectories (with ``whole_groups``: groups) stay whole, and the tokens of two minibatches, prompts as given,
+        differ by at most those of the longest one. Without ``whole_groups`` a group is scattered, and its prompt is
+        computed in each minibatch that has one of it. With fewer of them the last minibatches are empty, since
+        learners must agree on the number. The same state of ``rng`` gives the same minibatches.
         """
         if num_minibatches < 1:
             raise ValueError(f"num_minibatches must be at least 1, not {num_minibatches}")

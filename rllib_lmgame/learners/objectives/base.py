@@ -244,8 +244,9 @@ class UpdateLoop:
         settings = self.update.settings
         if settings.num_epochs != 1 or settings.ppo.num_minibatches != 1:
             return False
-        tokens = sum(pack.num_tokens for pack in self._all_rows(self._one_pass_tokens))
-        return int(self.update.ranks.max(tokens)) <= settings.microbatch_tokens
+        packs = self._all_rows(self._one_pass_tokens)
+        repeated = (self._repeat_cost or 0.0) * sum(pack.repeated_tokens for pack in packs)
+        return float(self.update.ranks.max(self._computed(packs) + repeated)) <= settings.microbatch_tokens
 
     def _minibatches(self, rng: np.random.Generator, one_pass: bool) -> list[list[PackedBatch]]:
         ppo, batch = self.update.settings.ppo, self.update.batch
@@ -261,6 +262,10 @@ class UpdateLoop:
             batched=self._batched,
             repeat_cost=self._repeat_cost,
         )
+
+    def _computed(self, packs: Sequence[PackedBatch]) -> int:
+        """Tokens that go through the model, fillers included."""
+        return sum(pack.batched_tokens if self._batched else pack.num_tokens for pack in packs)
 
     def _all_rows(self, limit: int) -> list[PackedBatch]:
         batch = self.update.batch
@@ -377,8 +382,7 @@ class UpdateLoop:
         chunks = np.array([num_chunks(pack.num_actions, self.update.settings.ppo.head_chunk_tokens) for pack in packs])
         if engine.lockstep:
             chunks = self.update.ranks.max(chunks)
-        computed_tokens = sum(pack.batched_tokens if self._batched else pack.num_tokens for pack in packs)
-        counts = {"computed_tokens": computed_tokens, "row_tokens": row_tokens, "given_tokens": given_tokens}
+        counts = {"computed_tokens": self._computed(packs), "row_tokens": row_tokens, "given_tokens": given_tokens}
         self.update.meter.add({name: float(count) for name, count in counts.items()})
         return [
             (pack, pack.to_torch(self.device) | {"head_chunks": int(n)}) for pack, n in zip(packs, chunks, strict=True)

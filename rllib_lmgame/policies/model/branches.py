@@ -45,6 +45,7 @@ class Branches:
 
     def __init__(self, bounds: Sequence[int], parents: Sequence[int], device: torch.device) -> None:
         self.bounds, self.parents, self.device = bounds, parents, device
+        self.lengths = [end - begin for begin, end in pairwise(bounds)]
         self.repeats = False
         """Whether any attention has repeated keys and values."""
 
@@ -63,11 +64,16 @@ class Branches:
     @cached_property
     def contexts(self) -> list[int]:
         """Tokens before each row."""
-        return [sum(self.bounds[row + 1] - self.bounds[row] for row in above) for above in self._before]
+        return [sum(self.lengths[row] for row in above) for above in self._before]
+
+    @cached_property
+    def whole_lengths(self) -> list[int]:
+        """Tokens of each row and before it."""
+        return list(map(int.__add__, self.contexts, self.lengths))
 
     @cached_property
     def longest(self) -> int:
-        return max(context + b - a for context, (a, b) in zip(self.contexts, pairwise(self.bounds), strict=True))
+        return max(self.whole_lengths)
 
     @cached_property
     def shared(self) -> list[SharedKeys]:
@@ -79,9 +85,8 @@ class Branches:
 
     @cached_property
     def spans(self) -> list[Span]:
-        shapes = zip(map(int.__sub__, self.bounds[1:], self.bounds), self.contexts, strict=True)
         spans, row = [], 0
-        for (length, context), some in groupby(shapes):
+        for (length, context), some in groupby(zip(self.lengths, self.contexts, strict=True)):
             rows = len(list(some))
             spans.append(Span(rows, length, context, torch.cat([self._keys(row + i) for i in range(rows)])))
             row += rows
@@ -95,8 +100,7 @@ class Branches:
     @cached_property
     def flash_arguments(self) -> dict[str, Any]:
         """Where rows begin among :attr:`flash_keys`. Flash attention aligns the last query with the last key."""
-        lengths = [c + b - a for c, (a, b) in zip(self.contexts, pairwise(self.bounds), strict=True)]
-        starts = torch.tensor([0, *lengths], device=self.device).cumsum(0, dtype=torch.int32)
+        starts = torch.tensor([0, *self.whole_lengths], device=self.device).cumsum(0, dtype=torch.int32)
         return {"cu_seq_lens_k": starts, "max_length_k": self.longest}
 
     def _tokens(self, row: int) -> torch.Tensor:

@@ -47,17 +47,16 @@ class Selection:
     def parts(self, rows: PackedRows, dtype: torch.dtype) -> list[Part]:
         """What the queries see where rows continue others."""
         assert rows.branches is not None
-        parts, start = [], 0
-        for (count, length), queries, filled, mask in zip(
-            rows.groups, self.queries, self.filled, self.masks, strict=True
-        ):
-            keys = slice(start, start + count * length)
-            start = keys.stop
+        parts = []
+        for part, queries, filled, mask in zip(rows.parts, self.queries, self.filled, self.masks, strict=False):
             if queries.shape[1]:
                 added = torch.zeros(mask.shape, dtype=dtype).masked_fill_(~mask, float("-inf"))
-                parts.append(Part(count, keys, queries.reshape(-1), filled.reshape(-1), added))
+                parts.append(Part(part.rows, part.keys, queries.reshape(-1), filled.reshape(-1), added))
+        place = torch.full((rows.branches.bounds[-1],), -1)
+        place[self.positions] = torch.arange(len(self.positions))
         for keys, tokens in rows.branches.shared:
-            seeing = torch.isin(self.positions, tokens).nonzero().squeeze(-1)
+            seeing = place[tokens]
+            seeing = seeing[seeing >= 0]
             if len(seeing):
                 parts.append(Part(1, keys, seeing))
         return parts
