@@ -1,6 +1,6 @@
 """Time of one update of GRPO on one-turn games in groups of eight, with shared prompts and without.
 
-A Llama of SmolLM2's widths with random weights and fewer layers, float32; prompts of 70 and of 300 tokens, replies of 8.
+A Llama of SmolLM2's widths with random weights and fewer layers, float32; prompts of 70 and 300 tokens, replies of 8.
 Both learners take turns, so that a busy machine slows both.
 
     python benchmarks/shared_prompts.py [--iterations 3] [--threads 1] [--layers 4] [--groups 4] [--prompts 70 300]

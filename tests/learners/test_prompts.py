@@ -85,9 +85,10 @@ def test_packs_of_shared_prompts_hold_every_row_once_within_budget(seed: int, bu
     slots = np.concatenate([pack.token_slot for pack in packs])
     assert sorted(slots.tolist()) == list(range(batch.num_actions))
     for pack in packs:
-        assert pack.num_tokens <= budget or len(rows_of(pack)) == 1
+        assert pack.num_tokens + repeat_cost * pack.repeated_tokens <= budget or len(rows_of(pack)) == 1
         assert pack.num_tokens <= pack.given_tokens
-        lengths = np.diff(pack.cu_seqlens)
+        parents, lengths = pack.parents.tolist(), np.diff(pack.cu_seqlens)
+        assert all(parents.count(row) > 1 for row in parents if row >= 0), "one row alone continues a stretch"
         assert (lengths > 0).all() and (np.diff(lengths) >= 0).all()
         # Each action token and bootstrap value is read behind all that the row has before it.
         for position, target, slot in zip(pack.predict_index, pack.target_ids, pack.token_slot, strict=True):
@@ -109,8 +110,6 @@ def test_what_is_computed_lies_between_all_prefixes_and_all_tokens(seed: int) ->
     least = len(prefixes) + sum(len(row) - shareable(row) for row in rows)
     # Each node of the tree of all prefixes that is left out costs less than what a node must save.
     assert least <= pack.num_tokens <= least + len(rows) * prompts.LEAST_SAVED
-    parents = pack.parents.tolist()
-    assert all(parents.count(row) > 1 for row in parents if row >= 0), "one row alone continues a stretch"
 
 
 def shareable(row: Row) -> int:

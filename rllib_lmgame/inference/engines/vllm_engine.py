@@ -232,13 +232,13 @@ def _copies_loaded(model: Any) -> AbstractContextManager[Any]:
     A reload empties parameters and waits for what their loaders are given. Copies into empty ones are lost, without a
     word: replies would have the old experts.
     """
+    if type(model).__name__ != "GptOssForCausalLM":
+        return nullcontext()
     from torch import Tensor
     from torch.overrides import TorchFunctionMode
     from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
     from vllm.model_executor.model_loader.weight_utils import default_weight_loader
 
-    if type(model).__name__ != "GptOssForCausalLM":
-        return nullcontext()
     for module in model.modules():
         for name, empty in get_layerwise_info(module).restore_metadata[0].items():
             if name in _COPIED:

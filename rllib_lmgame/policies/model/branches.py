@@ -237,8 +237,7 @@ class _Merged(torch.autograd.Function):
         of_query, of_key, of_value = (torch.zeros(x.shape, dtype=exact) for x in (query, key, value))
         for part in ctx.parts:
             given, lse = gradient[part.at], total[part.at]
-            if part.filled is not None:  # Others have no weight and get no gradient.
-                given = given * part.filled[:, None, None]
+            if part.filled is not None:  # Others have no weight, so they get and give no gradient.
                 lse = lse.masked_fill(~part.filled[:, None], float("inf"))
             inputs = (given, query[part.at], key[part.keys], value[part.keys], out[part.at], lse)
             found = _backward(*map(part.rowwise, inputs), 0.0, **part.options(ctx.scaling))
