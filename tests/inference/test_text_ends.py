@@ -84,6 +84,7 @@ LETTERS = ["\xe9", "\u4e2d", "\U0001f600"]
 )
 @example(["</", *[NO_TOKEN] * 3, "answer>"])
 @example([*["\xe9"] * 20, TAG])
+@example(["<", "/", " an"])
 def test_the_end_of_a_reply_says_what_the_whole_says(kind: str, draws: list[str | int]) -> None:
     """With parts of characters, bytes that are none, and ids that have no token."""
     tokenizer, single = spelled_by_bytes(kind)
@@ -95,8 +96,9 @@ def test_the_end_of_a_reply_says_what_the_whole_says(kind: str, draws: list[str 
             ids += [known[draw]] if draw in known else [known[single[byte]] for byte in draw.encode()]
     ends = TextEnds("nowhere")
     ends.__dict__["tokenizer"] = tokenizer
-    found = next((n for n in range(1, len(ids) + 1) if ends.ended(ids[:n], (TAG,))), None)
-    assert found == cut_of(tokenizer, ids, TAG)
+    for text in (TAG, "/ "):
+        found = next((n for n in range(1, len(ids) + 1) if ends.ended(ids[:n], (text,))), None)
+        assert found == cut_of(tokenizer, ids, text)
 
 
 def test_a_long_reply_is_not_decoded_for_each_token(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -446,13 +446,24 @@ class Half(ReplyFormat):
         pass
 
 
+class Never(Shouted):
+    """It ends where no engine looks."""
+
+    stops = ("\u3002",)
+
+
 def test_a_format_of_ones_own(chat_of: Callable[..., ChatFormat]) -> None:
     chat = chat_of(reply_format=f"{__name__}:Shouted", think="optional", format_reminder=True)
     assert chat.decode(chat.reply_ids("up", "hm")) == "<think>hm</think>!!up!!"
     assert chat.reply_format.parse("<think>!!no!!</think>!!up!!") == ParsedReply("up", "!!no!!")
     shown = chat.tokenizer.decode(Conversation(chat, "r").prompt(Observation("!!down!!")).ids)
     assert "!!down" not in shown and "Write !!your reply!!" in shown
-    for name, words in (("Half", "making"), ("GameFunction", "lacks"), ("Nobody", "Nobody")):
+    for name, words in (
+        ("Half", "making"),
+        ("Never", "a text of ASCII"),
+        ("GameFunction", "lacks"),
+        ("Nobody", "Nobody"),
+    ):
         with pytest.raises(ConfigError, match=words) as caught:
             made(f"{__name__}:{name}")
         assert caught.value.path == "config.language_model.reply_format"

@@ -45,7 +45,7 @@ class TextEnds:
         Only a token that holds a text's last character can complete it, and then it is near the end.
         """
         return any(
-            text[-1] in self._alone(ids[-1])
+            (text[-1] == " " or text[-1] in self._alone(ids[-1]))  # A token alone may lose its blank.
             and text in self._end_of(ids, len(text))
             and text in text_of(self.tokenizer, ids)
             for text in texts

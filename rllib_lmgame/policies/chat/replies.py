@@ -9,6 +9,7 @@ from functools import cached_property
 
 from rllib_lmgame.envs.contract.functions import GameFunction
 from rllib_lmgame.envs.contract.session import Observation
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import asking
 from rllib_lmgame.settings.placeholders import fill_placeholders
 from rllib_lmgame.settings.plugins import REPLY_FORMATS, check_methods
@@ -65,7 +66,7 @@ class ReplyFormat:
         tags: What marks the action, as tags: a game's text never gives their ids.
         marks: The same as plain text: they are broken apart in a game's text.
         begins: Where the action begins, for `history: strip_think`, if the reasoning before it has no marks.
-        stops: Texts at which a reply is over (``stop_at_answer``); a reply that is written ends with one or with none.
+        stops: Texts of ASCII at which a reply is over (``stop_at_answer``); a written reply ends with one or with none.
         has_thought: The format has a place for the reasoning; otherwise that stands between the marks of ``think_tag``.
     """
 
@@ -155,6 +156,8 @@ def reply_format(options: LanguageModelOptions) -> ReplyFormat:
         check_methods(found, ReplyFormat, name, key, "derive from it")
     with asking(f"making `{name}`", key):
         made: ReplyFormat = found(options)
+    if not all(stop and stop.isascii() for stop in made.stops):
+        raise ConfigError(key, f"`{name}` has stops {made.stops!r}; a stop is a text of ASCII")
     return made
 
 
