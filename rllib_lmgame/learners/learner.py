@@ -160,8 +160,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         if module_id not in self._microbatch_tokens:
             room, on_gpu = getattr(self.config, "learner_rooms", {}).get(module_id), self._device.type != "cpu"
             card = torch.cuda.get_device_properties(self._device).total_memory if on_gpu and room is not None else 0
-            found = settings.of_model(self.module[module_id], on_gpu, None if room is None else room.activations(card))
-            self._microbatch_tokens[module_id] = found.microbatch_tokens
+            most = None if room is None else room.activations(card)
+            self._microbatch_tokens[module_id] = settings.found_tokens(self.module[module_id], on_gpu, most)
         return self._microbatch_tokens[module_id]
 
     def _agree_on_microbatches(self) -> None:

@@ -24,7 +24,7 @@ from rllib_lmgame.learners.engines.reference import AdapterReference, Reference,
 from rllib_lmgame.learners.engines.torch_engine import load_tensors, save_tensors
 from rllib_lmgame.learners.objectives.base import StepCounts
 from rllib_lmgame.learners.weights import STATE_FILE, critic_difference
-from rllib_lmgame.settings.sections.token_ppo import LEAST_TOKENS, ReferenceOptions
+from rllib_lmgame.settings.sections.token_ppo import LEAST_TOKENS, MOST_TOKENS, ReferenceOptions
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ class LearnerStateMixin:
         """With ``auto`` go on with the saved sizes: sums in another order would round differently."""
         for mid in self._microbatch_tokens.keys() & saved.keys():
             tokens, found = count_of(saved[mid], f"microbatch_tokens.{mid}"), self._microbatch_tokens[mid]
-            if tokens != found and tokens >= LEAST_TOKENS:
+            if tokens != found and LEAST_TOKENS <= tokens <= MOST_TOKENS:
                 logger.warning(
                     "%s goes on with the checkpoint's micro-batches of %d tokens; what is free here is for %d "
                     "(token_ppo.max_tokens_per_microbatch sets another number)",

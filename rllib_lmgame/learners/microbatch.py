@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,9 +71,9 @@ def layer_of(model: Any) -> Layer:
     output. A feed-forward layer or expert keeps its input and four vectors of its width.
     """
     text = model.config.get_text_config()
-    width, heads = model.get_output_embeddings().in_features, text.num_attention_heads
-    head = getattr(text, "head_dim", None) or width // heads
-    parts = _last_layer(model, getattr(text, "num_hidden_layers", 0))
+    width, heads = model.get_output_embeddings().in_features, number_of(text, "num_attention_heads")
+    head = number_of(text, "head_dim") or width // max(1, heads)
+    parts = _last_layer(model, number_of(text, "num_hidden_layers"))
     of_heads = parts.keys() & _NORMS_OF_HEADS
     norms = sum(
         type(part).__name__.endswith("Norm") and getattr(getattr(part, "weight", None), "shape", None) == (width,)
@@ -81,23 +82,31 @@ def layer_of(model: Any) -> Layer:
     )
     values = (2 * (norms or 2) + 2) * width + 4 * heads * head + _fed_forward(text, width, "experts" in parts)
     if of_heads:
-        values += 2 * (heads + (getattr(text, "num_key_value_heads", None) or heads)) * head
+        values += 2 * (heads + (number_of(text, "num_key_value_heads") or heads)) * head
     capped = getattr(text, "attn_logit_softcapping", None) is not None
     sinks = any(name.endswith(".sinks") for name, _ in model.named_parameters())
     return Layer(width, values, heads * (2 if capped else int(sinks)), (norms or 2) * width)
+
+
+def number_of(config: Any, name: str) -> int:
+    """A whole number of a configuration; 0 if it has none, or one for each layer."""
+    with suppress(AttributeError, RuntimeError):  # The latter where layers differ.
+        value = getattr(config, name)
+        return value if isinstance(value, int) else 0
+    return 0
 
 
 _NORMS_OF_HEADS = {"q_norm", "k_norm", "q_layernorm", "k_layernorm"}
 
 
 def _fed_forward(text: Any, width: int, experts: bool) -> int:
-    inner = getattr(text, "intermediate_size", None) or 4 * width
+    inner = number_of(text, "intermediate_size") or 4 * width
     if not experts:
         return 4 * inner
-    own = getattr(text, "moe_intermediate_size", None) or inner
-    shared = getattr(text, "shared_expert_intermediate_size", 0) or (getattr(text, "n_shared_experts", 0) or 0) * own
+    own = number_of(text, "moe_intermediate_size") or inner
+    shared = number_of(text, "shared_expert_intermediate_size") or number_of(text, "n_shared_experts") * own
     gated = 7 if getattr(text, "swiglu_limit", None) else 4  # gpt-oss clamps what is gated.
-    return int(getattr(text, "num_experts_per_tok", 1) * (2 * width + gated * own) + 4 * shared)
+    return (number_of(text, "num_experts_per_tok") or 1) * (2 * width + gated * own) + 4 * shared
 
 
 def _last_layer(model: Any, count: int) -> dict[str, Any]:

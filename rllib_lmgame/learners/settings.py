@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rllib_lmgame.learners.microbatch import MOST_TOKENS, default_tokens, kept_per_token, layer_of
+from rllib_lmgame.learners.microbatch import MOST_TOKENS, default_tokens, kept_per_token, layer_of, number_of
 from rllib_lmgame.settings.schema import with_changes
 from rllib_lmgame.settings.sections.token_ppo import FIT, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.threads import AUTO
@@ -85,19 +85,17 @@ class LearnerSettings:
     def fits_critic(self) -> bool:
         return self.ppo.critic.warmup is not None and self.ppo.critic.warmup.type == FIT
 
-    def of_model(self, module: Any, on_gpu: bool, room: float | None = None) -> LearnerSettings:
-        """Those for a policy's module: with ``auto`` a micro-batch depends on what its activations take.
+    def found_tokens(self, module: Any, on_gpu: bool, room: float | None) -> int:
+        """Tokens of a micro-batch with ``auto``, by what the activations of a policy's module take.
 
         ``room`` is the bytes for them; ``None`` if it is not known.
         """
-        if self.ppo.microbatch is not None:
-            return self
         model, options = module.language_model, module.options
-        layers = getattr(model.config.get_text_config(), "num_hidden_layers", 0)
+        layers = number_of(model.config.get_text_config(), "num_hidden_layers")
         context = self.ppo.max_row_tokens or options.context_length
         kept = kept_per_token(layers, layer_of(model), model.dtype.itemsize, context, options.gradient_checkpointing)
         backbones = 1 if module.value_backbone is None else 2
-        return replace(self, microbatch_tokens=default_tokens(kept * backbones, on_gpu, room))
+        return default_tokens(kept * backbones, on_gpu, room)
 
     def without_critic(self) -> LearnerSettings:
         """Without a value function there is none to warm up."""

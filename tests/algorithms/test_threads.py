@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame import threads
+from rllib_lmgame.algorithms.cluster import trials
 from rllib_lmgame.algorithms.cluster.threads import HERE, Places, in_group, places
 from rllib_lmgame.learners.settings import learner_threads
 from rllib_lmgame.settings.sections.inference import InferenceOptions
@@ -50,6 +51,20 @@ def test_a_trial_has_the_share_of_the_cores_that_it_reserved(usable, declared, r
 
 def test_trials_at_once_divide_the_machine_whatever_they_reserve() -> None:
     assert [cores_of_trial(16, 16, 2, count) for count in (1, 2, 8, 16)] == [16, 8, 2, 2]
+
+
+def test_trials_at_once_are_told_for_one_machine_alone(monkeypatch) -> None:
+    store: dict[str, str] = {}
+    monkeypatch.setattr(trials, "tell_phase", store.__setitem__)
+    monkeypatch.setattr(trials, "phase_of", store.get)
+    monkeypatch.setattr("ray.is_initialized", lambda: True)
+    monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_job_id=lambda: "01"))
+    monkeypatch.setattr("ray.nodes", lambda: [{"Alive": True}, {"Alive": False}])
+    assert trials.trials_at_once() is None
+    trials.tell_trials_at_once(3)
+    assert trials.trials_at_once() == 3
+    monkeypatch.setattr("ray.nodes", lambda: [{"Alive": True}, {"Alive": True}])
+    assert trials.trials_at_once() is None
 
 
 @pytest.mark.parametrize(
@@ -129,6 +144,16 @@ def test_openmp_and_determinism_limit_what_auto_takes(make_config, monkeypatch) 
     assert (places(repeated, 1).engine_threads(), places(repeated, 1).learner_threads()) == (1, 1)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert (places(config, 2).engine_threads(), places(config, 2).learner_threads()) == (3, 2)
+
+
+def test_what_ray_sets_in_an_actor_limits_nothing(make_config, monkeypatch) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: True)
+    monkeypatch.setattr("ray.get_runtime_context", lambda: SimpleNamespace(get_actor_id=lambda: "a"))
+    monkeypatch.setattr("ray.util.get_current_placement_group", lambda: None)
+    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.first_environment", dict)
+    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.FEW_PARAMETERS", 0)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert places(make_config(), 1).most is None
 
 
 @pytest.mark.parametrize(

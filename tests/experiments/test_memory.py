@@ -18,10 +18,12 @@ from rllib_lmgame.algorithms.cluster.memory import (
     model_shape,
     qwen2,
     shape_from_name,
+    shape_of,
     smallest_card,
     trained_parameters,
 )
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.dry_run import LOWERED_BY, dry_run_lines, layout_lines, resolved_config
 from rllib_lmgame.experiments.checks.resources import check_memory, request_of, trials_at_once
@@ -285,6 +287,30 @@ def test_a_run_that_cannot_fit_is_refused(planned):
         check_memory([planned], needed / USABLE - 1)
 
 
+def test_what_one_trial_asks_for_is_counted_once_for_all_configurations(planned, monkeypatch):
+    asked = []
+    monkeypatch.setattr(resources, "trials_at_once", lambda *told: asked.append(told) or 1)
+    check_memory([dataclasses.replace(planned, configs=planned.configs * 9)], 1e9)
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("model_type", "sizes", "kv_size"),
+    [
+        ("mamba", {"hidden_size": 64}, 0),
+        ("gemma4_text", {"hidden_size": 64, "num_attention_heads": 2, "num_key_value_heads": 2}, 2 * 32),
+        ("nemotron", {}, None),
+    ],
+    ids=["no attention", "heads by layer", "no such model can be made"],
+)
+def test_a_configuration_that_lacks_a_number_is_no_error(planned, tmp_path, model_type, sizes, kv_size):
+    AutoConfig.for_model(model_type, num_hidden_layers=2, **sizes).save_pretrained(tmp_path)
+    config = planned.configs[0].copy(copy_frozen=False).language_model(model=str(tmp_path))
+    shape = shape_of(config, "player")
+    assert (shape and shape.kv_size) == kv_size
+    assert shape is None or (shape.layers == 2 and shape.layer.values > 0)
+
+
 def test_the_dry_run_says_what_is_taken_and_evaluated(planned):
     text = "\n".join(dry_run_lines(planned))
     assert "494.84 M parameters" in text and "key-value cache" not in text and "not known" not in text
@@ -389,20 +415,23 @@ def test_trials_at_once(planned):
 
 
 @pytest.mark.parametrize(
-    ("inference", "update", "few", "line"),
+    ("inference", "update", "few", "more", "line"),
     [
-        ("auto", "auto", 0, "8 threads in each engine, 8 threads in each learner; this machine has 8 cores"),
-        (2, "auto", 0, "idle cores: 6 while games are played; config.inference.num_threads and .*: auto take all"),
-        (1, 4, 0, "idle cores: 7 while games are played, 4 during an update; config"),
-        ("auto", "auto", 10**10, "idle cores: 7 .*, 7 .*; models this small are no quicker"),
+        ("auto", "auto", 0, {}, "8 threads in each engine, 8 threads in each learner; this machine has 8 cores"),
+        (2, "auto", 0, {}, "idle cores: 6 while games are played; config.inference.num_threads and .*: auto take all"),
+        (1, 4, 0, {}, "idle cores: 7 while games are played, 4 during an update; config"),
+        ("auto", "auto", 10**10, {}, "idle cores: 7 .*, 7 .*; models this small are no quicker"),
+        ("auto", "auto", 0, {"deterministic": True}, "idle cores: 7 .*, 7 .*; with config.text_rollouts.determin"),
+        ("auto", "auto", 0, {"num_engines": 3}, "idle cores: 2 while .*; processes of a phase have as many threads"),
     ],
 )
-def test_the_dry_run_says_when_cores_idle(planned, monkeypatch, inference, update, few, line):
+def test_the_dry_run_says_when_cores_idle(planned, monkeypatch, inference, update, few, more, line):
     monkeypatch.delenv("OMP_NUM_THREADS")
     monkeypatch.setattr("rllib_lmgame.experiments.checks.dry_run.usable_cores", lambda: 8)
     monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.FEW_PARAMETERS", few)
     config = planned.configs[0].copy(copy_frozen=False)
-    config.inference(num_threads=inference).token_ppo(num_threads=update)
+    config.inference(num_threads=inference, num_engines=more.get("num_engines", 1)).token_ppo(num_threads=update)
+    config.text_rollouts(deterministic="deterministic" in more)
     text = "\n".join(dry_run_lines(dataclasses.replace(planned, configs=[config])))
     assert re.search(f"#   {line}", text)
     assert ("idle cores" in text) == line.startswith("idle")

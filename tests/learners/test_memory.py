@@ -270,6 +270,8 @@ def test_a_checkpoint_keeps_what_was_found(
     resumed.load_shard(tmp_path)
     assert resumed.microbatches() == {"player": 128}
     assert ("goes on with the checkpoint's micro-batches of 128 tokens" in caplog.text) == (asked == "auto")
+    resumed._keep_microbatches({"player": 10**9})  # More than `auto` ever finds.
+    assert resumed.microbatches() == {"player": 128}
     for each in (before, resumed):
         each.update(training_data=WholeEpisodes(episodes=make_episodes(4, seed=1)))
     expected, found = (each.module["player"].hf_state() for each in (before, resumed))

@@ -18,8 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.learners.microbatch import MOST_TOKENS, Layer, kept_per_token, layer_of, plain_layer
+from rllib_lmgame.learners.microbatch import MOST_TOKENS, Layer, kept_per_token, layer_of, number_of, plain_layer
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.sections.inference import CPU_KV_CACHE_MIB
@@ -118,21 +117,22 @@ def model_shape(config: Any, origin: str = "configuration") -> ModelShape:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     text = config.get_text_config()
-    heads = text.num_attention_heads
+    heads = number_of(text, "num_attention_heads")
     linear: dict[str, int] = {}
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.Linear) and module is not model.get_output_embeddings():
             end = name.rpartition(".")[2]
             linear[end] = linear.get(end, 0) + module.in_features + module.out_features
-    head_size = getattr(text, "head_dim", None) or text.hidden_size // heads
+    hidden = number_of(text, "hidden_size")
+    head_size = number_of(text, "head_dim") or hidden // max(1, heads)
     return ModelShape(
         parameters=sum(p.numel() for p in model.parameters()),
-        layers=text.num_hidden_layers,
-        hidden_size=text.hidden_size,
-        kv_size=(getattr(text, "num_key_value_heads", None) or heads) * head_size,
-        vocab_size=text.vocab_size,
+        layers=number_of(text, "num_hidden_layers"),
+        hidden_size=hidden,
+        kv_size=(number_of(text, "num_key_value_heads") or heads) * head_size,
+        vocab_size=number_of(text, "vocab_size"),
         layer=layer_of(model),
-        tied=bool(config.tie_word_embeddings),
+        tied=bool(getattr(config, "tie_word_embeddings", False)),
         origin=origin,
         linear=tuple(sorted(linear.items())),
     )
@@ -167,7 +167,7 @@ def shape_of(config: Any, policy: str) -> ModelShape | None:
         )
     try:
         return _shape_of_files(model_directory(options.model))
-    except (OSError, ValueError, ConfigError):
+    except Exception:  # A configuration of others fails in many ways.
         return shape_from_name(options.model)
 
 

@@ -58,18 +58,17 @@ def places(config: LMGameConfig, engines: int) -> Places:
     """The places of a trial's processes. With ``deterministic``, or a small model, everything has one thread."""
     # Ray sets the variable in its workers, to the CPUs they have reserved: nobody asked for that.
     in_actor = ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
-    most = _most(config, first_environment() if in_actor else os.environ)
+    environment = first_environment() if in_actor else os.environ
     group = ray.util.get_current_placement_group()
     if group is None or group.bundle_count <= engines:
-        return places_here(config, engines, usable_cores(), most)
-    return in_group(ray.util.placement_group_table(group), ray.nodes(), config, engines, most)
+        return places_here(config, engines, usable_cores(), environment)
+    return in_group(ray.util.placement_group_table(group), ray.nodes(), config, engines, _most(config, environment))
 
 
-def places_here(config: LMGameConfig, engines: int, cores: float, most: int | None = None) -> Places:
-    """All on this machine, with so many cores of it. ``most`` is found by default."""
-    most = _most(config, os.environ) if most is None else most
+def places_here(config: LMGameConfig, engines: int, cores: float, environment: Mapping[str, str]) -> Places:
+    """All on this machine, with so many cores of it."""
     learners, runners = max(1, config.num_learners), config.num_env_runners
-    return Places({HERE: cores}, [HERE] * engines, [HERE] * learners, [HERE] * runners, most)
+    return Places({HERE: cores}, [HERE] * engines, [HERE] * learners, [HERE] * runners, _most(config, environment))
 
 
 def _most(config: LMGameConfig, environment: Mapping[str, str]) -> int | None:
@@ -101,7 +100,8 @@ def in_group(
         reserved[node] += table["bundles"][i].get("CPU", 0)
     declared = {node["NodeID"]: node["Resources"].get("CPU", 0.0) for node in nodes}
     usable = {**declared, ray.get_runtime_context().get_node_id(): usable_cores()}
-    cores = {node: cores_of_trial(usable[node], declared[node], reserved[node], trials_at_once()) for node in reserved}
+    trials = trials_at_once()
+    cores = {node: cores_of_trial(usable[node], declared[node], reserved[node], trials) for node in reserved}
     others = len(where) - engines
     learners = where[others - config.num_learners : others] if config.num_learners else where[:1]
     return Places(cores, where[others:], learners, where[1 : 1 + config.num_env_runners], most)

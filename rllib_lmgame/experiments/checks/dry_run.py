@@ -28,7 +28,7 @@ from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.resources import (
     asked_by,
-    footprint_here,
+    footprints_here,
     gpus_here,
     own_node,
     request_of,
@@ -47,7 +47,7 @@ from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 from rllib_lmgame.settings.sections.rllib import FIELDS
 from rllib_lmgame.settings.tree import OVERRIDES
-from rllib_lmgame.threads import cores_of_trial, usable_cores
+from rllib_lmgame.threads import AUTO, cores_of_trial, openmp_threads, usable_cores
 
 LARGE_MIB = 1024
 """From here on the dry run says what lowers a part of a process's memory."""
@@ -137,7 +137,7 @@ def _thread_lines(experiment: CheckedExperiment) -> list[str]:
     config, node, usable = experiment.configs[0], own_node(experiment), usable_cores()
     trials, reserved = trials_at_once(experiment, node), request_of(experiment).total.get("CPU", 0)
     engines = len(engine_bundles(config))
-    found = places_here(config, engines, cores_of_trial(usable, node["CPU"], reserved, trials))
+    found = places_here(config, engines, cores_of_trial(usable, node["CPU"], reserved, trials), os.environ)
     engine, learner = threads_of(config, found)
     phases = {
         "while games are played": engine and engine * engines + config.num_env_runners,
@@ -146,13 +146,21 @@ def _thread_lines(experiment: CheckedExperiment) -> list[str]:
     idle = {phase: usable - trials * busy for phase, busy in phases.items() if busy and trials * busy < usable}
     words = ", ".join(thread_words(engine, learner))
     lines = [f"#   {words}; this machine has {usable} cores"] if words else []
-    why = "config.inference.num_threads and config.token_ppo.num_threads: auto take all"
-    if is_small(config):
-        why = "models this small are no quicker with more threads"
-    elif "OMP_NUM_THREADS" in os.environ:
-        why = "OMP_NUM_THREADS allows no more"
     cores = ", ".join(f"{count} {phase}" for phase, count in idle.items())
-    return [*lines, *([f"#   idle cores: {cores}; {why}"] if idle else [])]
+    return [*lines, *([f"#   idle cores: {cores}; {_why_idle(config)}"] if idle else [])]
+
+
+def _why_idle(config: Any) -> str:
+    """What keeps ``num_threads: auto`` from more threads, or that it is not set."""
+    if is_small(config):
+        return "models this small are no quicker with more threads"
+    if config.text_rollout_options.deterministic:
+        return "with config.text_rollouts.deterministic auto is one thread"
+    if openmp_threads(os.environ):
+        return "auto is no more than OMP_NUM_THREADS"
+    if {config.inference_options.num_threads, config.token_ppo_options.num_threads} == {AUTO}:
+        return "processes of a phase have as many threads each"
+    return "config.inference.num_threads and config.token_ppo.num_threads: auto take all"
 
 
 def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
@@ -241,7 +249,7 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
     if not experiment.algorithm.own:
         return []
     config = experiment.configs[0]
-    taken = footprint_here(experiment, config, machine_mib())
+    taken = next(footprints_here(experiment, machine_mib()))
     lines = ["# memory at the peak of each process (estimate)"]
     for policy, shape in taken.policies.items():
         if shape is None:

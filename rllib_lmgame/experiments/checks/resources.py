@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,12 +105,16 @@ def cpus_to_declare(checked: Sequence[CheckedExperiment]) -> int:
     return max(os.cpu_count() or 1, wanted)
 
 
-def footprint_here(experiment: CheckedExperiment, config: Any, machine: float) -> Footprint:
-    """What a trial takes on this machine, which has ``machine`` MiB, with the micro-batches that ``auto`` comes to."""
-    own = config.copy(copy_frozen=False)
-    trials = trials_at_once(experiment, own_node(experiment))
-    own.learner_rooms = learner_rooms(config, machine, free_mib(), trials)
-    return footprint(own)
+def footprints_here(experiment: CheckedExperiment, machine: float) -> Iterator[Footprint]:
+    """What trials take on this machine of ``machine`` MiB, with the micro-batches that ``auto`` comes to.
+
+    One for each configuration.
+    """
+    trials, free = trials_at_once(experiment, own_node(experiment)), free_mib()
+    for config in experiment.configs:
+        own = config.copy(copy_frozen=False)
+        own.learner_rooms = learner_rooms(config, machine, free, trials)
+        yield footprint(own)
 
 
 def check_memory(checked: Sequence[CheckedExperiment], machine: float) -> None:
@@ -121,7 +125,7 @@ def check_memory(checked: Sequence[CheckedExperiment], machine: float) -> None:
     for experiment in checked:
         if not experiment.algorithm.own:
             continue
-        needed = max(footprint_here(experiment, config, machine).on_host for config in experiment.configs)
+        needed = max(taken.on_host for taken in footprints_here(experiment, machine))
         if needed > USABLE * machine:
             raise ConfigError(
                 "",

@@ -70,10 +70,10 @@ def running_cluster(checked: Sequence[CheckedExperiment], options: RunOptions) -
             joined = options.address is None and join_existing(**common)
             started = not joined and _start_or_join(checked, options, common)
         if started:
-            check_placeable(checked, [node["Resources"] for node in ray.nodes()])
+            nodes = [node["Resources"] for node in ray.nodes()]
+            check_placeable(checked, nodes)
             if options.memory_check:
                 check_memory(checked, machine_mib())
-            nodes = [node["Resources"] for node in ray.nodes()]
             tell_trials_at_once(max((trials_at_once(each, nodes[0]) for each in checked), default=1))
         if wants_dashboard(options.dashboard):
             print(dashboard_line(ray._private.worker.get_dashboard_url()), flush=True)
