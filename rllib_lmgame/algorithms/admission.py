@@ -68,7 +68,7 @@ def admit(config: Any) -> None:
     refuse(rules.RLLIB, s, run)
     check_games_known(config)
     _check_players(config, s)
-    refuse(rules.HISTORY, s, run)
+    refuse(rules.OWN_MODELS, s, run)
     for name in s.language_model_policies():
         _check_language_model(s.policy(name), trained=s.is_trained(name))
     _check_updates(config, s)

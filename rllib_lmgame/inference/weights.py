@@ -54,10 +54,13 @@ class WeightBundle:
         return int(self.buffer.nbytes)
 
 
-def pack_state(state: Mapping[str, Any], version: int) -> WeightBundle:
-    """Copy ``state`` into one buffer, tensor by tensor, and compute its checksum."""
+def pack_state(state: Mapping[str, Any], version: int, like: Mapping[str, Any] | None = None) -> WeightBundle:
+    """Copy ``state`` into one buffer, tensor by tensor, and compute its checksum.
+
+    ``like`` has tensors of the same sizes in the same order, where those of ``state`` are made when they are read.
+    """
     offsets, end = [], 0
-    for value in state.values():
+    for value in (state if like is None else like).values():
         offsets.append(end)
         end += -(-value.nbytes // ALIGNMENT) * ALIGNMENT
     buffer = np.zeros(end, np.uint8)

@@ -462,8 +462,11 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
         They are copied one after the other. Only of an average that is sent in half precision there is a whole copy.
         """
+        module = self.module[module_id]
         with self.weights_for(use, module_id) as weights:
-            return pack_state(self.module[module_id].as_checkpoint(weights), version) if self.ranks.rank == 0 else None
+            if self.ranks.rank > 0:
+                return None
+            return pack_state(module.as_checkpoint(weights), version, module.like_checkpoint(weights))
 
     def export_hf(
         self,

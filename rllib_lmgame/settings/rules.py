@@ -254,7 +254,25 @@ def _own_window(s: Settings, f: Any) -> ConfigError | None:
     return None
 
 
-HISTORY = (
+_MERGED = (
+    "has no effect on a policy that does not learn; set its `model` to a checkpoint's hf/, which has adapters merged"
+)
+
+
+def _frozen_lora(s: Settings, f: Any) -> ConfigError | None:
+    for name in s.language_model_policies():
+        if s.policies[name].language_model.get("lora") is not None and not s.is_trained(name):
+            return ConfigError(f"config.policies.{name}.language_model.lora", _MERGED)
+    return None
+
+
+OWN_MODELS = (
+    Rule(
+        "policies.player.language_model.lora",
+        _frozen_lora,
+        _MERGED,
+        "{env: lmgame/TicTacToe-v0, policies: {other: {}, player: {trained: false, language_model: {lora: {}}}}}",
+    ),
     Rule(
         "policies.player.language_model.history_window",
         _own_window,

@@ -58,6 +58,12 @@ def test_what_learns_is_what_plays_and_what_is_saved(engine: str, start: Any, ma
         other.model_files = algorithm.config.model_files
         with pytest.raises(CheckpointError, match=said):
             check_models(tmp_path, other)
+    file = tmp_path / "adapter" / "adapter_config.json"
+    whole = file.read_text()
+    file.write_text(whole[:-9])
+    with pytest.raises(CheckpointError, match=r"adapter_config.json is damaged"):
+        check_models(tmp_path, other)
+    file.write_text(whole)
     again = make()
     again.restore_from_path(str(tmp_path))
     on = [again.train()["learners"]["player"]["policy_loss"] for _ in range(2)]
@@ -77,6 +83,8 @@ def test_what_learns_is_what_plays_and_what_is_saved(engine: str, start: Any, ma
         ({"target_modules": ["q_projection"]}, "target_modules", "there are down_proj, gate_proj, k_proj"),
         ({"target_modules": ["embed_tokens"]}, "target_modules", "no linear layer"),
         ({"target_modules": ["lm_head"]}, "target_modules", "shares its weights"),
+        ({"modules_to_save": ["model"]}, "modules_to_save", "shares its weights"),
+        ({"modules_to_save": ["mlp"]}, "modules_to_save", "trained twice"),
         ({"r": 0}, "r", "at least 1"),
         ({"init": "nowhere"}, "init", "has no adapter_config.json"),
     ],
@@ -110,9 +118,21 @@ def test_an_adapter_for_another_base_is_refused(make_config: Any, tmp_path: Path
     assert "for other weights" in refused(other).message
     assert "for another model" in refused(wider).message
     assert refused(base, r=8).path == "config.language_model.lora.r"
-    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
-    (tmp_path / "adapter" / "adapter_config.json").write_text(json.dumps(config | {"use_dora": True}))
-    assert "use_dora" in refused(base).message
+    file = tmp_path / "adapter" / "adapter_config.json"
+    config = json.loads(file.read_text())
+    for changed, said in (
+        ({"use_dora": True}, "use_dora: True"),
+        ({"alora_invocation_tokens": [1]}, "alora_invocation_tokens"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights: 'pissa'"),
+        ({"of_tomorrow": 1}, "of_tomorrow"),
+        ({"r": 10**9}, "r: must be at most 4096"),
+        ({"lora_alpha": "8"}, "expected a whole number"),
+        ({"target_modules": 3}, "expected text or a list of text"),
+        ({"rank_pattern": {"(.*.*)*x": 4}}, "no name of a module"),
+    ):
+        file.write_text(json.dumps(config | changed))
+        error = refused(base)
+        assert error.path == "config.language_model.lora.init" and said in error.message
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ pytest.importorskip("peft")
 from learner_weights import hf_state, set_adam_eps
 from learning import by_state_and_files, difference, moved, restored, same, update, weights, zero
 from ray.rllib.core.learner.learner_group import LearnerGroup
+from transformers import AutoConfig, AutoModelForCausalLM
 
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.weights import unpack_state
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
+from rllib_lmgame.policies.model.adapters import Adapters, MergedTensors
+from rllib_lmgame.settings.sections.language_model import LoraOptions
 
 LORA: dict[str, Any] = {"r": 4, "alpha": 8}
 PPO = {
@@ -55,7 +59,6 @@ def test_merged_weights_and_peft_are_the_policy_that_was_trained(
     lora: Any, make_lora: Any, make_learner: Any, make_episodes: Any, qwen_dir: str, tmp_path: Path
 ) -> None:
     from peft import PeftModel
-    from transformers import AutoModelForCausalLM
 
     learner = make_lora(**lora)
     module, before = learner.module["player"], weights(learner)
@@ -94,6 +97,53 @@ def test_the_policy_is_what_its_merged_weights_say(
         adapted, plain = (each.forward_train(dict(batch))["logprobs"] for each in (module, other))
     assert (adapted - plain).abs().max() < 1e-4
     assert all(torch.equal(tensor, weights(learner)[name]) for name, tensor in base.items())
+
+
+def test_a_push_works_out_each_tensor_once(make_lora: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, read = make_lora(), list[str]()
+    plain = MergedTensors.__getitem__
+    monkeypatch.setattr(MergedTensors, "__getitem__", lambda tensors, name: read.append(name) or plain(tensors, name))
+    bundle = learner.pack_weights("player", 1)
+    assert sorted(read) == sorted(bundle.names)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "adapted"),
+    [
+        ("gpt2", {"n_embd": 32, "n_layer": 1, "n_head": 4, "n_positions": 64}, {"c_attn", "c_fc", "c_proj"}),
+        ("mixtral", {"num_local_experts": 4}, {"q_proj", "k_proj", "v_proj", "o_proj"}),
+        (
+            "qwen2_moe",
+            {"num_experts": 4, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16},
+            {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "shared_expert_gate"},
+        ),
+    ],
+    ids=["gpt2", "mixtral", "qwen2_moe"],
+)
+def test_all_linear_layers_of_other_models(kind: str, shape: dict[str, Any], adapted: set[str]) -> None:
+    """Experts that lie in one tensor stay frozen; PEFT alone would take layers of the same names for them."""
+    common = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4}
+    common |= {"num_key_value_heads": 2}
+    config = AutoConfig.for_model(kind, vocab_size=64, **({} if kind == "gpt2" else common), **shape)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    merged = copy.deepcopy(model)
+    adapters = Adapters(model, LoraOptions(), model_dir="base", reference=True)
+    assert {name.split(".lora_")[0].rpartition(".")[2] for name in adapters.trained} == adapted
+    with torch.no_grad():
+        for tensor in adapters.state().values():
+            tensor.add_(0.1 * torch.randn_like(tensor))
+    before, after = logits(merged), logits(model)
+    merged.load_state_dict(dict(adapters.merged(model.state_dict())), strict=False)
+    assert (logits(merged) - after).abs().max() < 1e-5 < (before - after).abs().max()
+    with adapters.as_reference():
+        assert torch.equal(logits(model), before)
+
+
+def test_what_shares_its_weights_is_found_by_what_it_is_and_not_by_its_name() -> None:
+    config = AutoConfig.for_model("gpt2", vocab_size=64, n_embd=32, n_layer=1, n_head=4, n_positions=64)
+    model = AutoModelForCausalLM.from_config(config)
+    with pytest.raises(ConfigError, match=r"transformer.wte shares its weights"):
+        Adapters(model, LoraOptions(modules_to_save=["wte"]), model_dir="base")
 
 
 @by_state_and_files

@@ -121,11 +121,11 @@ def _check_adapter(checkpoint: Path, saved: Path, config: LMGameConfig, policy: 
         )
     if lora is None or lora.init is not None:
         return
-    found = read_mapping(saved / CONFIG_FILE, MAX_JSON_BYTES)
+    found = read_json(saved / CONFIG_FILE, MAX_JSON_BYTES)
     for name, own in IN_PEFT.items():
         if found.get(name) != getattr(lora, own):
             raise CheckpointError(
-                f"{checkpoint}: {policy} has language_model.lora.{own} {found.get(name)} there and "
+                f"{checkpoint}: {policy} has language_model.lora.{own} {found.get(name)!r} there and "
                 f"{getattr(lora, own)} here"
             )
 

@@ -188,7 +188,7 @@ def resolved_config(experiment: CheckedExperiment) -> dict[str, Any]:
 def _idle(config: Any) -> Iterator[str]:
     """Options without effect here, which would be refused if their defaults were written down."""
     s, run = config.settings, RunFacts(config)
-    yield from rules.idle((*rules.HISTORY, *(rules.LEAGUE if s.league else ())), s, run)
+    yield from rules.idle((*rules.OWN_MODELS, *(rules.LEAGUE if s.league else ())), s, run)
     for policy in s.trained_policies():
         yield from rules.idle(rules.UPDATE, s.policy(policy), PolicyFacts(config, policy))
     if s.follows("kl_coeff"):

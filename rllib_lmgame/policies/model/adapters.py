@@ -11,6 +11,7 @@ import copy
 import dataclasses
 import hashlib
 import importlib.util
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +22,9 @@ import torch
 from torch import nn
 
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
-from rllib_lmgame.json_files import read_mapping
+from rllib_lmgame.json_files import mapping_of, read_mapping
 from rllib_lmgame.policies.model.files import weight_files
-from rllib_lmgame.settings.schema import given
+from rllib_lmgame.settings.schema import build, given
 from rllib_lmgame.settings.sections.language_model import ALL_LINEAR, LoraOptions
 from rllib_lmgame.storage import expanded, follow_umask
 from rllib_lmgame.text import first_line
@@ -38,17 +39,15 @@ _SAMPLED = 16
 """Numbers of each adapted weight that tell one base from another."""
 _MAX_CONFIG_BYTES = 1 << 20
 _MISSING = f"{KEY}: needs the package peft; install the extra `rllib-lmgame[lora]` (pip install 'rllib-lmgame[lora]')"
-_PLAIN = {
-    "use_dora": (False, None),
-    "bias": ("none", None),
-    "lora_bias": (False, None),
-    "fan_in_fan_out": (False, True, None),
-    "trainable_token_indices": (None,),
-    "target_parameters": (None, []),
-    "layer_replication": (None,),
-    "megatron_config": (None,),
-}
-"""Fields of PEFT's configuration -> values with which an adapter is ``scale * B A`` and no more."""
+_READ = (*IN_PEFT, "target_modules", "modules_to_save", "rank_pattern", "alpha_pattern")
+_IDLE = (
+    *("peft_type", "peft_version", "task_type", "base_model_name_or_path", "revision", "auto_mapping"),
+    *("runtime_config", "inference_mode", "lora_dropout", "fan_in_fan_out", "init_lora_weights", "eva_config"),
+)
+"""Fields of PEFT's configuration that say what an adapter is, and those that it does not depend on."""
+_BEGUN = (True, False, None, "gaussian", "orthogonal", "eva", "mica")
+"""Values of ``init_lora_weights`` that leave the base weights as they are."""
+_NAME = re.compile(r"\^?[\w.]+")
 
 
 def check_peft() -> None:
@@ -84,6 +83,10 @@ class MergedTensors(Mapping[str, torch.Tensor]):
         change = change.T if source.transposed else change
         return torch.add(base.float(), change, alpha=source.scale).to(base.dtype)
 
+    def bases(self) -> dict[str, torch.Tensor]:
+        """Tensors of the same names, shapes and dtypes, of which none is worked out."""
+        return {name: self._state[source.base] for name, source in self._sources.items()}
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._sources)
 
@@ -104,27 +107,18 @@ class Adapters:
 
         Raises: ConfigError: no such modules, or an adapter for another model; MissingDependencyError.
         """
-        check_peft()
-        from peft import inject_adapter_in_model
-
         names = [name for name, _ in model.named_parameters()]
         tied = dict(model.named_parameters(remove_duplicate=False))
         names += [name for name in model.state_dict() if name not in tied]
-        self.config = lora_config(options)
-        targets = _targets(model, own_modules(options, self.config))
-        self._model = model
-        self.fingerprint = fingerprint(_heads(name, model.get_submodule(name).weight) for name in targets.adapted)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Already found a `peft_config`")
-            for adapter in (_ACTIVE, _REFERENCE)[: 1 + reference]:
-                inject_adapter_in_model(copy.deepcopy(self.config), model, adapter)
-        self.config.target_modules = sorted(model.peft_config[_ACTIVE].target_modules)
+        self._model, self.model_dir = model, model_dir
+        self.config, targets = _inject(model, options, (_ACTIVE, _REFERENCE)[: 1 + reference])
+        bases = {name: model.get_submodule(f"{name}.base_layer").weight for name in targets.adapted}
+        self.fingerprint = fingerprint((name, tuple(w.shape), w.detach()[0, :_SAMPLED]) for name, w in bases.items())
         self._switch(_ACTIVE)
-        self.model_dir = model_dir
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.data = parameter.data.float()
-        self.trained = tuple(name for name, p in model.named_parameters() if p.requires_grad)
+        self.trained = tuple(_trained(model))
         self._sources = {name: self._source(name, targets) for name in names}
         if options.init is not None:
             self._load(expanded(options.init))
@@ -202,19 +196,12 @@ class Adapters:
     @torch.no_grad()
     def _load(self, directory: Path) -> None:
         """Take the adapter of a directory. Raises: ConfigError: it is damaged, or for another model."""
-        problem = self._problem(directory)
-        if problem is not None:
-            raise ConfigError(f"{KEY}.init", problem)
+        _check_fit(directory, self._model, self.fingerprint)
         from safetensors.torch import load_file
 
         tensors = load_file(directory / WEIGHTS_FILE)
         for name, parameter in self.state().items():
             parameter.copy_(tensors[_in_file(name)])
-
-    def _problem(self, directory: Path) -> str | None:
-        own = {_in_file(name): tuple(tensor.shape) for name, tensor in self.state().items()}
-        base, there = adapter_header(directory)
-        return _misfit(directory, own, there) or wrong_base(directory, base, self.fingerprint)
 
 
 @dataclass(frozen=True)
@@ -225,25 +212,53 @@ class Targets:
     saved: tuple[str, ...]
 
 
-def own_modules(options: LoraOptions, config: Any) -> LoraOptions:
-    """The options with the modules that the file to begin with names, if there is one."""
-    if options.init is None:
-        return options
-    found = config.target_modules
-    return dataclasses.replace(
-        options,
-        target_modules=found if isinstance(found, str) else sorted(found),
-        modules_to_save=sorted(config.modules_to_save or ()),
+def _inject(model: Any, options: LoraOptions, adapters: Sequence[str]) -> tuple[Any, Targets]:
+    """Put adapters into a model.
+
+    PEFT gets the modules one by one: by their names it would take some for experts of earlier versions.
+
+    Returns: PEFT's configuration of them, and where they are.
+
+    Raises: ConfigError: no such modules, or not in this kind of model; as :func:`_as_begun`; MissingDependencyError.
+    """
+    begun, patterns = _as_begun(options)
+    from peft import LoraConfig, inject_adapter_in_model
+
+    targets = _targets(model, begun)
+    config = LoraConfig(
+        r=begun.r,
+        lora_alpha=begun.alpha,
+        lora_dropout=options.dropout,
+        modules_to_save=list(begun.modules_to_save) or None,
+        use_rslora=begun.use_rslora,
+        task_type="CAUSAL_LM",
+        **patterns,
     )
+    without = dataclasses.replace(config, target_modules=[])
+    named = dict.fromkeys(f"{name}.lora_A.weight" for name in targets.adapted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for adapter in adapters:
+            try:
+                inject_adapter_in_model(copy.deepcopy(without), model, adapter, state_dict=named)
+            except ValueError as error:
+                raise ConfigError(f"{KEY}.target_modules", first_line(error)) from error
+    return dataclasses.replace(config, target_modules=list(targets.adapted)), targets
+
+
+def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
 def _targets(model: Any, options: LoraOptions) -> Targets:
-    head = model.get_output_embeddings()
+    names = {module: name for name, module in model.named_modules() if name}
+    head, embedding = (names.get(end, "") for end in (model.get_output_embeddings(), model.get_input_embeddings()))
+    tied = getattr(model.config.get_text_config(), "tie_word_embeddings", False)
     return find_targets(
-        {name: module_kind(module) for name, module in model.named_modules() if name},
+        {name: module_kind(module) for module, name in names.items()},
         options,
-        head=next((name for name, module in model.named_modules() if module is head), ""),
-        tied=bool(getattr(model.config.get_text_config(), "tie_word_embeddings", False)),
+        head=head,
+        tied=(head, embedding) if tied else (),
     )
 
 
@@ -254,8 +269,10 @@ def module_kind(module: nn.Module) -> str:
     return LINEAR if isinstance(module, nn.Linear) or type(module).__name__ == "Conv1D" else OTHER
 
 
-def find_targets(modules: Mapping[str, str], options: LoraOptions, *, head: str, tied: bool) -> Targets:
-    """Which ``modules`` (name -> :func:`module_kind`) the options mean; ``head`` is the output head's name.
+def find_targets(modules: Mapping[str, str], options: LoraOptions, *, head: str, tied: Sequence[str]) -> Targets:
+    """Which ``modules`` (name -> :func:`module_kind`) the options mean.
+
+    ``head`` is the output head, ``tied`` are those that share its weights.
 
     Raises: ConfigError: a name that no module has, or one that adapters cannot stand beside.
     """
@@ -275,14 +292,18 @@ def find_targets(modules: Mapping[str, str], options: LoraOptions, *, head: str,
                 raise ConfigError(f"{KEY}.target_modules", f"{name} is no linear layer; {_there(linear)}")
     saved = _named(modules, options.modules_to_save, f"{KEY}.modules_to_save", modules)
     for key, names in (("target_modules", adapted), ("modules_to_save", saved)):
-        if tied and any(name == head or name.endswith("embed_tokens") for name in names):
-            raise ConfigError(
-                f"{KEY}.{key}", f"{names[-1]} shares its weights with the model's other end; leave it out"
-            )
-    both = sorted(set(adapted) & set(saved))
-    if both:
-        raise ConfigError(f"{KEY}.modules_to_save", f"{both[0]} has an adapter already (target_modules)")
+        shared = next((name for name in names if any(_within(end, name) for end in tied)), None)
+        if shared is not None:
+            raise ConfigError(f"{KEY}.{key}", f"{shared} shares its weights with the model's other end; leave it out")
+    for whole in saved:
+        part = next((name for name in (*adapted, *saved) if name != whole and _within(name, whole)), None)
+        if part is not None or whole in adapted:
+            raise ConfigError(f"{KEY}.modules_to_save", f"{part or whole} would be trained twice, as a part of {whole}")
     return Targets(tuple(adapted), tuple(saved))
+
+
+def _within(name: str, module: str) -> bool:
+    return f"{name}.".startswith(f"{module}.")
 
 
 def _named(modules: Iterable[str], ends: Sequence[str], key: str, those: Iterable[str]) -> list[str]:
@@ -304,56 +325,54 @@ def _there(names: Iterable[str]) -> str:
     return f"there are {', '.join(sorted(name for name in last if not name.isdigit()))}"
 
 
-def lora_config(options: LoraOptions) -> Any:
-    """PEFT's configuration of adapters. Raises: ConfigError: the file to begin with says otherwise than an option."""
+def _as_begun(options: LoraOptions) -> tuple[LoraOptions, dict[str, Any]]:
+    """The options with what the files to begin with say, and ranks and scales of single modules.
+
+    Raises: ConfigError: it is damaged, more than ``scale * B A``, or says otherwise than an option;
+    MissingDependencyError.
+    """
+    check_peft()
+    if options.init is None:
+        return options, {}
     from peft import LoraConfig
 
-    if options.init is None:
-        chosen = options.target_modules
-        return LoraConfig(
-            r=options.r,
-            lora_alpha=options.alpha,
-            lora_dropout=options.dropout,
-            target_modules=chosen if isinstance(chosen, str) else list(chosen),
-            modules_to_save=list(options.modules_to_save) or None,
-            use_rslora=options.use_rslora,
-            task_type="CAUSAL_LM",
-        )
-    directory = expanded(options.init)
-    check_adapter(options)
-    try:
-        found = LoraConfig.from_pretrained(str(directory))
-    except Exception as error:  # A damaged file fails in many ways.
-        raise ConfigError(f"{KEY}.init", f"{directory / CONFIG_FILE}: {first_line(error)}") from error
-    return dataclasses.replace(found, inference_mode=False, lora_dropout=options.dropout, init_lora_weights=True)
-
-
-def check_adapter(options: LoraOptions, key: str = KEY) -> None:
-    """Check the directory to begin with, as far as its files tell. Raises: ConfigError: at the option."""
-    if options.init is None:
-        return
-    directory = expanded(options.init)
+    key, file = f"{KEY}.init", expanded(options.init) / CONFIG_FILE
     for name in (CONFIG_FILE, WEIGHTS_FILE):
-        if not (directory / name).is_file():
-            raise ConfigError(f"{key}.init", f"{options.init} has no {name}; an adapter's directory is needed")
+        if not file.with_name(name).is_file():
+            raise ConfigError(key, f"{options.init} has no {name}; an adapter's directory is needed")
+    plain: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(LoraConfig)}
     try:
-        config = read_mapping(directory / CONFIG_FILE, _MAX_CONFIG_BYTES)
+        content = {name: plain[name] for name in IN_PEFT} | read_mapping(file, _MAX_CONFIG_BYTES)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{key}.init", f"{directory / CONFIG_FILE} cannot be read: {first_line(error)}") from error
-    if config.get("peft_type") != "LORA":
-        raise ConfigError(f"{key}.init", f"{options.init} is an adapter of type {config.get('peft_type')!r}, not LORA")
-    for name, plain in _PLAIN.items():
-        if name in config and config[name] not in plain:
-            raise ConfigError(f"{key}.init", f"{options.init} has {name}: {config[name]!r}, which is not known here")
-    for name, own in IN_PEFT.items():
-        if own in given(options) and getattr(options, own) != config.get(name):
+        raise ConfigError(key, f"{file} cannot be read: {first_line(error)}") from error
+    if content.get("peft_type") != "LORA":
+        raise ConfigError(key, f"{options.init} is an adapter of type {content.get('peft_type')!r}, not LORA")
+    for name, value in content.items():
+        idle = value in _BEGUN if name == "init_lora_weights" else name in _READ or name in _IDLE
+        if not idle and value and value != plain.get(name):
+            raise ConfigError(key, f"{options.init} has {name}: {value!r}, which is not known here")
+    numbers = {own: content[name] for name, own in IN_PEFT.items()}
+    modules = {"target_modules": content.get("target_modules"), "modules_to_save": content.get("modules_to_save") or []}
+    patterns = {name: content.get(name) or {} for name in ("rank_pattern", "alpha_pattern")}
+    try:
+        begun = build(LoraOptions, numbers | modules)
+        for own, (name, pattern) in zip(("r", "alpha"), patterns.items(), strict=True):
+            for module, number in mapping_of(pattern, name).items():
+                if not _NAME.fullmatch(module):  # PEFT takes it for a regular expression, which may search for ever.
+                    raise ConfigError(name, f"{module!r} is no name of a module")
+                build(LoraOptions, {own: number}, f"{name}.{module}")
+    except ValueError as error:
+        raise ConfigError(key, f"{file}: {first_line(error)}") from error
+    for own, number in numbers.items():
+        if own in given(options) and getattr(options, own) != number:
             raise ConfigError(
-                f"{key}.{own}",
-                f"is {getattr(options, own)}, but {config.get(name)} in {options.init}; leave it out, or begin anew",
+                f"{KEY}.{own}",
+                f"is {getattr(options, own)}, but {number} in {options.init}; leave it out, or begin anew",
             )
-    for name in ("target_modules", "modules_to_save"):
+    for name in modules:
         if name in given(options):
-            raise ConfigError(f"{key}.{name}", "is what lora.init says; leave it out, or begin anew")
+            raise ConfigError(f"{KEY}.{name}", "is what lora.init says; leave it out, or begin anew")
+    return begun, patterns
 
 
 def check_lora(options: LoraOptions, config: Any | None, directory: Path | None) -> None:
@@ -361,34 +380,26 @@ def check_lora(options: LoraOptions, config: Any | None, directory: Path | None)
 
     Raises: ConfigError: as :class:`Adapters`, at the option; MissingDependencyError.
     """
-    check_peft()
-    check_adapter(options)
     if config is None:
+        _as_begun(options)
         return
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    modules = {name: module for name, module in model.named_modules() if name}
-    chosen = own_modules(options, lora_config(options))
-    targets = _targets(model, chosen)
-    if options.init is None:
-        return
-    init, patterns = expanded(options.init), lora_config(options)
-    base, there = adapter_header(init)
-    own: dict[str, tuple[int, ...]] = {}
-    for name in targets.adapted:
-        rows, columns = modules[name].weight.shape
-        if type(modules[name]).__name__ == "Conv1D":
-            rows, columns = columns, rows
-        rank = patterns.r
-        if patterns.rank_pattern:
-            rank = there.get(f"{_PEFT_PREFIX}{name}.lora_A.weight", (rank,))[0]
-        own[f"{_PEFT_PREFIX}{name}.lora_A.weight"] = (rank, columns)
-        own[f"{_PEFT_PREFIX}{name}.lora_B.weight"] = (rows, rank)
-    for name in targets.saved:
-        own |= {f"{_PEFT_PREFIX}{name}.{end}": tuple(p.shape) for end, p in modules[name].named_parameters()}
-    problem = _misfit(init, own, there) or wrong_base(init, base, _on_disk(directory, targets.adapted))
+        try:
+            model = AutoModelForCausalLM.from_config(config)
+        except Exception as error:  # A configuration of others fails in many ways.
+            raise ConfigError("language_model.model", first_line(error)) from error
+        _, targets = _inject(model, options, (_ACTIVE,))
+    if options.init is not None:
+        _check_fit(expanded(options.init), model, _on_disk(directory, targets.adapted))
+
+
+def _check_fit(directory: Path, model: nn.Module, base: str | None) -> None:
+    """Raises: ConfigError: an adapter's file is damaged, or for other adapters or another ``base`` than a model's."""
+    trained_on, there = adapter_header(directory)
+    own = {_in_file(name): tuple(parameter.shape) for name, parameter in _trained(model).items()}
+    problem = _misfit(directory, own, there) or wrong_base(directory, trained_on, base)
     if problem is not None:
         raise ConfigError(f"{KEY}.init", problem)
 
@@ -424,7 +435,7 @@ def wrong_base(directory: Path, there: str | None, here: str | None) -> str | No
     if there is None or here is None or there == here:
         return None
     trained_on = read_mapping(directory / CONFIG_FILE, _MAX_CONFIG_BYTES).get("base_model_name_or_path")
-    return f"{directory} is an adapter for other weights ({trained_on}) than language_model.model"
+    return f"{directory} is an adapter for other weights ({trained_on!r}) than language_model.model"
 
 
 def _misfit(directory: Path, own: Mapping[str, tuple[int, ...]], there: Mapping[str, tuple[int, ...]]) -> str | None:
@@ -440,10 +451,6 @@ def _misfit(directory: Path, own: Mapping[str, tuple[int, ...]], there: Mapping[
 def _in_file(name: str) -> str:
     """PEFT's key of a trained tensor, by its name in memory."""
     return _PEFT_PREFIX + name.replace(f".modules_to_save.{_ACTIVE}.", ".").replace(f".{_ACTIVE}.", ".")
-
-
-def _heads(name: str, weight: torch.Tensor) -> tuple[str, tuple[int, ...], torch.Tensor]:
-    return name, tuple(weight.shape), weight.detach()[0, :_SAMPLED]
 
 
 def fingerprint(weights: Iterable[tuple[str, tuple[int, ...], torch.Tensor]]) -> str:

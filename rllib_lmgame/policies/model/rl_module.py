@@ -266,6 +266,11 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         """A complete :meth:`hf_state` by the names of the model's checkpoint, as engines take it (on ``device``)."""
         return CheckpointTensors(self.language_model, self._checkpoint_parts, self.merged(state), device)
 
+    def like_checkpoint(self, state: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
+        """Tensors of the names, order and sizes of :meth:`as_checkpoint`, without the adapters' work."""
+        bases = state if self.adapters is None else self.adapters.merged(state).bases()
+        return CheckpointTensors(self.language_model, self._checkpoint_parts, bases)
+
     def load_hf_state(self, state: Mapping[str, Any]) -> None:
         with torch.no_grad():
             for name, tensor in self.hf_state(trained=True).items():
@@ -334,7 +339,9 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
             have = "adapters" if BASE in state else "whole weights"
             raise CheckpointError(f"the state has {have}: language_model.lora is set there or here, not in both")
         if self.adapters is not None and int(state[BASE]) != int(self.adapters.fingerprint, 16):
-            raise CheckpointError(f"the state's adapters are for other weights than those of {self.model_dir}")
+            raise CheckpointError(
+                f"the state's adapters are for other weights than those of {self.model_dir}, or for other modules"
+            )
 
 
 def _allowed(batch: Mapping[str, Any]) -> Allowed | None:
