@@ -420,7 +420,7 @@ def test_trials_at_once(planned):
         ("auto", "auto", 0, {}, "8 threads in each engine, 8 threads in each learner; this machine has 8 cores"),
         (2, "auto", 0, {}, "idle cores: 6 while games are played; config.inference.num_threads and .*: auto take all"),
         (1, 4, 0, {}, "idle cores: 7 while games are played, 4 during an update; config"),
-        ("auto", "auto", 10**10, {}, "idle cores: 7 .*, 7 .*; models this small are no quicker"),
+        ("auto", "auto", 10**10, {}, "idle cores: 7 .*, 7 .*; models this small, or of unknown size, have one"),
         ("auto", "auto", 0, {"deterministic": True}, "idle cores: 7 .*, 7 .*; with config.text_rollouts.determin"),
         ("auto", "auto", 0, {"num_engines": 3}, "idle cores: 2 while .*; processes of a phase have as many threads"),
     ],

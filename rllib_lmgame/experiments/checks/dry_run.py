@@ -153,7 +153,7 @@ def _thread_lines(experiment: CheckedExperiment) -> list[str]:
 def _why_idle(config: Any) -> str:
     """What keeps ``num_threads: auto`` from more threads, or that it is not set."""
     if is_small(config):
-        return "models this small are no quicker with more threads"
+        return "models this small, or of unknown size, have one thread with auto"
     if config.text_rollout_options.deterministic:
         return "with config.text_rollouts.deterministic auto is one thread"
     if openmp_threads(os.environ):

@@ -68,7 +68,7 @@ async def _check_game_in_time(game: GameConfig, chats: _Chats) -> None:
     if left <= 0:
         raise TimeoutError
     async with asyncio.timeout(left):
-        await _check_game(game, chats.config, chats)
+        await _check_game(game, chats)
 
 
 class _Chats:
@@ -146,7 +146,7 @@ def _check_sayable(chat: Any, game: str, actions: Sequence[str]) -> None:
         )
 
 
-async def _check_game(game: GameConfig, config: Any, chats: _Chats) -> None:
+async def _check_game(game: GameConfig, chats: _Chats) -> None:
     from rllib_lmgame.policies.scripted import make_scripted_player
     from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
     from rllib_lmgame.rollouts.plans import plan_episodes
@@ -154,7 +154,7 @@ async def _check_game(game: GameConfig, config: Any, chats: _Chats) -> None:
     from rllib_lmgame.rollouts.sources import LineUps
     from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 
-    timeout_s = config.text_rollout_options.env_step_timeout_s
+    config, timeout_s = chats.config, chats.config.text_rollout_options.env_step_timeout_s
     session = await open_session(game, timeout_s)
     call = GameCalls(session.game_id, session.trusted, timeout_s)
     line_ups, stage = LineUps(config), config.supervised_options
