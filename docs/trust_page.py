@@ -41,7 +41,7 @@ So an option that is new is refused until somebody decides otherwise.
 | models and tokenizers | trained ones from `hf/`; others by hub id or known name | hub ids, known names; no `.gguf` files |
 | `trust_remote_code`, `engine_kwargs` | refused | refused |
 | a chat template | its text (Jinja's immutable sandbox, in a process with limits of time and memory), no file | its text, no file |
-| `hf/`, `hf_last/` | safetensors, JSON, text and templates; files with other endings, links, `auto_map` and attention functions from a hub are refused | |
+| `hf/`, `hf_last/` | safetensors, JSON, text and templates; files with other endings, links, adapters, `auto_map`, attention functions from a hub and other models are refused | |
 | search spaces | none | every value is looked at, of numbers between bounds the extremes; `sample_from` and `eval` are refused |
 | what a scheduler changes (`hyperparam_mutations`, `hyperparam_bounds`) | none | as if it stood in `config` |
 | RLlib's other keys | numbers and truth values | the same, and a few texts such as `grad_clip_by: norm` |

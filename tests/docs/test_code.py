@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import re
 import shlex
@@ -119,7 +120,7 @@ def test_the_page_of_the_python_api_runs_from_top_to_bottom(
 def test_the_page_of_ones_own_model_shows_what_it_sees(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With a random Llama that has a tokenizer of its own."""
+    """With a random Llama that has a tokenizer of its own, and with demonstrations."""
     build_tiny_model(tmp_path / "models" / "mine", ["What is 1 + 2? Reply with the result alone. " * 3])
     shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
     AutoModelForCausalLM.from_config(LlamaConfig(vocab_size=320, **shape)).save_pretrained(tmp_path / "models" / "mine")
@@ -131,12 +132,15 @@ def test_the_page_of_ones_own_model_shows_what_it_sees(
     (spec,) = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0]).values()
     (command,) = re.findall(r"\$ (rllib evaluate models/mine .*)", page)
     given = yaml.safe_load(make_parser("evaluate").parse_args(shlex.split(command)[1:]).config)["language_model"]
-    assert LanguageModelOptions(**spec["config"]["language_model"]) == names["options"]
-    assert LanguageModelOptions(model="models/mine", **given) == names["options"]
+    seen = dataclasses.replace(names["options"], model="models/mine")
+    assert LanguageModelOptions(**spec["config"]["language_model"]) == seen
+    assert LanguageModelOptions(model="models/mine", **given) == seen
     printed = capsys.readouterr().out
     assert "<|assistant|><answer>\n" in printed and "room for a reply of 16" in printed
     assert "a reply that is read: '<answer>12</answer>'" in printed
     assert re.search(r"a reply ends at \['<\|end\|>', .*'</answer>'\]", printed)
+    exec(text.replace('model="models/mine",', 'model="models/mine", demonstrations=3,'), {})
+    assert capsys.readouterr().out.count("<|assistant|><answer>") == 4
 
 
 @pytest.mark.parametrize(

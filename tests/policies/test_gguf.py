@@ -8,6 +8,7 @@ import importlib.util
 import json
 import multiprocessing
 import os
+import re
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -89,6 +90,36 @@ def test_weights_are_those_that_transformers_reads(tmp_path: Path) -> None:
     assert tokenizer.eos_token == "<|im_end|>"
 
 
+def test_only_the_file_itself_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what lies beside it, and not a file of the same name in the working directory."""
+    beside, here = tmp_path / "beside", tmp_path / "here"
+    beside.mkdir()
+    here.mkdir()
+    expected = logits(model_directory(str(write_gguf(tmp_path / "alone.gguf", llama()))))
+    file = write_gguf(beside / "small.gguf", llama())
+    write_gguf(here / "small.gguf", llama(seed=1))
+    (beside / "tokenizer_config.json").write_text(json.dumps({"auto_map": {"AutoTokenizer": ["own.Own", None]}}))
+    (beside / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "somebody/model"}))
+    (beside / "tokenizer.json").write_text("{}")
+    (beside / "generation_config.json").write_text(json.dumps({"eos_token_id": 7}))
+    monkeypatch.chdir(here)
+    directory = model_directory(str(file))
+    assert torch.equal(logits(directory), expected)
+    assert AutoTokenizer.from_pretrained(directory).eos_token == "<|im_end|>"
+    assert json.loads((Path(directory) / "generation_config.json").read_text())["eos_token_id"] == len(TOKENS) - 1
+
+
+def test_a_converted_directory_that_lost_a_file_says_what_to_do(tmp_path: Path) -> None:
+    file = str(write_gguf(tmp_path / "small.gguf", llama()))
+    made = Path(model_directory(file))
+    for lost in ("model.safetensors", "config.json"):
+        (made / lost).unlink()
+        with pytest.raises(ConfigError, match=f"; remove {made}, and it is converted again"):
+            check_model(file)
+    shutil.rmtree(made)
+    check_model(file)
+
+
 def test_a_file_is_converted_once_and_anew_when_it_changes(tmp_path: Path, cache: Path) -> None:
     file = write_gguf(tmp_path / "small.gguf", llama())
     first = Path(model_directory(str(file)))
@@ -129,8 +160,8 @@ def _convert(file: str, started: Any) -> None:
 
 
 def test_two_processes_convert_a_file_once(tmp_path: Path, cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Both have it in the end, and what a killed third one left is gone."""
-    file = write_gguf(tmp_path / "small.gguf", llama())
+    """Both have it in the end, and what a killed third one left is gone. A name may be long, and odd."""
+    file = write_gguf(tmp_path / f"[{'模' * 60}].gguf", llama())
     target = gguf_files.converted(str(file))
     left = cache / f".{target.name}.killed.new"
     (left / "made").mkdir(parents=True)
@@ -177,7 +208,7 @@ def test_a_file_cut_short_is_refused(tmp_path: Path, share: float) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_files_that_cannot_be_converted_say_why(tmp_path: Path, cache: Path) -> None:
+def test_files_that_cannot_be_converted_say_why(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refusal(file: Path) -> str:
         with pytest.raises(ConfigError) as refused:
             check_model(str(file), "config.policies.a.language_model.model")
@@ -185,6 +216,8 @@ def test_files_that_cannot_be_converted_say_why(tmp_path: Path, cache: Path) -> 
         return refused.value.message
 
     assert "cannot be read: No such file" in refusal(tmp_path / "nowhere.gguf")
+    os.mkfifo(tmp_path / "pipe.gguf")
+    assert "pipe.gguf cannot be read: it is no file" in refusal(tmp_path / "pipe.gguf")
     (tmp_path / "text.gguf").write_text("no model")
     assert "it is no GGUF file" in refusal(tmp_path / "text.gguf")
     assert "its architecture 'clip' is not one" in refusal(
@@ -196,7 +229,25 @@ def test_files_that_cannot_be_converted_say_why(tmp_path: Path, cache: Path) -> 
     assert "it lacks 1 weights, among them 'model.layers.1.mlp.up_proj.weight'" in refusal(
         write_gguf(tmp_path / "less.gguf", llama(), without=["blk.1.ffn_up.weight"])
     )
+    assert "tensors for 10000000 layers" in refusal(write_gguf(tmp_path / "deep.gguf", llama(), layers=10**7))
+    told = refusal(write_gguf(tmp_path / "wide.gguf", llama(), feed_forward=10**9))
+    assert re.search(r"its header tells of 384,.* weights, it has \d\d,\d\d\d$", told)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "open", no_permission)
+        assert "cannot be converted: it cannot be read: Permission denied" in refusal(tmp_path / "less.gguf")
+    monkeypatch.setattr(gguf_files, "_save_model", no_such_file)
+    assert "cannot be converted: It has no" in refusal(tmp_path / "less.gguf")
     assert not [path for path in cache.iterdir() if not path.name.endswith(".lock")]
+
+
+def no_permission(path: Path, mode: str = "r") -> Any:
+    if path.suffix == ".gguf":
+        raise PermissionError(13, "Permission denied")
+    return open(path, mode)
+
+
+def no_such_file(*_: Any) -> None:
+    raise OSError("It has no file named as Transformers wants it.")
 
 
 def test_a_file_without_a_tokenizer_needs_one_by_name(tmp_path: Path) -> None:

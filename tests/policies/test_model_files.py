@@ -85,6 +85,7 @@ def pipe(name: str) -> Callable[[Path], None]:
         (index(WEIGHTS, "none.safetensors"), "none.safetensors"),
         (lambda folder: (folder / WEIGHTS).unlink(), f"{WEIGHTS} is missing"),
         (lambda folder: (folder / "config.json").unlink(), "config.json is missing"),
+        (lambda folder: (folder / "adapter_config.json").write_text("{}"), "would put an adapter on the model"),
         (pipe(WEIGHTS), f"{WEIGHTS} is no file"),
         (pipe("config.json"), "config.json is damaged: it is no file"),
     ],
@@ -105,14 +106,18 @@ def test_a_damaged_directory_is_named_before_anything_starts(
         ("modeling_own.py", "x = 1"),
         ("pytorch_model.bin", "x"),
         ("vocab.pkl", "x"),
+        ("below/weights.bin", "x"),
+        ("pytorch_model.bin.index.json", "{}"),
         ("config.json", json.dumps({"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}})),
         ("config.json", json.dumps({"text_config": {"attn_implementation": "somebody/kernel"}})),
         ("tokenizer_config.json", json.dumps({"auto_map": {"AutoTokenizer": ["tok.Own", None]}})),
+        ("config.json", json.dumps({"speculators_config": {"verifier": {"name_or_path": "somebody/model"}}})),
         ("tokenizer_config.json", "{"),
         ("generation_config.json", "[" * 100_000),
     ],
 )
 def test_what_could_run_code_is_named(folder: Path, name: str, content: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
     assert code_problem(folder) is None
     (folder / name).write_text(content)
     assert str(folder / name) in str(code_problem(folder))
@@ -189,6 +194,9 @@ def test_a_tokenizer_of_another_vocabulary_is_refused(folder: Path, tmp_path: Pa
     (small / "config.json").write_text(json.dumps({**config, "vocab_size": 100}))
     problem = vocabulary_problem(str(small), str(folder))
     assert problem is not None and re.search(r"ids up to \d+, but the model in .*small knows 100 only", problem)
+    (small / "config.json").write_text(json.dumps({"text_config": {"vocab_size": 100}}))
+    assert "knows 100 only" in str(vocabulary_problem(str(small), str(folder)))
+    (small / "config.json").write_text(json.dumps({**config, "vocab_size": 100}))
     bare = Path(shutil.copytree(folder, tmp_path / "bare", ignore=shutil.ignore_patterns("*token*", "vocab*")))
     assert "there is no tokenizer in" in str(vocabulary_problem(str(bare), str(bare)))
     config_of = LMGamePPOConfig().environment("lmgame/TicTacToe-v0").language_model(model=str(folder))

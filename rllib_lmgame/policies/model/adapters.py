@@ -23,13 +23,13 @@ from torch import nn
 
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.json_files import mapping_of, read_mapping
-from rllib_lmgame.policies.model.files import weight_files
+from rllib_lmgame.policies.model.files import ADAPTER_FILE, weight_files
 from rllib_lmgame.settings.schema import build, given
 from rllib_lmgame.settings.sections.language_model import ALL_LINEAR, LoraOptions
 from rllib_lmgame.storage import expanded, follow_umask
 from rllib_lmgame.text import first_line
 
-CONFIG_FILE, WEIGHTS_FILE = "adapter_config.json", "adapter_model.safetensors"
+CONFIG_FILE, WEIGHTS_FILE = ADAPTER_FILE, "adapter_model.safetensors"
 KEY = "language_model.lora"
 IN_PEFT = {"r": "r", "lora_alpha": "alpha", "use_rslora": "use_rslora"}
 """Numbers of an adapter: PEFT's names -> ours."""

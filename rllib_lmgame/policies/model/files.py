@@ -21,7 +21,7 @@ from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.policies.chat.guard import spelling_problem
 from rllib_lmgame.policies.chat.replies import reply_format
 from rllib_lmgame.policies.model.carried_files import unpack
-from rllib_lmgame.policies.model.gguf_files import hugging_face_directory, is_gguf
+from rllib_lmgame.policies.model.gguf_files import cache_directory, hugging_face_directory, is_gguf
 from rllib_lmgame.policies.model.pretrained import check_name
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
@@ -36,6 +36,8 @@ HF_DIRECTORY = "hf"
 """Of the Hugging Face files in a checkpoint: the files themselves, or a directory per policy."""
 ADAPTER_DIRECTORY = "adapter"
 """Of the adapters beside them, in PEFT's form."""
+ADAPTER_FILE = "adapter_config.json"
+"""Where Transformers finds it, it puts an adapter on a model, or loads another base."""
 LONGEST_NAME = 255
 """Characters that a file system takes in a name."""
 
@@ -95,12 +97,14 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
     if not os.access(path, os.R_OK | os.X_OK):
         raise ConfigError(key, f"{source} cannot be read: {os.strerror(errno.EACCES)}")
     if not (path / "config.json").is_file():
-        raise ConfigError(key, f"{source} has no config.json; a Hugging Face model directory is needed")
-    if not any(path.glob("*.safetensors")):
-        raise ConfigError(key, f"{source} has no *.safetensors weights")
-    problem = model_problem(path)
+        problem: str | None = f"{source} has no config.json; a Hugging Face model directory is needed"
+    elif not any(path.glob("*.safetensors")):
+        problem = f"{source} has no *.safetensors weights"
+    else:
+        problem = model_problem(path)
     if problem is not None:
-        raise ConfigError(key, problem)
+        cure = f"; remove {path}, and it is converted again" if path.parent == cache_directory() else ""
+        raise ConfigError(key, f"{problem}{cure}")
 
 
 def model_directory(source: str, key: str = "config.language_model.model") -> str:
@@ -136,9 +140,9 @@ def vocabulary_problem(model: str, tokenizer: str) -> str | None:
     known, given = expanded(model) / "config.json", files / "tokenizer.json"
     if not (known.is_file() and given.is_file()):
         return None
-    size = read_mapping(known, MAX_JSON_BYTES).get("vocab_size")
+    size = _vocabulary_size(known)
     texts, most = _vocabulary(given, given.stat().st_mtime_ns)
-    if isinstance(size, int) and most >= size:
+    if size is not None and most >= size:
         return f"the tokenizer in {files} gives ids up to {most}, but the model in {known.parent} knows {size} only"
     own = known.parent / given.name
     own_texts = _vocabulary(own, own.stat().st_mtime_ns)[0] if own.is_file() else texts
@@ -156,7 +160,14 @@ def vocabulary_size(options: LanguageModelOptions) -> int | None:
     if options.model == TINY_MODEL:
         return check_shape(options.tiny, "language_model.tiny").vocab_size
     known = expanded(model_directory(options.model)) / "config.json"
-    size = read_mapping(known, MAX_JSON_BYTES).get("vocab_size") if known.is_file() else None
+    return _vocabulary_size(known) if known.is_file() else None
+
+
+def _vocabulary_size(config: Path) -> int | None:
+    """``vocab_size`` of a ``config.json``, of one for texts and pictures that of its texts."""
+    content = read_mapping(config, MAX_JSON_BYTES)
+    of_texts = content.get("text_config")
+    size = content.get("vocab_size", of_texts.get("vocab_size") if isinstance(of_texts, dict) else None)
     return size if isinstance(size, int) else None
 
 
@@ -223,6 +234,8 @@ def model_problem(directory: Path) -> str | None:
     """What is wrong with a Hugging Face directory as far as headers of its files tell, or ``None``."""
     from safetensors import SafetensorError, safe_open
 
+    if (directory / ADAPTER_FILE).exists():
+        return f"{directory / ADAPTER_FILE} would put an adapter on the model; language_model.lora.init takes adapters"
     try:
         read_mapping(directory / "config.json", MAX_JSON_BYTES)
         for file in weight_files(directory):
@@ -260,13 +273,15 @@ def weight_files(directory: Path) -> list[Path]:
 def code_problem(directory: Path) -> str | None:
     """What in a Hugging Face directory could run code when a model is loaded from it, or ``None``.
 
-    Loaders follow ``auto_map`` only if told to trust it. But they unpickle weights that are no safetensors, and fetch
-    attention functions that ``config.json`` names from a hub.
+    Loaders follow ``auto_map`` only if told to trust it. But they unpickle weights that are no safetensors, fetch
+    attention functions that ``config.json`` names from a hub. vLLM loads the model that ``speculators_config`` names.
     """
-    for path in sorted(directory.iterdir()):
+    for path in sorted(directory.rglob("*")):
         is_data = path.is_dir() or (path.is_file() and path.suffix in DATA_ENDINGS)
         if path.is_symlink() or not is_data:
             return f"{path} is no data file ({', '.join(DATA_ENDINGS)})"
+        if path.name.endswith(".index.json") and path.name != INDEX_FILE:
+            return f"{path} names weights that are no safetensors"
     for name in ("config.json", "tokenizer_config.json", "generation_config.json"):
         if (directory / name).is_file():
             try:
@@ -276,6 +291,8 @@ def code_problem(directory: Path) -> str | None:
             for key, value in entries:
                 if key == "auto_map" or (key.endswith("_implementation") and not _is_word(value)):
                     return f"{directory / name} names code to run ({key!r})"
+                if key == "speculators_config":
+                    return f"{directory / name} names another model to load ({key!r})"
     return None
 
 

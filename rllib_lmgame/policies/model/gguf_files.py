@@ -1,6 +1,6 @@
 """GGUF files become Hugging Face directories, once, in a cache.
 
-1. A directory in the cache is whole: it gets its name when everything in it is written and on the disk.
+1. A directory in the cache is whole: it gets its name when the content of all its files is on the disk.
 2. Two processes that want the same do the work once; the second waits. What a killed one left goes at the next time.
 3. The weights are those that Transformers reads from the file, in float32. None is left at an initial value.
 
@@ -11,6 +11,7 @@ directories may be removed; it is made again when it is needed.
 from __future__ import annotations
 
 import fcntl
+import glob
 import hashlib
 import importlib.util
 import io
@@ -18,6 +19,7 @@ import logging
 import math
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -63,7 +65,9 @@ def converted(source: str) -> Path:
     else:
         file = expanded(source).resolve(strict=True)
         about = file.stat()
-        name, state = file.stem[:80], f"{file}\0{about.st_size}\0{about.st_mtime_ns}"
+        if not stat.S_ISREG(about.st_mode):  # One would wait for ever for what comes through a pipe.
+            raise OSError(0, "it is no file")
+        name, state = file.stem[:40], f"{file}\0{about.st_size}\0{about.st_mtime_ns}"
     digest = hashlib.sha256(f"{VERSION}\0{state}".encode(errors="surrogateescape")).hexdigest()[:12]
     return cache_directory() / f"{name}-{digest}"
 
@@ -110,7 +114,7 @@ def _alone(target: Path) -> Iterator[None]:
     with target.with_name(f".{target.name}.lock").open("a") as lock:
         with suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX)
-            for left in target.parent.glob(f".{target.name}.*.new"):
+            for left in target.parent.glob(f".{glob.escape(target.name)}.*.new"):
                 shutil.rmtree(left, ignore_errors=True)
         yield
 
@@ -118,10 +122,12 @@ def _alone(target: Path) -> Iterator[None]:
 def _make(source: str, target: Path, key: str) -> None:
     scratch = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}.", suffix=".new"))
     try:
-        file = expanded(source).absolute()
         if source in PRETRAINED:
             file = scratch / PRETRAINED[source].file
             PRETRAINED[source].write(file)
+        else:  # Alone: Transformers would take a tokenizer and an adapter that lie beside it.
+            file = scratch / expanded(source).name
+            file.symlink_to(expanded(source).absolute())
         made = scratch / "made"
         made.mkdir()
         convert(file, made)
@@ -134,9 +140,9 @@ def _make(source: str, target: Path, key: str) -> None:
         except OSError:
             if not target.is_dir():  # Somebody without a lock was faster.
                 raise
-    except OSError:
-        raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno is not None:  # Transformers' own, about the file, have none.
+            raise
         raise ConfigError(key, f"{source} cannot be converted: {one_line(str(error))}") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -160,11 +166,13 @@ def convert(file: Path, directory: Path) -> None:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What the header of a GGUF file says; ``tokens``: in its tokenizer, ``split``: how that cuts texts beforehand,
-    ``begins``: whether it puts its first token before a text, ``stretch``: of positions, as Llama 3 does.
+    """What the header of a GGUF file says; ``rows``: of its embedding, ``tokens``: in its tokenizer, ``split``: how
+    that cuts texts beforehand, ``begins``: whether it puts its first token before a text, ``stretch``: of positions, as
+    Llama 3 does.
     """
 
     weights: int
+    rows: int
     tokens: int
     split: str
     begins: bool
@@ -176,9 +184,13 @@ def _read(file: Path) -> _Facts:
     from gguf import GGUFReader
     from transformers.modeling_gguf_pytorch_utils import GGUF_SUPPORTED_ARCHITECTURES
 
-    with file.open("rb") as beginning:
-        if beginning.read(4) != b"GGUF":
-            raise ValueError("it is no GGUF file")
+    try:
+        with file.open("rb") as beginning:
+            magic = beginning.read(4)
+    except OSError as error:
+        raise ValueError(f"it cannot be read: {error.strerror}") from None
+    if magic != b"GGUF":
+        raise ValueError("it is no GGUF file")
     try:
         reader = GGUFReader(file)
     except Exception as error:  # It reads what is not there, and fails in many ways.
@@ -197,6 +209,9 @@ def _read(file: Path) -> _Facts:
     if int(said("split.count", 1)) > 1:
         raise ValueError("it is one of several parts; join them with `llama-gguf-split --merge`")
     shapes = {tensor.name: [int(size) for size in tensor.shape] for tensor in reader.tensors}
+    layers = int(said(f"{architecture}.block_count", 0))
+    if layers > len(shapes):
+        raise ValueError(f"it has {len(shapes)} tensors for {layers} layers")
     scaled = next((tensor.data.tolist() for tensor in reader.tensors if tensor.name == "rope_freqs.weight"), None)
     kind = str(said(f"{architecture}.rope.scaling.type", "none"))
     if scaled is not None and not _is_llama3(scaled, float(said(f"{architecture}.rope.freq_base", 10_000.0))):
@@ -211,6 +226,7 @@ def _read(file: Path) -> _Facts:
         raise ValueError(f"its tokenizer has {count} tokens, its embedding {rows}")
     return _Facts(
         weights=sum(int(tensor.n_elements) for tensor in reader.tensors),
+        rows=rows,
         tokens=count,
         split=str(said("tokenizer.ggml.pre")),
         begins=bool(said("tokenizer.ggml.add_bos_token", False)),
@@ -242,7 +258,7 @@ def _save_tokenizer(file: Path, directory: Path, facts: _Facts) -> None:
     if not facts.tokens:
         return
     try:
-        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+        tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=str(file), trust_remote_code=False)
     except Exception as error:  # A damaged one fails in many ways.
         logger.warning("%s has a tokenizer that cannot be read: %s", file.name, first_line(error))
         return
@@ -266,23 +282,25 @@ def _save_tokenizer(file: Path, directory: Path, facts: _Facts) -> None:
 def _save_model(file: Path, directory: Path, facts: _Facts) -> None:
     """Save configuration and weights. Raises: ValueError: weights are missing, or it is no causal language model."""
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
+    # The whole path: a file of the same name in the working directory would be read before this one.
+    from_file = {"gguf_file": str(file), "trust_remote_code": False}
+    config = AutoConfig.from_pretrained(file.parent, **from_file)
+    # Transformers counts the tokens of the file's tokenizer, if there is one; the embedding may have more rows.
+    config.vocab_size = facts.rows
+    if facts.stretch is not None:  # Transformers reads past it.
+        config.rope_parameters = {**config.rope_parameters, "rope_type": "llama3", "factor": facts.stretch, **_LLAMA3}
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)  # Never quantized: it may be saved.
+    if model.num_parameters() > 2 * facts.weights:  # Transformers makes room for those that are missing.
+        raise ValueError(f"its header tells of {model.num_parameters():,} weights, it has {facts.weights:,}")
     loaded, info = AutoModelForCausalLM.from_pretrained(
-        file.parent, gguf_file=file.name, dtype=torch.float32, output_loading_info=True
+        file.parent, config=config, dtype=torch.float32, output_loading_info=True, **from_file
     )
     missing = sorted({*info["missing_keys"], *(str(key) for key in info["mismatched_keys"])})
     if missing:
         raise ValueError(f"it lacks {len(missing)} weights, among them {missing[0]!r}")
-    config = loaded.config
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config
-    # Transformers counts the tokens of the file's tokenizer, if there is one; the embedding may have more rows.
-    config.vocab_size = loaded.get_input_embeddings().weight.shape[0]
-    if facts.stretch is not None:  # Transformers reads past it.
-        config.rope_parameters = {**config.rope_parameters, "rope_type": "llama3", "factor": facts.stretch, **_LLAMA3}
-    with torch.device("meta"):
-        model = type(loaded)(config)  # One that was never quantized: it may be saved.
     model.load_state_dict(loaded.state_dict(), assign=True)
     model.tie_weights()
     model.generation_config = loaded.generation_config
