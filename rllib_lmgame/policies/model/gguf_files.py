@@ -166,9 +166,10 @@ def convert(file: Path, directory: Path) -> None:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What the header of a GGUF file says; ``rows``: of its embedding, ``tokens``: in its tokenizer, ``split``: how
-    that cuts texts beforehand, ``begins``: whether it puts its first token before a text, ``stretch``: of positions, as
-    Llama 3 does.
+    """What the header of a GGUF file says.
+
+    ``rows`` are those of its embedding, ``tokens`` those of its tokenizer. ``split``: how that cuts texts beforehand,
+    ``begins``: whether it puts its first token before a text. ``stretch``: of positions, as Llama 3 does.
     """
 
     weights: int
