@@ -1,5 +1,6 @@
 """Writes the index of games and the documentation that comes from the code: ``reference.md``, ``games.md``,
-``games/``, ``parts.md``, ``trust.md`` and ``grafana_dashboard.json``.
+``games/``, ``parts.md``, ``trust.md`` and ``grafana_dashboard.json``; and of ``tuned_examples/`` the schema and the
+files for GPUs.
 
     python docs/generate.py           write the files
     python docs/generate.py --check   say which are stale and end with 1 if any is
@@ -15,12 +16,13 @@ import dataclasses
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from game_index import index_text
 from game_pages import game_pages, games_index
+from gpu_examples import gpu_examples
 from parts_page import parts_page
 from rules_section import rules_section
 from tables import OPTION_HEAD, option_rows, option_table, table, wrapped, yaml_text
@@ -46,9 +48,18 @@ def pages() -> dict[str, Callable[[], str]]:
         "grafana_dashboard.json": dashboard,
         "../tuned_examples/experiment.schema.json": schema,
     }
-    return named | {
+    games = {
         f"games/{name}": lambda write=write: wrapped(f"{NOTICE}\n\n{write()}") for name, write in game_pages().items()
-    }  # type: ignore[misc]
+    }
+    examples = {f"../tuned_examples/{name}": write for name, write in gpu_examples().items()}
+    return named | games | examples  # type: ignore[return-value]
+
+
+def unwritten(known: Collection[str]) -> list[str]:
+    """Files, named as in :func:`pages`, that look like written ones and are not."""
+    found = [f"games/{path.name}" for path in (DOCS / "games").glob("*.md")]
+    found += [f"../tuned_examples/{path.name}" for path in (DOCS / "../tuned_examples").glob("*-[0-9]*gpu.yaml")]
+    return [name for name in found if name not in known]
 
 
 # -- configuration ---------------------------------------------------------------------------------------------------
@@ -276,7 +287,7 @@ def stale() -> list[str]:
     are not compared.
     """
     known = pages()
-    names = [str(path.relative_to(DOCS)) for path in (DOCS / "games").glob("*.md") if f"games/{path.name}" not in known]
+    names = unwritten(known)
     if INDEX.read_text(encoding="utf-8") != index_text():
         names.append(f"../rllib_lmgame/envs/{INDEX.name}")
     for name, write in known.items():
@@ -303,9 +314,8 @@ def main(argv: list[str] | None = None) -> int:
         return subprocess.call([sys.executable, *sys.orig_argv[1:]])  # All that follows is read from the index.
     known = pages()
     (DOCS / "games").mkdir(exist_ok=True)
-    for path in (DOCS / "games").glob("*.md"):
-        if f"games/{path.name}" not in known:
-            path.unlink()
+    for name in unwritten(known):
+        (DOCS / name).unlink()
     for name, write in known.items():
         (DOCS / name).write_text(write(), encoding="utf-8")
         print(f"docs/{name}")

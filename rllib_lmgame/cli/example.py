@@ -11,7 +11,7 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError, did_you_mean
 
 CPU = "On two CPU cores"
-KINDS = {CPU: "", "On one GPU": "-1gpu", "On eight GPUs": "-8gpu"}
+KINDS = {CPU: "", "On one GPU": "-1gpu", "On four GPUs": "-4gpu", "On eight GPUs": "-8gpu"}
 """What examples run on -> how their names end, where they say so."""
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "tuned_examples"

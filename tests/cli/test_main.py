@@ -335,14 +335,14 @@ def test_python_files_may_configure_this_packages_algorithms(tmp_path, capsys):
 def test_examples_are_listed_with_descriptions(capsys):
     assert main(["example", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    kinds = ["On two CPU cores", "On one GPU", "On eight GPUs"]
+    kinds = ["On two CPU cores", "On one GPU", "On four GPUs", "On eight GPUs"]
     assert [line for line in lines if line.startswith("On ")] == kinds
     rows = [line for line in lines if line and line not in kinds]
     assert sorted(line.split()[0] for line in rows) == sorted(examples())
     assert all(len(line.split(maxsplit=1)) == 2 for line in rows)
     at = {kind: lines.index(kind) for kind in kinds}
     gpus = [number for number, line in enumerate(lines) if "-1gpu" in line.split(" ")[0]]
-    assert gpus and all(at["On one GPU"] < number < at["On eight GPUs"] for number in gpus)
+    assert gpus and all(at["On one GPU"] < number < at["On four GPUs"] for number in gpus)
 
 
 def test_an_example_is_described_by_a_whole_sentence():

@@ -35,12 +35,14 @@ def test_a_changed_page_is_stale(
     page.write_text(page.read_text(encoding="utf-8").replace("Sokoban", "Sokobum", 1), encoding="utf-8")
     (docs / "grafana_dashboard.json").unlink()
     (docs / "games" / "Gone.md").write_text("of a game that is no more")
+    (tmp_path / "tuned_examples" / "gone-1gpu.yaml").write_text("of a shape that is no more")
     capsys.readouterr()
     assert generate.main(["--check"]) == 1
     told = capsys.readouterr().out
     assert (
         "games.md" in told
         and "games/Gone.md" in told
+        and "tuned_examples/gone-1gpu.yaml" in told
         and "grafana_dashboard.json" in told
         and "reference.md" not in told
     )

@@ -257,13 +257,28 @@ def test_grpo_differs_from_ppo_in_what_it_is() -> None:
         assert grpo.training_games() == ppo.training_games()
 
 
+@pytest.mark.parametrize("path", [p for p in GPU_FILES if p.stem.startswith("sokoban-lora")], ids=lambda p: p.stem)
+def test_lora_differs_from_grpo_in_what_it_is(path: Path) -> None:
+    (lora,), (grpo,) = (
+        read_experiments(str(EXAMPLES / name), []) for name in (path.name, path.name.replace("lora", "grpo"))
+    )
+    own, other = dict(lora.options.config), dict(grpo.options.config)
+    model, all_weights = dict(own.pop("language_model")), dict(other.pop("language_model"))
+    assert model.pop("lora") == {"r": 64, "alpha": 128} and other.pop("deepspeed")
+    assert (model.pop("dtype"), all_weights.pop("dtype")) == ("auto", "bfloat16")
+    assert own.pop("lr") == pytest.approx(10 * other.pop("lr"))
+    assert model == all_weights | {"gradient_checkpointing": True}
+    assert own.pop("token_ppo") == other.pop("token_ppo") | {"head_chunk_tokens": 2048}
+    assert own == other
+
+
 def check_grl_settings(experiment: CheckedExperiment) -> None:
     config = experiment.configs[0]
     rollouts, ppo = config.text_rollout_options, config.token_ppo_options
     groups = 4 * config.num_learners if RunFacts(config).compares and config.num_learners > 1 else 8
     assert (rollouts.episodes_per_iteration, rollouts.group_size) == (groups * 16, 16)
     assert (config.data_selection_options.keep_groups, ppo.num_minibatches) == (0.25, 1)
-    assert (config.lr, config.gamma) == (1e-6, 1.0)
+    assert (config.lr, config.gamma) == (1e-6 if config.language_model_options.lora is None else 1e-5, 1.0)
     assert (ppo.policy_loss.low, ppo.policy_loss.high) == (0.2, 0.28)
     assert config.language_model_options.max_tokens_per_turn == 400
     assert (config.evaluation_interval, config.evaluation_duration) == (10, 256)
@@ -347,14 +362,29 @@ def test_multiplayer_example_has_a_tiny_one_of_each_line_up(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
-def test_gpu_example_fits_the_card_it_names(path: Path) -> None:
-    named = int(re.search(r"(\d+) GB", path.read_text(encoding="utf-8")).group(1))  # type: ignore[union-attr]
+def test_gpu_example_fits_the_cards_it_names(path: Path) -> None:
+    """And the host memory; on a smaller card with what is to be set there."""
+    text = path.read_text(encoding="utf-8")
+    (named,) = re.findall(r"GPUs? of (\d+) GB", text.splitlines()[1])
+    host = re.search(r"(\d+) GB of host memory", text)
     for experiment in checked_all(path):
         config = experiment.configs[0]
-        cards = [
-            re.search(r"smallest card that fits has (\d+) GB", line) for line in gpu_lines(config, footprint(config))
-        ]
-        assert cards and all(card and int(card.group(1)) <= named for card in cards), experiment.spec.name
+        assert fits(config, int(named)), experiment.spec.name
+        assert ("offload" in text) == bool(host)
+        assert host is None or footprint(config).on_host / 1024 < int(host.group(1))
+    for smaller, setting in re.findall(r"On a GPU of (\d+) GB: --set (.*)", text):
+        config = experiment.configs[0]
+        assert not fits(config, int(smaller))
+        config = check_experiments(read_experiments(str(path), [setting]))[0].configs[0]
+        assert fits(config, int(smaller))
+
+
+def fits(config: LMGameConfig, card: int) -> bool:
+    """Whether every GPU of a run holds what is on it."""
+    lines = gpu_lines(config, footprint(config))
+    cards = [re.search(r"smallest card that fits has (\d+) GB", line) for line in lines]
+    assert cards
+    return all(found is not None and int(found.group(1)) <= card for found in cards)
 
 
 def test_colocated_learners_cannot_share_a_gpu() -> None:
