@@ -17,7 +17,7 @@ from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords, file_recor
 from rllib_lmgame.algorithms.cluster.engines import opponent_key
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.inference.weights import SharedBundle
+from rllib_lmgame.inference.weights import Base, SharedBundle
 from rllib_lmgame.json_files import write_json
 from rllib_lmgame.league.files import (
     BEGINNINGS,
@@ -139,12 +139,20 @@ class LeaguePlay:
                 continue
             member = members[name]
             if name not in read:
-                read[name] = SharedBundle.put(read_member(self.directory, member))
+                read[name] = SharedBundle.put(read_member(self.directory, member, self._base(member.policy)))
             self._held[place] = None
             self._groups[place].make_room()
             self._groups[place].push(read[name], member.version)
             self._held[place] = name
             self._swaps += 1
+
+    def _base(self, policy: str) -> Base | None:
+        """What a member's adapter belongs to, where members are adapters."""
+        config = self._algorithm.config
+        options = config.language_model_of(policy)
+        if options.lora is None:
+            return None
+        return Base(config.model_files[policy], options.trust_remote_code)
 
     def _take_snapshot(self, member: Member, *, share: bool) -> tuple[Member, SharedBundle | None]:
         """Write a policy's present weights as a member; ``share`` leaves them in the object store for an engine."""
@@ -153,9 +161,9 @@ class LeaguePlay:
         shutil.rmtree(scratch, ignore_errors=True)
         group = self._algorithm.learner_group
         with written_by_learners(group, scratch):
-            foreach_learner(group, lambda learner: learner.export_hf(scratch, member.policy, use))
+            foreach_learner(group, lambda learner: learner.export_member(scratch, member.policy, use))
         version = self._algorithm.policy_version
-        bundle = read_bundle(scratch, version)
+        bundle = read_bundle(scratch, version, self._base(member.policy))
         taken = dataclasses.replace(member, version=version, checksum=bundle.checksum, files=_files(scratch))
         move_directory(scratch, self.directory / member.name)
         return taken, SharedBundle.put(bundle) if share else None

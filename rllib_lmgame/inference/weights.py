@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import socket
+import tempfile
 import threading
 import time
 import zlib
@@ -19,12 +20,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import EngineDeadError, WeightUpdateError
+from rllib_lmgame.policies.model.files import ADAPTER_FILES
 
 if TYPE_CHECKING:
     import torch
@@ -82,6 +85,61 @@ def pack_state(state: Mapping[str, Any], version: int, like: Mapping[str, Any] |
 
 
 @dataclass(frozen=True)
+class Base:
+    """The model that an adapter belongs to: an object whose ``directory()`` is one, or a hub id, on any node."""
+
+    model: Any
+    trust_remote_code: bool = False
+
+
+@dataclass(frozen=True)
+class AdapterBundle:
+    """An adapter's files in PEFT's form (name, content), with a hash of them: engines merge it into its base."""
+
+    files: tuple[tuple[str, bytes], ...]
+    base: Base
+    version: int
+    checksum: str
+
+    @classmethod
+    def read(cls, directory: Path, base: Base, version: int) -> AdapterBundle:
+        """The adapter in a directory. Raises: OSError: a file is missing or cannot be read."""
+        files = tuple((name, (directory / name).read_bytes()) for name in ADAPTER_FILES)
+        return cls(files, base, version, _files_digest(files))
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(len(content) for _, content in self.files)
+
+    def is_whole(self) -> bool:
+        return _files_digest(self.files) == self.checksum
+
+    def write(self, directory: Path) -> None:
+        """Undo :meth:`read`."""
+        for name, content in self.files:
+            (directory / name).write_bytes(content)
+
+    def merged(self) -> dict[str, torch.Tensor]:
+        """The weights of the base with the adapter, by the names of its checkpoint.
+
+        Raises: ConfigError: they do not belong together.
+        """
+        from rllib_lmgame.policies.model.adapters import merged_checkpoint
+
+        base = str(self.base.model.directory())
+        with tempfile.TemporaryDirectory() as directory:
+            self.write(Path(directory))
+            return dict(merged_checkpoint(Path(directory), base, trust_remote_code=self.base.trust_remote_code))
+
+
+def _files_digest(files: Sequence[tuple[str, bytes]]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for name, content in files:
+        digest.update(f"{name}|{len(content)};".encode() + content)
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
 class SharedBundle:
     """A bundle in the object store: whoever holds this holds no copy. It goes with the process that made it."""
 
@@ -90,7 +148,7 @@ class SharedBundle:
     num_bytes: int
 
     @classmethod
-    def put(cls, bundle: WeightBundle) -> SharedBundle:
+    def put(cls, bundle: WeightBundle | AdapterBundle) -> SharedBundle:
         import ray
 
         return cls(ray.put(bundle), bundle.checksum, bundle.num_bytes)
@@ -183,8 +241,9 @@ def _checksum(arrays: Mapping[str, tuple[np.ndarray, tuple[int, ...], str]]) -> 
     return digest.hexdigest()
 
 
-State = Mapping[str, Any] | WeightBundle | SharedBundle
-"""Weights to push: arrays or tensors named as in the model's checkpoint, packed, or packed and in the object store."""
+State = Mapping[str, Any] | WeightBundle | AdapterBundle | SharedBundle
+"""Weights to push: arrays or tensors named as in the model's checkpoint, packed, as an adapter, or in the object store.
+"""
 
 
 @dataclass(frozen=True)
@@ -230,7 +289,7 @@ def share(state: State, version: int) -> SharedBundle:
     """``state`` in the object store, packed as ``version`` if it is not packed yet."""
     if isinstance(state, SharedBundle):
         return state
-    return SharedBundle.put(state if isinstance(state, WeightBundle) else pack_state(state, version))
+    return SharedBundle.put(state if isinstance(state, WeightBundle | AdapterBundle) else pack_state(state, version))
 
 
 class DeviceTransport(WeightTransport):
@@ -251,7 +310,7 @@ class DeviceTransport(WeightTransport):
         self._trainer: Any = None
 
     def push(self, engines: Mapping[str, Any], state: State, version: int, timeout_s: float) -> PushResult:
-        if isinstance(state, WeightBundle | SharedBundle):
+        if isinstance(state, WeightBundle | AdapterBundle | SharedBundle):
             raise ConfigError(
                 "inference.weight_transport",
                 f"{self.name} moves tensors between GPUs; push the learner's tensors, not a packed copy",

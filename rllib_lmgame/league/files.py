@@ -1,4 +1,7 @@
-"""Members on disk: one Hugging Face directory each, beside each other, which never changes once it is there."""
+"""Members on disk: a directory each, beside each other, which never changes once it is there.
+
+It is a Hugging Face model, or with ``language_model.lora`` an adapter in PEFT's form.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.inference.weights import WeightBundle, pack_state
+from rllib_lmgame.inference.weights import AdapterBundle, Base, WeightBundle, pack_state
+from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.league.members import Member
-from rllib_lmgame.policies.model.files import weight_files
+from rllib_lmgame.policies.model.files import ADAPTER_FILES, weight_files
 
 DIRECTORY = "league"
 """Where members are, in a trial's directory and in a checkpoint."""
@@ -22,35 +26,57 @@ LIST_FILE = "league.json"
 A resumed run takes them from the algorithm's state.
 """
 
+MAX_LIST_BYTES = 64 << 20
+
 BEGINNINGS = "beginnings"
 """What each exploiter begins again with. No member has this name."""
 
 
-def read_bundle(directory: Path, version: int) -> WeightBundle:
-    """The weights in a Hugging Face directory, packed. Raises: CheckpointError: naming the missing or damaged file."""
+def is_adapter(directory: Path) -> bool:
+    return any((directory / name).is_file() for name in ADAPTER_FILES)
+
+
+def read_bundle(directory: Path, version: int, base: Base | None = None) -> WeightBundle | AdapterBundle:
+    """The weights in a member's directory, packed; of an adapter its files and its ``base``.
+
+    Raises: CheckpointError: naming the missing or damaged file.
+    """
     from safetensors.torch import load_file
 
     state: dict[str, Any] = {}
     path = directory
     try:
+        if base is not None and is_adapter(directory):
+            return AdapterBundle.read(directory, base, version)
         for path in weight_files(directory):
             state |= load_file(path)
-    except FileNotFoundError:
-        raise CheckpointError(f"{path}, a league member's file, is missing") from None
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{error.filename or path}, a league member's file, is missing") from None
     except Exception as error:  # a damaged file fails in many ways
         raise CheckpointError(f"{path}, a league member's file, cannot be read: {error}") from error
     return pack_state(state, version)
 
 
-def read_member(league: Path, member: Member) -> WeightBundle:
+def read_member(league: Path, member: Member, base: Base | None = None) -> WeightBundle | AdapterBundle:
     """A member's weights. Raises: CheckpointError: naming the directory: missing, damaged or not the snapshot's."""
-    bundle = read_bundle(league / member.name, member.version)
+    bundle = read_bundle(league / member.name, member.version, base)
     if bundle.checksum != member.checksum:
         raise CheckpointError(
             f"{league / member.name} does not hold the weights of the league's member any more (checksum "
             f"{bundle.checksum} instead of {member.checksum})"
         )
     return bundle
+
+
+def members_of(checkpoint: Path) -> dict[str, str]:
+    """Members of a checkpoint's league, if it has one: name -> whose snapshot. Raises: CheckpointError: damaged."""
+    file = checkpoint / DIRECTORY / LIST_FILE
+    if not file.is_file():
+        return {}
+    try:
+        return {str(member["name"]): str(member["policy"]) for member in read_mapping(file, MAX_LIST_BYTES)["members"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{file} is damaged: it holds no league") from error
 
 
 def copy_members(source: Path, target: Path, members: Iterable[Member]) -> None:

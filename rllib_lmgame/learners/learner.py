@@ -452,10 +452,13 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             self.metrics.log_dict(dict(zip(names, numbers, strict=True)), key=module_id, window=1)
 
     @contextmanager
-    def weights_for(self, use: WeightUse, module_id: str) -> Iterator[dict[str, torch.Tensor]]:
-        """The tensors to send or write for ``use``, valid inside the context, of rank 0. All learners must be asked."""
-        with self.engines[module_id].full_state() as trained:
-            yield chosen_weights(use, trained, self.averages.get(module_id))
+    def weights_for(self, use: WeightUse, module_id: str, trained: bool = False) -> Iterator[dict[str, torch.Tensor]]:
+        """The tensors to send or write for ``use``, valid inside the context, of rank 0. All learners must be asked.
+
+        ``trained``: without frozen weights beside adapters.
+        """
+        with self.engines[module_id].full_state(trained) as weights:
+            yield chosen_weights(use, weights, self.averages.get(module_id))
 
     def pack_weights(self, module_id: str, version: int, use: WeightUse = WeightUse.TRAINING) -> WeightBundle | None:
         """On rank 0 the complete tensors as the model's checkpoint has them, in one buffer. All learners must be asked.
@@ -482,6 +485,16 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
                 module.save_hf(directory, weights, self._played())
                 if adapter is not None and module.adapters is not None:
                     module.adapters.save(Path(adapter), weights)
+
+    def export_member(self, directory: str | Path, module_id: str, use: WeightUse) -> None:
+        """Rank 0 writes a snapshot for a league: the policy's adapter, or all its weights. All must be asked."""
+        adapters = self.module[module_id].adapters
+        if adapters is None:
+            self.export_hf(directory, module_id, use)
+            return
+        with self.weights_for(use, module_id, trained=True) as weights, self.ranks.all_or_none():
+            if self.ranks.rank == 0:
+                adapters.save(Path(directory), weights)
 
     def _played(self) -> Played | None:
         """What the policies are trained on, for model cards; ``None`` in a configuration that knows no games."""

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import ray
+from engine_replies import logprobs_by, reply_of
 from learner_weights import weights_of
 
 from rllib_lmgame.algorithms.checkpoints.models import check_models
 from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.evaluation.players.naming import make_players
+from rllib_lmgame.evaluation.players.settings import PlayerSettings
+from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
 from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.policies.model.adapters import merged_checkpoint
 
 pytest.importorskip("peft")
 
@@ -75,6 +84,78 @@ def test_what_learns_is_what_plays_and_what_is_saved(engine: str, start: Any, ma
         saved = {name: tensor.numpy() for name, tensor in merged.state_dict().items()}
         assert all(np.array_equal(saved[name], weight) for name, weight in weights_of(other).items())
         assert other.train()["learners"]["player"]["logprob_gap"] <= 1e-4
+
+
+LEAGUE: dict[str, Any] = {
+    "env": "lmgame/KuhnPoker-v0",
+    "env_config": {},
+    "language_model": LORA,
+    "league": {"snapshot_every": 1, "opponent_engines": 1, "self_play_share": 0.5, "max_members": 3},
+    "text_rollouts": {"episodes_per_iteration": 16, "legal_moves_only": True, "deterministic": True},
+    "token_ppo": {"kl": {}, "ema_decay": 0.5},
+    "lr": 1e-2,
+}
+
+
+def test_members_of_a_league_are_adapters(start: Any, make_config: Any, tmp_path: Path) -> None:
+    """On disk, on the way to an engine, in a checkpoint and as players; a resumed league goes on bit for bit."""
+    algorithm = start(make_config(**LEAGUE))
+    play, base = algorithm._league, algorithm.config.model_files["player"].directory()
+    were = {}
+    for iteration in range(4):
+        were[f"player-{iteration}"] = weights_of(algorithm)
+        algorithm.train()
+    assert [member.name for member in play.league.members] == ["player-1", "player-2", "player-3"]
+    for member in play.league.members:
+        directory = play.directory / member.name
+        assert {path.name for path in directory.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
+        state = merged_checkpoint(directory, base)
+        assert state.keys() == were[member.name].keys()
+        assert all(np.array_equal(state[name].numpy(), weight) for name, weight in were[member.name].items())
+    (group,), (held,) = play._groups, play._held
+    shared, version = group._last
+    assert shared.num_bytes < 0.2 * sum(weight.nbytes for weight in were[held].values())
+    os.kill(ray.get(ray.get_actor(group.names[0]).status.remote())["pid"], signal.SIGKILL)
+    assert group.restart_dead() or ray.get(ray.get_actor(group.names[0]).health.remote()) is None
+    ids, logprobs, replied = reply_of(group)
+    assert replied == version == int(held.removeprefix("player-"))
+    assert np.abs(logprobs_by(play.directory / held, ids, len(logprobs)) - logprobs).max() <= 1e-4
+    assert np.abs(logprobs_by(Path(base), ids, len(logprobs)) - logprobs).max() > 1e-3
+
+    checkpoint = tmp_path / "checkpoint"
+    algorithm.save_to_path(str(checkpoint))
+    on = [algorithm.train()["learners"]["player"]["policy_loss"] for _ in range(2)]
+    known, weights = play.league.state(), weights_of(algorithm)
+    algorithm.stop()
+    again = start(make_config(**LEAGUE))
+    again.restore_from_path(str(checkpoint))
+    assert [again.train()["learners"]["player"]["policy_loss"] for _ in range(2)] == on
+    assert again._league.league.state() == known
+    assert all(np.array_equal(weight, weights[name]) for name, weight in weights_of(again).items())
+
+    source = f"{checkpoint}:player-2"
+    assert (
+        np.abs(reply_of_player(source, ids, len(logprobs)) - logprobs_of(checkpoint, ids, len(logprobs))).max() < 1e-4
+    )
+    with pytest.raises(ConfigError, match=r"no policy of the checkpoint; did you mean 'player-3'"):
+        make_players([f"{checkpoint}:player-9"], PlayerSettings())
+
+
+def logprobs_of(checkpoint: Path, ids: list[int], count: int) -> np.ndarray:
+    return logprobs_by(checkpoint / "league" / "player-2", ids, count)
+
+
+def reply_of_player(source: str, ids: list[int], count: int) -> np.ndarray:
+    """Log-probabilities that a player's engine gives the last ``count`` of ``ids``."""
+    (player,) = make_players([source], PlayerSettings()).values()
+
+    async def ask() -> Any:
+        async with player:
+            scored = tuple(ids[-count:])
+            request = GenerationRequest("a/0", ids[:-count], SamplingSpec(max_tokens=count), scored=scored)
+            return await player._engine.generate(request)
+
+    return asyncio.run(ask()).logprobs
 
 
 @pytest.mark.parametrize(

@@ -358,6 +358,35 @@ def test_the_dry_run_names_the_key_that_lowers_each_large_part(planned):
                 assert processes.parts.keys() <= keys.keys()
 
 
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_members_with_adapters_travel_as_adapters_and_are_merged_in_their_engines(planned, gpus):
+    """Three engines for members of 494 million weights with 8.8 million in adapters."""
+
+    def taken(lora):
+        config = planned.configs[0].copy(copy_frozen=False)
+        config.update_from_dict(
+            {
+                "env": "lmgame/KuhnPoker-v0",
+                "league": {"opponent_engines": 3},
+                "language_model": {"lora": lora},
+                "inference": {"num_gpus_per_engine": gpus},
+            }
+        )
+        return footprint(config)
+
+    whole, adapters = taken(None), taken({"r": 16})
+    weights, adapter = 494_032_768 * 4 / MIB, 8_798_208 * 4 / MIB
+    assert whole.object_store == pytest.approx(4 * weights)
+    assert adapters.object_store == pytest.approx(2 * weights + 3 * adapter)  # One more while the first is packed.
+    (before, after) = (
+        [p for p in each.processes if p.name.startswith("engine of league")] for each in (whole, adapters)
+    )
+    assert len(after) == 3
+    for one, other in zip(before, after, strict=True):
+        assert other.each == one.each
+        assert other.on_host - one.on_host == pytest.approx(2 * weights)
+
+
 def found_tokens(config, total=24 * 1024, free=1e9, trials=1) -> int:
     config = config.copy(copy_frozen=False)
     config.learner_rooms = learner_rooms(config, total, free, trials)

@@ -30,6 +30,7 @@ from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.league import LeagueOptions, MatchmakingOptions
 
 ROLES = {"X": "first", "O": "second"}
@@ -62,6 +63,7 @@ class Algorithm:
             seed=3,
             trained_policies=lambda: list(policies),
             seat_mapping=lambda: None,
+            language_model_of=lambda policy: LanguageModelOptions(),
             inference_options=SimpleNamespace(sleep_during_update=asleep),
         )
         self.trial_directory = lambda: directory
@@ -69,7 +71,7 @@ class Algorithm:
         self.played: list[dict[str, tuple[str, ...]]] = []
         self.matches: dict[int, Any] = {}
 
-    def export_hf(self, directory, policy: str, use: WeightUse) -> None:
+    def export_member(self, directory, policy: str, use: WeightUse) -> None:
         self.exported.append(use)
         directory.mkdir(parents=True, exist_ok=True)
         save_file({"w": np.full(3, self.weights[policy], np.float32)}, directory / "model.safetensors")
@@ -297,7 +299,7 @@ def test_a_members_files_are_read_once_and_hashed_once(tmp_path, monkeypatch: py
     read: list[str] = []
     plain = league_of_algorithm.read_bundle
     monkeypatch.setattr(
-        league_of_algorithm, "read_bundle", lambda path, version: read.append(path.name) or plain(path, version)
+        league_of_algorithm, "read_bundle", lambda path, *rest: read.append(path.name) or plain(path, *rest)
     )
     monkeypatch.setattr(league_of_algorithm, "read_member", lambda *args: pytest.fail("read again"))
     algorithm = Algorithm(tmp_path / "trial", engines=1)

@@ -36,6 +36,11 @@ class EngineSet:
     policy: str
     count: int
 
+    @property
+    def is_opponent(self) -> bool:
+        """Whether they hold a member of the league."""
+        return self.key != self.policy
+
 
 def opponent_key(number: int) -> str:
     """Key of an engine that holds one member of the league at a time."""
@@ -91,9 +96,8 @@ def start_engines(config: LMGameConfig, *, opponents: bool = True) -> dict[str, 
     try:
         for engines in sets:
             options = config.language_model_of(engines.policy)
-            is_opponent = engines.key != engines.policy
             inference = dataclasses.replace(shared, num_engines=engines.count)
-            if is_opponent:  # Members come from files, not from a learner's device.
+            if engines.is_opponent:  # Members come from files, not from a learner's device.
                 inference = dataclasses.replace(inference, weight_transport="object_store")
             groups[engines.key] = EngineGroup.create(
                 f"lmgame-{engines.key}-{uuid.uuid4().hex[:12]}",

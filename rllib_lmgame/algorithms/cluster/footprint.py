@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.cluster import memory
 from rllib_lmgame.algorithms.facts import PolicyFacts
@@ -13,9 +13,15 @@ from rllib_lmgame.learners.microbatch import MOST_TOKENS, Room, default_tokens, 
 from rllib_lmgame.settings.sections.token_ppo import EMA
 from rllib_lmgame.storage import expanded
 
+if TYPE_CHECKING:
+    from rllib_lmgame.algorithms.cluster.engines import EngineSet
+
 LEARNER, ENGINE = "learner of", "engine of"
 """What the names of these processes begin with."""
 OFFLOADED = "optimizer in host memory"
+MERGING = "a member's weights, in host memory"
+"""What an engine has beside its own while it merges a member's adapter: the base, and what comes of it."""
+ON_HOST = (OFFLOADED, MERGING)
 USABLE = 0.95
 """Share of a machine's memory at which Ray begins to kill processes."""
 USED_OF_MACHINE, USED_OF_CARD = 0.5, 0.9
@@ -31,7 +37,7 @@ class Processes:
 
     Attributes:
         process: MiB of one with nothing in it.
-        parts: MiB of one at its peak, by what takes them; in GPU memory if it has ``gpus``, but for :data:`OFFLOADED`.
+        parts: MiB of one at its peak, by what takes them; in GPU memory if it has ``gpus``, but for :data:`ON_HOST`.
         gpus: Of one process.
     """
 
@@ -44,7 +50,7 @@ class Processes:
     @property
     def each(self) -> float:
         """MiB of one, where its weights are."""
-        return self.process + sum(value for part, value in self.parts.items() if part != OFFLOADED)
+        return self.process + sum(value for part, value in self.parts.items() if part not in ON_HOST)
 
     @property
     def held(self) -> float:
@@ -55,7 +61,7 @@ class Processes:
     def on_host(self) -> float:
         """MiB of host memory of all together."""
         on_host = self.process if self.gpus else self.each
-        return self.count * (on_host + self.parts.get(OFFLOADED, 0.0))
+        return self.count * (on_host + sum(self.parts.get(part, 0.0) for part in ON_HOST))
 
 
 @dataclass(frozen=True)
@@ -90,11 +96,7 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
     policies = {policy: memory.shape_of(config, policy) for policy in config.language_model_policies()}
     known = {policy: shape for policy, shape in policies.items() if shape is not None}
     trained = {policy: shape for policy, shape in known.items() if config.settings.is_trained(policy)}
-    engines = [
-        _engine(config, known[engines.policy], engines.key, engines.count)
-        for engines in engine_sets(config)
-        if engines.policy in known
-    ]
+    engines = [_engine(config, known[each.policy], each) for each in engine_sets(config) if each.policy in known]
     tokens = {policy: microbatch_tokens(config, policy, shape, microbatch) for policy, shape in trained.items()}
     learners = [_learner(config, policy, shape, tokens[policy]) for policy, shape in trained.items()]
     learners += [average for policy, shape in trained.items() for average in _averages(config, policy, shape)]
@@ -104,7 +106,9 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
         else []
     )
     pushed = [weights_mib(shape, _learner_width(config, policy)) for policy, shape in trained.items()]
-    members = sum(engines.key != engines.policy for engines in engine_sets(config)) * max(pushed, default=0.0)
+    members = sum(each.is_opponent for each in engine_sets(config)) * max(
+        (_member_mib(config, policy, shape) for policy, shape in trained.items()), default=0.0
+    )
     zero = (config.deepspeed_config or {}).get("zero_optimization") or {}
     # The first learner packs one policy at a time; without GPU, shards and adapters that is less than the gradients
     # it no longer has.
@@ -112,6 +116,12 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
     packed = max(pushed, default=0.0) if config.num_gpus_per_learner or zero.get("stage", 0) >= 2 or few else 0.0
     main = [Processes("algorithm", 1, memory.MAIN_PROCESS_MIB, {})]
     return Footprint(policies, (*learners, *engines, *main, *runners), tokens, sum(pushed) + members + packed)
+
+
+def _member_mib(config: Any, policy: str, shape: memory.ModelShape) -> float:
+    """MiB of a league member on its way to an engine: a model, or an adapter in float32."""
+    adapters = adapters_of(config, policy, shape)
+    return weights_mib(shape, _learner_width(config, policy)) if adapters is None else adapters * 4 / memory.MIB
 
 
 def weights_mib(shape: memory.ModelShape, width: int) -> float:
@@ -308,7 +318,7 @@ def sequences_at_once(config: Any) -> int:
     return min(config.inference_options.max_num_seqs, -(-games // config.inference_options.num_engines))
 
 
-def _engine(config: Any, shape: memory.ModelShape, name: str, count: int) -> Processes:
+def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Processes:
     options = config.inference_options
     entry = find_engine(options.engine)
     dtype, cache = engine_numerics(config)
@@ -321,4 +331,6 @@ def _engine(config: Any, shape: memory.ModelShape, name: str, count: int) -> Pro
     )
     if entry.copies_tied_head and not options.on_gpu and shape.tied:
         parts["weights"] += shape.head * memory.BYTES[dtype] / memory.MIB
-    return Processes(f"{ENGINE} {name}", count, entry.process_mib, parts, options.num_gpus_per_engine)
+    if engines.is_opponent and config.language_model_of(engines.policy).lora is not None:
+        parts[MERGING] = 2 * weights_mib(shape, _learner_width(config, engines.policy))
+    return Processes(f"{ENGINE} {engines.key}", engines.count, entry.process_mib, parts, options.num_gpus_per_engine)

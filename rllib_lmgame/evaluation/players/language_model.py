@@ -12,16 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, file_hash
+from rllib_lmgame.algorithms.checkpoints.ownership import TRUST_FLAG, wrote_checkpoint
 from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.demonstrations import with_demonstrations
+from rllib_lmgame.algorithms.models import initial_model
 from rllib_lmgame.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
+from rllib_lmgame.league.files import DIRECTORY, is_adapter, members_of
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import (
     DATA_ENDINGS,
     check_model,
+    code_problem,
     load_tokenizer,
     model_directory,
     tokenizer_source,
@@ -55,7 +59,7 @@ class LocalModel(LanguageModel):
     """A language model in this process; entering it loads the weights of ``directory`` (or hub id).
 
     Of ``inference`` only GPU, numerics and threads count (``auto``: one, since models play side by side). ``digests``
-    tell its files from others in the same place.
+    tell its files from others in the same place. An ``adapter``'s directory is merged into the weights.
 
     Raises: ConfigError: no tokenizer, or an unusable chat template.
     """
@@ -68,6 +72,7 @@ class LocalModel(LanguageModel):
         options: ModelOptions,
         settings: PlayerSettings,
         digests: Callable[[], Mapping[str, str]] = dict,
+        adapter: Path | None = None,
     ) -> None:
         try:
             tokenizer = load_tokenizer(directory, options.language_model)
@@ -80,10 +85,12 @@ class LocalModel(LanguageModel):
         self.options = options
         self.settings = settings
         self._digests = digests
+        self._adapter = adapter
         self._engine: TransformersEngine | None = None
 
     async def __aenter__(self) -> Self:
         from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
+        from rllib_lmgame.policies.model.adapters import merged_checkpoint
 
         inference, model = self.options.inference, self.options.language_model
         self._engine = TransformersEngine(
@@ -103,6 +110,10 @@ class LocalModel(LanguageModel):
         )
         try:
             await self._engine.start()
+            if self._adapter is not None:
+                trusts = model.trust_remote_code
+                state = merged_checkpoint(self._adapter, self.directory, trust_remote_code=trusts)
+                await self._engine.update_weights(dict(state), 0)
         except Exception as error:
             await self._engine.shutdown()
             raise ConfigError("", f"player {self.name!r}: {self.directory}: {first_line(error)}") from error
@@ -187,7 +198,8 @@ def files_digest(directory: Path) -> str:
 
 
 def checkpoint_player(name: str, source: str, directory: str, policy: str | None, settings: PlayerSettings) -> Player:
-    """A policy of a checkpoint (or of a trial's directory) as a player; by default the trained one.
+    """A policy of a checkpoint (or of a trial's directory), or a member of its league, as a player; by default the
+    trained policy.
 
     Raises: CheckpointError: not one of this package, or damaged; ConfigError: no such policy, or several trained.
     """
@@ -207,7 +219,11 @@ def policy_player(
 ) -> Player:
     """As :func:`checkpoint_player`, of an open checkpoint. Raises: ConfigError: no such policy."""
     if policy not in config.player_options:
-        hint = did_you_mean(policy, config.player_options, f"known: {', '.join(config.player_options)}")
+        members = members_of(checkpoint)
+        if policy in members:
+            return _member_player(name, source, checkpoint, config, policy, members[policy], settings)
+        known = [*config.player_options, *members]
+        hint = did_you_mean(policy, known, f"known: {', '.join(known)}")
         raise ConfigError(settings.flag, f"{policy!r} is no policy of the checkpoint; {hint}")
     player = config.player_options[policy].player
     if player != LANGUAGE_MODEL:
@@ -217,3 +233,31 @@ def policy_player(
     options = ModelOptions(config.language_model_of(policy), config.inference_options, config.text_rollout_options)
     digest = file_hash(checkpoint / MANIFEST)
     return LocalModel(name, source, model, options, settings, lambda: {"checkpoint": digest})
+
+
+def _member_player(
+    name: str,
+    source: str,
+    checkpoint: Path,
+    config: LMGameConfig,
+    member: str,
+    policy: str,
+    settings: PlayerSettings,
+) -> Player:
+    """A member of a checkpoint's league, which talks as the policy whose snapshot it is.
+
+    Raises: CheckpointError: it is a stranger's, and could run code or needs a model that the configuration names.
+    """
+    directory = checkpoint / DIRECTORY / member
+    adapter = directory if is_adapter(directory) else None
+    if not (settings.trust or wrote_checkpoint(checkpoint)):
+        base = "it is an adapter for a model that the checkpoint names" if adapter else None
+        problem = code_problem(directory) or base
+        if problem is not None:
+            unknown = f"{directory}: {problem}, and none of your runs wrote this checkpoint"
+            raise CheckpointError(f"{unknown}; pass {TRUST_FLAG} if you trust whoever made it")
+    config.other_games = settings.games
+    model = str(directory) if adapter is None else initial_model(config, policy).directory()
+    options = ModelOptions(config.language_model_of(policy), config.inference_options, config.text_rollout_options)
+    digests = {"checkpoint": file_hash(checkpoint / MANIFEST), "member": member}
+    return LocalModel(name, source, model, options, settings, lambda: digests, adapter)

@@ -13,6 +13,7 @@ from rllib_lmgame.algorithms.cluster.engines import engine_bundles
 from rllib_lmgame.algorithms.cluster.footprint import (
     ENGINE,
     LEARNER,
+    MERGING,
     OFFLOADED,
     USABLE,
     Footprint,
@@ -69,6 +70,7 @@ LOWERED_BY = {
         "weights": "config.inference.dtype: bfloat16, config.inference.tensor_parallel_size, or a smaller model",
         "kv cache": "config.inference.kv_cache_memory_mb",
         "logits": "config.inference.max_num_seqs",
+        MERGING: "a smaller model",
     },
 }
 """What lowers the memory of a process, by the beginning of its name and what takes it."""

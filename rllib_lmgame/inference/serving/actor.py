@@ -38,7 +38,7 @@ from rllib_lmgame.inference.protocol import (
     failed,
 )
 from rllib_lmgame.inference.registry import find_engine
-from rllib_lmgame.inference.weights import WeightBundle, unpack_state
+from rllib_lmgame.inference.weights import AdapterBundle, WeightBundle, unpack_state
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 logger = logging.getLogger(__name__)
@@ -212,7 +212,7 @@ class EngineActor:
         if self._engine is not None and hasattr(self._engine, "abort"):
             self._engine.abort(ids)
 
-    async def update_weights(self, bundle: WeightBundle, version: int) -> str:
+    async def update_weights(self, bundle: WeightBundle | AdapterBundle, version: int) -> str:
         """Load a bundle and serve as ``version``; returns the checksum of what was loaded.
 
         Raises: WeightUpdateError: They did not arrive whole, fit, or load; requests are refused until an update
@@ -223,7 +223,7 @@ class EngineActor:
             self._begin_update(version)
             try:
                 await self._engine.pause()
-                checksum = await self._engine.update_weights(unpack_state(bundle), version)
+                checksum = await self._load_bundle(bundle, version)
                 if checksum != bundle.checksum:
                     raise WeightUpdateError(
                         f"weights version {version} arrived with checksum {checksum}, were sent with {bundle.checksum}"
@@ -238,6 +238,15 @@ class EngineActor:
                 self._serving.set()
                 await self._engine.resume()
             return checksum
+
+    async def _load_bundle(self, bundle: WeightBundle | AdapterBundle, version: int) -> str:
+        if isinstance(bundle, WeightBundle):
+            return await self._engine.update_weights(unpack_state(bundle), version)
+        if not bundle.is_whole():
+            raise WeightUpdateError(f"the adapter of weights version {version} did not arrive whole")
+        state = await asyncio.get_running_loop().run_in_executor(None, bundle.merged)
+        await self._engine.update_weights(state, version)
+        return bundle.checksum
 
     async def confirm_weights(self, version: int) -> None:
         """After a restart: the weights this actor was created with are those of ``version``."""

@@ -11,6 +11,7 @@ import copy
 import dataclasses
 import hashlib
 import importlib.util
+import json
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,18 +24,22 @@ from torch import nn
 
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.json_files import mapping_of, read_mapping
-from rllib_lmgame.policies.model.files import ADAPTER_FILE, weight_files
+from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of, unique_state
+from rllib_lmgame.policies.model.files import ADAPTER_FILES, weight_files
 from rllib_lmgame.settings.schema import build, given
 from rllib_lmgame.settings.sections.language_model import ALL_LINEAR, LoraOptions
-from rllib_lmgame.storage import expanded, follow_umask
+from rllib_lmgame.storage import expanded
+from rllib_lmgame.telemetry.quiet import no_bars_for
 from rllib_lmgame.text import first_line
 
-CONFIG_FILE, WEIGHTS_FILE = ADAPTER_FILE, "adapter_model.safetensors"
+CONFIG_FILE, WEIGHTS_FILE = ADAPTER_FILES
 KEY = "language_model.lora"
 IN_PEFT = {"r": "r", "lora_alpha": "alpha", "use_rslora": "use_rslora"}
 """Numbers of an adapter: PEFT's names -> ours."""
 _ACTIVE, _REFERENCE = "default", "reference"
 _PEFT_PREFIX = "base_model.model."
+_DTYPE = "base_dtype"
+_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _SAMPLED = 16
 """Numbers of each adapted weight that tell one base from another."""
 _MAX_CONFIG_BYTES = 1 << 20
@@ -181,17 +186,23 @@ class Adapters:
 
     def save(self, directory: Path, state: Mapping[str, torch.Tensor]) -> None:
         """Write what ``peft.PeftModel.from_pretrained`` loads. Raises: CheckpointError: it cannot be written."""
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         config = dataclasses.replace(self.config, inference_mode=True, base_model_name_or_path=self.model_dir)
+        config.target_modules = sorted(config.target_modules)  # A set, whose order no two processes share.
         try:
             directory.mkdir(parents=True, exist_ok=True)
             config.save_pretrained(str(directory))
             tensors = {_in_file(name): state[name].detach().cpu().contiguous() for name in self.trained}
-            save_file(tensors, directory / WEIGHTS_FILE, {"format": "pt", "base": self.fingerprint})
-            follow_umask(directory / WEIGHTS_FILE)
+            about = {"format": "pt", "base": self.fingerprint, _DTYPE: str(self._base_dtype()).removeprefix("torch.")}
+            (directory / WEIGHTS_FILE).write_bytes(_same_each_time(save(tensors, about), about))
         except Exception as error:  # A full disk shows in many ways.
             raise CheckpointError(f"{directory} cannot be written: {first_line(error)}") from error
+
+    def _base_dtype(self) -> torch.dtype:
+        base = self._model.get_submodule(f"{next(iter(self.config.target_modules))}.base_layer")
+        dtype: torch.dtype = base.weight.dtype
+        return dtype
 
     @torch.no_grad()
     def _load(self, directory: Path) -> None:
@@ -395,6 +406,24 @@ def check_lora(options: LoraOptions, config: Any | None, directory: Path | None)
         _check_fit(expanded(options.init), model, _on_disk(directory, targets.adapted))
 
 
+def merged_checkpoint(directory: Path, base: str, *, trust_remote_code: bool = False) -> Mapping[str, torch.Tensor]:
+    """The weights of a ``base`` (directory or hub id) with the adapter of a ``directory``, each made when it is read.
+
+    They have the names of the base's checkpoint, and are what the learner that wrote the adapter sends.
+
+    Raises: ConfigError: the adapter is damaged, or for another base; MissingDependencyError.
+    """
+    from transformers import AutoModelForCausalLM
+
+    with no_bars_for(base):
+        model = AutoModelForCausalLM.from_pretrained(
+            base, dtype=_base_dtype(directory), trust_remote_code=trust_remote_code, use_safetensors=True
+        )
+    parts = parts_of(model, unique_state(model))
+    adapters = Adapters(model, LoraOptions(init=str(directory)), model_dir=base)
+    return CheckpointTensors(model, parts, adapters.merged(unique_state(model)))
+
+
 def _check_fit(directory: Path, model: nn.Module, base: str | None) -> None:
     """Raises: ConfigError: an adapter's file is damaged, or for other adapters or another ``base`` than a model's."""
     trained_on, there = adapter_header(directory)
@@ -428,6 +457,22 @@ def adapter_header(directory: Path) -> tuple[str | None, dict[str, tuple[int, ..
             return (tensors.metadata() or {}).get("base"), shapes
     except Exception as error:
         raise ConfigError(f"{KEY}.init", f"{file} cannot be read: {first_line(error)}") from error
+
+
+def _same_each_time(content: bytes, about: Mapping[str, str]) -> bytes:
+    """A safetensors file with what it says ``about`` itself in this order, and not in another one each time."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8 : 8 + size]) | {"__metadata__": about}, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header + content[8 + size :]
+
+
+def _base_dtype(directory: Path) -> torch.dtype:
+    """Numerics of the base that an adapter's file says it was trained beside; float32 if it does not."""
+    from safetensors import safe_open
+
+    with safe_open(str(directory / WEIGHTS_FILE), framework="np") as tensors:
+        return _DTYPES.get((tensors.metadata() or {}).get(_DTYPE, ""), torch.float32)
 
 
 def wrong_base(directory: Path, there: str | None, here: str | None) -> str | None:

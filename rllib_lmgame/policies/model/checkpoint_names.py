@@ -26,6 +26,16 @@ class Part:
     renamed: bool
 
 
+def unique_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters, each once (tied ones under their first name), and persistent buffers."""
+    named = dict(module.named_parameters())
+    aliases = {name for name, _ in module.named_parameters(remove_duplicate=False)} - named.keys()
+    for name, tensor in module.state_dict().items():
+        if name not in named and name not in aliases:
+            named[name] = tensor
+    return {name: tensor.detach() for name, tensor in named.items()}
+
+
 def parts_of(model: Any, state: Mapping[str, torch.Tensor]) -> tuple[Part, ...]:
     """``state`` in the smallest parts that Transformers can take back one by one; only names, shapes and dtypes count.
 

@@ -38,6 +38,7 @@ ADAPTER_DIRECTORY = "adapter"
 """Of the adapters beside them, in PEFT's form."""
 ADAPTER_FILE = "adapter_config.json"
 """Where Transformers finds it, it puts an adapter on a model, or loads another base."""
+ADAPTER_FILES = (ADAPTER_FILE, "adapter_model.safetensors")
 LONGEST_NAME = 255
 """Characters that a file system takes in a name."""
 

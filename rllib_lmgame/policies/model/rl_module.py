@@ -28,7 +28,7 @@ from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.policies.model.adapters import Adapters
 from rllib_lmgame.policies.model.attention import CHECKPOINTING, FLASH, PACKED, PackedRows, resolve_implementation
 from rllib_lmgame.policies.model.card import Played
-from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of
+from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of, unique_state
 from rllib_lmgame.policies.model.export import save_policy
 from rllib_lmgame.policies.model.files import tokenizer_source
 from rllib_lmgame.policies.model.isolation import Packing, UnfitModelError, backbone_of, lay_out, packing_of
@@ -126,7 +126,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         )
         self.layout, self.shares = packing.layout, packing.shares
         self.repeats = packing.repeats or self.attention != PACKED or on_gpu
-        self._checkpoint_parts = parts_of(self.language_model, _unique_state(self.language_model))
+        self._checkpoint_parts = parts_of(self.language_model, unique_state(self.language_model))
         self.adapters: Adapters | None = None
         if self.options.lora is not None:
             self.adapters = Adapters(
@@ -254,7 +254,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         """
         if trained and self.adapters is not None:
             return self.adapters.state()
-        return _unique_state(self.language_model)
+        return unique_state(self.language_model)
 
     def merged(self, state: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         """A complete :meth:`hf_state` as a model without adapters has it, by its names in memory."""
@@ -310,7 +310,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
     def _own_state(self) -> dict[str, torch.Tensor]:
         """What a state holds."""
         if self.adapters is None:
-            return _unique_state(self)
+            return unique_state(self)
         return {name: p.detach() for name, p in self.named_parameters() if p.requires_grad}
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -416,16 +416,6 @@ def load_language_model(
     elif not packing.shares:
         logger.warning("%s: a prompt of several rows is computed for each: %s", model_dir, packing.error)
     return model, packing
-
-
-def _unique_state(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Parameters, each once (tied ones under their first name), and persistent buffers."""
-    named = dict(module.named_parameters())
-    aliases = {name for name, _ in module.named_parameters(remove_duplicate=False)} - named.keys()
-    for name, tensor in module.state_dict().items():
-        if name not in named and name not in aliases:
-            named[name] = tensor
-    return {name: tensor.detach() for name, tensor in named.items()}
 
 
 def _to_numpy(tensor: torch.Tensor) -> np.ndarray:
