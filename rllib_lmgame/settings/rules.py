@@ -859,6 +859,13 @@ def _adapts(s: Settings) -> bool:
     return _kl_schedule(s) is None and not s.follows("kl_coeff")
 
 
+def _only_measured(s: Settings) -> bool:
+    """Whether the coefficient of the KL penalty is 0 throughout."""
+    if s.follows("kl_coeff"):
+        return False
+    return not any(coefficient for _, coefficient in _kl_schedule(s) or [[0, s.rllib.kl_coeff]])
+
+
 def _penalised(s: Settings, f: Any) -> bool:
     return s.ppo.kl is not None or f.own_objective
 
@@ -901,10 +908,12 @@ TOLD = (
         "kl_target: 0.1",
     ),
     Told(
-        ("kl_target", "token_ppo.kl.coeff_range"),
-        lambda s, f: s.rllib.kl_coeff == 0 and _adapts(s),
-        "kl_coeff: 0 stays 0 whatever it is multiplied by",
+        ("token_ppo.kl", "kl_target", "token_ppo.kl.coeff_range"),
+        lambda s, f: s.ppo.kl is not None and _only_measured(s) and not f.own_objective,
+        "the coefficient is 0 and stays 0, so updates only measure the divergence (mean_kl_loss), by a pass of the "
+        "reference, which is kept for it; `token_ppo.kl: null` leaves both out",
         "{token_ppo: {kl: {}}, kl_coeff: 0, kl_target: 0.1}",
+        effect="",
     ),
     Told(
         ("token_ppo.advantage_std_floor",),

@@ -120,6 +120,24 @@ def test_a_window_is_shown_by_any_policy_and_a_policys_own_by_itself() -> None:
     assert caught.value.path == "config.policies.a.language_model.history_window"
 
 
+@pytest.mark.parametrize(
+    ("coefficient", "told"),
+    [
+        ({"kl_coeff": 0}, True),
+        ({"token_ppo": {"kl": {"in": "reward", "schedule": [[0, 0], [9, 0.0]]}}}, True),
+        ({"kl_coeff": {"grid_search": [0, 0.1]}}, False),
+        ({"kl_coeff": {"points": [[0, 0], [9, 0.1]]}}, False),
+        ({"token_ppo": {"kl": {"schedule": [[0, 0], [9, 0.1]]}}}, False),
+        ({}, False),
+    ],
+    ids=str,
+)
+def test_a_penalty_of_0_is_told_to_cost_a_reference(coefficient: dict[str, Any], told: bool) -> None:
+    """Not refused: `mean_kl_loss` is measured with it, and checkpoints keep the weights of the beginning."""
+    notices = notices_of({"token_ppo": {"kl": {}}} | coefficient)
+    assert [notice.partition(":")[0] for notice in notices] == ["config.token_ppo.kl"] * told
+
+
 def test_the_value_of_the_default_is_told_as_any_other_and_what_is_off_is_not() -> None:
     idle = {"kl_target": 0.01, "token_ppo": {"advantage_estimator": "reinforce", "critic": {"target": "monte_carlo"}}}
     (first, second) = notices_of(idle)
