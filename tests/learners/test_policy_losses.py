@@ -24,7 +24,7 @@ from rllib_lmgame.learners.data.rows import Row
 from rllib_lmgame.learners.metrics import UpdateMeter
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective
 from rllib_lmgame.learners.objectives.policy_losses import PolicyLoss, PolicyTerms, resolve_policy_loss, token_losses
-from rllib_lmgame.learners.objectives.ppo import weigh_tokens
+from rllib_lmgame.learners.objectives.ppo import correct_for_sampler, weigh_tokens
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import POLICY_LOSSES
@@ -334,6 +334,7 @@ def of_learners(
             )
         )
         weigh_tokens(updates[-1])
+        correct_for_sampler(updates[-1])
         packs.append(batch.minibatches(minibatches, np.random.default_rng(rank), budget))
     found = []
     for step in range(minibatches):

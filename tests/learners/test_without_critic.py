@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from learner_weights import hf_state
-from learning import in_groups, same, update, zero
+import torch
+from learner_weights import hf_state, set_adam_eps
+from learning import TIMES, difference, in_groups, same, update, weights, zero
 from test_objectives import settings_of
 
 from rllib_lmgame.algorithms.cluster.memory import ModelShape, trained_parameters
@@ -164,6 +165,57 @@ def test_who_says_nothing_gets_a_critic() -> None:
 def test_the_memory_of_a_critic_is_not_counted() -> None:
     shape = ModelShape(parameters=1000, hidden_size=8, layers=1, vocab_size=10)
     assert trained_parameters(shape, critic=False) == 1000 < trained_parameters(shape)
+
+
+@pytest.mark.parametrize(
+    ("ppo", "rest", "streams"),
+    [
+        ({}, {}, True),
+        ({"importance": {"cap": 1.1, "band": {"low": 0.2, "high": 3.0}}}, {"use_kl_loss": True}, True),
+        ({"importance": None, "policy_loss": "gspo", "advantage_estimator": "reinforce"}, {}, True),
+        ({"policy_loss": "dppo", "max_row_tokens": 24}, {}, True),
+        ({"importance": {"level": "turn"}}, {}, False),
+        ({"importance": {"band": {"level": "trajectory", "low": 0.1, "high": 9.0}}}, {}, False),
+        ({"kl": {"in": "reward"}}, {}, False),
+        ({"num_minibatches": 2}, {}, False),
+        ({"objective": f"{__name__}:Same"}, {}, False),
+        ({"advantage_estimator": f"{__name__}:WithCritic"}, {"critic": True}, False),
+        ({}, {"num_epochs": 2}, False),
+    ],
+    ids=str,
+)
+def test_a_step_of_many_micro_batches_needs_no_pass_without_gradient(
+    ppo: dict[str, Any],
+    rest: dict[str, Any],
+    streams: bool,
+    make_learner: Any,
+    make_episodes: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where nothing asks beforehand what the pass with gradient says too. What is learned is the same."""
+    options = {"critic": False, "lr": 1e-2, **rest}
+    options["token_ppo"] = {"advantage_estimator": "grpo", "max_tokens_per_microbatch": 32, **ppo}
+    learner, other = (make_learner(**options) for _ in range(2))
+    for each in (learner, other):
+        set_adam_eps(each, 1e-3)
+    forward, passes = learner.engines["player"].forward, []
+    monkeypatch.setattr(
+        learner.engines["player"], "forward", lambda given: passes.append(torch.is_grad_enabled()) or forward(given)
+    )
+    for seed in range(2):
+        found = trained(learner, make_episodes, first=seed, count=1)
+        with monkeypatch.context() as patched:
+            patched.setattr(PPOObjective, "prepares_first", lambda self, settings: False)
+            expected = trained(other, make_episodes, first=seed, count=1)
+        for name in expected.keys() - TIMES - {"approx_kl"}:
+            assert found[name] == pytest.approx(expected[name], abs=2e-6, nan_ok=True), name
+    assert difference(weights(learner), weights(other)) < 1e-6 and found["num_steps"]
+    assert passes.count(True) > 4 and (False in passes) != streams
+    assert not streams or found["first_minibatch_ratio_error"] == 0.0
+
+
+class Same(PPOObjective):
+    """Somebody's own, which might read what is recorded."""
 
 
 DECAYING = {"advantage_estimator": "grpo", "weight_decay": 0.1}

@@ -3,7 +3,8 @@
 An objective may change settings and learn about the policy before the first step. Then it is asked how to run the
 forward pass, for the loss of each micro-batch, and which parameters a step changes.
 
-The loop makes a pass without gradient where the objective needs it. Then come epochs of minibatches, each one optimizer
+The loop makes a pass without gradient where the objective needs it: not where all rows fit one pass, nor where each
+micro-batch of the only step may be recorded right before its loss. Then come epochs of minibatches, each one optimizer
 step over micro-batches, or the fit of the critic. Guarantees:
 
 1. Each policy is trained on its own rows in its own minibatches, each row once per epoch.
@@ -62,6 +63,7 @@ class ModuleUpdate:
         num_updates: Updates of the module before this one, those of a supervised stage left out.
         minibatch: What the present minibatch has on all learners; ``None`` before the first.
         critic: Units and fit of the value function; ``None`` without one.
+        streams: Each micro-batch is recorded behind :meth:`Objective.prepare`, by the pass of its loss.
     """
 
     module_id: str
@@ -75,6 +77,7 @@ class ModuleUpdate:
     num_updates: int = 0
     critic: Critic | None = None
     minibatch: MinibatchSize | None = None
+    streams: bool = False
 
     @property
     def critic_warms_up(self) -> bool:
@@ -129,6 +132,16 @@ class Objective:
 
     def prepare(self, update: ModuleUpdate) -> None:
         """Every micro-batch is recorded. All learners take part."""
+
+    def prepares_first(self, settings: LearnerSettings) -> bool:
+        """Whether :meth:`prepare` reads nothing of what :meth:`record` keeps.
+
+        Then an update of one step, which may be of many micro-batches, ``streams``: it has no pass without gradient.
+        """
+        return False
+
+    def streamed(self, update: ModuleUpdate) -> None:
+        """Every micro-batch of an update that ``streams`` is recorded. All learners take part."""
 
     def has_gradient(self, update: ModuleUpdate) -> bool:
         """Whether the update has one, asked behind :meth:`prepare`; else it is left out. All learners say the same."""
@@ -218,8 +231,15 @@ class UpdateLoop:
         one_pass = self._fits_one_pass()
         self.update.meter.before[WITHOUT_GRADIENT] = 0.0
         if self.objective.needs_old_policy and not one_pass:
-            self._record_old_policy()
+            streams = self._one_step and not update.fits_critic and self.objective.prepares_first(settings)
+            update = self.update = replace(update, streams=streams)
+            if not streams:
+                self._record_old_policy()
+            self.objective.prepare(update)
             if not self._has_gradient():
+                if streams:
+                    self._record_old_policy()
+                    self.objective.streamed(update)
                 return
         if update.critic is not None and update.fits_critic:
             self._fit_critic(update.critic)
@@ -237,12 +257,17 @@ class UpdateLoop:
         self.update.meter.before |= {WITHOUT_GRADIENT: 1.0, "policy_loss": 0.0, "total_loss": 0.0}
         return False
 
+    @property
+    def _one_step(self) -> bool:
+        settings = self.update.settings
+        return settings.num_epochs == settings.ppo.num_minibatches == 1
+
     def _fits_one_pass(self) -> bool:
         """One epoch of one minibatch that fits into memory: the pass with gradient also records the old policy."""
         if not self.objective.needs_old_policy or self.update.fits_critic:
             return False
         settings = self.update.settings
-        if settings.num_epochs != 1 or settings.ppo.num_minibatches != 1:
+        if not self._one_step:
             return False
         packs = self._all_rows(self._one_pass_tokens)
         repeated = (self._repeat_cost or 0.0) * sum(pack.repeated_tokens for pack in packs)
@@ -300,7 +325,6 @@ class UpdateLoop:
         flags = {"temperature": self.update.settings.temperature, "with_entropy": False}
         for pack, inputs in self._passes(self._all_rows(self._pack_tokens)):
             self.objective.record(self.update, pack, self.engine.forward(inputs | flags), inputs)
-        self.objective.prepare(self.update)
 
     @torch.no_grad()
     def _fit_critic(self, critic: Critic) -> None:
@@ -338,9 +362,13 @@ class UpdateLoop:
                 return
         for pack, inputs in passes:
             out = outputs.pop(0) if one_pass else engine.forward(inputs | flags)
+            if update.streams:
+                objective.record(update, pack, out, inputs)
             loss, sums = objective.loss(update, pack, out)
             self.update.meter.add(sums)
             engine.backward(loss * (engine.loss_factor / size.tokens))
+        if update.streams:
+            objective.streamed(update)
         if self.update.meter.before[WITHOUT_GRADIENT]:
             return  # What was added to the gradients of the next step is 0.
         trained = objective.trained_parts(update)

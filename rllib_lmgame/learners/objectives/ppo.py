@@ -76,6 +76,7 @@ def per_token(how: str, minibatch: MinibatchSize | None) -> float:
     return minibatch.tokens / max(1.0, minibatch.turns if how == TURN_MEAN else minibatch.trajectories)
 
 
+ALL = slice(None)
 NAMES = ("importance_weight", "importance_capped_fraction", "importance_masked_fraction", "logprob_gap_mean")
 
 
@@ -89,15 +90,20 @@ class ImportanceWeights:
 
 
 def importance_weights(
-    batch: TokenBatch, options: ImportanceOptions | None, *, to_sampler: bool = False
+    batch: TokenBatch,
+    options: ImportanceOptions | None,
+    *,
+    to_sampler: bool = False,
+    tokens: np.ndarray | slice = ALL,
 ) -> ImportanceWeights:
     """``min(p_old / p_rollout, cap)``, and 0 where that ratio lies outside a band; without ``options`` all are 1.
 
     Truncated importance sampling (Ionides 2008) of tokens or sequences; the masks are those of IcePop (2510.18855),
     where tokens outside ``[low, high]`` leave the loss and keep their place in its denominator. An unknown ratio (NaN)
-    stays unknown. ``to_sampler``: the policy loss has the ratio itself, and only the mask is left.
+    stays unknown. ``to_sampler``: the policy loss has the ratio itself, and only the mask is left. Of some ``tokens``
+    alone, where each counts for itself.
     """
-    gap = batch.old_logprobs.astype(np.float64) - batch.rollout_logprobs
+    gap = batch.old_logprobs[tokens].astype(np.float64) - batch.rollout_logprobs[tokens]
     options = options or ImportanceOptions(cap=None)
     ratio, cap, band = ratio_of(gap, batch, options.level), options.cap, options.band
     if cap is None or to_sampler:
@@ -139,15 +145,26 @@ def importance_metrics(found: ImportanceWeights | None, batch: TokenBatch | None
 
 
 def weigh_tokens(update: ModuleUpdate) -> None:
-    """Fill ``sequence``, ``loss_weights`` and ``importance_weights`` of a batch with ``old_logprobs``. All call."""
+    """Fill ``sequence`` and ``loss_weights`` of a batch."""
+    ppo, batch = update.settings.ppo, update.batch
+    if batch is not None:
+        batch.sequence = batch.stretches(resolve_policy_loss(ppo.policy_loss.type).sequence or TURN)
+        batch.loss_weights = token_weights(batch, ppo.aggregation.type, ppo.aggregation.length)
+
+
+def correct_for_sampler(update: ModuleUpdate, pack: PackedBatch | None = None) -> None:
+    """Fill ``importance_weights`` of a batch with ``old_logprobs``, or of those of ``pack``.
+
+    Of the whole batch with their figures; then all learners call.
+    """
     ppo, batch, found = update.settings.ppo, update.batch, None
     if batch is not None:
-        chosen = resolve_policy_loss(ppo.policy_loss.type)
-        batch.sequence = batch.stretches(chosen.sequence or TURN)
-        batch.loss_weights = token_weights(batch, ppo.aggregation.type, ppo.aggregation.length)
-        found = importance_weights(batch, ppo.importance, to_sampler=chosen.to_sampler)
-        batch.importance_weights = found.weights.astype(np.float32)
-    update.meter.before |= importance_metrics(found, batch, update.ranks)
+        tokens = ALL if pack is None else pack.token_slot
+        to_sampler = resolve_policy_loss(ppo.policy_loss.type).to_sampler
+        found = importance_weights(batch, ppo.importance, to_sampler=to_sampler, tokens=tokens)
+        batch.importance_weights[tokens] = found.weights
+    if pack is None:
+        update.meter.before |= importance_metrics(found, batch, update.ranks)
 
 
 def learned_from(
@@ -190,6 +207,27 @@ class PPOObjective(Objective):
         if ref is not None:
             columns["ref_logprobs"] = ref
         update.batch.put(pack, **{name: tensor.detach().float().cpu().numpy() for name, tensor in columns.items()})
+        if update.streams:
+            correct_for_sampler(update, pack)
+
+    def prepares_first(self, settings: LearnerSettings) -> bool:
+        """Without a critic and a penalty in the reward, if each token has an importance weight of its own.
+
+        A class derived from this one may read what is recorded, and so may an estimator of somebody's own.
+        """
+        ppo, importance = settings.ppo, settings.ppo.importance or ImportanceOptions(cap=None)
+        levels = {importance.level} if importance.cap is not None else set()
+        levels |= {importance.band.level} if importance.band is not None else set()
+        return (
+            type(self) is PPOObjective
+            and ppo.advantage_estimator.type in ESTIMATORS
+            and not self.needs_critic(settings)
+            and (ppo.kl is None or ppo.kl.in_ == LOSS)
+            and levels <= {"token"}
+        )
+
+    def streamed(self, update: ModuleUpdate) -> None:
+        correct_for_sampler(update)
 
     def prepare(self, update: ModuleUpdate) -> None:
         """Fill ``advantages`` and, for a critic, ``returns``."""
@@ -204,6 +242,8 @@ class PPOObjective(Objective):
         mode = estimator.normalize_mode(settings.ppo.normalize_advantages)
         normal = adv.normalize_compared(raw, mode, inputs, floor=settings.ppo.advantage_std_floor)
         weigh_tokens(update)
+        if not update.streams:
+            correct_for_sampler(update)
         if update.batch is not None:
             update.batch.advantages, update.batch.returns = normal, returns.astype(np.float32)
         meter.before |= {f"advantage_{name}": value for name, value in RunningMoments.of(raw, ranks).items()}
