@@ -387,6 +387,23 @@ def test_members_with_adapters_travel_as_adapters_and_are_merged_in_their_engine
         assert other.on_host - one.on_host == pytest.approx(2 * weights)
 
 
+def test_modules_that_are_trained_whole_take_a_copy_a_gradient_and_moments(planned):
+    """And a head its gradient of a chunk. Others' copies lie in the reference, too."""
+
+    def taken(*names):
+        model = {"model": "Qwen/Qwen2.5-7B-Instruct", "lora": {"modules_to_save": [*names]}}
+        config = planned.configs[0].copy(copy_frozen=False)
+        config.update_from_dict({"language_model": model, "token_ppo": {"kl": {}}})
+        return footprint(config).processes[0].parts
+
+    before, after, of_norms = taken(), taken("lm_head"), taken("norm")
+    head = 152_064 * 3584 * 4 / MIB
+    differ = {name: after[name] - before[name] for name in before if after[name] != before[name]}
+    assert differ.pop("logits") >= head
+    assert differ == pytest.approx({"weights": 2 * head, "gradients": head, "optimizer": 2 * head})
+    assert of_norms["gradients"] - before["gradients"] == pytest.approx((2 * 28 + 1) * 3584 * 4 / MIB)
+
+
 def found_tokens(config, total=24 * 1024, free=1e9, trials=1) -> int:
     config = config.copy(copy_frozen=False)
     config.learner_rooms = learner_rooms(config, total, free, trials)

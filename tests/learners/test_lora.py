@@ -16,6 +16,7 @@ from learning import by_state_and_files, difference, moved, restored, same, upda
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from rllib_lmgame.algorithms.cluster.memory import adapter_parameters, model_shape
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.weights import unpack_state
 from rllib_lmgame.learners.data.rows import WholeEpisodes
@@ -137,6 +138,22 @@ def test_all_linear_layers_of_other_models(kind: str, shape: dict[str, Any], ada
     assert (logits(merged) - after).abs().max() < 1e-5 < (before - after).abs().max()
     with adapters.as_reference():
         assert torch.equal(logits(model), before)
+
+
+@pytest.mark.parametrize("whole", [[], ["norm"], ["model.norm", "layers.1.self_attn"], ["lm_head", "embed_tokens"]])
+@pytest.mark.parametrize("kind", ["qwen2", "mixtral", "gpt2"])
+def test_the_estimate_counts_what_is_trained(kind: str, whole: list[str]) -> None:
+    if kind == "gpt2":
+        whole = [{"norm": "ln_f", "model.norm": "h.1.ln_1"}.get(name, name) for name in whole[:1] if name != "lm_head"]
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2}
+    shape = {} if kind == "gpt2" else {"intermediate_size": 48, "num_key_value_heads": 2, "tie_word_embeddings": False}
+    config = AutoConfig.for_model(kind, vocab_size=64, **sizes, **shape)
+    targets = "all-linear" if not any("self_attn" in name for name in whole) else ["layers.0.self_attn.q_proj"]
+    found = model_shape(config)
+    model = AutoModelForCausalLM.from_config(config)
+    adapters = Adapters(model, LoraOptions(r=4, target_modules=targets, modules_to_save=whole), model_dir="base")
+    trained = sum(tensor.numel() for tensor in adapters.state().values())
+    assert adapter_parameters(found, 4, targets, whole) == trained
 
 
 def test_what_shares_its_weights_is_found_by_what_it_is_and_not_by_its_name() -> None:

@@ -16,6 +16,7 @@ from rllib_lmgame.storage import expanded
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.cluster.engines import EngineSet
 
+HEAD = "lm_head"
 LEARNER, ENGINE = "learner of", "engine of"
 """What the names of these processes begin with."""
 OFFLOADED = "optimizer in host memory"
@@ -164,7 +165,7 @@ def adapters_of(config: Any, policy: str, shape: memory.ModelShape) -> int | Non
         from rllib_lmgame.policies.model.adapters import adapter_header
 
         return sum(math.prod(shape) for shape in adapter_header(expanded(lora.init))[1].values())
-    return memory.adapter_parameters(shape, lora.r, lora.target_modules)
+    return memory.adapter_parameters(shape, lora.r, lora.target_modules, lora.modules_to_save)
 
 
 def _mixed(config: Any) -> bool:
@@ -195,6 +196,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         critic=critic,
         context=_longest_row(config, policy),
         adapters=adapters,
+        trains_head=options.lora is not None and HEAD in shape.whole(options.lora.modules_to_save),
     )
     if zero.get("offload_optimizer"):
         parts[OFFLOADED] = parts.pop("optimizer")

@@ -16,6 +16,7 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, Layer, kept_per_token, layer_of, number_of, plain_layer
@@ -54,7 +55,8 @@ class ModelShape:
         layer: What each layer keeps of a token.
         tied: The head is the input embedding.
         origin: How these were found.
-        linear: Ends of the names of linear layers, with their inputs and outputs in all layers together.
+        linear: Names of linear layers but the head, with the number of their inputs and outputs.
+        modules: Names of the modules that have weights of their own, with the number of these, tied ones once.
     """
 
     parameters: int
@@ -66,11 +68,20 @@ class ModelShape:
     tied: bool = True
     origin: str = "configuration"
     linear: tuple[tuple[str, int], ...] = ()
+    modules: tuple[tuple[str, int], ...] = ()
 
     @property
     def head(self) -> int:
         """Entries of the head's matrix."""
         return self.vocab_size * self.hidden_size
+
+    def whole(self, ends: Sequence[str]) -> dict[str, int]:
+        """Of :attr:`modules` those that are, or lie in, one whose name ends so."""
+        return {
+            name: count
+            for name, count in self.modules
+            if any(part.endswith(tuple(ends)) for part in accumulate(name.split("."), "{}.{}".format))
+        }
 
 
 _PUBLISHED = "the published shape; it is not on this machine"
@@ -88,13 +99,22 @@ def qwen2(
 ) -> ModelShape:
     """A Qwen2 model: projections with biases on queries, keys and values, two norms a layer, one at the end."""
     kv = kv_heads * head_size
-    layer = 2 * hidden * hidden + hidden + 2 * (hidden * kv + kv) + 3 * hidden * intermediate + 2 * hidden
-    parameters = layers * layer + hidden + vocabulary * hidden * (1 if tied else 2)
+    attention = {"q_proj": hidden * hidden + hidden, "o_proj": hidden * hidden}
+    attention |= dict.fromkeys(("k_proj", "v_proj"), hidden * kv + kv)
+    layer = {f"self_attn.{name}": count for name, count in attention.items()}
+    layer |= dict.fromkeys(("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"), hidden * intermediate)
+    layer |= dict.fromkeys(("input_layernorm", "post_attention_layernorm"), hidden)
+    modules = {f"model.layers.{i}.{name}": count for i in range(layers) for name, count in layer.items()}
+    modules |= {"model.embed_tokens": vocabulary * hidden, "model.norm": hidden}
+    modules |= {} if tied else {"lm_head": vocabulary * hidden}
     sides = dict.fromkeys(("q_proj", "o_proj"), 2 * hidden) | dict.fromkeys(("k_proj", "v_proj"), hidden + kv)
     sides |= dict.fromkeys(("gate_proj", "up_proj", "down_proj"), hidden + intermediate)
-    linear = tuple(sorted((name, layers * side) for name, side in sides.items()))
+    linear = tuple((name, side) for name in sorted(modules) for end, side in sides.items() if name.endswith(f".{end}"))
     kept = plain_layer(hidden, intermediate)
-    return ModelShape(parameters, layers, hidden, kv, vocabulary, kept, tied, origin, linear)
+    parameters = sum(modules.values())
+    return ModelShape(
+        parameters, layers, hidden, kv, vocabulary, kept, tied, origin, linear, tuple(sorted(modules.items()))
+    )
 
 
 QWEN2_5 = {
@@ -114,19 +134,24 @@ def model_shape(config: Any, origin: str = "configuration") -> ModelShape:
     import torch
     from transformers import AutoModelForCausalLM
 
+    from rllib_lmgame.policies.model.adapters import LINEAR, module_kind
+
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     text = config.get_text_config()
     heads = number_of(text, "num_attention_heads")
     linear: dict[str, int] = {}
     for name, module in model.named_modules():
-        if isinstance(module, torch.nn.Linear) and module is not model.get_output_embeddings():
-            end = name.rpartition(".")[2]
-            linear[end] = linear.get(end, 0) + module.in_features + module.out_features
+        if module_kind(module) == LINEAR and module is not model.get_output_embeddings():
+            linear[name] = sum(module.weight.shape)
+    modules: dict[str, int] = {}
+    for name, weight in model.named_parameters():
+        module = name.rpartition(".")[0]
+        modules[module] = modules.get(module, 0) + weight.numel()
     hidden = number_of(text, "hidden_size")
     head_size = number_of(text, "head_dim") or hidden // max(1, heads)
     return ModelShape(
-        parameters=sum(p.numel() for p in model.parameters()),
+        parameters=sum(modules.values()),
         layers=number_of(text, "num_hidden_layers"),
         hidden_size=hidden,
         kv_size=(number_of(text, "num_key_value_heads") or heads) * head_size,
@@ -135,6 +160,7 @@ def model_shape(config: Any, origin: str = "configuration") -> ModelShape:
         tied=bool(getattr(config, "tie_word_embeddings", False)),
         origin=origin,
         linear=tuple(sorted(linear.items())),
+        modules=tuple(sorted(modules.items())),
     )
 
 
@@ -196,6 +222,7 @@ def learner_mib(
     critic: bool = True,
     context: int = 0,
     adapters: int | None = None,
+    trains_head: bool = False,
 ) -> dict[str, float]:
     """MiB of one learner at its peak, by what takes them.
 
@@ -212,6 +239,7 @@ def learner_mib(
         value_hidden_size: Width of the value head; ``None``: the model's.
         context: Tokens of the longest row.
         adapters: Their parameters, where they are trained beside frozen weights: float32 without mixed precision.
+        trains_head: The head is among these.
     """
     width = 2 if mixed_precision else BYTES[dtype]
     world, stage = max(1, num_learners), (zero or {}).get("stage", 0)
@@ -228,7 +256,7 @@ def learner_mib(
     kept = kept_per_token(shape.layers, layer, width, context, gradient_checkpointing)
     parts["activations"] = microbatch_tokens * kept * backbones
     workspace = WORKSPACE_MIB * MIB if shape.vocab_size else 0
-    head = shape.head if adapters is None else 0  # A frozen one has no gradient.
+    head = shape.head if adapters is None or trains_head else 0  # A frozen one has no gradient.
     parts["logits"] = _head_pass(shape, head, width, microbatch_tokens, head_chunk_tokens, legal_moves_only) + workspace
     if stage:
         parts[ZERO_BUFFERS] = _zero_buffers(zero or {}, trained, width, world, (adapters and shape.parameters) or 0)
@@ -294,10 +322,14 @@ def trained_parameters(
     return own + value + (backbone if separate_value else 0)
 
 
-def adapter_parameters(shape: ModelShape, r: int, targets: str | Sequence[str]) -> int:
-    """Parameters of adapters of rank ``r``: ``r`` for each input and output of a linear layer that gets one."""
-    ends = None if isinstance(targets, str) else {target.rpartition(".")[2] for target in targets}
-    return r * sum(sides for name, sides in shape.linear if ends is None or name in ends)
+def adapter_parameters(shape: ModelShape, r: int, targets: str | Sequence[str], whole: Sequence[str] = ()) -> int:
+    """Parameters of adapters of rank ``r``: ``r`` for each input and output of a linear layer that gets one.
+
+    And those of modules that are trained ``whole``, by ends of names.
+    """
+    ends = "" if isinstance(targets, str) else tuple(f".{target}" for target in targets)
+    adapted = r * sum(sides for name, sides in shape.linear if f".{name}".endswith(ends))
+    return adapted + sum(shape.whole(whole).values())
 
 
 def engine_mib(
