@@ -143,6 +143,27 @@ def test_layers_are_gathered_in_step_though_one_learner_has_more_actions(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("stage", [None, 3])
+def test_two_learners_record_in_the_passes_of_one_step(
+    stage: int | None, make_learner: Any, make_group: Any, make_episodes: Any
+) -> None:
+    """Without a critic; one has more micro-batches than the other."""
+    options = {"token_ppo": {"advantage_estimator": "reinforce", "max_tokens_per_microbatch": 32}, "critic": False}
+    group, alone = (
+        make_group(num_learners=2, deepspeed=zero(stage), **options),
+        make_learner(**options, use_kl_loss=True),
+    )
+    [r.get() for r in group.foreach_learner(lambda learner: set_adam_eps(learner, EPS))]
+    set_adam_eps(alone, EPS)
+    (metrics,) = train(alone, make_episodes, 0, UPDATES)
+    for result in train(group, make_episodes, 0, UPDATES):
+        for name in ("policy_loss", "mean_kl_loss", "grad_norm", "importance_weight", "logprob_gap_mean"):
+            assert result[name] == pytest.approx(metrics[name], abs=1e-4), name
+        assert result["first_minibatch_ratio_error"] == 0.0
+    assert_close(gathered(group), hf_state(alone))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [None, 2, 3])
 def test_two_learners_agree_on_constrained_replies(
     stage: int | None, make_learner: Any, make_group: Any, make_episodes: Any
