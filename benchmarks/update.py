@@ -4,6 +4,10 @@
 parameters in float32, one thread, one epoch of one minibatch.
 
     python benchmarks/update.py [--iterations 3] [--threads 1] [--max-tokens-per-microbatch 65536] [--minibatches 1]
+    python benchmarks/update.py --without-critic --max-tokens-per-microbatch 4096
+
+The second compares, without a critic, an update that records log-probabilities in the passes of its losses with one
+that makes a pass of its own for them.
 """
 
 from __future__ import annotations
@@ -38,6 +42,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--max-tokens-per-microbatch", type=int, default=65536)
     parser.add_argument("--minibatches", type=int, default=1)
+    parser.add_argument("--without-critic", action="store_true")
     arguments = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
     import torch
@@ -45,6 +50,10 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     with tempfile.TemporaryDirectory() as directory:
         make_model(directory)
+        if arguments.without_critic:
+            report = time_recording(directory, arguments.max_tokens_per_microbatch, arguments.iterations)
+            print(json.dumps(report, indent=1))
+            return
         learner = make_learner(
             directory,
             max_tokens_per_microbatch=arguments.max_tokens_per_microbatch,
@@ -170,6 +179,25 @@ def time_updates(learner: Any, episodes: list[Any], iterations: int) -> tuple[fl
         wall.append(time.perf_counter() - started)
         cpu.append(time.process_time() - started_cpu)
     return statistics.median(wall[1:]), statistics.median(cpu[1:]), MetricsLogger.peek_results(results)["player"]
+
+
+def time_recording(directory: str, microbatch: int, iterations: int) -> dict[str, float]:
+    """CPU seconds of updates without a critic: as they are, and with a pass without gradient before them."""
+    from rllib_lmgame.learners.objectives.ppo import PPOObjective
+    from rllib_lmgame.settings.sections.token_ppo import EstimatorOptions
+
+    options = {"advantage_estimator": EstimatorOptions(type="reinforce"), "max_tokens_per_microbatch": microbatch}
+    learner = make_learner(directory, critic=False, **options)
+    episodes = make_episodes(learner)
+    _, streamed, metrics = time_updates(learner, episodes, iterations)
+    PPOObjective.prepares_first = lambda self, settings: False  # type: ignore[method-assign]
+    _, apart, _ = time_updates(learner, episodes, iterations)
+    return {
+        "row_tokens": int(metrics["num_row_tokens"]),
+        "update_cpu_s": round(streamed, 2),
+        "with_a_pass_of_its_own_cpu_s": round(apart, 2),
+        "ratio": round(apart / streamed, 3),
+    }
 
 
 def time_plain_pytorch(directory: str, episodes: list[Any], iterations: int) -> float:
