@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -10,6 +11,9 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+END_S = 60.0
+"""After so many seconds a process that does not end is killed."""
 
 _MARK = "the answer is: "
 """In front of an answer; what libraries print there is passed over."""
@@ -38,9 +42,15 @@ class AskedProcess:
         return self._answer()
 
     def close(self) -> None:
-        """End the process."""
-        self._process.kill()
-        self._process.wait()
+        """There are no more questions; waits for the end of the process."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         self._errors.close()
 
     def _answer(self) -> Any:

@@ -1,14 +1,15 @@
 """GRPO beside TRL's GRPOTrainer on the same work, and with shared prompts beside without.
 
 Games of one turn in groups of eight, played and learnt from by SmolLM2 in float32 on CPUs: one-step arithmetic behind
-three demonstrations, as in ``tuned_examples/smollm2-arithmetic.yaml``. Each iteration of ours is followed by an update
-on the same rows without shared prompts, and by an iteration of TRL on the same prompts, in a process of its own with as
-many threads. All games are trained on in one optimizer step, and rewards are chance on both sides, so that no group is
-left out. Ratios are those of neighbours.
+three demonstrations, as in ``tuned_examples/smollm2-arithmetic.yaml``. Ours and TRL take turns (ours, TRL, ours, ...),
+each in a process of its own that ends before the next begins, with as many threads. A turn is an iteration to warm up
+and some that are measured; TRL's are on the prompts of ours. All games are trained on in one optimizer step, and
+rewards are chance on both sides, so that no group is left out. Behind each iteration of ours follows an update on the
+same rows without shared prompts.
 
 TRL is no dependency of this package; without it the command says how to install it.
 
-    python benchmarks/beside_trl.py [--repeats 3] [--groups 3] [--threads 1] [--model smollm2-135m] [--json FILE]
+    python benchmarks/beside_trl.py [--turns 2] [--repeats 2] [--groups 2] [--threads 1] [--model smollm2-135m]
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 from report import Row, command, medians, table  # noqa: E402
 
 GROUP, REPLY, CONTEXT, LR = 8, 10, 256, 1e-6
+SERVE = "--serve"
 
 SHOWN = ("update_s", "trl_update_s", "unshared_update_s", "iteration_s", "trl_iteration_s")
 """Printed for every repeat."""
@@ -55,14 +57,16 @@ ROWS: tuple[Row, ...] = (
 
 def main() -> None:
     """Measure, print the table, write what was asked for."""
+    if sys.argv[1:2] == [SERVE]:
+        model, *numbers = sys.argv[2:]
+        return serve(model, *map(int, numbers))
     arguments = parse()
-    from machine import describe, machine, own_ray
+    from machine import describe, machine
     from stock_trl import check_installed
 
     check_installed()
     report: dict[str, Any] = {"command": command(__file__), "machine": machine(), "options": vars(arguments)}
-    with own_ray(num_cpus=8, threads=arguments.threads):
-        repeats = measure(arguments)
+    repeats = [row for turn in range(arguments.turns) for row in measure(arguments, turn)]
     report |= {"medians": medians(repeats), "repeats": repeats}
     print(f"\n{describe(report['machine'])}\n\n{table(report, ROWS)}")
     if arguments.json:
@@ -72,38 +76,69 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repeats", type=int, default=3, help="measured iterations of each, after one to warm up")
-    parser.add_argument("--groups", type=int, default=3, help=f"groups of {GROUP} games in an iteration")
+    parser.add_argument("--turns", type=int, default=2, help="of ours, and of TRL")
+    parser.add_argument("--repeats", type=int, default=2, help="measured iterations of a turn, after one to warm up")
+    parser.add_argument("--groups", type=int, default=2, help=f"groups of {GROUP} games in an iteration")
     parser.add_argument("--threads", type=int, default=1, help="threads of the engine and the learner, and of TRL")
-    parser.add_argument("--model", default="smollm2-135m", help="`language_model.model`")
+    parser.add_argument("--model", default="smollm2-135m", help="a name of `rllib models`, or a directory")
     parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
     return parser.parse_args()
 
 
-def measure(arguments: argparse.Namespace) -> list[dict[str, float]]:
-    """The figures of every repeat."""
-    import torch
+def measure(arguments: argparse.Namespace, turn: int) -> list[dict[str, float]]:
+    """The figures of every repeat of a turn."""
     from stock_trl import StockTRL
 
-    algorithm = make_config(arguments).build_algo()
-    with contextlib.ExitStack() as stack:
+    from rllib_lmgame.policies.model.files import model_directory
+
+    model_dir = str(model_directory(arguments.model, "--model"))
+    groups, threads = arguments.groups, arguments.threads
+    with contextlib.closing(Ours(model_dir, groups, threads, turn)) as ours:
+        played = [ours.iteration() for _ in range(arguments.repeats + 1)]
+    with contextlib.closing(StockTRL(model_dir, groups, GROUP, REPLY, "</answer>", CONTEXT, LR, threads)) as trl:
+        rows = [figures(numbers, trl.iteration(prompts)) for numbers, prompts in played][1:]
+    for row in rows:
+        print("  ".join(f"{key} {row[key]:.2f}" for key in SHOWN), flush=True)
+    return rows
+
+
+class Ours:
+    """This package's GRPO in a process of its own."""
+
+    def __init__(self, model: str, groups: int, threads: int, seed: int) -> None:
+        from asked import AskedProcess
+
+        numbers = map(str, (groups, threads, seed))
+        self._process = AskedProcess(__file__, SERVE, model, *numbers, environment={"OMP_NUM_THREADS": str(threads)})
+
+    def iteration(self) -> tuple[dict[str, float], list[list[int]]]:
+        """The figures of an iteration, and the prompt of each group as token ids."""
+        numbers, prompts = self._process.ask(None)
+        return numbers, prompts
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.close()
+
+
+def serve(model: str, groups: int, threads: int, seed: int) -> None:
+    """Play and learn once each time :class:`Ours` asks."""
+    import torch
+    from asked import answer, questions, ready
+    from machine import own_ray
+
+    with own_ray(num_cpus=8, threads=threads), contextlib.ExitStack() as stack:
+        algorithm = make_config(model, groups, threads, seed).build_algo()
         stack.callback(algorithm.stop)
-        torch.set_num_threads(arguments.threads)
-        model_dir = algorithm.config.model_files["player"].directory()
-        trl = StockTRL(model_dir, arguments.groups, GROUP, REPLY, "</answer>", CONTEXT, LR, arguments.threads)
-        stack.callback(trl.close)
+        torch.set_num_threads(threads)
         played = with_chance(algorithm)
-        repeats = []
-        for number in range(arguments.repeats + 1):
-            row = one_repeat(algorithm, trl, played)
-            if number:
-                repeats.append(row)
-                print("  ".join(f"{key} {row[key]:.2f}" for key in SHOWN), flush=True)
-    return repeats
+        ready()
+        for _ in questions():
+            answer(one_iteration(algorithm, played))
 
 
-def one_repeat(algorithm: Any, trl: Any, played: list[Any]) -> dict[str, float]:
-    """An iteration of ours, its update without shared prompts, and TRL's iteration."""
+def one_iteration(algorithm: Any, played: list[Any]) -> tuple[dict[str, float], list[list[int]]]:
+    """See :meth:`Ours.iteration`."""
     from rllib_lmgame.rollouts.records import trajectory_of
 
     played.clear()
@@ -111,20 +146,18 @@ def one_repeat(algorithm: Any, trl: Any, played: list[Any]) -> dict[str, float]:
     results = algorithm.train()
     iteration_s = time.perf_counter() - began
     (result,) = played
-    unshared_s = unshared_update_s(algorithm, result)
     turns = [turn for each in result.episodes for turn in trajectory_of(each.agent_episodes["player"]).turns]
-    theirs = trl.iteration([turn.prompt_ids.tolist() for turn in turns[::GROUP]])
     timers, learner = results["timers"], results["learners"]["player"]
-    ours = {
+    numbers = {
         "rollout_s": timers["rollout_s"],
         "update_s": timers["update_s"],
         "push_s": timers["weight_sync_s"],
         "iteration_s": iteration_s,
-        "unshared_update_s": unshared_s,
+        "unshared_update_s": unshared_update_s(algorithm, result),
         "tokens": sum(len(turn.prompt_ids) + len(turn.response_ids) for turn in turns),
         "computed_tokens": learner["num_computed_tokens"],
     }
-    return figures(ours, theirs)
+    return numbers, [turn.prompt_ids.tolist() for turn in turns[::GROUP]]
 
 
 def figures(ours: dict[str, float], theirs: dict[str, float]) -> dict[str, float]:
@@ -169,12 +202,13 @@ def with_chance(algorithm: Any) -> list[Any]:
     return played
 
 
-def make_config(arguments: argparse.Namespace) -> Any:
+def make_config(model: str, groups: int, threads: int, seed: int) -> Any:
     """The configuration, as it would stand in YAML."""
     from rllib_lmgame.algorithms.grpo import LMGameGRPOConfig
 
-    games = arguments.groups * GROUP
+    games = groups * GROUP
     config: dict[str, Any] = {
+        "seed": seed,
         "env": "lmgame/MathReasoning-v0",
         "env_config": {
             "split": "train",
@@ -184,7 +218,7 @@ def make_config(arguments: argparse.Namespace) -> Any:
             "show_rules": False,
         },
         "language_model": {
-            "model": arguments.model,
+            "model": model,
             "dtype": "float32",
             "demonstrations": 3,
             "system_prompt": "",
@@ -199,10 +233,10 @@ def make_config(arguments: argparse.Namespace) -> Any:
             "dtype": "float32",
             "max_num_seqs": games,
             "kv_cache_memory_mb": 512,
-            "num_threads": arguments.threads,
+            "num_threads": threads,
         },
         "text_rollouts": {"episodes_per_iteration": games, "group_size": GROUP},
-        "token_ppo": {"num_minibatches": 1, "num_threads": arguments.threads},
+        "token_ppo": {"num_minibatches": 1, "num_threads": threads},
         "num_envs_per_env_runner": games,
         "lr": LR,  # The model stays nearly as it is: replies keep their length.
         "grad_clip": 1.0,

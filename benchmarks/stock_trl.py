@@ -1,8 +1,8 @@
 """TRL's GRPOTrainer on the same prompts: one iteration each time it is asked.
 
 What it is given: float32 throughout, vLLM in the trainer's process, the closing tag as a stop, no reference model, no
-gradient checkpointing, no second pass for the importance weights of vLLM's tokens, micro-batches of as many tokens as
-ours have. Prompts come as token ids and rewards by chance, so that neither is counted.
+gradient checkpointing, no second pass for the importance weights of vLLM's tokens, and a group in each forward pass.
+Prompts come as token ids and rewards by chance, so that neither is counted.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from stock_vllm import ENVIRONMENT  # noqa: E402
 
 VERSION = "1.16.0"
 INSTALL = f"pip install trl=={VERSION}"
-PASS_TOKENS = 4096
-"""Most tokens of a forward pass: more at once run out of a CPU's caches."""
 
 
 class StockTRL:
@@ -102,8 +100,6 @@ def serve(model_dir: str, groups: int, group_size: int, reply: int, stop: str, c
     # It has no argument for the engine's precision; vLLM's choice for a float32 model is another one.
     vllm_generation.LLM = functools.partial(vllm_generation.LLM, dtype="float32")
     watch, asked = Stopwatch(), questions()
-    games = groups * group_size
-    rows = rows_of_pass(games, context)
 
     class Trainer(trl.GRPOTrainer):
         """TRL's trainer, given token ids."""
@@ -122,7 +118,11 @@ def serve(model_dir: str, groups: int, group_size: int, reply: int, stop: str, c
         """Each begins when it is asked for, and is answered at its end."""
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            trainer.asked_prompts = next(asked)
+            for prompts in asked:
+                trainer.asked_prompts = prompts
+                break
+            else:
+                raise SystemExit
             watch.seconds.clear()
             self.began = time.perf_counter()
 
@@ -141,8 +141,8 @@ def serve(model_dir: str, groups: int, group_size: int, reply: int, stop: str, c
                 use_cpu=True,
                 bf16=False,
                 model_init_kwargs={"dtype": "float32"},
-                per_device_train_batch_size=rows,
-                gradient_accumulation_steps=games // rows,
+                per_device_train_batch_size=group_size,
+                gradient_accumulation_steps=groups,
                 num_generations=group_size,
                 max_completion_length=reply,
                 generation_kwargs={"stop": [stop], "include_stop_str_in_output": True},
@@ -169,13 +169,6 @@ def serve(model_dir: str, groups: int, group_size: int, reply: int, stop: str, c
         trainer._generate_and_score_completions = watch.on("rollout", trainer._generate_and_score_completions)
         ready()
         trainer.train()
-
-
-def rows_of_pass(games: int, longest: int) -> int:
-    """Rows of a forward pass: the most that divide ``games`` and have no more than :data:`PASS_TOKENS` together."""
-    return next(
-        rows for rows in range(games, 0, -1) if games % rows == 0 and rows * longest <= max(PASS_TOKENS, longest)
-    )
 
 
 def push_of(generation: Any) -> Callable[[], None]:

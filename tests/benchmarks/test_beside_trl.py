@@ -1,4 +1,4 @@
-"""``benchmarks/beside_trl.py``: its ratios by hand, TRL's passes, and a process that is asked."""
+"""``benchmarks/beside_trl.py``: its ratios by hand, and a process that is asked."""
 
 from __future__ import annotations
 
@@ -13,12 +13,6 @@ def test_ratios_are_those_of_neighbours() -> None:
     found = beside_trl.figures(ours, {"update_s": 8.0, "iteration_s": 12.5})
     assert (found["trl_per_update"], found["trl_per_iteration"], found["unshared_per_update"]) == (4.0, 2.5, 4.5)
     assert found["trl_update_s"] == 8.0 and found["update_s"] == 2.0
-
-
-def test_passes_of_trl_are_even_and_fit() -> None:
-    assert stock_trl.rows_of_pass(games=24, longest=100) == 24
-    assert stock_trl.rows_of_pass(games=48, longest=100) == 24
-    assert stock_trl.rows_of_pass(games=8, longest=5000) == 1
 
 
 def test_a_missing_trl_is_told_with_its_command(monkeypatch) -> None:
