@@ -3,13 +3,13 @@
 Games of one turn in groups of eight, played and learnt from by SmolLM2 in float32 on CPUs: one-step arithmetic behind
 three demonstrations, as in ``tuned_examples/smollm2-arithmetic.yaml``. Ours and TRL take turns (ours, TRL, ours, ...),
 each in a process of its own that ends before the next begins, with as many threads. A turn is an iteration to warm up
-and some that are measured; TRL's are on the prompts of ours. All games are trained on in one optimizer step, and
-rewards are chance on both sides, so that no group is left out. Behind each iteration of ours follows an update on the
+and those that are measured, TRL's on the prompts of ours. All games are trained on in one optimizer step, and rewards
+are chance on both sides, so that no group is left out. Behind each measured iteration of ours follows an update on the
 same rows without shared prompts.
 
 TRL is no dependency of this package; without it the command says how to install it.
 
-    python benchmarks/beside_trl.py [--turns 2] [--repeats 2] [--groups 2] [--threads 1] [--model smollm2-135m]
+    python benchmarks/beside_trl.py [--turns 2] [--repeats 1] [--groups 3] [--threads 1] [--model smollm2-135m]
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=2, help="of ours, and of TRL")
-    parser.add_argument("--repeats", type=int, default=2, help="measured iterations of a turn, after one to warm up")
-    parser.add_argument("--groups", type=int, default=2, help=f"groups of {GROUP} games in an iteration")
+    parser.add_argument("--repeats", type=int, default=1, help="measured iterations of a turn, after one to warm up")
+    parser.add_argument("--groups", type=int, default=3, help=f"groups of {GROUP} games in an iteration")
     parser.add_argument("--threads", type=int, default=1, help="threads of the engine and the learner, and of TRL")
     parser.add_argument("--model", default="smollm2-135m", help="a name of `rllib models`, or a directory")
     parser.add_argument("--json", metavar="FILE", help="also write all figures to this file")
@@ -94,9 +94,10 @@ def measure(arguments: argparse.Namespace, turn: int) -> list[dict[str, float]]:
     model_dir = str(model_directory(arguments.model, "--model"))
     groups, threads = arguments.groups, arguments.threads
     with contextlib.closing(Ours(model_dir, groups, threads, turn)) as ours:
-        played = [ours.iteration() for _ in range(arguments.repeats + 1)]
+        played = [ours.iteration(measured=number > 0) for number in range(arguments.repeats + 1)]
     with contextlib.closing(StockTRL(model_dir, groups, GROUP, REPLY, "</answer>", CONTEXT, LR, threads)) as trl:
-        rows = [figures(numbers, trl.iteration(prompts)) for numbers, prompts in played][1:]
+        pairs = [(numbers, trl.iteration(prompts)) for numbers, prompts in played]
+    rows = [figures(*pair) for pair in pairs[1:]]
     for row in rows:
         print("  ".join(f"{key} {row[key]:.2f}" for key in SHOWN), flush=True)
     return rows
@@ -111,9 +112,12 @@ class Ours:
         numbers = map(str, (groups, threads, seed))
         self._process = AskedProcess(__file__, SERVE, model, *numbers, environment={"OMP_NUM_THREADS": str(threads)})
 
-    def iteration(self) -> tuple[dict[str, float], list[list[int]]]:
-        """The figures of an iteration, and the prompt of each group as token ids."""
-        numbers, prompts = self._process.ask(None)
+    def iteration(self, measured: bool) -> tuple[dict[str, float], list[list[int]]]:
+        """The figures of an iteration, and the prompt of each group as token ids.
+
+        Only one that is ``measured`` is followed by an update without shared prompts.
+        """
+        numbers, prompts = self._process.ask(measured)
         return numbers, prompts
 
     def close(self) -> None:
@@ -133,11 +137,11 @@ def serve(model: str, groups: int, threads: int, seed: int) -> None:
         torch.set_num_threads(threads)
         played = with_chance(algorithm)
         ready()
-        for _ in questions():
-            answer(one_iteration(algorithm, played))
+        for measured in questions():
+            answer(one_iteration(algorithm, played, measured))
 
 
-def one_iteration(algorithm: Any, played: list[Any]) -> tuple[dict[str, float], list[list[int]]]:
+def one_iteration(algorithm: Any, played: list[Any], measured: bool) -> tuple[dict[str, float], list[list[int]]]:
     """See :meth:`Ours.iteration`."""
     from rllib_lmgame.rollouts.records import trajectory_of
 
@@ -153,10 +157,11 @@ def one_iteration(algorithm: Any, played: list[Any]) -> tuple[dict[str, float], 
         "update_s": timers["update_s"],
         "push_s": timers["weight_sync_s"],
         "iteration_s": iteration_s,
-        "unshared_update_s": unshared_update_s(algorithm, result),
         "tokens": sum(len(turn.prompt_ids) + len(turn.response_ids) for turn in turns),
         "computed_tokens": learner["num_computed_tokens"],
     }
+    if measured:
+        numbers["unshared_update_s"] = unshared_update_s(algorithm, result)
     return numbers, [turn.prompt_ids.tolist() for turn in turns[::GROUP]]
 
 

@@ -1,7 +1,8 @@
 """TRL's GRPOTrainer on the same prompts: one iteration each time it is asked.
 
 What it is given: float32 throughout, vLLM in the trainer's process, the closing tag as a stop, no reference model, no
-gradient checkpointing, no second pass for the importance weights of vLLM's tokens, and a group in each forward pass.
+gradient checkpointing, no second pass for the importance weights of vLLM's tokens, and a group in each forward pass
+(more rows at once take as many CPU seconds). On CPUs it computes the last layer at every position, prompts included.
 Prompts come as token ids and rewards by chance, so that neither is counted.
 """
 
