@@ -267,7 +267,7 @@ def _check_language_model(s: Settings, *, trained: bool) -> None:
         _check_files(s.lm, key)
     refuse(rules.LENGTHS, s, None)
     if trained and s.lm.lora is not None:
-        _check_lora(s.lm, key)
+        _check_lora(s.lm, key, served=s.inf.adapters)
     config = None if s.lm.model == TINY_MODEL or not trained else local_config(model_directory(s.lm.model))
     if config is None:
         return
@@ -279,9 +279,9 @@ def _check_language_model(s: Settings, *, trained: bool) -> None:
         raise ConfigError(key("model"), f"{config.model_type} models cannot be trained here: {error}") from error
 
 
-def _check_lora(options: LanguageModelOptions, key: Callable[..., str]) -> None:
-    """What adapters need, and whether they suit the model as far as local files tell."""
-    from rllib_lmgame.policies.model.adapters import check_lora
+def _check_lora(options: LanguageModelOptions, key: Callable[..., str], *, served: bool) -> None:
+    """What adapters need, and whether they suit the model as far as local files tell, and engines if ``served``."""
+    from rllib_lmgame.policies.model.adapters import check_lora, served_rank
 
     assert options.lora is not None
     directory = None if options.model == TINY_MODEL else expanded(model_directory(options.model))
@@ -290,6 +290,8 @@ def _check_lora(options: LanguageModelOptions, key: Callable[..., str]) -> None:
     else:
         config = local_config(str(directory))
     try:
+        if served:
+            served_rank(options.lora)
         check_lora(options.lora, config, directory if directory is not None and directory.is_dir() else None)
     except ConfigError as error:
         raise ConfigError(key(error.path.removeprefix("language_model.")), error.message) from error

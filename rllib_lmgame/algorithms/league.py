@@ -17,6 +17,7 @@ from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords, file_recor
 from rllib_lmgame.algorithms.cluster.engines import opponent_key
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
 from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.inference.serving.client import engine_of
 from rllib_lmgame.inference.weights import Base, SharedBundle
 from rllib_lmgame.json_files import write_json
 from rllib_lmgame.league.files import (
@@ -115,15 +116,11 @@ class LeaguePlay:
 
     def _holders(self, tables: Sequence[Table]) -> dict[str, tuple[str, ...]]:
         """Member -> names of the engines that hold it."""
-        return {
-            table.member.name: tuple(
-                name
-                for group, held in zip(self._groups, self._held, strict=True)
-                if held == table.member.name
-                for name in group.names
-            )
-            for table in tables
-        }
+        holders: dict[str, dict[str, str]] = {table.member.name: {} for table in tables}
+        for group, held in zip(self._groups, self._held, strict=True):
+            if held in holders:
+                holders[held] |= {engine_of(name): name for name in group.names}
+        return {member: tuple(names.values()) for member, names in holders.items()}
 
     def numbers(self) -> dict[str, Any]:
         """:meth:`.League.numbers`, ``swaps`` of weights since the start, and ``prepare_s``: seconds play waited."""

@@ -57,6 +57,7 @@ class GenerationRequest:
             log-probabilities are those under the constraint.
         scored: If given, nothing is sampled: the reply is these tokens, with the model's log-probabilities at
             temperature 1 over the whole vocabulary.
+        adapter: Which of an engine's adapters replies. It does not travel: a client asks for one alone.
     """
 
     request_id: str
@@ -64,6 +65,7 @@ class GenerationRequest:
     sampling: SamplingSpec
     choices: tuple[tuple[int, ...], ...] | None = None
     scored: tuple[int, ...] | None = None
+    adapter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

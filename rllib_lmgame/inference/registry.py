@@ -30,6 +30,8 @@ class EngineEntry:
             :class:`~rllib_lmgame.inference.protocol.DeviceEngine`.
         environment: Import path of a function from the options to the variables that its process needs before it
             imports anything; ``None``: only its number of threads.
+        serves_adapters: It holds several adapters beside one base (``inference.adapters``): it has
+            :meth:`~rllib_lmgame.inference.engines.threaded.ThreadedEngine.update_adapter`.
         reserves_cache: It sets a key-value cache aside when it starts (on a GPU what is left of its share); otherwise
             replies take memory as they are written.
         copies_tied_head: It keeps a second copy of a head that is the input embedding, on a CPU.
@@ -40,6 +42,7 @@ class EngineEntry:
     engine: str
     over_devices: bool = True
     environment: str | None = None
+    serves_adapters: bool = False
     reserves_cache: bool = False
     copies_tied_head: bool = False
     process_mib: float = 600.0
@@ -68,6 +71,7 @@ VLLM = EngineEntry(
     "vllm",
     engine="rllib_lmgame.inference.engines.vllm_engine:VLLMEngine",
     environment="rllib_lmgame.inference.engines.vllm_engine:environment",
+    serves_adapters=True,
     reserves_cache=True,
     copies_tied_head=True,
     process_mib=1200.0,

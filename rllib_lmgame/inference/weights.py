@@ -97,12 +97,12 @@ class AdapterBundle:
     """An adapter's files in PEFT's form (name, content), with a hash of them: engines merge it into its base."""
 
     files: tuple[tuple[str, bytes], ...]
-    base: Base
+    base: Base | None
     version: int
     checksum: str
 
     @classmethod
-    def read(cls, directory: Path, base: Base, version: int) -> AdapterBundle:
+    def read(cls, directory: Path, base: Base | None, version: int) -> AdapterBundle:
         """The adapter in a directory. Raises: OSError: a file is missing or cannot be read."""
         files = tuple((name, (directory / name).read_bytes()) for name in ADAPTER_FILES)
         return cls(files, base, version, _files_digest(files))
@@ -112,6 +112,7 @@ class AdapterBundle:
         return sum(len(content) for _, content in self.files)
 
     def is_whole(self) -> bool:
+        """Whether the files are those that were read."""
         return _files_digest(self.files) == self.checksum
 
     def write(self, directory: Path) -> None:
@@ -126,6 +127,7 @@ class AdapterBundle:
         """
         from rllib_lmgame.policies.model.adapters import merged_checkpoint
 
+        assert self.base is not None
         base = str(self.base.model.directory())
         with tempfile.TemporaryDirectory() as directory:
             self.write(Path(directory))
@@ -270,12 +272,20 @@ class WeightTransport(ABC):
 
 
 class ObjectStoreTransport(WeightTransport):
+    """Through Ray. ``adapter``: which one of the engines is replaced; ``more``: others follow at once."""
+
     name = "object_store"
+
+    def __init__(self, adapter: str | None = None, more: bool = False) -> None:
+        self._adapter, self._more = adapter, more
 
     def push(self, engines: Mapping[str, Any], state: State, version: int, timeout_s: float) -> PushResult:
         began = time.perf_counter()
         shared = share(state, version)
-        calls = {name: engine.update_weights.remote(shared.reference, version) for name, engine in engines.items()}
+        rest = () if self._adapter is None else (self._adapter, self._more)
+        calls = {
+            name: engine.update_weights.remote(shared.reference, version, *rest) for name, engine in engines.items()
+        }
         answers, lost = gather(calls, timeout_s, f"take weights version {version}")
         wrong = [name for name, checksum in answers.items() if checksum != shared.checksum]
         if wrong:

@@ -33,6 +33,7 @@ BEGINNINGS = "beginnings"
 
 
 def is_adapter(directory: Path) -> bool:
+    """Whether a member's directory holds an adapter instead of a model."""
     return any((directory / name).is_file() for name in ADAPTER_FILES)
 
 

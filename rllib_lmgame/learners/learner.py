@@ -7,6 +7,7 @@ What an update does to one policy stands in :meth:`LMGameLearner._update_module`
 from __future__ import annotations
 
 import math
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -27,7 +28,7 @@ from ray.rllib.utils.metrics import (
 from ray.rllib.utils.schedules.scheduler import Scheduler
 
 from rllib_lmgame.freed_memory import give_back_gpu_memory, give_back_memory, keep_freed_memory
-from rllib_lmgame.inference.weights import WeightBundle, pack_state
+from rllib_lmgame.inference.weights import AdapterBundle, WeightBundle, pack_state
 from rllib_lmgame.learners.critic.critic import Critic
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import Row, build_rows, played_parts
@@ -457,7 +458,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
         ``trained``: without frozen weights beside adapters.
         """
-        with self.engines[module_id].full_state(trained) as weights:
+        only = {"trained": True} if trained else {}
+        with self.engines[module_id].full_state(**only) as weights:
             yield chosen_weights(use, weights, self.averages.get(module_id))
 
     def pack_weights(self, module_id: str, version: int, use: WeightUse = WeightUse.TRAINING) -> WeightBundle | None:
@@ -470,6 +472,17 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             if self.ranks.rank > 0:
                 return None
             return pack_state(module.as_checkpoint(weights), version, module.like_checkpoint(weights))
+
+    def pack_adapter(self, module_id: str, version: int, use: WeightUse = WeightUse.TRAINING) -> AdapterBundle | None:
+        """On rank 0 the policy's adapter in PEFT's form. All learners must be asked."""
+        adapters = self.module[module_id].adapters
+        assert adapters is not None
+        with self.weights_for(use, module_id, trained=True) as weights:
+            if self.ranks.rank > 0:
+                return None
+            with tempfile.TemporaryDirectory() as directory:
+                adapters.save(Path(directory), weights)
+                return AdapterBundle.read(Path(directory), None, version)
 
     def export_hf(
         self,

@@ -775,6 +775,17 @@ def _over_devices(key: str, bad: Callable[[Settings, Any], Any], say: str, examp
     return Rule(key, lambda s, f: s.inf.over_devices and bad(s, f), say, example)
 
 
+def _without_adapters(s: Settings) -> list[str]:
+    return [policy for policy in s.trained_policies() if s.model_of(policy).lora is None]
+
+
+def _base_of(s: Settings, policy: str) -> str:
+    """What an engine is made of that holds a policy's model."""
+    options = s.model_of(policy)
+    own = (options.model, sorted(options.tiny.items()), options.tokenizer, options.context_length)
+    return repr((own, options.trust_remote_code))
+
+
 _GPUS = "num_gpus_per_engine={s.inf.num_gpus_per_engine:g} and num_gpus_per_learner={s.rllib.num_gpus_per_learner:g}"
 ENGINES = (
     Rule(
@@ -830,6 +841,38 @@ ENGINES = (
         "must be 1 with inference.weight_transport: ipc, where learner and engine share a GPU; got "
         "{s.rllib.num_learners}",
         "{num_gpus_per_learner: 0.5, num_learners: 2, inference: {weight_transport: ipc, num_gpus_per_engine: 0.2}}",
+    ),
+    Rule(
+        "inference.adapters",
+        lambda s, f: s.inf.adapters and not f.engine.serves_adapters,
+        "needs engine: vllm; `{f.engine.name}` holds merged weights",
+        "{language_model: {lora: {}}, inference: {engine: transformers, adapters: true}}",
+    ),
+    Rule(
+        "inference.adapters",
+        lambda s, f: s.inf.adapters and _without_adapters(s),
+        "needs language_model.lora for all policies that learn",
+        "inference: {adapters: true}",
+    ),
+    Rule(
+        "inference.adapters",
+        lambda s, f: s.inf.adapters and len({_base_of(s, policy) for policy in s.trained_policies()}) > 1,
+        "needs the same model, tokenizer and context_length for all policies that learn",
+        "{env: lmgame/TicTacToe-v0, language_model: {lora: {}}, inference: {adapters: true}, "
+        "policies: {a: {}, b: {language_model: {tiny: {seed: 1}}}}}",
+    ),
+    _over_devices(
+        "inference.weight_transport",
+        lambda s, f: s.inf.adapters,
+        "{s.inf.weight_transport!r} does not go with inference.adapters; use object_store",
+        "{num_gpus_per_learner: 1, language_model: {lora: {}}, "
+        "inference: {adapters: true, weight_transport: nccl, num_gpus_per_engine: 1}}",
+    ),
+    Rule(
+        "inference.sleep_during_update",
+        lambda s, f: s.inf.adapters and s.inf.sleep_during_update,
+        "does not go with inference.adapters",
+        "{language_model: {lora: {}}, inference: {adapters: true, sleep_during_update: true, num_gpus_per_engine: 1}}",
     ),
     Rule(
         "inference.sleep_during_update",

@@ -16,6 +16,7 @@ from engine_replies import logprobs_by, reply_of
 from learner_weights import weights_of
 
 from rllib_lmgame.algorithms.checkpoints.models import check_models
+from rllib_lmgame.algorithms.cluster.engines import whole_groups
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.evaluation.players.naming import make_players
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
@@ -139,6 +140,56 @@ def test_members_of_a_league_are_adapters(start: Any, make_config: Any, tmp_path
     )
     with pytest.raises(ConfigError, match=r"no policy of the checkpoint; did you mean 'player-3'"):
         make_players([f"{checkpoint}:player-9"], PlayerSettings())
+
+
+def test_one_engine_holds_the_base_and_an_adapter_for_everybody(start: Any, make_config: Any, tmp_path: Path) -> None:
+    """Two policies and two members reply from one engine, each with its own weights, also after the engine died."""
+    pytest.importorskip("vllm")
+    policies = ["first", "second"]
+    changes = {
+        "policies": policies,
+        "league": {**LEAGUE["league"], "opponent_engines": 2},
+        "inference": {"engine": "vllm", "adapters": True},
+        # Its log-probabilities are the same up to rounding only: here they stay out of the loss.
+        "token_ppo": {**LEAGUE["token_ppo"], "importance": None},
+    }
+    algorithm = start(make_config(**LEAGUE | changes))
+    for _ in range(3):
+        learners = algorithm.train()["learners"]
+        for policy in policies:
+            assert learners[policy]["logprob_gap"] <= 1e-4 and learners[policy]["staleness"] == 0
+    groups, play = algorithm.engine_groups, algorithm._league
+    base = algorithm.config.model_files["first"].directory()
+    assert groups.keys() == {*policies, "league:0", "league:1"} and len(whole_groups(groups)) == 1
+    checkpoint = tmp_path / "checkpoint"
+    algorithm.save_to_path(str(checkpoint))
+    passes = []
+    for _ in range(2):
+        passes.append([algorithm.train()["learners"][policy]["policy_loss"] for policy in policies])
+        algorithm.restore_from_path(str(checkpoint))
+    assert passes[0] == passes[1]
+
+    play.prepare(3)
+    members = {member.name: member for member in play.league.members}
+    whose = {
+        f"league:{number}": (play.directory / name, members[name].version) for number, name in enumerate(play._held)
+    }
+    whose |= {policy: (checkpoint / "hf_last" / policy, algorithm.policy_version) for policy in policies}
+
+    def check() -> None:
+        for key, (directory, version) in whose.items():
+            ids, logprobs, replied = reply_of(groups[key])
+            assert replied == version
+            assert np.abs(logprobs_by(directory, ids, len(logprobs)) - logprobs).max() <= 1e-4
+            assert np.abs(logprobs_by(Path(base), ids, len(logprobs)) - logprobs).max() > 1e-3
+
+    check()
+    (group,) = whole_groups(groups)
+    sizes = [shared.num_bytes for shared, _ in group._last_adapters.values()]
+    assert len(sizes) == 4 and max(sizes) < 100_000
+    os.kill(ray.get(ray.get_actor(group.names[0]).status.remote())["pid"], signal.SIGKILL)
+    group.restart_dead()
+    check()
 
 
 def logprobs_of(checkpoint: Path, ids: list[int], count: int) -> np.ndarray:

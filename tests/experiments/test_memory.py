@@ -359,32 +359,32 @@ def test_the_dry_run_names_the_key_that_lowers_each_large_part(planned):
 
 
 @pytest.mark.parametrize("gpus", [0, 1])
-def test_members_with_adapters_travel_as_adapters_and_are_merged_in_their_engines(planned, gpus):
-    """Three engines for members of 494 million weights with 8.8 million in adapters."""
+def test_members_with_adapters_are_counted_as_adapters(planned, gpus):
+    """Three members are met, of 494 million weights with 8.8 million in adapters: merged, and beside one base."""
 
-    def taken(lora):
+    def taken(lora, served=False):
         config = planned.configs[0].copy(copy_frozen=False)
         config.update_from_dict(
             {
                 "env": "lmgame/KuhnPoker-v0",
                 "league": {"opponent_engines": 3},
                 "language_model": {"lora": lora},
-                "inference": {"num_gpus_per_engine": gpus},
+                "inference": {"num_gpus_per_engine": gpus, "engine": "vllm", "adapters": served},
             }
         )
-        return footprint(config)
+        found = footprint(config)
+        return found.object_store, [p for p in found.processes if p.name.startswith("engine")]
 
-    whole, adapters = taken(None), taken({"r": 16})
     weights, adapter = 494_032_768 * 4 / MIB, 8_798_208 * 4 / MIB
-    assert whole.object_store == pytest.approx(4 * weights)
-    assert adapters.object_store == pytest.approx(2 * weights + 3 * adapter)  # One more while the first is packed.
-    (before, after) = (
-        [p for p in each.processes if p.name.startswith("engine of league")] for each in (whole, adapters)
-    )
-    assert len(after) == 3
-    for one, other in zip(before, after, strict=True):
-        assert other.each == one.each
-        assert other.on_host - one.on_host == pytest.approx(2 * weights)
+    (whole, before), (adapters, after), (served, (one,)) = taken(None), taken({"r": 16}), taken({"r": 16}, served=True)
+    assert whole == pytest.approx(4 * weights)
+    assert adapters == pytest.approx(2 * weights + 3 * adapter)  # One more while the first is packed.
+    assert served == pytest.approx(5 * adapter)
+    assert len(before) == len(after) == 4
+    for engine, other in zip(before, after, strict=True):
+        assert other.each == engine.each
+        assert other.on_host - engine.on_host == pytest.approx(2 * weights if "league" in other.name else 0)
+    assert one.each - before[0].each == pytest.approx(4 * adapter / (1 + gpus))  # In bfloat16 on a GPU.
 
 
 def test_modules_that_are_trained_whole_take_a_copy_a_gradient_and_moments(planned):

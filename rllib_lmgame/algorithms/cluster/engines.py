@@ -7,13 +7,13 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import ray
 
 from rllib_lmgame.algorithms.cluster.threads import places
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.inference.serving.group import EngineGroup
+from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.text import first_line
@@ -30,11 +30,13 @@ class EngineSet:
     Attributes:
         key: The policy whose weights they hold, or a league opponent.
         policy: Whose model they load.
+        adapters: Policies and league opponents whose adapters they hold; none if they hold whole weights.
     """
 
     key: str
     policy: str
     count: int
+    adapters: tuple[str, ...] = ()
 
     @property
     def is_opponent(self) -> bool:
@@ -47,15 +49,22 @@ def opponent_key(number: int) -> str:
     return f"league:{number}"
 
 
-def engine_sets(config: LMGameConfig, *, opponents: bool = True) -> list[EngineSet]:
-    """The engines a configuration needs: per policy, and for the league's ``opponents``, which only training has."""
+def engine_sets(config: LMGameConfig, *, training: bool = True) -> list[EngineSet]:
+    """The engines a configuration needs: per policy, and for the league's opponents.
+
+    Only ``training`` has opponents, and engines with several adapters: what is saved is merged.
+    """
     count = config.inference_options.num_engines
-    sets = [EngineSet(policy, policy, count) for policy in config.language_model_policies()]
-    league = config.settings.league if opponents else None
-    if league is not None:
-        model = config.trained_policies()[0]
-        sets += [EngineSet(opponent_key(number), model, 1) for number in range(league.opponent_engines)]
-    return sets
+    policies, trained = config.language_model_policies(), config.trained_policies()
+    league = config.settings.league if training else None
+    opponents = [opponent_key(number) for number in range(0 if league is None else league.opponent_engines)]
+    if not (training and config.inference_options.adapters):
+        sets = [EngineSet(policy, policy, count) for policy in policies]
+        return [*sets, *(EngineSet(key, trained[0], 1) for key in opponents)]
+    return [
+        *(EngineSet(policy, policy, count) for policy in policies if policy not in trained),
+        EngineSet(trained[0], trained[0], count, (*trained, *opponents)),
+    ]
 
 
 def engine_bundles(config: LMGameConfig) -> list[dict[str, float]]:
@@ -77,9 +86,9 @@ def engine_seed(config: LMGameConfig, engines: EngineSet) -> int:
     return seed if engines.key == first else stable_seed(seed, engines.key)
 
 
-def start_engines(config: LMGameConfig, *, opponents: bool = True) -> dict[str, EngineGroup]:
+def start_engines(config: LMGameConfig, *, training: bool = True) -> dict[str, EngineGroup | AdapterOf]:
     """Start engines on the last bundles of the placement group; policy or opponent -> group, as :func:`engine_sets`."""
-    sets = engine_sets(config, opponents=opponents)
+    sets = engine_sets(config, training=training)
     placement_group = ray.util.get_current_placement_group()
     bundles = None
     if placement_group is not None:
@@ -99,6 +108,9 @@ def start_engines(config: LMGameConfig, *, opponents: bool = True) -> dict[str, 
             inference = dataclasses.replace(shared, num_engines=engines.count)
             if engines.is_opponent:  # Members come from files, not from a learner's device.
                 inference = dataclasses.replace(inference, weight_transport="object_store")
+            if engines.adapters:
+                own = adapter_arguments(config, len(engines.adapters))
+                inference = dataclasses.replace(inference, engine_kwargs={**own, **inference.engine_kwargs})
             groups[engines.key] = EngineGroup.create(
                 f"lmgame-{engines.key}-{uuid.uuid4().hex[:12]}",
                 config.model_files[engines.policy],
@@ -118,7 +130,25 @@ def start_engines(config: LMGameConfig, *, opponents: bool = True) -> dict[str, 
         for group in groups.values():
             group.shutdown()
         raise
-    return groups
+    return {key: group for engines in sets for key, group in _by_key(engines, groups[engines.key]).items()}
+
+
+def _by_key(engines: EngineSet, group: EngineGroup) -> dict[str, EngineGroup | AdapterOf]:
+    return {key: AdapterOf(group, key) for key in engines.adapters} or {engines.key: group}
+
+
+def adapter_arguments(config: LMGameConfig, count: int) -> dict[str, Any]:
+    """What vLLM needs to hold as many adapters as trained policies and members have."""
+    from rllib_lmgame.policies.model.adapters import served_rank
+
+    each = [config.language_model_of(policy).lora for policy in config.trained_policies()]
+    rank = max(served_rank(lora) for lora in each if lora is not None)
+    return {"enable_lora": True, "max_loras": count, "max_cpu_loras": count, "max_lora_rank": rank}
+
+
+def whole_groups(groups: Mapping[str, EngineGroup | AdapterOf]) -> list[EngineGroup]:
+    """Every group of engines once."""
+    return list(dict.fromkeys(each.group if isinstance(each, AdapterOf) else each for each in groups.values()))
 
 
 @contextmanager
@@ -135,9 +165,9 @@ def _model_named(config: LMGameConfig, policy: str) -> Iterator[None]:
         raise ConfigError(key, f"no engine starts with the model {source!r}: {first_line(error)}") from error
 
 
-def engine_stats(groups: Mapping[str, EngineGroup]) -> dict[str, float]:
+def engine_stats(groups: Mapping[str, EngineGroup | AdapterOf]) -> dict[str, float]:
     """Counters over all engines."""
-    stats = [each for group in groups.values() for each in group.stats()]
+    stats = [each for group in whole_groups(groups) for each in group.stats()]
     counted = ("generated_tokens", "prompt_tokens", "prompt_tokens_computed", "busy_s")
     return {key: float(sum(getattr(each, key) for each in stats)) for key in counted} | {"engines": float(len(stats))}
 

@@ -106,10 +106,12 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
         if config.num_env_runners
         else []
     )
+    snapshots = [_member_mib(config, policy, shape) for policy, shape in trained.items()]
     pushed = [weights_mib(shape, _learner_width(config, policy)) for policy, shape in trained.items()]
-    members = sum(each.is_opponent for each in engine_sets(config)) * max(
-        (_member_mib(config, policy, shape) for policy, shape in trained.items()), default=0.0
-    )
+    if config.inference_options.adapters:
+        pushed = snapshots
+    league = config.settings.league
+    members = max(snapshots, default=0.0) * (0 if league is None else league.opponent_engines)
     zero = (config.deepspeed_config or {}).get("zero_optimization") or {}
     # The first learner packs one policy at a time; without GPU, shards and adapters that is less than the gradients
     # it no longer has.
@@ -333,6 +335,9 @@ def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Proces
     )
     if entry.copies_tied_head and not options.on_gpu and shape.tied:
         parts["weights"] += shape.head * memory.BYTES[dtype] / memory.MIB
+    adapters = adapters_of(config, engines.policy, shape) if engines.adapters else None
+    if adapters is not None:
+        parts["adapters"] = len(engines.adapters) * adapters * memory.BYTES[dtype] / memory.MIB
     if engines.is_opponent and config.language_model_of(engines.policy).lora is not None:
         parts[MERGING] = 2 * weights_mib(shape, _learner_width(config, engines.policy))
     return Processes(f"{ENGINE} {engines.key}", engines.count, entry.process_mib, parts, options.num_gpus_per_engine)

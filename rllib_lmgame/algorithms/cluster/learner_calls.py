@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import ray
 from ray.rllib.core.learner.learner_group import LearnerGroup
 
-from rllib_lmgame.inference.serving.group import EngineGroup
+from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup
 from rllib_lmgame.inference.serving.out_of_memory import memory_line
-from rllib_lmgame.inference.weights import SharedBundle, WeightBundle
+from rllib_lmgame.inference.weights import SharedBundle
 from rllib_lmgame.learners.ranks import OtherLearnerError
 from rllib_lmgame.learners.weights import WeightUse
 
@@ -117,13 +117,16 @@ def _is_a_consequence(error: ray.exceptions.RayError) -> int:
 
 
 def push_from_learners(
-    learner_group: LearnerGroup, group: EngineGroup, module_id: str, version: int, use: WeightUse
+    learner_group: LearnerGroup, group: EngineGroup | AdapterOf, module_id: str, version: int, use: WeightUse
 ) -> None:
-    """Send one policy's weights to its engines as ``version``.
+    """Send one policy's weights, or its adapter alone, to its engines as ``version``.
 
     By the object store, the first learner packs them; on devices (NCCL, IPC) it sends its tensors.
     All learners take part, since gathering sharded weights is collective.
     """
+    if isinstance(group, AdapterOf):
+        group.push(share_weights(learner_group, module_id, version, use, adapter=True), version)
+        return
     push = group.learner_push()
     if push.options.over_devices:
         foreach_learner(learner_group, lambda learner: learner.push_on_device(module_id, push, version, use))
@@ -133,18 +136,24 @@ def push_from_learners(
         group.push(share_weights(learner_group, module_id, version, use), version)
 
 
-def share_weights(learner_group: LearnerGroup, module_id: str, version: int, use: WeightUse) -> SharedBundle:
-    """Put one policy's weights into the object store, owned by this process; raises as :func:`foreach_learner`.
+def share_weights(
+    learner_group: LearnerGroup, module_id: str, version: int, use: WeightUse, *, adapter: bool = False
+) -> SharedBundle:
+    """Put one policy's weights, or its ``adapter``, into the object store, owned by this process.
 
-    They outlive the first learner, which leaves them there, so a restarted engine can still get them.
+    Raises as :func:`foreach_learner`. They outlive the first learner, which leaves them there, so a restarted engine
+    can still get them.
     """
 
-    def pack(learner: Any) -> tuple[tuple[str, int] | None, WeightBundle | None]:
-        bundle = learner.pack_weights(module_id, version, use)
+    def packed(learner: Any) -> Any:
+        return (learner.pack_adapter if adapter else learner.pack_weights)(module_id, version, use)
+
+    def pack(learner: Any) -> tuple[tuple[str, int] | None, Any]:
+        bundle = packed(learner)
         return (None if bundle is None else (bundle.checksum, bundle.num_bytes)), bundle
 
     if learner_group.is_local:
-        return SharedBundle.put(learner_group._learner.pack_weights(module_id, version, use))
+        return SharedBundle.put(packed(learner_group._learner))
     # Two results, so that one can be looked at while the other stays where it is.
     calls = [worker.apply.options(num_returns=2).remote(pack) for worker in learner_group._workers]
     labels = answers_of_learners(learner_group, [label for label, _ in calls])

@@ -70,7 +70,8 @@ LOWERED_BY = {
         "weights": "config.inference.dtype: bfloat16, config.inference.tensor_parallel_size, or a smaller model",
         "kv cache": "config.inference.kv_cache_memory_mb",
         "logits": "config.inference.max_num_seqs",
-        MERGING: "a smaller model",
+        MERGING: "config.inference.adapters: true, or a smaller model",
+        "adapters": "config.language_model.lora.r, or config.league.opponent_engines",
     },
 }
 """What lowers the memory of a process, by the beginning of its name and what takes it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,8 @@ class Core(ABC):
     context_length: int
     ends: TextEnds
     """Where replies end by their text; set by who makes the core."""
+    adapters: Collection[str | None] = (None,)
+    """What may reply: the weights themselves (``None``), or adapters by their names."""
 
     @abstractmethod
     def __init__(
@@ -88,6 +90,8 @@ class Core(ABC):
     def request_error(self, request: GenerationRequest) -> str | None:
         """What is wrong with ``request``, or ``None``. A bad request must not reach :meth:`add`."""
         prompt, sampling = request.prompt_ids, request.sampling
+        if request.adapter not in self.adapters:
+            return "the engine was given no adapter" + ("" if request.adapter is None else f" {request.adapter}")
         if not prompt:
             return "the prompt is empty"
         if min(prompt) < 0 or max(prompt) >= self.vocab_size:

@@ -76,6 +76,8 @@ class ThreadedEngine:
         self._thread: threading.Thread | None = None
         self._ready: Future[None] = Future()
         self._waiters: dict[str, OnDone] = {}
+        self._adapter_of: dict[str, str] = {}
+        self._adapter_versions: dict[str, int] = {}
         self._paused = False
         self._held: list[tuple[GenerationRequest, OnDone]] = []
         self._drained: list[Future[None]] = []
@@ -115,6 +117,19 @@ class ThreadedEngine:
         await self.pause()
         try:
             return await self._call(lambda core: self._load(core, state, version))
+        finally:
+            if not was_paused:
+                await self.resume()
+
+    async def update_adapter(self, name: str, directory: str, version: int) -> None:
+        """Let the adapter of a directory, in PEFT's form, reply as ``name``, in place of the one before it.
+
+        Raises: WeightUpdateError: as :meth:`update_weights`.
+        """
+        was_paused = self._paused
+        await self.pause()
+        try:
+            await self._call(lambda core: self._load_adapter(core, name, directory, version))
         finally:
             if not was_paused:
                 await self.resume()
@@ -182,6 +197,8 @@ class ThreadedEngine:
                 return
             self._held = [(r, f) for r, f in self._held if r.request_id not in ids]
             known = [i for i in ids if self._waiters.pop(i, None) is not None]
+            for request_id in known:
+                self._adapter_of.pop(request_id, None)
             if self._core is not None and known:
                 self._core.abort(known)
 
@@ -246,11 +263,13 @@ class ThreadedEngine:
         batches: dict[OnDone, list[Generation]] = {}
         for reply in finished:
             on_done = self._waiters.pop(reply.request_id, None)
+            adapter = self._adapter_of.pop(reply.request_id, None)
             if on_done is None:
                 continue
+            version = self._version if adapter is None else self._adapter_versions[adapter]
             self._stats.generated_tokens += len(reply.response_ids)
             batches.setdefault(on_done, []).append(
-                Generation(reply.request_id, reply.response_ids, reply.logprobs, reply.stop_reason, self._version)
+                Generation(reply.request_id, reply.response_ids, reply.logprobs, reply.stop_reason, version)
             )
         for on_done, generations in batches.items():
             _deliver(on_done, generations)
@@ -279,6 +298,8 @@ class ThreadedEngine:
         elif error is None:
             self._core.add(request)
             self._waiters[request.request_id] = on_done
+            if request.adapter is not None:
+                self._adapter_of[request.request_id] = request.adapter
             self._stats.requests += 1
             self._stats.prompt_tokens += len(request.prompt_ids)
         return error
@@ -297,6 +318,19 @@ class ThreadedEngine:
             raise WeightUpdateError(self._refusal) from error
         self._version, self._refusal = version, None
         return checksum
+
+    def _load_adapter(self, core: Core, name: str, directory: str, version: int) -> None:
+        self._refusal = f"an update of {name} to weights version {version} did not finish"
+        try:
+            core.call("load_adapter", name, directory)
+            core.reset_prefix_cache()
+        except Exception as error:
+            cause = f"{type(error).__name__}: {error}"
+            self._refusal = (
+                f"an update of {name} to weights version {version} failed ({cause}); waiting for good weights"
+            )
+            raise WeightUpdateError(self._refusal) from error
+        self._adapter_versions[name], self._refusal = version, None
 
     def _snapshot(self, core: Core) -> EngineStats:
         self._stats.uptime_s = time.monotonic() - self._started_at

@@ -90,6 +90,9 @@ class VLLMCore(Core):
         self._scored: dict[str, tuple[int, ...]] = {}
         self._computed = 0
         self._params = lru_cache(maxsize=4096)(_sampling_params)
+        self._adapters: dict[str | None, Any] = {}
+        if arguments.enable_lora:  # Beside others, vLLM 0.32's CPU kernels give a request without one that of another.
+            self.adapters = self._adapters
 
     def add(self, request: GenerationRequest) -> None:
         from vllm.v1.engine import EngineCoreRequest
@@ -105,7 +108,10 @@ class VLLMCore(Core):
             if request.sampling.seed is not None or request.choices is not None:
                 params = _personal(params, request)
         ids = [*request.prompt_ids, *(request.scored or ())]
-        self._client.add_request(EngineCoreRequest(request.request_id, ids, None, params, None, 0.0, None, None, None))
+        adapter = self._adapters.get(request.adapter)
+        self._client.add_request(
+            EngineCoreRequest(request.request_id, ids, None, params, None, 0.0, adapter, None, None)
+        )
         self._running[request.request_id] = ([], [])
         if request.sampling.stop_texts and request.scored is None:
             self._by_text[request.request_id] = request.sampling
@@ -172,6 +178,16 @@ class VLLMCore(Core):
         with tempfile.NamedTemporaryFile(dir=folder, suffix=".safetensors") as file:
             save_file({name: t.contiguous() for name, t in tensors.items()}, file.name)
             self._client.collective_rpc(load_into_worker, args=(file.name,))
+
+    def load_adapter(self, name: str, directory: str) -> None:
+        """Load an adapter in PEFT's form in place of the one of this name."""
+        from vllm.lora.request import LoRARequest
+
+        number = list(self._adapters).index(name) + 1 if name in self._adapters else len(self._adapters) + 1
+        if not self._client.add_lora(LoRARequest(name, number, directory, load_inplace=True)):
+            raise RuntimeError(f"vLLM did not load {name}")
+        # What is loaded stays: there is room for all. Its files are not read again.
+        self._adapters[name] = LoRARequest(name, number, directory)
 
     def reset_prefix_cache(self) -> None:
         if not self._client.reset_prefix_cache():

@@ -19,10 +19,12 @@ import contextlib
 import inspect
 import logging
 import os
+import tempfile
 import uuid
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.inference.protocol import (
@@ -166,9 +168,11 @@ class EngineActor:
         if self._engine is not None:
             await self._engine.shutdown()
 
-    async def submit(self, client_id: str, packed: Packed) -> None:
-        """Queue one tick's requests of a client."""
+    async def submit(self, client_id: str, packed: Packed, adapter: str | None = None) -> None:
+        """Queue one tick's requests of a client, which an ``adapter`` answers if the engine has several."""
         requests = decode_requests(packed)
+        if adapter is not None:
+            requests = [replace(request, adapter=adapter) for request in requests]
         box = self._mailbox(client_id)
         box.waiting.update(r.request_id for r in requests)
         await self.start()
@@ -212,8 +216,14 @@ class EngineActor:
         if self._engine is not None and hasattr(self._engine, "abort"):
             self._engine.abort(ids)
 
-    async def update_weights(self, bundle: WeightBundle | AdapterBundle, version: int) -> str:
+    async def update_weights(
+        self, bundle: WeightBundle | AdapterBundle, version: int, adapter: str | None = None, more: bool = False
+    ) -> str:
         """Load a bundle and serve as ``version``; returns the checksum of what was loaded.
+
+        Args:
+            adapter: The one that is replaced, of an engine that has several.
+            more: Others follow at once: requests wait for them too.
 
         Raises: WeightUpdateError: They did not arrive whole, fit, or load; requests are refused until an update
         succeeds; EngineDeadError: The engine is broken; it has to be started again.
@@ -223,29 +233,36 @@ class EngineActor:
             self._begin_update(version)
             try:
                 await self._engine.pause()
-                checksum = await self._load_bundle(bundle, version)
+                checksum = await self._load_bundle(bundle, version, adapter)
                 if checksum != bundle.checksum:
                     raise WeightUpdateError(
                         f"weights version {version} arrived with checksum {checksum}, were sent with {bundle.checksum}"
                     )
-                self._accept()
+                if not more:
+                    self._accept()
             except EngineDeadError:
                 raise
             except Exception as error:
-                self._refusal = f"{error}; waiting for good weights"
+                self._refusal, more = f"{error}; waiting for good weights", False
                 raise WeightUpdateError(f"{self._spec.name}: {error}") from error
             finally:
-                self._serving.set()
+                if not more:
+                    self._serving.set()
                 await self._engine.resume()
             return checksum
 
-    async def _load_bundle(self, bundle: WeightBundle | AdapterBundle, version: int) -> str:
+    async def _load_bundle(self, bundle: WeightBundle | AdapterBundle, version: int, adapter: str | None) -> str:
         if isinstance(bundle, WeightBundle):
             return await self._engine.update_weights(unpack_state(bundle), version)
         if not bundle.is_whole():
             raise WeightUpdateError(f"the adapter of weights version {version} did not arrive whole")
-        state = await asyncio.get_running_loop().run_in_executor(None, bundle.merged)
-        await self._engine.update_weights(state, version)
+        if adapter is None:
+            state = await asyncio.get_running_loop().run_in_executor(None, bundle.merged)
+            await self._engine.update_weights(state, version)
+            return bundle.checksum
+        with tempfile.TemporaryDirectory() as directory:
+            bundle.write(Path(directory))
+            await self._engine.update_adapter(adapter, directory, version)
         return bundle.checksum
 
     async def confirm_weights(self, version: int) -> None:

@@ -95,6 +95,20 @@ RECONNECT_S = 0.25
 """Between two attempts to reach an engine that is down."""
 
 
+ADAPTER_MARK = "@"
+"""Between the names of an engine and of one of its adapters."""
+
+
+def address(engine: str, adapter: str) -> str:
+    """Name of an engine for a client that one of its adapters answers."""
+    return f"{engine}{ADAPTER_MARK}{adapter}"
+
+
+def engine_of(name: str) -> str:
+    """The engine of an :func:`address`, or a plain name as it is. A client asks an engine for one adapter at most."""
+    return name.partition(ADAPTER_MARK)[0]
+
+
 @dataclass(slots=True)
 class Waiting:
     answer: asyncio.Future[Generation]
@@ -113,7 +127,8 @@ class Link:
 
 
 class EngineClient:
-    """A client of engine actors, given by name or handle. Serves one event loop after another, not two at once.
+    """A client of engine actors, given by name (see :func:`address`) or handle. Serves one event loop after another,
+    not two at once.
 
     ``request_timeout_s`` is the longest wait for one reply.
     """
@@ -220,7 +235,7 @@ class EngineClient:
         if not self._by_name[link.index]:
             return
         try:
-            link.handle = ray.get_actor(link.name)
+            link.handle = ray.get_actor(engine_of(link.name))
         except ValueError:
             link.handle = None
 
@@ -255,7 +270,8 @@ class EngineClient:
         if not batch:
             return
         try:
-            link.handle.submit.remote(self._id, encode_requests(batch))
+            adapter = link.name.partition(ADAPTER_MARK)[2]
+            link.handle.submit.remote(self._id, encode_requests(batch), *([adapter] if adapter else []))
         except Exception as error:
             said = f"{link.name}: the request could not be sent: {error}"
             for request in batch:

@@ -16,6 +16,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from rllib_lmgame.inference.protocol import EngineStats
 from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
+from rllib_lmgame.inference.serving.client import address
 from rllib_lmgame.inference.serving.interruption import StopRequest
 from rllib_lmgame.inference.serving.out_of_memory import memory_line
 from rllib_lmgame.inference.weights import (
@@ -87,6 +88,7 @@ class EngineGroup:
         self._memory_deaths: dict[str, set[str]] = {name: set() for name in self.names}
         self._watch_interval_s = watch_interval_s
         self._last: tuple[SharedBundle, int] | None = None
+        self._last_adapters: dict[str, tuple[SharedBundle, int]] = {}
         self._device_version: int | None = None
         self._lock = threading.RLock()
         self._stopped = threading.Event()
@@ -180,6 +182,18 @@ class EngineGroup:
                 logger.warning("%s died while weights version %d were pushed", ", ".join(result.lost), version)
                 self.restart_dead()
             return dataclasses.replace(result, seconds=time.perf_counter() - began)
+
+    def push_adapter(self, adapter: str, state: State, version: int) -> PushResult:
+        """As :meth:`push`, of one adapter of engines that have several. ``state`` is an adapter's bundle."""
+        with self._lock:
+            shared = share(state, version)
+            self._last_adapters[adapter] = (shared, version)
+            transport = ObjectStoreTransport(adapter)
+            result = transport.push(self._handles, shared, version, self._options.start_timeout_s)
+            if result.lost:
+                logger.warning("%s died while %s was pushed", ", ".join(result.lost), adapter)
+                self.restart_dead()
+            return result
 
     def learner_push(self) -> LearnerPush:
         """For ``weight_transport: nccl`` and ``ipc``: what a learner calls with its own tensors."""
@@ -327,7 +341,13 @@ class EngineGroup:
 
     def _give_last_weights(self, name: str) -> None:
         try:
-            if self._last is not None:
+            if self._last_adapters:
+                left = len(self._last_adapters)
+                for adapter, (shared, version) in self._last_adapters.items():
+                    left -= 1
+                    transport = ObjectStoreTransport(adapter, more=left > 0)
+                    transport.push({name: self._handles[name]}, shared, version, self._options.start_timeout_s)
+            elif self._last is not None:
                 shared, version = self._last
                 ObjectStoreTransport().push({name: self._handles[name]}, shared, version, self._options.start_timeout_s)
             elif self._device_version is not None:
@@ -359,6 +379,26 @@ class EngineGroup:
             except Exception as error:
                 if not self._stopped.is_set():
                     logger.warning("could not bring an engine back: %s", error)
+
+
+@dataclasses.dataclass(frozen=True)
+class AdapterOf:
+    """One adapter of a group whose engines hold several, for who gives it weights and asks it."""
+
+    group: EngineGroup
+    adapter: str
+
+    @property
+    def names(self) -> list[str]:
+        """What clients call the engines."""
+        return [address(name, self.adapter) for name in self.group.names]
+
+    def push(self, state: State, version: int) -> PushResult:
+        """As :meth:`EngineGroup.push_adapter`."""
+        return self.group.push_adapter(self.adapter, state, version)
+
+    def make_room(self) -> None:
+        """Nothing: an adapter is small, and an engine that starts again needs it."""
 
 
 @dataclasses.dataclass

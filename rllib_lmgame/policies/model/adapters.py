@@ -386,6 +386,27 @@ def _as_begun(options: LoraOptions) -> tuple[LoraOptions, dict[str, Any]]:
     return begun, patterns
 
 
+SERVED_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""Ranks that vLLM makes room for."""
+
+
+def served_rank(options: LoraOptions) -> int:
+    """Rank that an engine must have room for, to hold such adapters beside their base.
+
+    Raises: ConfigError: engines cannot hold them so; as :func:`_as_begun`; MissingDependencyError.
+    """
+    begun, patterns = _as_begun(options)
+    key = KEY if options.init is None else f"{KEY}.init"
+    if begun.modules_to_save:
+        named = f"{KEY}.modules_to_save" if options.init is None else key
+        raise ConfigError(named, "are trained whole, which inference.adapters does not go with")
+    if any(patterns.values()):
+        raise ConfigError(key, "has ranks or scales of single modules, which inference.adapters does not go with")
+    if begun.r > SERVED_RANKS[-1]:
+        raise ConfigError(f"{KEY}.r", f"must be at most {SERVED_RANKS[-1]} with inference.adapters, got {begun.r}")
+    return next(rank for rank in SERVED_RANKS if rank >= begun.r)
+
+
 def check_lora(options: LoraOptions, config: Any | None, directory: Path | None) -> None:
     """Check adapters for a model of a ``transformers`` configuration, whose weights may be in a ``directory``.
 

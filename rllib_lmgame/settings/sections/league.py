@@ -89,7 +89,7 @@ class LeagueOptions:
     opponent_engines: int = option(
         1,
         "Engines that hold members, one each at a time: as many members at most are met in one iteration. They need "
-        "resources as those of `inference` do.",
+        "resources as those of `inference` do. With `inference.adapters` they are adapters in these.",
         low=1,
         high=10_000,
     )
