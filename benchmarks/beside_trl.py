@@ -1,11 +1,11 @@
 """GRPO beside TRL's GRPOTrainer on the same work, and with shared prompts beside without.
 
-Games of one turn in groups of eight, played and learnt from by SmolLM2 in float32 on CPUs: one-step arithmetic behind
-three demonstrations, as in ``tuned_examples/smollm2-arithmetic.yaml``. Ours and TRL take turns (ours, TRL, ours, ...),
-each in a process of its own that ends before the next begins, with as many threads. A turn is an iteration to warm up
-and those that are measured, TRL's on the prompts of ours. All games are trained on in one optimizer step, and rewards
-are chance on both sides, so that no group is left out. Behind each measured iteration of ours follows an update on the
-same rows without shared prompts.
+Games of one turn in groups of eight, played and learnt from by SmolLM2 in float32 on CPUs: the arithmetic of
+``tuned_examples/smollm2-arithmetic.yaml`` behind three demonstrations of its solver. Ours and TRL take turns (ours,
+TRL, ours, ...), each in a process of its own that ends before the next begins, with as many threads. A turn is an
+iteration to warm up and those that are measured, TRL's on the prompts of ours. All games are trained on in one
+optimizer step, and rewards are chance on both sides, so that no group is left out. Behind each measured iteration of
+ours follows an update on the same rows without shared prompts.
 
 TRL is no dependency of this package; without it the command says how to install it.
 
