@@ -110,7 +110,9 @@ class Ours:
         from asked import AskedProcess
 
         numbers = map(str, (groups, threads, seed))
-        self._process = AskedProcess(__file__, SERVE, model, *numbers, environment={"OMP_NUM_THREADS": str(threads)})
+        # By default Ray's workers give way to all other processes; TRL does not.
+        environment = {"OMP_NUM_THREADS": str(threads), "RAY_worker_niceness": "0"}
+        self._process = AskedProcess(__file__, SERVE, model, *numbers, environment=environment)
 
     def iteration(self, measured: bool) -> tuple[dict[str, float], list[list[int]]]:
         """The figures of an iteration, and the prompt of each group as token ids.
