@@ -233,6 +233,7 @@ COMPANIONS = {
     ("inference.weight_transport", "ipc"): {"inference": {"num_gpus_per_engine": 0.4}, "num_gpus_per_learner": 0.6},
     ("inference.sleep_during_update", "True"): {"inference": {"num_gpus_per_engine": 0.4}, "num_gpus_per_learner": 0.6},
     ("inference.tensor_parallel_size", "2"): {"inference": {"num_gpus_per_engine": 2}},
+    ("inference.adapters", "True"): {"language_model": {"lora": {}}},
     ("text_rollouts.legal_moves_only", "True"): {"token_ppo": {"importance": None}},
     ("token_ppo.critic", "{'backbone_lr': 1e-05}"): {"language_model": {"value_model": "separate"}},
     ("language_model.lora", str(ADAPTERS)): {},
