@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import json
 import random
 import sys
 import time
@@ -27,7 +26,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from report import Row, command, medians, table  # noqa: E402
+from report import Row, command, medians, show  # noqa: E402
 
 GROUP, REPLY, CONTEXT, LR = 8, 10, 256, 1e-6
 SERVE = "--serve"
@@ -61,16 +60,14 @@ def main() -> None:
         model, *numbers = sys.argv[2:]
         return serve(model, *map(int, numbers))
     arguments = parse()
-    from machine import describe, machine
+    from machine import machine
     from stock_trl import check_installed
 
     check_installed()
     report: dict[str, Any] = {"command": command(__file__), "machine": machine(), "options": vars(arguments)}
     repeats = [row for turn in range(arguments.turns) for row in measure(arguments, turn)]
     report |= {"medians": medians(repeats), "repeats": repeats}
-    print(f"\n{describe(report['machine'])}\n\n{table(report, ROWS)}")
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(report, indent=1), encoding="utf-8")
+    show(report, ROWS, arguments.json)
 
 
 def parse() -> argparse.Namespace:

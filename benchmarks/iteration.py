@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from report import Row, command, medians, table  # noqa: E402
+from report import Row, command, medians, show, table  # noqa: E402
 
 GAMES, TURNS, REPLY, CONTEXT = 64, 5, 16, 1024
 SHAPE = {"hidden_size": 128, "num_layers": 4, "num_heads": 4, "intermediate_size": 464}
@@ -68,9 +67,7 @@ def main() -> None:
     report: dict[str, Any] = {"command": command(__file__), "machine": machine()}
     with own_ray(num_cpus=8, threads=arguments.threads):
         report |= measure(arguments)
-    print(f"\n{describe(report['machine'])}\n\n{table(report, ROWS)}")
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(report, indent=1), encoding="utf-8")
+    show(report, ROWS, arguments.json)
     if arguments.write:
         write(Path(arguments.write), report, describe(report["machine"]))
 

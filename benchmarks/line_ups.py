@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import json
 import sys
 import time
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from report import Row, command, medians, table  # noqa: E402
+from report import Row, command, medians, show  # noqa: E402
 
 KINDS = ("one", "two", "league")
 SHAPE = {"hidden_size": 96, "num_layers": 2, "num_heads": 3, "intermediate_size": 256}
@@ -47,15 +46,13 @@ ROWS: tuple[Row, ...] = (
 def main() -> None:
     """Measure, print the table, write what was asked for."""
     arguments = parse()
-    from machine import describe, machine, own_ray
+    from machine import machine, own_ray
 
     report: dict[str, Any] = {"command": command(__file__), "machine": machine(), "options": vars(arguments)}
     with own_ray(num_cpus=32, threads=arguments.threads):
         repeats = measure(arguments)
     report |= {"medians": medians(repeats), "repeats": repeats}
-    print(f"\n{describe(report['machine'])}\n\n{table(report, ROWS)}")
-    if arguments.json:
-        Path(arguments.json).write_text(json.dumps(report, indent=1), encoding="utf-8")
+    show(report, ROWS, arguments.json)
 
 
 def parse() -> argparse.Namespace:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import statistics
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 Row = tuple[str, str, str, float | None, bool]
@@ -27,6 +29,15 @@ def table(report: dict[str, Any], rows: Sequence[Row]) -> str:
             f"| {name} | {value:{style}} | {min(values):{style}} .. {max(values):{style}} | {wanted} | {verdict} |"
         )
     return "\n".join(lines)
+
+
+def show(report: dict[str, Any], rows: Sequence[Row], file: str | None) -> None:
+    """Print the machine and the table, and write all figures to ``file`` if one is named."""
+    from machine import describe
+
+    print(f"\n{describe(report['machine'])}\n\n{table(report, rows)}")
+    if file:
+        Path(file).write_text(json.dumps(report, indent=1), encoding="utf-8")
 
 
 def medians(repeats: Sequence[dict[str, float]]) -> dict[str, float]:

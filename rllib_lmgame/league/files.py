@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.inference.weights import AdapterBundle, Base, WeightBundle, pack_state
 from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.league.members import Member
-from rllib_lmgame.policies.model.files import ADAPTER_FILES, weight_files
+from rllib_lmgame.policies.model.files import ADAPTER_FILES, MAX_JSON_BYTES, weight_files
 
 DIRECTORY = "league"
 """Where members are, in a trial's directory and in a checkpoint."""
@@ -25,8 +25,6 @@ LIST_FILE = "league.json"
 
 A resumed run takes them from the algorithm's state.
 """
-
-MAX_LIST_BYTES = 64 << 20
 
 BEGINNINGS = "beginnings"
 """What each exploiter begins again with. No member has this name."""
@@ -69,15 +67,24 @@ def read_member(league: Path, member: Member, base: Base | None = None) -> Weigh
     return bundle
 
 
+def whose(state: Mapping[str, Any]) -> dict[str, str]:
+    """Members in a league's state: name -> the policy whose snapshot it is."""
+    return {str(member["name"]): str(member["policy"]) for member in state["members"]}
+
+
 def members_of(checkpoint: Path) -> dict[str, str]:
     """Members of a checkpoint's league, if it has one: name -> whose snapshot. Raises: CheckpointError: damaged."""
     file = checkpoint / DIRECTORY / LIST_FILE
     if not file.is_file():
         return {}
     try:
-        return {str(member["name"]): str(member["policy"]) for member in read_mapping(file, MAX_LIST_BYTES)["members"]}
+        members = whose(read_mapping(file, MAX_JSON_BYTES))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{file} is damaged: it holds no league") from error
+    missing = members.keys() - {path.name for path in file.parent.iterdir()}
+    if missing:
+        raise CheckpointError(f"{file} names {min(missing)!r}, which is not beside it")
+    return members
 
 
 def copy_members(source: Path, target: Path, members: Iterable[Member]) -> None:

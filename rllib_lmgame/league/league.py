@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.league.files import whose
 from rllib_lmgame.league.matches import Match, Table, deal_matches
 from rllib_lmgame.league.matchmaking import Standing, draw_member, draw_past, drawn, resolve_matchmaker
 from rllib_lmgame.league.members import Member, leaving, member_name, member_of
@@ -22,7 +23,7 @@ from rllib_lmgame.settings.sections.league import LeagueOptions
 
 def policies_gone(state: Mapping[str, Any], policies: Iterable[str]) -> list[str]:
     """Policies in a league's state, as members or in results, that are none of ``policies``."""
-    members = {str(member["name"]): str(member["policy"]) for member in state["members"]}
+    members = whose(state)
     players = {*state["payoffs"]}.union(*state["payoffs"].values())
     return sorted(({*members.values()} | players - members.keys()) - {*policies})
 

@@ -458,8 +458,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
 
         ``trained``: without frozen weights beside adapters.
         """
-        only = {"trained": True} if trained else {}
-        with self.engines[module_id].full_state(**only) as weights:
+        with self.engines[module_id].full_state(trained) as weights:
             yield chosen_weights(use, weights, self.averages.get(module_id))
 
     def pack_weights(self, module_id: str, version: int, use: WeightUse = WeightUse.TRAINING) -> WeightBundle | None:

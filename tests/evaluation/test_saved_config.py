@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -18,6 +19,8 @@ from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.cli import main
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
+from rllib_lmgame.evaluation.players.naming import make_players
+from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import of_a_stranger, open_checkpoint, read_config
 
 BY_PATH = "rllib_lmgame.envs.games.grids.sokoban:Sokoban"
@@ -161,6 +164,30 @@ def test_code_beside_a_strangers_weights_is_refused(write: Write) -> None:
     open_checkpoint(place, trust=True)
     write.sign(place, False)  # type: ignore[attr-defined]
     open_checkpoint(place)
+
+
+def test_a_member_of_a_strangers_league_is_looked_at(write: Write) -> None:
+    """Its files could run code, and an adapter is for whatever model the checkpoint names."""
+    place = write(True, env="lmgame/KuhnPoker-v0", env_config={}, league={})
+    league = place / "league"
+    shutil.copytree(place / "hf", league / "player-1")
+
+    def named(policy: str = "player", trust: bool = False) -> Any:
+        (league / "league.json").write_text(json.dumps({"members": [{"name": "player-1", "policy": policy}]}))
+        write.sign(place, True)  # type: ignore[attr-defined]
+        return make_players([f"one={place}:player-1"], PlayerSettings(trust=trust))
+
+    assert named().keys() == {"one"}
+    with pytest.raises(ConfigError, match=r"'player-1' is no policy of the checkpoint; did you mean 'player'"):
+        named(policy="nobody")
+    (league / "player-1" / "modeling_own.py").write_text("x = 1")
+    with pytest.raises(CheckpointError, match=r"modeling_own\.py is no data file .* --trust-checkpoint"):
+        named()
+    (league / "player-1" / "modeling_own.py").unlink()
+    (league / "player-1" / "adapter_config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"player-1: it is an adapter for a model .* --trust-checkpoint"):
+        named()
+    assert named(trust=True).keys() == {"one"}
 
 
 def test_the_last_iterate_is_looked_at_like_the_average(write: Write) -> None:

@@ -11,17 +11,31 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_engine import FAKE, request
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from ray.rllib.core.rl_module import validate_module_id
 
 from rllib_lmgame.inference.protocol import Generation, StopReason
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
-from rllib_lmgame.inference.serving.client import AffinityRouter, EngineClient
+from rllib_lmgame.inference.serving.client import AffinityRouter, EngineClient, address, engine_of
 from rllib_lmgame.inference.weights import pack_state
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 TIMEOUT_S = 120.0
 BUNDLE = pack_state({"w": np.ones(3, np.float32)}, 5)
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+@example("a@b", "c@d")
+@example("a:b", "league:0")
+def test_no_policys_engine_is_taken_for_one_with_an_adapter(policy: str, adapter: str) -> None:
+    """Whatever RLlib allows as a policy's name."""
+    try:
+        validate_module_id(policy, error=True)
+    except ValueError:
+        assume(False)
+    name = f"lmgame-{policy}-1f-0"
+    assert engine_of(name) == name == engine_of(address(name, adapter))
 
 
 class Handle:

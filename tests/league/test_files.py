@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import numpy as np
@@ -11,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.inference.weights import state_checksum
-from rllib_lmgame.league.files import copy_members, read_member, remove_members
+from rllib_lmgame.league.files import copy_members, members_of, read_member, remove_members
 from rllib_lmgame.league.members import Member
 
 
@@ -48,6 +49,22 @@ def test_members_go_into_a_checkpoint_and_out_of_it(members: list[Member], tmp_p
     copy_members(moved, moved, members)  # onto themselves
     with pytest.raises(CheckpointError, match="p-99, the directory of a league member, is missing"):
         copy_members(moved, other, [Member("p-99", "p", 99)])
+
+
+def test_members_of_a_checkpoint_are_beside_their_list(members: list[Member], tmp_path) -> None:
+    trial = tmp_path / "trial"
+    assert members_of(trial) == {}
+    file = trial / "league" / "league.json"
+    file.write_text(json.dumps({"members": [{"name": member.name, "policy": "p"} for member in members]}))
+    assert members_of(trial) == {member.name: "p" for member in members}
+    for name in ("p-99", "..", "../league/p-1", str(trial)):
+        file.write_text(json.dumps({"members": [{"name": name, "policy": "p"}]}))
+        with pytest.raises(CheckpointError, match=r"league\.json names '.*', which is not beside it"):
+            members_of(trial)
+    for damaged in ("", "[]", "{}", '{"members": [3]}', '{"members": 3}'):
+        file.write_text(damaged)
+        with pytest.raises(CheckpointError, match=r"league\.json is damaged: it holds no league"):
+            members_of(trial)
 
 
 def test_another_snapshots_files_are_not_taken_for_a_members(members: list[Member], tmp_path) -> None:

@@ -219,7 +219,7 @@ def policy_player(
 ) -> Player:
     """As :func:`checkpoint_player`, of an open checkpoint. Raises: ConfigError: no such policy."""
     if policy not in config.player_options:
-        members = members_of(checkpoint)
+        members = {name: of for name, of in members_of(checkpoint).items() if of in config.player_options}
         if policy in members:
             return _member_player(name, source, checkpoint, config, policy, members[policy], settings)
         known = [*config.player_options, *members]

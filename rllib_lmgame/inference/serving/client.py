@@ -95,8 +95,8 @@ RECONNECT_S = 0.25
 """Between two attempts to reach an engine that is down."""
 
 
-ADAPTER_MARK = "@"
-"""Between the names of an engine and of one of its adapters."""
+ADAPTER_MARK = "/"
+"""Between the names of an engine and of one of its adapters. RLlib allows it in no policy's name."""
 
 
 def address(engine: str, adapter: str) -> str:

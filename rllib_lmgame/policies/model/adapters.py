@@ -438,7 +438,7 @@ def merged_checkpoint(directory: Path, base: str, *, trust_remote_code: bool = F
 
     with no_bars_for(base):
         model = AutoModelForCausalLM.from_pretrained(
-            base, dtype=_base_dtype(directory), trust_remote_code=trust_remote_code, use_safetensors=True
+            base, dtype=_trained_beside(directory), trust_remote_code=trust_remote_code, use_safetensors=True
         )
     parts = parts_of(model, unique_state(model))
     adapters = Adapters(model, LoraOptions(init=str(directory)), model_dir=base)
@@ -488,7 +488,7 @@ def _same_each_time(content: bytes, about: Mapping[str, str]) -> bytes:
     return len(header).to_bytes(8, "little") + header + content[8 + size :]
 
 
-def _base_dtype(directory: Path) -> torch.dtype:
+def _trained_beside(directory: Path) -> torch.dtype:
     """Numerics of the base that an adapter's file says it was trained beside; float32 if it does not."""
     from safetensors import safe_open
 

@@ -61,7 +61,7 @@ class InferenceOptions:
     adapters: bool = option(
         False,
         "One base in an engine, and an adapter for each policy and league member: "
-        "[`language_model.lora`](lora.md#one-base-in-an-engine), slower replies.",
+        "[`language_model.lora`](lora.md#one-base-in-an-engine).",
     )
     request_timeout_s: float = option(600.0, "Longest wait for one reply.", above=0)
     start_timeout_s: float = option(900.0, "Longest wait for an engine to come up.", above=0)
