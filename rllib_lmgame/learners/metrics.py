@@ -107,7 +107,7 @@ def update_metrics(
     computed, used, given, stale, sampled, num_rows, cuts = ranks.sum(
         [plain["computed_tokens"], plain["row_tokens"], plain["given_tokens"], *own]
     ).tolist()
-    row_tokens = float(ranks.sum(b.num_tokens))
+    row_tokens, read_tokens = ranks.sum([float(b.num_tokens), float(b.row_lengths.sum())]).tolist()
     applied = max(plain["steps"] - plain["nan_steps"], 1.0)
     return (
         means
@@ -124,6 +124,6 @@ def update_metrics(
             "num_rows": num_rows,
             "context_cuts": cuts,
             "num_row_tokens": row_tokens,
-            "num_computed_tokens": row_tokens * used / max(given, 1.0),
+            "num_computed_tokens": read_tokens * used / max(given, 1.0),
         }
     )

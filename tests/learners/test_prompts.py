@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_weights import set_adam_eps
 from learning import TIMES, by_state_and_files, difference, one_prompt_each, restored, same, update, weights
-from test_batching import make_row
+from test_batching import make_row, read_of
 
 from rllib_lmgame.learners.data import prompts
 from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
@@ -80,8 +80,8 @@ def test_packs_of_shared_prompts_hold_every_row_once_within_budget(seed: int, bu
     packs = batch.microbatches(budget, repeat_cost=repeat_cost)
     ends = [(n, at) for n, row in enumerate(rows) for at in np.flatnonzero(row.loss_mask).tolist()]
     found = sorted(ids.tolist() for pack in packs for ids in rows_of(pack))
-    assert found == sorted(row.input_ids.tolist() for row in rows)
-    assert sum(pack.given_tokens for pack in packs) == batch.num_tokens
+    assert found == sorted(read_of(row).tolist() for row in rows)
+    assert sum(pack.given_tokens for pack in packs) == sum(len(read_of(row)) for row in rows)
     slots = np.concatenate([pack.token_slot for pack in packs])
     assert sorted(slots.tolist()) == list(range(batch.num_actions))
     for pack in packs:
@@ -107,14 +107,14 @@ def test_what_is_computed_lies_between_all_prefixes_and_all_tokens(seed: int) ->
     rows = tree_of_rows(np.random.default_rng(seed))
     (pack,) = TokenBatch.from_rows(rows).microbatches(10**6, repeat_cost=0.0)
     prefixes = {tuple(row.input_ids[: i + 1]) for row in rows for i in range(shareable(row))}
-    least = len(prefixes) + sum(len(row) - shareable(row) for row in rows)
+    least = len(prefixes) + sum(len(read_of(row)) - shareable(row) for row in rows)
     # Each node of the tree of all prefixes that is left out costs less than what a node must save.
     assert least <= pack.num_tokens <= least + len(rows) * prompts.LEAST_SAVED
 
 
 def shareable(row: Row) -> int:
-    marked = np.flatnonzero(row.loss_mask)
-    return int(marked[0]) if len(marked) else len(row) - 1
+    last = len(read_of(row)) - 1
+    return min([last, *np.flatnonzero(row.loss_mask).tolist()])
 
 
 def test_what_nothing_shares_is_packed_as_before() -> None:
@@ -135,10 +135,10 @@ def test_a_group_and_the_rules_of_all_are_computed_once(monkeypatch: pytest.Monk
             row.input_ids = np.concatenate([rules, np.full(20, group), np.full(4, 50 + reply)]).astype(np.int32)
             rows.append(row)
     (pack,) = TokenBatch.from_rows(rows).microbatches(10**6, repeat_cost=0.0)
-    assert pack.num_tokens == 60 + 3 * (20 + 8 * 4)
-    assert pack.given_tokens == 24 * 84
-    halves = TokenBatch.from_rows(rows).microbatches(60 + 20 + 8 * 4, repeat_cost=0.0)
-    assert [half.num_tokens for half in halves] == [60 + 20 + 8 * 4] * 3
+    assert pack.num_tokens == 60 + 3 * (20 + 8 * 3)
+    assert pack.given_tokens == 24 * 83
+    halves = TokenBatch.from_rows(rows).microbatches(60 + 20 + 8 * 3, repeat_cost=0.0)
+    assert [half.num_tokens for half in halves] == [60 + 20 + 8 * 3] * 3
 
 
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -286,8 +286,8 @@ def test_an_update_is_that_with_prompts_of_their_own(
             update(learner, one_prompt_each([make_episodes(4, seed=10 * seed + i, version=seed) for i in range(3)]))
             for learner in (shared, alone)
         )
-        assert found["num_row_tokens"] == expected["num_row_tokens"] == expected["num_computed_tokens"]
-        assert found["num_computed_tokens"] < 0.8 * found["num_row_tokens"]
+        assert found["num_row_tokens"] == expected["num_row_tokens"] > expected["num_computed_tokens"]
+        assert found["num_computed_tokens"] < 0.8 * expected["num_computed_tokens"]
         for name in found.keys() - TIMES - {"num_computed_tokens"}:
             assert found[name] == pytest.approx(expected[name], abs=2e-5, nan_ok=True), name
     assert difference(weights(shared), weights(alone)) < 1e-5  # An update moves them by 1e-3.

@@ -72,7 +72,7 @@ class PackedBatch:
 
     @property
     def given_tokens(self) -> int:
-        """Tokens if every row had its whole prompt."""
+        """Tokens if every row had its prompt to itself."""
         last = np.delete(self.cu_seqlens[1:] - 1, np.unique(self.parents[self.parents >= 0]))
         return int((self.position_ids[last] + 1).sum())
 
@@ -145,7 +145,8 @@ class TokenBatch:
         loss_weights, importance_weights: float32 ``[A]``; filled later.
         sequence: int64 ``[A]``; the sequence of each token (:meth:`stretches`), filled later.
         bootstrap_values: float32 ``[N]``; 0, filled later where ``needs_bootstrap``.
-        row_lengths, row_trajectory: int64 ``[R]``; tokens and trajectory of each row.
+        row_lengths, row_trajectory: int64 ``[R]``; tokens of each row that are read, and its trajectory. Nobody needs
+            what stands behind the token that predicts a row's last action token, unless its last state has a value.
     """
 
     rollout_logprobs: np.ndarray
@@ -203,6 +204,7 @@ class TokenBatch:
         per_row = np.diff(row_actions)
         row_bootstrap = np.fromiter((row.needs_bootstrap for row in rows), bool, len(rows))
         needs_bootstrap = np.bincount(row_trajectory[row_bootstrap], minlength=count) > 0
+        read = np.where(per_row > 0, position[row_actions[1:] - 1] - starts, 1)
         per_trajectory = np.bincount(row_trajectory, weights=per_row, minlength=count).astype(np.int64)
         counts, allowed_ids = _allowed(rows, per_row)
         trajectory = np.repeat(row_trajectory, per_row).astype(np.int32)
@@ -216,7 +218,7 @@ class TokenBatch:
             trajectory_offsets=np.concatenate([[0], np.cumsum(per_trajectory)]),
             needs_bootstrap=needs_bootstrap,
             bootstrap_values=np.zeros(count, np.float32),
-            row_lengths=lengths,
+            row_lengths=np.where(row_bootstrap, lengths, read),
             row_trajectory=row_trajectory,
             _ids=np.concatenate([row.input_ids for row in rows]),
             _row_starts=starts,
@@ -316,9 +318,10 @@ class TokenBatch:
 
     @cached_property
     def _prompts(self) -> PromptOrder:
-        """What may be shared: tokens before the first action; of a row without one, all but the last."""
+        """What may be shared: tokens before the first action, and never all of a row."""
         first = np.append(self._action_position, 0)[self._row_actions[:-1]] - self._row_starts
-        shareable = np.where(np.diff(self._row_actions) > 0, first, self.row_lengths - 1)
+        last = self.row_lengths - 1
+        shareable = np.where(np.diff(self._row_actions) > 0, np.minimum(first, last), last)
         return PromptOrder(self._ids, self._row_starts, shareable)
 
     def _pack(self, rows: np.ndarray, max_tokens: int, batched: bool, repeat_cost: float | None) -> list[PackedBatch]:
