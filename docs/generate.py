@@ -36,6 +36,8 @@ from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 DOCS = Path(__file__).resolve().parent
 NOTICE = "<!-- Written by docs/generate.py from the code; edit the code, then run it again. -->"
+MADE = "# Made by docs/generate.py"
+"""What an example that is made from a template says."""
 
 
 def pages() -> dict[str, Callable[[], str]]:
@@ -58,7 +60,8 @@ def pages() -> dict[str, Callable[[], str]]:
 def unwritten(known: Collection[str]) -> list[str]:
     """Files, named as in :func:`pages`, that look like written ones and are not."""
     found = [f"games/{path.name}" for path in (DOCS / "games").glob("*.md")]
-    found += [f"../tuned_examples/{path.name}" for path in (DOCS / "../tuned_examples").glob("*-[0-9]*gpu.yaml")]
+    examples = (DOCS / "../tuned_examples").glob("*.yaml")
+    found += [f"../tuned_examples/{path.name}" for path in examples if MADE in path.read_text(encoding="utf-8")]
     return [name for name in found if name not in known]
 
 

@@ -165,7 +165,7 @@ class LMGameAlgorithm(PPO):
             if hasattr(self, "env_runner_group"):
                 super().cleanup()
         finally:
-            for group in engines.whole_groups(self.engine_groups):
+            for group in engines.each_group(self.engine_groups):
                 group.shutdown()
             self.engine_groups = {}
 
@@ -205,7 +205,7 @@ class LMGameAlgorithm(PPO):
             self.restore_env_runners(runners)
 
     def _restart_engines(self) -> None:
-        for group in engines.whole_groups(self.engine_groups):
+        for group in engines.each_group(self.engine_groups):
             group.restart_dead()
 
     # -- models and weights -------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class LMGameAlgorithm(PPO):
     @contextmanager
     def engines_asleep(self) -> Iterator[None]:
         """With ``inference.sleep_during_update`` the engines give their GPU memory to colocated learners meanwhile."""
-        asleep = engines.whole_groups(self.engine_groups) if self.config.inference_options.sleep_during_update else []
+        asleep = engines.each_group(self.engine_groups) if self.config.inference_options.sleep_during_update else []
         for group in asleep:
             group.call("sleep")
         try:

@@ -49,7 +49,7 @@ class LeaguePlay:
     1. A member's files are complete or absent, and are never written again.
     2. Before an iteration is played, every opponent engine holds its member's weights. Checksums of file and engine
        prove it. A restarted engine gets the same weights before it serves.
-    3. An engine's weights change at most once per iteration.
+    3. An engine's weights, or each of its adapters, change at most once per iteration.
     4. An exploiter restarts with exactly the weights and optimizer it had when PPO began, or when it became one.
        It plays with these weights before anything else happens.
     """

@@ -102,13 +102,13 @@ def engines_for(
 
     ``connected`` connects to a Ray cluster; by default :func:`~.ray_cluster.be_connected`.
     """
-    from rllib_lmgame.algorithms.cluster.engines import start_engines, whole_groups
+    from rllib_lmgame.algorithms.cluster.engines import each_group, start_engines
 
     config.episode_log_dir = log_dir
     with ExitStack() as stack:
         stack.enter_context(connected or ray_cluster())
         groups = start_engines(config, training=False)
-        for group in whole_groups(groups):
+        for group in each_group(groups):
             stack.callback(group.shutdown)
         config.engine_names = {policy: list(group.names) for policy, group in groups.items()}
         runner = TextGameEnvRunner(config=config, worker_index=0)

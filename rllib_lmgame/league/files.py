@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.inference.weights import AdapterBundle, Base, WeightBundle, pack_state
 from rllib_lmgame.json_files import read_mapping
-from rllib_lmgame.league.members import Member
+from rllib_lmgame.league.members import Member, policies_of
 from rllib_lmgame.policies.model.files import ADAPTER_FILES, MAX_JSON_BYTES, weight_files
 
 DIRECTORY = "league"
@@ -67,18 +67,13 @@ def read_member(league: Path, member: Member, base: Base | None = None) -> Weigh
     return bundle
 
 
-def whose(state: Mapping[str, Any]) -> dict[str, str]:
-    """Members in a league's state: name -> the policy whose snapshot it is."""
-    return {str(member["name"]): str(member["policy"]) for member in state["members"]}
-
-
 def members_of(checkpoint: Path) -> dict[str, str]:
     """Members of a checkpoint's league, if it has one: name -> whose snapshot. Raises: CheckpointError: damaged."""
     file = checkpoint / DIRECTORY / LIST_FILE
     if not file.is_file():
         return {}
     try:
-        members = whose(read_mapping(file, MAX_JSON_BYTES))
+        members = policies_of(read_mapping(file, MAX_JSON_BYTES))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{file} is damaged: it holds no league") from error
     missing = members.keys() - {path.name for path in file.parent.iterdir()}

@@ -9,10 +9,9 @@ from functools import partial
 from typing import Any
 
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.league.files import whose
 from rllib_lmgame.league.matches import Match, Table, deal_matches
 from rllib_lmgame.league.matchmaking import Standing, draw_member, draw_past, drawn, resolve_matchmaker
-from rllib_lmgame.league.members import Member, leaving, member_name, member_of
+from rllib_lmgame.league.members import Member, leaving, member_name, member_of, policies_of
 from rllib_lmgame.league.payoffs import Payoffs
 from rllib_lmgame.measures.ratings import bradley_terry
 from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
@@ -23,7 +22,7 @@ from rllib_lmgame.settings.sections.league import LeagueOptions
 
 def policies_gone(state: Mapping[str, Any], policies: Iterable[str]) -> list[str]:
     """Policies in a league's state, as members or in results, that are none of ``policies``."""
-    members = whose(state)
+    members = policies_of(state)
     players = {*state["payoffs"]}.union(*state["payoffs"].values())
     return sorted(({*members.values()} | players - members.keys()) - {*policies})
 

@@ -38,6 +38,11 @@ def member_of(values: Mapping[str, Any]) -> Member:
     return Member(**{**values, "files": files_of(values.get("files", ()))})
 
 
+def policies_of(state: Mapping[str, Any]) -> dict[str, str]:
+    """Members in a league's state, which may have been JSON: name -> the policy whose snapshot it is."""
+    return {str(member["name"]): str(member["policy"]) for member in state["members"]}
+
+
 def files_of(values: Iterable[Iterable[Any]]) -> Files:
     return tuple((str(name), int(size), str(digest)) for name, size, digest in values)
 

@@ -35,7 +35,9 @@ def test_a_changed_page_is_stale(
     page.write_text(page.read_text(encoding="utf-8").replace("Sokoban", "Sokobum", 1), encoding="utf-8")
     (docs / "grafana_dashboard.json").unlink()
     (docs / "games" / "Gone.md").write_text("of a game that is no more")
-    (tmp_path / "tuned_examples" / "gone-1gpu.yaml").write_text("of a shape that is no more")
+    (tmp_path / "tuned_examples" / "gone-1gpu.yaml").write_text(f"{generate.MADE}: of a shape that is no more")
+    mine = tmp_path / "tuned_examples" / "mine-2gpu.yaml"
+    mine.write_text("written by hand")
     capsys.readouterr()
     assert generate.main(["--check"]) == 1
     told = capsys.readouterr().out
@@ -45,7 +47,10 @@ def test_a_changed_page_is_stale(
         and "tuned_examples/gone-1gpu.yaml" in told
         and "grafana_dashboard.json" in told
         and "reference.md" not in told
+        and "mine" not in told
     )
+    assert generate.main([]) == 0
+    assert mine.exists() and not (tmp_path / "tuned_examples" / "gone-1gpu.yaml").exists()
 
 
 def test_the_example_of_a_game_in_which_all_reply_at_once_plays_it() -> None:

@@ -16,7 +16,7 @@ from engine_replies import logprobs_by, reply_of
 from learner_weights import weights_of
 
 from rllib_lmgame.algorithms.checkpoints.models import check_models
-from rllib_lmgame.algorithms.cluster.engines import whole_groups
+from rllib_lmgame.algorithms.cluster.engines import each_group
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.evaluation.players.naming import make_players
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
@@ -160,7 +160,7 @@ def test_one_engine_holds_the_base_and_an_adapter_for_everybody(start: Any, make
             assert learners[policy]["logprob_gap"] <= 1e-4 and learners[policy]["staleness"] == 0
     groups, play = algorithm.engine_groups, algorithm._league
     base = algorithm.config.model_files["first"].directory()
-    assert groups.keys() == {*policies, "league:0", "league:1"} and len(whole_groups(groups)) == 1
+    assert groups.keys() == {*policies, "league:0", "league:1"} and len(each_group(groups)) == 1
     checkpoint = tmp_path / "checkpoint"
     algorithm.save_to_path(str(checkpoint))
     passes = []
@@ -184,7 +184,7 @@ def test_one_engine_holds_the_base_and_an_adapter_for_everybody(start: Any, make
             assert np.abs(logprobs_by(Path(base), ids, len(logprobs)) - logprobs).max() > 1e-3
 
     check()
-    (group,) = whole_groups(groups)
+    (group,) = each_group(groups)
     sizes = [shared.num_bytes for shared, _ in group._last_adapters.values()]
     assert len(sizes) == 4 and max(sizes) < 100_000
     os.kill(ray.get(ray.get_actor(group.names[0]).status.remote())["pid"], signal.SIGKILL)

@@ -146,7 +146,7 @@ def adapter_arguments(config: LMGameConfig, count: int) -> dict[str, Any]:
     return {"enable_lora": True, "max_loras": count, "max_cpu_loras": count, "max_lora_rank": rank}
 
 
-def whole_groups(groups: Mapping[str, EngineGroup | AdapterOf]) -> list[EngineGroup]:
+def each_group(groups: Mapping[str, EngineGroup | AdapterOf]) -> list[EngineGroup]:
     """Every group of engines once."""
     return list(dict.fromkeys(each.group if isinstance(each, AdapterOf) else each for each in groups.values()))
 
@@ -167,7 +167,7 @@ def _model_named(config: LMGameConfig, policy: str) -> Iterator[None]:
 
 def engine_stats(groups: Mapping[str, EngineGroup | AdapterOf]) -> dict[str, float]:
     """Counters over all engines."""
-    stats = [each for group in whole_groups(groups) for each in group.stats()]
+    stats = [each for group in each_group(groups) for each in group.stats()]
     counted = ("generated_tokens", "prompt_tokens", "prompt_tokens_computed", "busy_s")
     return {key: float(sum(getattr(each, key) for each in stats)) for key in counted} | {"engines": float(len(stats))}
 
