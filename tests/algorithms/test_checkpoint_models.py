@@ -12,6 +12,7 @@ from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.model.tiny import build_tiny_model
+from rllib_lmgame.settings.sections.language_model import LoraOptions
 
 WORDS = ["red green blue red green blue", "one two three one two three"]
 
@@ -104,6 +105,56 @@ def test_a_league_of_another_policy_is_refused(tmp_path) -> None:
     file.write_text('{"members": 3}')
     with pytest.raises(CheckpointError, match=r"league\.json is damaged"):
         check_league(tmp_path, config("player"))
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "said"),
+    [
+        ({"modules_to_save": ["norm"]}, {}, r"trains .*norm\.weight only there \(language_model.lora.modules_to_save"),
+        ({}, {"modules_to_save": ["norm"]}, r"trains .*norm\.weight only here"),
+        ({}, {"target_modules": ["q_proj", "v_proj"]}, r"down_proj only there \(language_model.lora.target_modules"),
+        ({"target_modules": ["q_proj"]}, {}, "down_proj only here"),
+        ({"r": 8}, {"init": True}, "r 8 there and 4 here"),
+        ({"alpha": 8}, {"init": True}, "alpha 8 there and 16 here"),
+        ({"modules_to_save": ["norm"]}, {"init": True}, "norm.* only there"),
+        ({}, {"target_modules": [f"{each}_proj" for each in ("q", "k", "v", "o", "gate", "up", "down")]}, None),
+        ({}, {"init": True}, None),
+    ],
+)
+def test_adapters_of_other_modules_or_numbers_are_refused_before_anything_starts(
+    checkpoint, tmp_path, there, here, said
+) -> None:
+    pytest.importorskip("peft")
+    begin = tmp_path / "begin"
+    write_adapter(checkpoint / "hf", begin, r=4, alpha=16)
+    whole = shutil.copytree(checkpoint, tmp_path / "whole")
+    write_adapter(checkpoint / "hf", whole / "adapter", **{"r": 4, "alpha": 16} | there)
+    lora = {"init": str(begin)} if "init" in here else {"r": 4, "alpha": 16} | here
+    config = config_of(checkpoint / "hf").language_model(lora=lora)
+    if said is None:
+        check_models(whole, config)
+    else:
+        with pytest.raises(CheckpointError, match=said) as error:
+            check_models(whole, config)
+        assert str(whole) in str(error.value)
+
+
+def test_a_damaged_adapter_is_named(checkpoint, tmp_path) -> None:
+    pytest.importorskip("peft")
+    whole = shutil.copytree(checkpoint, tmp_path / "whole")
+    write_adapter(checkpoint / "hf", whole / "adapter", r=4)
+    (whole / "adapter" / "adapter_model.safetensors").write_bytes(b"cut")
+    with pytest.raises(CheckpointError, match=r"whole/adapter/adapter_model\.safetensors cannot be read"):
+        check_models(whole, config_of(checkpoint / "hf").language_model(lora={"r": 4}))
+
+
+def write_adapter(base, directory, **lora) -> None:
+    from transformers import AutoModelForCausalLM
+
+    from rllib_lmgame.policies.model.adapters import Adapters
+
+    adapters = Adapters(AutoModelForCausalLM.from_pretrained(base), LoraOptions(**lora), model_dir=str(base))
+    adapters.save(directory, adapters.state())
 
 
 @pytest.mark.parametrize("estimator", ["gae", "grpo"])

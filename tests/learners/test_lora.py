@@ -253,6 +253,7 @@ def test_a_state_of_whole_weights_or_of_another_base_is_refused(
         (make_learner(), "whole weights"),
         (make_lora({"model_dir": make_model(initializer_range=0.1)}), "other weights"),
         (make_lora(r=1), "in the state"),
+        (make_lora(modules_to_save=["norm"]), "norm.* is in the state and is not trained here"),
     ):
         with pytest.raises(CheckpointError, match=said):
             learner.module["player"].set_state(other.module["player"].get_state())

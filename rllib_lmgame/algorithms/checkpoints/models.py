@@ -14,12 +14,12 @@ from rllib_lmgame.algorithms.checkpoints.manifest import (
     read_json,
 )
 from rllib_lmgame.algorithms.facts import PolicyFacts
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.league.files import DIRECTORY, LIST_FILE
 from rllib_lmgame.league.league import policies_gone
 from rllib_lmgame.learners.weights import STATE_FILE, critic_difference
-from rllib_lmgame.policies.model.adapters import CONFIG_FILE, IN_PEFT
+from rllib_lmgame.policies.model.adapters import CONFIG_FILE, IN_PEFT, as_begun, other_modules
 from rllib_lmgame.policies.model.files import (
     MAX_JSON_BYTES,
     TOKENIZER_FILES,
@@ -62,13 +62,13 @@ def check_models(checkpoint: Path, config: LMGameConfig, *, local_files_only: bo
         there = with_critic.get(policy)
         if there is not None and there != PolicyFacts(config, policy).needs_critic:
             raise CheckpointError(critic_difference(str(checkpoint), policy, there=there))
-        saved = hf_directory(checkpoint, policy, trained)
+        saved, adapter = (of(checkpoint, policy, trained) for of in (hf_directory, adapter_directory))
         if saved.is_dir():
-            _check_adapter(checkpoint, adapter_directory(checkpoint, policy, trained), config, policy)
+            _check_adapter(checkpoint, adapter, config, policy)
         if local_files_only and not _is_here(config, policy):
             continue
         if any((saved / name).is_file() for name in TOKENIZER_FILES):
-            problem = _difference(saved, config, policy)
+            problem = _difference(saved, adapter, config, policy)
             if problem:
                 raise CheckpointError(
                     f"{checkpoint} does not suit this run: policy {policy!r} {problem}. To begin with its weights "
@@ -119,14 +119,15 @@ def _check_adapter(checkpoint: Path, saved: Path, config: LMGameConfig, policy: 
             f"{checkpoint}: {policy} trains {kinds[there]} there and {kinds[not there]} here (language_model.lora); "
             "to begin with its weights, set language_model.model to the checkpoint's hf/"
         )
-    if lora is None or lora.init is not None:
+    if lora is None:
         return
+    begun, _ = as_begun(lora)
     found = read_json(saved / CONFIG_FILE, MAX_JSON_BYTES)
     for name, own in IN_PEFT.items():
-        if found.get(name) != getattr(lora, own):
+        if found.get(name) != getattr(begun, own):
             raise CheckpointError(
                 f"{checkpoint}: {policy} has language_model.lora.{own} {found.get(name)!r} there and "
-                f"{getattr(lora, own)} here"
+                f"{getattr(begun, own)} here"
             )
 
 
@@ -146,8 +147,8 @@ def _is_here(config: LMGameConfig, policy: str) -> bool:
         return False
 
 
-def _difference(saved: Path, config: LMGameConfig, policy: str) -> str | None:
-    """What differs between a policy in the checkpoint and in the run."""
+def _difference(saved: Path, adapter: Path, config: LMGameConfig, policy: str) -> str | None:
+    """What differs between a policy in the checkpoint and in the run. Raises: CheckpointError: an adapter's damage."""
     from transformers import AutoConfig
 
     options = config.language_model_of(policy)
@@ -167,4 +168,9 @@ def _difference(saved: Path, config: LMGameConfig, policy: str) -> str | None:
         had, has = getattr(before, name, None), getattr(after, name, None)
         if had != has:
             return f"has {name} {had} there, {has} here"
-    return None
+    if options.lora is None:
+        return None
+    try:
+        return other_modules(adapter, options.lora, after, trust_remote_code=options.trust_remote_code)
+    except ConfigError as error:
+        raise CheckpointError(error.message) from error

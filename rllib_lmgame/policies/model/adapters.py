@@ -230,9 +230,9 @@ def _inject(model: Any, options: LoraOptions, adapters: Sequence[str]) -> tuple[
 
     Returns: PEFT's configuration of them, and where they are.
 
-    Raises: ConfigError: no such modules, or not in this kind of model; as :func:`_as_begun`; MissingDependencyError.
+    Raises: ConfigError: no such modules, or not in this kind of model; as :func:`as_begun`; MissingDependencyError.
     """
-    begun, patterns = _as_begun(options)
+    begun, patterns = as_begun(options)
     from peft import LoraConfig, inject_adapter_in_model
 
     targets = _targets(model, begun)
@@ -336,7 +336,7 @@ def _there(names: Iterable[str]) -> str:
     return f"there are {', '.join(sorted(name for name in last if not name.isdigit()))}"
 
 
-def _as_begun(options: LoraOptions) -> tuple[LoraOptions, dict[str, Any]]:
+def as_begun(options: LoraOptions) -> tuple[LoraOptions, dict[str, Any]]:
     """The options with what the files to begin with say, and ranks and scales of single modules.
 
     Raises: ConfigError: it is damaged, more than ``scale * B A``, or says otherwise than an option;
@@ -393,9 +393,9 @@ SERVED_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 def served_rank(options: LoraOptions) -> int:
     """Rank that an engine must have room for, to hold such adapters beside their base.
 
-    Raises: ConfigError: engines cannot hold them so; as :func:`_as_begun`; MissingDependencyError.
+    Raises: ConfigError: engines cannot hold them so; as :func:`as_begun`; MissingDependencyError.
     """
-    begun, patterns = _as_begun(options)
+    begun, patterns = as_begun(options)
     key = KEY if options.init is None else f"{KEY}.init"
     if begun.modules_to_save:
         named = f"{KEY}.modules_to_save" if options.init is None else key
@@ -413,18 +413,37 @@ def check_lora(options: LoraOptions, config: Any | None, directory: Path | None)
     Raises: ConfigError: as :class:`Adapters`, at the option; MissingDependencyError.
     """
     if config is None:
-        _as_begun(options)
+        as_begun(options)
         return
+    model, targets = _without_numbers(options, config)
+    if options.init is not None:
+        _check_fit(expanded(options.init), model, _on_disk(directory, targets.adapted))
+
+
+def _without_numbers(options: LoraOptions, config: Any, *, trust_remote_code: bool = False) -> tuple[Any, Targets]:
+    """A model of a ``transformers`` configuration with adapters, all without numbers. Raises: as :func:`check_lora`."""
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
         try:
-            model = AutoModelForCausalLM.from_config(config)
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)
         except Exception as error:  # A configuration of others fails in many ways.
             raise ConfigError("language_model.model", first_line(error)) from error
-        _, targets = _inject(model, options, (_ACTIVE,))
-    if options.init is not None:
-        _check_fit(expanded(options.init), model, _on_disk(directory, targets.adapted))
+        return model, _inject(model, options, (_ACTIVE,))[1]
+
+
+def other_modules(directory: Path, options: LoraOptions, config: Any, *, trust_remote_code: bool = False) -> str | None:
+    """A module that only the adapter in a directory trains, or only these options, in a model of a configuration.
+
+    Raises: ConfigError: the adapter's file is damaged; as :func:`check_lora`.
+    """
+    model, _ = _without_numbers(options, config, trust_remote_code=trust_remote_code)
+    here, there = {_in_file(name) for name in _trained(model)}, adapter_header(directory)[1]
+    for name in sorted(here ^ there.keys()):
+        module, adapted, _ = name.removeprefix(_PEFT_PREFIX).partition(".lora_")
+        key = "target_modules" if adapted else "modules_to_save"
+        return f"trains {module} only {'there' if name in there else 'here'} ({KEY}.{key})"
+    return None
 
 
 def merged_checkpoint(directory: Path, base: str, *, trust_remote_code: bool = False) -> Mapping[str, torch.Tensor]:

@@ -326,6 +326,9 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         missing = own.keys() - state.keys()
         if missing:
             raise ValueError(f"the state lacks {len(missing)} tensors of this model, among them {sorted(missing)[0]!r}")
+        more = state.keys() - own.keys() - {VERSION, BASE}
+        if more and self.adapters is not None:
+            raise CheckpointError(f"{min(more)} is in the state and is not trained here (language_model.lora)")
         with torch.no_grad():
             for name, tensor in own.items():
                 value = torch.as_tensor(np.asarray(state[name]))
