@@ -132,6 +132,7 @@ def broken_module(tmp_path, monkeypatch):
         (GAME, "config.policies.player=0", "expected a mapping"),
         (GAME, "config.policies.a/b={}", "is no name"),
         (GAME, "config.policies.__all__={}", "is no name"),
+        (GAME, "config.policies={" + "\N{GRINNING FACE}" * 51 + ": {}}", "is no name: 1 to 200 bytes"),
         (GAME, "config.env_runner_cls=5", "expected a class or null"),
         (GAME, "config.callbacks_on_episode_end=5", "expected a function"),
         (GAME, "config.min_time_s_per_iteration=x", "expected a number or null"),

@@ -251,8 +251,8 @@ class PlayerOptions:
     )
 
 
-MAX_POLICY_NAME = 100
-"""Characters of a policy's name."""
+MAX_POLICY_NAME = 200
+"""Bytes of a policy's name: with what is put around it, a directory has it, for which systems take 255."""
 
 
 def read_policies(value: Any) -> dict[str, PlayerOptions]:
@@ -282,9 +282,9 @@ def _policy_name(name: Any) -> str:
     if isinstance(name, bool) or not isinstance(name, str | int):
         raise ConfigError("config.policies", f"expected names as keys, got {describe(name)}")
     text = str(name)
-    if not (text and text.isprintable() and len(text) <= MAX_POLICY_NAME):
+    if not (text and text.isprintable() and len(text.encode()) <= MAX_POLICY_NAME):
         raise ConfigError(
-            "config.policies", f"{text[:MAX_POLICY_NAME]!r} is no name: 1 to {MAX_POLICY_NAME} printable characters"
+            "config.policies", f"{text[:100]!r} is no name: 1 to {MAX_POLICY_NAME} bytes of printable characters"
         )
     if text.startswith("__") or text[-1] in ". " or set(text) & set('/\\<>:"|?*'):
         raise ConfigError(
