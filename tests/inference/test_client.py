@@ -15,7 +15,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from ray.rllib.core.rl_module import validate_module_id
 
-from rllib_lmgame.inference.protocol import Generation, StopReason
+from rllib_lmgame.inference.protocol import Generation, StopReason, WeightUpdateError
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
 from rllib_lmgame.inference.serving.client import AffinityRouter, EngineClient, address, engine_of
 from rllib_lmgame.inference.weights import pack_state
@@ -146,6 +146,17 @@ def test_requests_that_arrive_during_an_update_wait_for_the_new_weights(tmp_path
 
     long, meanwhile = play(tmp_path, game, False)
     assert (long.policy_version, meanwhile.policy_version) == (0, 5)
+
+
+def test_whole_weights_are_not_taken_for_an_adapters(tmp_path) -> None:
+    """They would replace the base under all adapters."""
+
+    async def game(client: EngineClient, handles: list[Handle]) -> list[Generation]:
+        with pytest.raises(WeightUpdateError, match="whole weights came for the adapter 'player'"):
+            await handles[0].actor.update_weights(BUNDLE, 5, "player")
+        return await wave(client, "after")
+
+    assert all(g.policy_version == 0 for g in play(tmp_path, game, False))
 
 
 def test_weights_that_have_arrived_are_served_whatever_is_said_late(tmp_path) -> None:

@@ -253,6 +253,8 @@ class EngineActor:
 
     async def _load_bundle(self, bundle: WeightBundle | AdapterBundle, version: int, adapter: str | None) -> str:
         if isinstance(bundle, WeightBundle):
+            if adapter is not None:
+                raise WeightUpdateError(f"whole weights came for the adapter {adapter!r}, under which the base lies")
             return await self._engine.update_weights(unpack_state(bundle), version)
         if not bundle.is_whole():
             raise WeightUpdateError(f"the adapter of weights version {version} did not arrive whole")
