@@ -76,9 +76,9 @@ def members_of(checkpoint: Path) -> dict[str, str]:
         members = policies_of(read_mapping(file, MAX_JSON_BYTES))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{file} is damaged: it holds no league") from error
-    missing = members.keys() - {path.name for path in file.parent.iterdir()}
+    missing = members.keys() - {path.name for path in file.parent.iterdir() if path.is_dir()}
     if missing:
-        raise CheckpointError(f"{file} names {min(missing)!r}, which is not beside it")
+        raise CheckpointError(f"{file} names {min(missing)!r}, and no directory beside it has that name")
     return members
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM
 
 from rllib_lmgame.algorithms.checkpoints.manifest import write_manifest
 from rllib_lmgame.algorithms.checkpoints.paths import MARKER
@@ -22,6 +24,8 @@ from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
 from rllib_lmgame.evaluation.players.naming import make_players
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import of_a_stranger, open_checkpoint, read_config
+from rllib_lmgame.policies.model.adapters import Adapters
+from rllib_lmgame.settings.sections.language_model import LoraOptions
 
 BY_PATH = "rllib_lmgame.envs.games.grids.sokoban:Sokoban"
 Write = Callable[..., Path]
@@ -178,7 +182,7 @@ def test_a_member_of_a_strangers_league_is_looked_at(write: Write) -> None:
         return make_players([f"one={place}:player-1"], PlayerSettings(trust=trust))
 
     assert named().keys() == {"one"}
-    with pytest.raises(ConfigError, match=r"'player-1' is no policy of the checkpoint; did you mean 'player'"):
+    with pytest.raises(CheckpointError, match=r"'player-1' is a snapshot of 'nobody', which is no policy"):
         named(policy="nobody")
     (league / "player-1" / "modeling_own.py").write_text("x = 1")
     with pytest.raises(CheckpointError, match=r"modeling_own\.py is no data file .* --trust-checkpoint"):
@@ -188,6 +192,41 @@ def test_a_member_of_a_strangers_league_is_looked_at(write: Write) -> None:
     with pytest.raises(CheckpointError, match=r"player-1: it is an adapter for a model .* --trust-checkpoint"):
         named()
     assert named(trust=True).keys() == {"one"}
+
+
+def test_a_member_that_cannot_be_loaded_is_named(write: Write, tiny_model_dir: str) -> None:
+    """And not the model that its adapter is for."""
+    pytest.importorskip("peft")
+    from safetensors.torch import load_file, save_file
+
+    place = write(False, env="lmgame/KuhnPoker-v0", env_config={}, league={}, language_model={"lora": {"r": 4}})
+    member = place / "league" / "player-1"
+    weights = member / "adapter_model.safetensors"
+    adapters = Adapters(AutoModelForCausalLM.from_pretrained(tiny_model_dir), LoraOptions(r=4), model_dir="base")
+    adapters.save(member, adapters.state())
+    whole = weights.read_bytes()
+    (member.parent / "league.json").write_text('{"members": [{"name": "player-1", "policy": "player"}]}')
+
+    def loaded() -> None:
+        write.sign(place, False)  # type: ignore[attr-defined]
+
+        async def enter() -> None:
+            async with make_players([f"one={place}:player-1"], PlayerSettings())["one"]:
+                pass
+
+        asyncio.run(enter())
+
+    loaded()
+    save_file({name: tensor * float("nan") for name, tensor in load_file(weights).items()}, weights)
+    with pytest.raises(ConfigError, match=f"^player 'one': {member}: .* holds NaN"):
+        loaded()
+    weights.write_bytes(whole[:-40])
+    with pytest.raises(ConfigError, match=f"^player 'one': {member}: {weights} cannot be read: "):
+        loaded()
+    shutil.rmtree(member)
+    member.mkdir()
+    with pytest.raises(CheckpointError, match=f"{member}/config.json is missing"):
+        loaded()
 
 
 def test_the_last_iterate_is_looked_at_like_the_average(write: Write) -> None:

@@ -57,9 +57,9 @@ def test_members_of_a_checkpoint_are_beside_their_list(members: list[Member], tm
     file = trial / "league" / "league.json"
     file.write_text(json.dumps({"members": [{"name": member.name, "policy": "p"} for member in members]}))
     assert members_of(trial) == {member.name: "p" for member in members}
-    for name in ("p-99", "..", "../league/p-1", str(trial)):
+    for name in ("p-99", "..", "../league/p-1", "league.json", str(trial)):
         file.write_text(json.dumps({"members": [{"name": name, "policy": "p"}]}))
-        with pytest.raises(CheckpointError, match=r"league\.json names '.*', which is not beside it"):
+        with pytest.raises(CheckpointError, match=r"league\.json names '.*', and no directory beside it has that name"):
             members_of(trial)
     for damaged in ("", "[]", "{}", '{"members": [3]}', '{"members": 3}'):
         file.write_text(damaged)

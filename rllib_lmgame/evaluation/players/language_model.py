@@ -20,7 +20,7 @@ from rllib_lmgame.algorithms.models import initial_model
 from rllib_lmgame.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
-from rllib_lmgame.league.files import DIRECTORY, is_adapter, members_of
+from rllib_lmgame.league.files import DIRECTORY, LIST_FILE, is_adapter, members_of
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import (
     DATA_ENDINGS,
@@ -28,6 +28,7 @@ from rllib_lmgame.policies.model.files import (
     code_problem,
     load_tokenizer,
     model_directory,
+    model_problem,
     tokenizer_source,
 )
 from rllib_lmgame.policies.scripted import HUGGING_FACE
@@ -108,15 +109,18 @@ class LocalModel(LanguageModel):
             trust_remote_code=model.trust_remote_code,
             tokenizer=tokenizer_source(model, self.directory),
         )
+        place = Path(self.directory)
         try:
             await self._engine.start()
             if self._adapter is not None:
+                place = self._adapter
                 trusts = model.trust_remote_code
                 state = merged_checkpoint(self._adapter, self.directory, trust_remote_code=trusts)
                 await self._engine.update_weights(dict(state), 0)
         except Exception as error:
             await self._engine.shutdown()
-            raise ConfigError("", f"player {self.name!r}: {self.directory}: {first_line(error)}") from error
+            said = error.message if isinstance(error, ConfigError) else first_line(error)
+            raise ConfigError("", f"player {self.name!r}: {place}: {said}") from error
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -217,10 +221,13 @@ def checkpoint_player(name: str, source: str, directory: str, policy: str | None
 def policy_player(
     name: str, source: str, checkpoint: Path, config: LMGameConfig, policy: str, settings: PlayerSettings
 ) -> Player:
-    """As :func:`checkpoint_player`, of an open checkpoint. Raises: ConfigError: no such policy."""
+    """As :func:`checkpoint_player`, of an open checkpoint."""
     if policy not in config.player_options:
-        members = {name: of for name, of in members_of(checkpoint).items() if of in config.player_options}
+        members = members_of(checkpoint)
         if policy in members:
+            if members[policy] not in config.player_options:
+                problem = f"{policy!r} is a snapshot of {members[policy]!r}, which is no policy of the checkpoint"
+                raise CheckpointError(f"{checkpoint / DIRECTORY / LIST_FILE}: {problem}")
             return _member_player(name, source, checkpoint, config, policy, members[policy], settings)
         known = [*config.player_options, *members]
         hint = did_you_mean(policy, known, f"known: {', '.join(known)}")
@@ -246,7 +253,8 @@ def _member_player(
 ) -> Player:
     """A member of a checkpoint's league, which talks as the policy whose snapshot it is.
 
-    Raises: CheckpointError: it is a stranger's, and could run code or needs a model that the configuration names.
+    Raises: CheckpointError: it is damaged; or a stranger's, and could run code or needs a model that the configuration
+    names.
     """
     directory = checkpoint / DIRECTORY / member
     adapter = directory if is_adapter(directory) else None
@@ -256,6 +264,9 @@ def _member_player(
         if problem is not None:
             unknown = f"{directory}: {problem}, and none of your runs wrote this checkpoint"
             raise CheckpointError(f"{unknown}; pass {TRUST_FLAG} if you trust whoever made it")
+    damage = model_problem(directory) if adapter is None else None
+    if damage is not None:
+        raise CheckpointError(damage)
     config.other_games = settings.games
     model = str(directory) if adapter is None else initial_model(config, policy).directory()
     options = ModelOptions(config.language_model_of(policy), config.inference_options, config.text_rollout_options)

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -438,7 +438,7 @@ def other_modules(directory: Path, options: LoraOptions, config: Any, *, trust_r
     Raises: ConfigError: the adapter's file is damaged; as :func:`check_lora`.
     """
     model, _ = _without_numbers(options, config, trust_remote_code=trust_remote_code)
-    here, there = {_in_file(name) for name in _trained(model)}, adapter_header(directory)[1]
+    here, there = {_in_file(name) for name in _trained(model)}, adapter_header(directory).shapes
     for name in sorted(here ^ there.keys()):
         module, adapted, _ = name.removeprefix(_PEFT_PREFIX).partition(".lora_")
         key = "target_modules" if adapted else "modules_to_save"
@@ -455,9 +455,10 @@ def merged_checkpoint(directory: Path, base: str, *, trust_remote_code: bool = F
     """
     from transformers import AutoModelForCausalLM
 
+    dtype = adapter_header(directory).dtype
     with no_bars_for(base):
         model = AutoModelForCausalLM.from_pretrained(
-            base, dtype=_trained_beside(directory), trust_remote_code=trust_remote_code, use_safetensors=True
+            base, dtype=dtype, trust_remote_code=trust_remote_code, use_safetensors=True
         )
     parts = parts_of(model, unique_state(model))
     adapters = Adapters(model, LoraOptions(init=str(directory)), model_dir=base)
@@ -466,7 +467,7 @@ def merged_checkpoint(directory: Path, base: str, *, trust_remote_code: bool = F
 
 def _check_fit(directory: Path, model: nn.Module, base: str | None) -> None:
     """Raises: ConfigError: an adapter's file is damaged, or for other adapters or another ``base`` than a model's."""
-    trained_on, there = adapter_header(directory)
+    trained_on, there, _ = adapter_header(directory)
     own = {_in_file(name): tuple(parameter.shape) for name, parameter in _trained(model).items()}
     problem = _misfit(directory, own, there) or wrong_base(directory, trained_on, base)
     if problem is not None:
@@ -486,15 +487,27 @@ def _on_disk(directory: Path | None, names: Sequence[str]) -> str | None:
     return None if left else fingerprint(found)
 
 
-def adapter_header(directory: Path) -> tuple[str | None, dict[str, tuple[int, ...]]]:
-    """Fingerprint of the base if the adapter's file says it, and its shapes. Raises: ConfigError: damaged."""
+class AdapterHeader(NamedTuple):
+    """What an adapter's file says: its base's fingerprint if it is there, shapes, and the base's numerics.
+
+    These are float32 where the file does not say them.
+    """
+
+    base: str | None
+    shapes: dict[str, tuple[int, ...]]
+    dtype: torch.dtype
+
+
+def adapter_header(directory: Path) -> AdapterHeader:
+    """The header of an adapter's file. Raises: ConfigError: damaged."""
     from safetensors import safe_open
 
     file = directory / WEIGHTS_FILE
     try:
         with safe_open(str(file), framework="np") as tensors:
             shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
-            return (tensors.metadata() or {}).get("base"), shapes
+            said = tensors.metadata() or {}
+            return AdapterHeader(said.get("base"), shapes, _DTYPES.get(said.get(_DTYPE, ""), torch.float32))
     except Exception as error:
         raise ConfigError(f"{KEY}.init", f"{file} cannot be read: {first_line(error)}") from error
 
@@ -505,14 +518,6 @@ def _same_each_time(content: bytes, about: Mapping[str, str]) -> bytes:
     header = json.dumps(json.loads(content[8 : 8 + size]) | {"__metadata__": about}, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)
     return len(header).to_bytes(8, "little") + header + content[8 + size :]
-
-
-def _trained_beside(directory: Path) -> torch.dtype:
-    """Numerics of the base that an adapter's file says it was trained beside; float32 if it does not."""
-    from safetensors import safe_open
-
-    with safe_open(str(directory / WEIGHTS_FILE), framework="np") as tensors:
-        return _DTYPES.get((tensors.metadata() or {}).get(_DTYPE, ""), torch.float32)
 
 
 def wrong_base(directory: Path, there: str | None, here: str | None) -> str | None:
