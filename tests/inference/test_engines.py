@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -29,12 +29,15 @@ from inference_reference import (
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM, Phi3Config
 
+from rllib_lmgame.algorithms.cluster.engines import adapter_arguments
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, StopReason, WeightUpdateError
 from rllib_lmgame.inference.serving.actor import EngineSpec, make_engine
 from rllib_lmgame.inference.weights import state_checksum
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
+from rllib_lmgame.policies.model.files import ModelFiles
 from rllib_lmgame.policies.model.layout import Layout
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.sections.inference import InferenceOptions
@@ -359,6 +362,51 @@ def test_replies_are_scored_as_a_plain_forward_scores_them(engine: Any, models: 
     # What was computed for scoring is sampled from as before.
     again = requests(24, spec, seed=4, prefix="after-scored")
     assert sound(models[0], again, generate_all(engine, again))
+
+
+def test_replies_of_two_adapters_are_scored_at_once(make_dir: Any, tmp_path: Path) -> None:
+    """In a model whose head vLLM would have places for adapters in, too; of one only some layers have adapters."""
+    pytest.importorskip("vllm")
+    pytest.importorskip("peft")
+    from rllib_lmgame.policies.model.adapters import Adapters
+
+    lora = {"a": {"r": 4, "target_modules": ["self_attn.q_proj", "down_proj"]}, "b": {"r": 12}}
+    policies = {name: {"language_model": {"lora": own}} for name, own in lora.items()}
+    config = LMGamePPOConfig().update_from_dict({"env": "lmgame/TicTacToe-v0", "policies": policies})
+    model_dir = make_dir("llama")
+    config.model_files = dict.fromkeys(lora, ModelFiles(model_dir))
+    arguments = adapter_arguments(config, len(lora))
+    assert (arguments["max_loras"], arguments["max_lora_rank"]) == (2, 16)
+    options = InferenceOptions(kv_cache_memory_mb=32, adapters=True, engine_kwargs=arguments)
+    engine = make_engine(EngineSpec("e", model_dir, options, 64))
+    asyncio.run(engine.start())
+    try:
+        batch, expected = [], []
+        for name in lora:
+            model = AutoModelForCausalLM.from_pretrained(model_dir).eval()
+            adapters = Adapters(model, config.language_model_of(name).lora, model_dir=model_dir)
+            for tensor in adapters.state().values():
+                torch.nn.init.normal_(tensor, std=0.1)
+            adapters.save(tmp_path / name, adapters.state())
+            asyncio.run(engine.update_adapter(name, str(tmp_path / name), 1))
+            for number, reply in enumerate([(7, 9, 11), (8, 5)]):
+                asked = GenerationRequest(f"{name}{number}", [3, 4, 5, 6 + number], SamplingSpec(3))
+                batch.append(replace(asked, adapter=name, scored=reply))
+                expected.append(reference_logprobs(model, asked.prompt_ids, reply, SamplingSpec(1)))
+        for answer, logprobs in zip(generate_all(engine, batch), expected, strict=True):
+            assert answer.error is None
+            np.testing.assert_allclose(answer.logprobs, logprobs, atol=1e-4)
+    finally:
+        asyncio.run(engine.shutdown())
+
+
+def test_ranks_that_are_served_are_those_of_vllm() -> None:
+    pytest.importorskip("vllm")
+    from vllm.config.lora import MaxLoRARanks
+
+    from rllib_lmgame.policies.model.adapters import SERVED_RANKS
+
+    assert get_args(MaxLoRARanks) == (1, *SERVED_RANKS)
 
 
 MIXTURE = {"intermediate_size": 64, "head_dim": 32, "num_experts_per_tok": 2}

@@ -21,7 +21,7 @@ from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.weights import unpack_state
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.policies.model.adapters import Adapters, MergedTensors
+from rllib_lmgame.policies.model.adapters import Adapters, MergedTensors, served_rank
 from rllib_lmgame.settings.sections.language_model import LoraOptions
 
 LORA: dict[str, Any] = {"r": 4, "alpha": 8}
@@ -154,6 +154,21 @@ def test_the_estimate_counts_what_is_trained(kind: str, whole: list[str]) -> Non
     adapters = Adapters(model, LoraOptions(r=4, target_modules=targets, modules_to_save=whole), model_dir="base")
     trained = sum(tensor.numel() for tensor in adapters.state().values())
     assert adapter_parameters(found, 4, targets, whole) == trained
+
+
+@pytest.mark.parametrize(
+    ("lora", "key"),
+    [
+        ({"target_modules": ["lm_head", "q_proj"]}, "target_modules"),
+        ({"modules_to_save": ["norm"]}, "modules_to_save"),
+        ({"r": 513}, "r"),
+    ],
+)
+def test_what_an_engine_cannot_hold_beside_its_base_is_refused(lora: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=r"inference\.adapters") as error:
+        served_rank(LoraOptions(**lora))
+    assert error.value.path == f"language_model.lora.{key}"
+    assert [served_rank(LoraOptions(r=r)) for r in (1, 8, 9, 257)] == [8, 8, 16, 320]
 
 
 def test_what_shares_its_weights_is_found_by_what_it_is_and_not_by_its_name() -> None:

@@ -16,6 +16,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.rollouts.plans import stable_seed
+from rllib_lmgame.settings.sections.inference import ADAPTER_ARGUMENTS
 from rllib_lmgame.text import first_line
 from rllib_lmgame.threads import AUTO
 
@@ -110,7 +111,7 @@ def start_engines(config: LMGameConfig, *, training: bool = True) -> dict[str, E
                 inference = dataclasses.replace(inference, weight_transport="object_store")
             if engines.adapters:
                 own = adapter_arguments(config, len(engines.adapters))
-                inference = dataclasses.replace(inference, engine_kwargs={**own, **inference.engine_kwargs})
+                inference = dataclasses.replace(inference, engine_kwargs=inference.engine_kwargs | own)
             groups[engines.key] = EngineGroup.create(
                 f"lmgame-{engines.key}-{uuid.uuid4().hex[:12]}",
                 config.model_files[engines.policy],
@@ -138,12 +139,22 @@ def _by_key(engines: EngineSet, group: EngineGroup) -> dict[str, EngineGroup | A
 
 
 def adapter_arguments(config: LMGameConfig, count: int) -> dict[str, Any]:
-    """What vLLM needs to hold as many adapters as trained policies and members have."""
-    from rllib_lmgame.policies.model.adapters import served_rank
+    """What vLLM needs to hold as many adapters as trained policies and members have.
 
-    each = [config.language_model_of(policy).lora for policy in config.trained_policies()]
-    rank = max(served_rank(lora) for lora in each if lora is not None)
-    return {"enable_lora": True, "max_loras": count, "max_cpu_loras": count, "max_lora_rank": rank}
+    Other layers than those with adapters have no place for any: not the head, whose place vLLM 0.32 has for one row of
+    a request on CPUs, where replies that are scored have many.
+    """
+    from rllib_lmgame.policies.model.adapters import served_modules, served_rank
+
+    policies = config.trained_policies()
+    directory = model_directory(config.model_files[policies[0]].directory())
+    ranks, modules = [], set()
+    for options in map(config.language_model_of, policies):
+        assert options.lora is not None
+        ranks.append(served_rank(options.lora))
+        modules |= served_modules(options.lora, directory, trust_remote_code=options.trust_remote_code)
+    values = (True, count, count, max(ranks), sorted(modules))
+    return dict(zip(ADAPTER_ARGUMENTS, values, strict=True))
 
 
 def each_group(groups: Mapping[str, EngineGroup | AdapterOf]) -> list[EngineGroup]:

@@ -332,8 +332,7 @@ def _named(modules: Iterable[str], ends: Sequence[str], key: str, those: Iterabl
 
 
 def _there(names: Iterable[str]) -> str:
-    last = {name.rpartition(".")[2] for name in names}
-    return f"there are {', '.join(sorted(name for name in last if not name.isdigit()))}"
+    return f"there are {', '.join(sorted(name for name in _last_parts(names) if not name.isdigit()))}"
 
 
 def as_begun(options: LoraOptions) -> tuple[LoraOptions, dict[str, Any]]:
@@ -402,9 +401,28 @@ def served_rank(options: LoraOptions) -> int:
         raise ConfigError(named, "are trained whole, which inference.adapters does not go with")
     if any(patterns.values()):
         raise ConfigError(key, "has ranks or scales of single modules, which inference.adapters does not go with")
+    if "lm_head" in _last_parts(begun.target_modules):  # vLLM 0.32 then scores no two replies at once.
+        named = f"{KEY}.target_modules" if options.init is None else key
+        raise ConfigError(named, "lm_head is no layer that inference.adapters goes with")
     if begun.r > SERVED_RANKS[-1]:
         raise ConfigError(f"{KEY}.r", f"must be at most {SERVED_RANKS[-1]} with inference.adapters, got {begun.r}")
     return next(rank for rank in SERVED_RANKS if rank >= begun.r)
+
+
+def served_modules(options: LoraOptions, directory: str, *, trust_remote_code: bool = False) -> set[str]:
+    """Last parts of the names of the layers that get adapters, in the model of a directory or hub id.
+
+    Raises: ConfigError, MissingDependencyError: as :func:`check_lora`; OSError: there is no such model.
+    """
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(directory, trust_remote_code=trust_remote_code)
+    _, targets = _without_numbers(options, config, trust_remote_code=trust_remote_code)
+    return _last_parts(targets.adapted)
+
+
+def _last_parts(names: Iterable[str]) -> set[str]:
+    return {name.rpartition(".")[2] for name in names}
 
 
 def check_lora(options: LoraOptions, config: Any | None, directory: Path | None) -> None:

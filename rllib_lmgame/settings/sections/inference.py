@@ -12,6 +12,8 @@ from rllib_lmgame.threads import AUTO, MOST_THREADS, threads_here
 
 CPU_KV_CACHE_MIB = 256
 """Size of an engine's key-value cache on CPU unless ``kv_cache_memory_mb`` says otherwise."""
+ADAPTER_ARGUMENTS = ("enable_lora", "max_loras", "max_cpu_loras", "max_lora_rank", "lora_target_modules")
+"""vLLM's arguments that ``adapters: true`` sets."""
 
 
 @dataclass(frozen=True)
