@@ -17,6 +17,7 @@ from rllib_lmgame.settings.plugins import REPLY_FORMATS
 from rllib_lmgame.settings.schedules import check_points
 from rllib_lmgame.settings.schema import leaves
 from rllib_lmgame.settings.sections.exploiters import share_without_members
+from rllib_lmgame.settings.sections.inference import ADAPTER_ARGUMENTS
 from rllib_lmgame.settings.sections.league import is_league
 from rllib_lmgame.settings.sections.supervised import groups_needed, share_of_groups, spare_groups
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
@@ -860,6 +861,12 @@ ENGINES = (
         "needs the same model, tokenizer and context_length for all policies that learn",
         "{env: lmgame/TicTacToe-v0, language_model: {lora: {}}, inference: {adapters: true}, "
         "policies: {a: {}, b: {language_model: {tiny: {seed: 1}}}}}",
+    ),
+    Rule(
+        "inference.engine_kwargs",
+        lambda s, f: f.engine.serves_adapters and not s.inf.engine_kwargs.keys().isdisjoint(ADAPTER_ARGUMENTS),
+        f"cannot say {', '.join(ADAPTER_ARGUMENTS)}: they are what `inference.adapters: true` sets",
+        "inference: {engine_kwargs: {enable_lora: true}}",
     ),
     _over_devices(
         "inference.weight_transport",
