@@ -47,8 +47,8 @@ class LeaguePlay:
     """Carries out what a :class:`~rllib_lmgame.league.league.League` decides.
 
     1. A member's files are complete or absent, and are never written again.
-    2. Before an iteration is played, every opponent engine holds its member's weights. Checksums of file and engine
-       prove it. A restarted engine gets the same weights before it serves.
+    2. Before an iteration is played, every opponent engine holds its member's weights: what its process was given has
+       the checksum of the member's file. A restarted engine gets the same weights before it serves.
     3. An engine's weights, or each of its adapters, change at most once per iteration.
     4. An exploiter restarts with exactly the weights and optimizer it had when PPO began, or when it became one.
        It plays with these weights before anything else happens.

@@ -111,9 +111,9 @@ class AdapterBundle:
     def num_bytes(self) -> int:
         return sum(len(content) for _, content in self.files)
 
-    def is_whole(self) -> bool:
-        """Whether the files are those that were read."""
-        return _files_digest(self.files) == self.checksum
+    def digest(self) -> str:
+        """Hash of the files as they are here: the checksum, if they are those that were read."""
+        return _files_digest(self.files)
 
     def write(self, directory: Path) -> None:
         """Undo :meth:`read`."""

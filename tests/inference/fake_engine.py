@@ -14,6 +14,7 @@ import numpy as np
 from rllib_lmgame.inference.engines.core import Core, Finished
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.protocol import EngineStats, GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.policies.model.files import ADAPTER_FILES
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 BAD = 13
@@ -27,7 +28,8 @@ class FakeCore(Core):
 
     A ``BAD`` prompt raises in the method ``fails_in``. Files in the model's directory control the loading: it raises
     while ``broken`` is there and waits while ``slow`` is; ``loads`` gets a byte for every attempt, ``digests`` one
-    whenever weights are digested. While ``differ`` is there, every engine finds other weights.
+    whenever weights are digested. While ``differ`` is there, every engine finds other weights. An adapter is refused
+    whose first file has the word ``bad``.
     """
 
     fails_in = ""
@@ -64,6 +66,11 @@ class FakeCore(Core):
     def load(self, state: Mapping[str, Any]) -> None:
         if "bad" in state:
             raise ValueError("bad weights")
+
+    def load_adapter(self, name: str, directory: str) -> None:
+        if b"bad" in (Path(directory) / ADAPTER_FILES[0]).read_bytes():
+            raise ValueError("bad adapter")
+        self.adapters = {*self.adapters, name}
 
     def reset_prefix_cache(self) -> None: ...
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from fake_engine import BAD, FakeCore, request
+from fake_engine import BAD, FAKE, FakeCore, request
 
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.protocol import EngineDeadError, Generation, StopReason
+from rllib_lmgame.inference.protocol import EngineDeadError, Generation, StopReason, WeightUpdateError
+from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
+from rllib_lmgame.inference.weights import AdapterBundle
+from rllib_lmgame.policies.model.files import ADAPTER_FILES
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 TIMEOUT_S = 120.0
@@ -133,3 +137,58 @@ def test_what_was_asked_before_a_failed_start_is_answered(engine_that_fails_in: 
             return await early
 
     assert "out of memory" in asyncio.run(play()).error
+
+
+def adapter(content: bytes) -> AdapterBundle:
+    files = tuple((name, content) for name in ADAPTER_FILES)
+    bundle = AdapterBundle(files, None, 1, "")
+    return replace(bundle, checksum=bundle.digest())
+
+
+def test_an_adapter_that_was_refused_is_not_served_when_anothers_update_succeeds(
+    engine_that_fails_in: Any, tmp_path
+) -> None:
+    engine = engine_that_fails_in()
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    for directory in (good, bad):
+        directory.mkdir()
+        adapter(directory.name.encode()).write(directory)
+
+    async def reply() -> Generation:
+        return await engine.generate(replace(request("r"), adapter="a"))
+
+    async def play() -> list[Generation]:
+        for name in "ab":
+            await engine.update_adapter(name, str(good), 1)
+        with pytest.raises(WeightUpdateError, match=r"the update of a to weights version 2 failed.*bad adapter"):
+            await engine.update_adapter("a", str(bad), 2)
+        await engine.update_adapter("b", str(good), 2)
+        with pytest.raises(WeightUpdateError, match="bad adapter"):
+            await engine.health()
+        refused = await reply()
+        await engine.update_adapter("a", str(good), 3)
+        return [refused, await reply()]
+
+    refused, served = run(engine, play)
+    assert refused.stop_reason is StopReason.ENGINE_ERROR and "bad adapter" in refused.error
+    assert (served.error, served.policy_version) == (None, 3)
+
+
+def test_an_adapter_that_did_not_arrive_whole_is_refused_until_it_does(tmp_path) -> None:
+    """What came is compared with the sender's checksum; others' updates change nothing."""
+    actor = EngineActor(EngineSpec("fake", str(tmp_path), InferenceOptions(engine=FAKE), 1000), restarted=False)
+
+    async def play() -> None:
+        whole = adapter(b"good")
+        cut = replace(whole, files=tuple((name, content[:-1]) for name, content in whole.files))
+        for name in "ab":
+            assert await actor.update_weights(whole, 1, name) == whole.checksum
+        with pytest.raises(WeightUpdateError, match=f"arrived with checksum {cut.digest()}, were sent with"):
+            await actor.update_weights(cut, 2, "a")
+        await actor.update_weights(whole, 2, "b")
+        assert "arrived with checksum" in (await actor.status())["refusal"]
+        await actor.update_weights(whole, 2, "a")
+        assert (await actor.status())["refusal"] is None
+        await actor.shutdown()
+
+    asyncio.run(play())

@@ -6,7 +6,7 @@ that ended in a step in one call. Guarantees:
 1. One bad request never harms another: it is answered with an ``ENGINE_ERROR`` and the reason.
 2. All tokens of a reply come from one version of the weights: an update waits until nothing runs, and requests that
    arrive meanwhile wait for the new weights.
-3. After an update that failed, nothing is generated until one succeeded.
+3. After an update that failed, nothing is generated until one succeeded, of an adapter one of the same.
 4. When the backend breaks, its thread ends: every request it holds is answered with an ``ENGINE_ERROR``, as is every
    later one, and whoever waits for anything else gets an :class:`~rllib_lmgame.inference.protocol.EngineDeadError`.
 """
@@ -18,8 +18,9 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, ClassVar
 
@@ -81,7 +82,7 @@ class ThreadedEngine:
         self._paused = False
         self._held: list[tuple[GenerationRequest, OnDone]] = []
         self._drained: list[Future[None]] = []
-        self._refusal: str | None = None
+        self._refusals: dict[str | None, str] = {}
         self._dead: str | None = None
         self._stats = EngineStats()
         self._started_at = time.monotonic()
@@ -113,26 +114,16 @@ class ThreadedEngine:
         Raises: WeightUpdateError: The weights do not fit the model or hold NaN, or loading failed. Every request is
         then answered with an error until an update succeeds.
         """
-        was_paused = self._paused
-        await self.pause()
-        try:
+        async with self._at_rest():
             return await self._call(lambda core: self._load(core, state, version))
-        finally:
-            if not was_paused:
-                await self.resume()
 
     async def update_adapter(self, name: str, directory: str, version: int) -> None:
         """Let the adapter of a directory, in PEFT's form, reply as ``name``, in place of the one before it.
 
         Raises: WeightUpdateError: as :meth:`update_weights`.
         """
-        was_paused = self._paused
-        await self.pause()
-        try:
+        async with self._at_rest():
             await self._call(lambda core: self._load_adapter(core, name, directory, version))
-        finally:
-            if not was_paused:
-                await self.resume()
 
     async def pause(self) -> None:
         self._check_alive()
@@ -159,10 +150,16 @@ class ThreadedEngine:
 
     async def reset_prefix_cache(self) -> None:
         """Forget every cached prefix. Waits for running requests."""
+        async with self._at_rest():
+            await self._call(lambda core: core.reset_prefix_cache())
+
+    @asynccontextmanager
+    async def _at_rest(self) -> AsyncIterator[None]:
+        """Inside it nothing runs; behind it the engine is paused if it was before."""
         was_paused = self._paused
         await self.pause()
         try:
-            await self._call(lambda core: core.reset_prefix_cache())
+            yield
         finally:
             if not was_paused:
                 await self.resume()
@@ -207,13 +204,10 @@ class ThreadedEngine:
     async def call(self, method: str, *args: Any, **kwargs: Any) -> Any:
         return await self._call(lambda core: core.call(method, *args, **kwargs))
 
-    def refuse(self, reason: str | None) -> None:
-        """Answer every request with an error from now on (``None``: serve again)."""
-        self._refusal = reason
-
     def accept_version(self, version: int) -> None:
         """The backend holds ``version``, whose weights came by another way than :meth:`update_weights`."""
-        self._version, self._refusal = version, None
+        self._version = version
+        self._refusals.pop(None, None)
 
     # --- the engine's thread
 
@@ -304,33 +298,35 @@ class ThreadedEngine:
             self._stats.prompt_tokens += len(request.prompt_ids)
         return error
 
-    def _load(self, core: Core, state: Mapping[str, Any], version: int) -> str:
-        self._refusal = f"an update to weights version {version} did not finish"
-        try:
-            checksum = state_checksum(state)
-            core.load(state)
-            core.reset_prefix_cache()
-        except Exception as error:
-            self._refusal = (
-                f"the update to weights version {version} failed ({type(error).__name__}: {error}); waiting for "
-                "good weights"
-            )
-            raise WeightUpdateError(self._refusal) from error
-        self._version, self._refusal = version, None
-        return checksum
+    @property
+    def _refusal(self) -> str | None:
+        """Why requests are refused, if they are; asked from any thread."""
+        return next(iter(list(self._refusals.values())), None)
 
-    def _load_adapter(self, core: Core, name: str, directory: str, version: int) -> None:
-        self._refusal = f"an update of {name} to weights version {version} did not finish"
+    @contextmanager
+    def _updating(self, core: Core, what: str, version: int, adapter: str | None = None) -> Iterator[None]:
+        """Requests are refused unless what is done inside succeeds."""
+        self._refusals[adapter] = f"{what} to weights version {version} did not finish"
         try:
-            core.call("load_adapter", name, directory)
+            yield
             core.reset_prefix_cache()
         except Exception as error:
             cause = f"{type(error).__name__}: {error}"
-            self._refusal = (
-                f"an update of {name} to weights version {version} failed ({cause}); waiting for good weights"
-            )
-            raise WeightUpdateError(self._refusal) from error
-        self._adapter_versions[name], self._refusal = version, None
+            self._refusals[adapter] = f"{what} to weights version {version} failed ({cause}); waiting for good weights"
+            raise WeightUpdateError(self._refusals[adapter]) from error
+        del self._refusals[adapter]
+
+    def _load(self, core: Core, state: Mapping[str, Any], version: int) -> str:
+        with self._updating(core, "the update", version):
+            checksum = state_checksum(state)
+            core.load(state)
+        self._version = version
+        return checksum
+
+    def _load_adapter(self, core: Core, name: str, directory: str, version: int) -> None:
+        with self._updating(core, f"the update of {name}", version, name):
+            core.call("load_adapter", name, directory)
+        self._adapter_versions[name] = version
 
     def _snapshot(self, core: Core) -> EngineStats:
         self._stats.uptime_s = time.monotonic() - self._started_at

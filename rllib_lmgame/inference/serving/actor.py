@@ -7,7 +7,8 @@ Guarantees, beside those of :mod:`rllib_lmgame.inference.engines.threaded`:
 3. An actor that Ray started again holds the weights it was created with. Requests wait until the right weights are
    pushed, or until it is told that the first ones are right.
 4. Weights that came with another checksum than the sender's are never sampled from, nor are those over devices where
-   engines hold different ones. A failed update over devices ends the engine's process.
+   engines hold different ones. A failed update over devices ends the engine's process. After any other that failed,
+   requests are refused until one succeeds, of an adapter one of the same.
 5. When the engine breaks, or cannot load in a process that Ray started again, its process ends soon after the last
    replies, and Ray starts it anew.
 """
@@ -114,7 +115,7 @@ class EngineActor:
         self._start: asyncio.Task[None] | None = None
         self._needs_weights = _was_restarted() if restarted is None else restarted
         self._serving = asyncio.Event()
-        self._refusal: str | None = None
+        self._refusals: dict[str | None, str] = {}
         self._updates = asyncio.Lock()
 
     async def alive(self) -> int:
@@ -140,7 +141,8 @@ class EngineActor:
             try:
                 await self._engine.health()
             except WeightUpdateError as refusal:
-                self._refusal = self._refusal or str(refusal)
+                if not self._refusals:
+                    self._refusals[None] = str(refusal)
             except Exception as broken:
                 error = f"{type(broken).__name__}: {broken}"
         return {
@@ -219,7 +221,7 @@ class EngineActor:
     async def update_weights(
         self, bundle: WeightBundle | AdapterBundle, version: int, adapter: str | None = None, more: bool = False
     ) -> str:
-        """Load a bundle and serve as ``version``; returns the checksum of what was loaded.
+        """Load a bundle and serve as ``version``; returns the checksum of the weights, or adapter's files, that came.
 
         Args:
             adapter: The one that is replaced, of an engine that has several.
@@ -230,7 +232,7 @@ class EngineActor:
         """
         await self.start()
         async with self._updates:
-            self._begin_update(version)
+            self._begin_update(version, adapter)
             try:
                 await self._engine.pause()
                 checksum = await self._load_bundle(bundle, version, adapter)
@@ -238,12 +240,11 @@ class EngineActor:
                     raise WeightUpdateError(
                         f"weights version {version} arrived with checksum {checksum}, were sent with {bundle.checksum}"
                     )
-                if not more:
-                    self._accept()
+                self._accept(adapter, more)
             except EngineDeadError:
                 raise
             except Exception as error:
-                self._refusal, more = f"{error}; waiting for good weights", False
+                self._refusals[adapter], more = f"{error}; waiting for good weights", False
                 raise WeightUpdateError(f"{self._spec.name}: {error}") from error
             finally:
                 if not more:
@@ -256,16 +257,17 @@ class EngineActor:
             if adapter is not None:
                 raise WeightUpdateError(f"whole weights came for the adapter {adapter!r}, under which the base lies")
             return await self._engine.update_weights(unpack_state(bundle), version)
-        if not bundle.is_whole():
-            raise WeightUpdateError(f"the adapter of weights version {version} did not arrive whole")
+        checksum = bundle.digest()
+        if checksum != bundle.checksum:
+            return checksum
         if adapter is None:
             state = await asyncio.get_running_loop().run_in_executor(None, bundle.merged)
             await self._engine.update_weights(state, version)
-            return bundle.checksum
-        with tempfile.TemporaryDirectory() as directory:
-            bundle.write(Path(directory))
-            await self._engine.update_adapter(adapter, directory, version)
-        return bundle.checksum
+        else:
+            with tempfile.TemporaryDirectory() as directory:
+                bundle.write(Path(directory))
+                await self._engine.update_adapter(adapter, directory, version)
+        return checksum
 
     async def confirm_weights(self, version: int) -> None:
         """After a restart: the weights this actor was created with are those of ``version``."""
@@ -280,7 +282,7 @@ class EngineActor:
         """After a restart: answer requests with an error until new weights arrive, unless they are there."""
         async with self._updates:
             if self._needs_weights:
-                self._refusal, self._needs_weights = reason, False
+                self._refusals[None], self._needs_weights = reason, False
                 self._serving.set()
 
     async def begin_device_update(self, version: int) -> None:
@@ -349,14 +351,21 @@ class EngineActor:
     def _is_ready(self) -> bool:
         return self._start is not None and self._start.done() and self._start.exception() is None
 
-    def _begin_update(self, version: int) -> None:
+    @property
+    def _refusal(self) -> str | None:
+        """Why requests are refused, if they are."""
+        return next(iter(self._refusals.values()), None)
+
+    def _begin_update(self, version: int, adapter: str | None = None) -> None:
         """Requests wait from now on; those of an update that fails are refused."""
-        self._refusal = f"an update to weights version {version} did not finish"
+        self._refusals[adapter] = f"an update to weights version {version} did not finish"
         self._serving.clear()
 
-    def _accept(self) -> None:
-        self._refusal, self._needs_weights = None, False
-        self._serving.set()
+    def _accept(self, adapter: str | None = None, more: bool = False) -> None:
+        self._refusals.pop(adapter, None)
+        if not more:
+            self._needs_weights = False
+            self._serving.set()
 
     def _mailbox(self, client_id: str) -> Mailbox:
         box = self._mailboxes.get(client_id)
