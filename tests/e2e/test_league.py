@@ -91,7 +91,7 @@ def check_held(algorithm) -> None:
     play = algorithm._league
     members = {member.name: member for member in play.league.members}
     for group, name in zip(play._groups, play._held, strict=True):
-        assert group._last[0].checksum == members[name].checksum  # an engine refuses what does not arrive as this
+        assert group._last[None][0].checksum == members[name].checksum  # an engine refuses what does not arrive as this
         ids, logprobs, version = reply_of(group)
         assert version == members[name].version
         assert np.abs(logprobs_by(play.directory / name, ids, len(logprobs)) - logprobs).max() <= 1e-4

@@ -114,7 +114,7 @@ def test_members_of_a_league_are_adapters(start: Any, make_config: Any, tmp_path
         assert state.keys() == were[member.name].keys()
         assert all(np.array_equal(state[name].numpy(), weight) for name, weight in were[member.name].items())
     (group,), (held,) = play._groups, play._held
-    shared, version = group._last
+    shared, version = group._last[None]
     assert shared.num_bytes < 0.2 * sum(weight.nbytes for weight in were[held].values())
     os.kill(ray.get(ray.get_actor(group.names[0]).status.remote())["pid"], signal.SIGKILL)
     assert group.restart_dead() or ray.get(ray.get_actor(group.names[0]).health.remote()) is None
@@ -185,7 +185,7 @@ def test_one_engine_holds_the_base_and_an_adapter_for_everybody(start: Any, make
 
     check()
     (group,) = each_group(groups)
-    sizes = [shared.num_bytes for shared, _ in group._last_adapters.values()]
+    sizes = [shared.num_bytes for shared, _ in group._last.values()]
     assert len(sizes) == 4 and max(sizes) < 100_000
     os.kill(ray.get(ray.get_actor(group.names[0]).status.remote())["pid"], signal.SIGKILL)
     group.restart_dead()

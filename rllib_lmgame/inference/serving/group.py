@@ -87,8 +87,7 @@ class EngineGroup:
         self._vigils: dict[str, Any] = {}
         self._memory_deaths: dict[str, set[str]] = {name: set() for name in self.names}
         self._watch_interval_s = watch_interval_s
-        self._last: tuple[SharedBundle, int] | None = None
-        self._last_adapters: dict[str, tuple[SharedBundle, int]] = {}
+        self._last: dict[str | None, tuple[SharedBundle, int]] = {}
         self._device_version: int | None = None
         self._lock = threading.RLock()
         self._stopped = threading.Event()
@@ -164,36 +163,29 @@ class EngineGroup:
             raise RuntimeError(f"{', '.join(lost)} died while starting; Ray's logs of these actors say why")
         self._watch()
 
-    def push(self, state: State, version: int, transport: WeightTransport | None = None) -> PushResult:
+    def push(
+        self, state: State, version: int, transport: WeightTransport | None = None, *, adapter: str | None = None
+    ) -> PushResult:
         """Give every engine the weights ``state`` as ``version``; one that dies meanwhile is started again with them.
+
+        ``adapter``: which one of engines that have several; ``state`` is then an adapter's bundle.
 
         Raises: WeightUpdateError: An engine refused the weights; TimeoutError: naming the engines that did not answer.
         """
-        transport = transport or ObjectStoreTransport()
+        transport = transport or ObjectStoreTransport(adapter)
         began = time.perf_counter()
         with self._lock:
             if isinstance(transport, ObjectStoreTransport):
                 state = share(state, version)
-                self._last, self._device_version = (state, version), None
+                self._last[adapter], self._device_version = (state, version), None
             else:
-                self._last, self._device_version = None, version
+                self.note_device_push(version)
             result = transport.push(self._handles, state, version, self._options.start_timeout_s)
             if result.lost:
-                logger.warning("%s died while weights version %d were pushed", ", ".join(result.lost), version)
+                what = f"weights version {version}" + ("" if adapter is None else f" of {adapter}")
+                logger.warning("%s died while %s were pushed", ", ".join(result.lost), what)
                 self.restart_dead()
             return dataclasses.replace(result, seconds=time.perf_counter() - began)
-
-    def push_adapter(self, adapter: str, state: State, version: int) -> PushResult:
-        """As :meth:`push`, of one adapter of engines that have several. ``state`` is an adapter's bundle."""
-        with self._lock:
-            shared = share(state, version)
-            self._last_adapters[adapter] = (shared, version)
-            transport = ObjectStoreTransport(adapter)
-            result = transport.push(self._handles, shared, version, self._options.start_timeout_s)
-            if result.lost:
-                logger.warning("%s died while %s was pushed", ", ".join(result.lost), adapter)
-                self.restart_dead()
-            return result
 
     def learner_push(self) -> LearnerPush:
         """For ``weight_transport: nccl`` and ``ipc``: what a learner calls with its own tensors."""
@@ -202,13 +194,13 @@ class EngineGroup:
     def note_device_push(self, version: int) -> None:
         """The learners pushed ``version`` themselves: an engine that restarts must wait for their next push."""
         with self._lock:
-            self._last, self._device_version = None, version
+            self._last, self._device_version = {}, version
 
     def make_room(self) -> None:
         """Forget the last weights, so that two need not be stored; an engine that starts before the push refuses."""
         with self._lock:
-            if self._last is not None:
-                (_, self._device_version), self._last = self._last, None
+            if None in self._last:
+                _, self._device_version = self._last.pop(None)
 
     def health(self) -> None:
         """Raise if an engine cannot serve; the message names it."""
@@ -341,15 +333,11 @@ class EngineGroup:
 
     def _give_last_weights(self, name: str) -> None:
         try:
-            if self._last_adapters:
-                left = len(self._last_adapters)
-                for adapter, (shared, version) in self._last_adapters.items():
-                    left -= 1
-                    transport = ObjectStoreTransport(adapter, more=left > 0)
+            if self._last:
+                *_, final = self._last
+                for adapter, (shared, version) in self._last.items():
+                    transport = ObjectStoreTransport(adapter, more=adapter != final)
                     transport.push({name: self._handles[name]}, shared, version, self._options.start_timeout_s)
-            elif self._last is not None:
-                shared, version = self._last
-                ObjectStoreTransport().push({name: self._handles[name]}, shared, version, self._options.start_timeout_s)
             elif self._device_version is not None:
                 again = f"started again after weights version {self._device_version}"
                 reason = f"{again}; waiting for the learners' next push"
@@ -394,8 +382,8 @@ class AdapterOf:
         return [address(name, self.adapter) for name in self.group.names]
 
     def push(self, state: State, version: int) -> PushResult:
-        """As :meth:`EngineGroup.push_adapter`."""
-        return self.group.push_adapter(self.adapter, state, version)
+        """As :meth:`EngineGroup.push`."""
+        return self.group.push(state, version, adapter=self.adapter)
 
     def make_room(self) -> None:
         """Nothing: an adapter is small, and an engine that starts again needs it."""
