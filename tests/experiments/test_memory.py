@@ -25,7 +25,13 @@ from rllib_lmgame.algorithms.cluster.memory import (
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.cards import gpu_lines
-from rllib_lmgame.experiments.checks.dry_run import LOWERED_BY, dry_run_lines, layout_lines, resolved_config
+from rllib_lmgame.experiments.checks.dry_run import (
+    LOWERED_BY,
+    dry_run_lines,
+    layout_lines,
+    lowered_by,
+    resolved_config,
+)
 from rllib_lmgame.experiments.checks.resources import check_memory, request_of, trials_at_once
 from rllib_lmgame.learners.microbatch import LEAST_ACTIVATIONS, MOST_TOKENS, default_tokens, kept_per_token, plain_layer
 from rllib_lmgame.policies.model import isolation
@@ -356,6 +362,28 @@ def test_the_dry_run_names_the_key_that_lowers_each_large_part(planned):
         for kind, keys in LOWERED_BY.items():
             if processes.name.startswith(kind):
                 assert processes.parts.keys() <= keys.keys()
+
+
+def test_the_dry_run_does_not_advise_what_is_set_already(planned):
+    learner, engine = LOWERED_BY.values()
+    config = planned.configs[0].copy(copy_frozen=False)
+
+    def advised():
+        kept = (learner["weights"], learner["optimizer"], learner["activations"])
+        return [lowered_by(keys, config, "learner of player") for keys in kept] + [
+            lowered_by(engine["weights"], config, "engine of player")
+        ]
+
+    stage, fewer = "config.deepspeed.zero_optimization.stage", "more config.num_learners, or a smaller model"
+    tokens, checkpointing = "config.token_ppo.max_tokens_per_microbatch", "config.language_model.gradient_checkpointing"
+    split = "config.inference.tensor_parallel_size, or a smaller model"
+    everything = [f"{stage}: 3 with {fewer}", f"{stage}: 1 with {fewer}", f"{tokens}, or {checkpointing}: true"]
+    assert advised() == [*everything, f"config.inference.dtype: bfloat16, {split}"]
+    config.update_from_dict({"language_model": {"gradient_checkpointing": True}, "inference": {"dtype": "bfloat16"}})
+    config.deepspeed_config = {"zero_optimization": {"stage": 1}}
+    assert advised() == [f"{stage}: 3 with {fewer}", fewer, tokens, split]
+    config.deepspeed_config = {"zero_optimization": {"stage": 3}}
+    assert advised()[:2] == [fewer, fewer]
 
 
 @pytest.mark.parametrize("gpus", [0, 1])

@@ -52,26 +52,33 @@ from rllib_lmgame.threads import AUTO, cores_of_trial, openmp_threads, usable_co
 
 LARGE_MIB = 1024
 """From here on the dry run says what lowers a part of a process's memory."""
-_SHARDED = "config.deepspeed.zero_optimization.stage: {stage} with more config.num_learners, or a smaller model"
-LOWERED_BY = {
+_STAGE = "config.deepspeed.zero_optimization.stage: {stage} with "
+_RECOMPUTED = "config.language_model.gradient_checkpointing: true"
+_HALVED = "config.inference.dtype: bfloat16"
+_SMALLER = "a smaller model"
+
+
+def _sharded(stage: int) -> tuple[str, ...]:
+    return f"{_STAGE.format(stage=stage)}more config.num_learners", _SMALLER
+
+
+LOWERED_BY: dict[str, dict[str, tuple[str, ...]]] = {
     LEARNER: {
-        "weights": _SHARDED.format(stage=3),
-        "gradients": _SHARDED.format(stage=2),
-        "optimizer": _SHARDED.format(stage=1),
-        OFFLOADED: _SHARDED.format(stage=1),
-        "activations": (
-            "config.token_ppo.max_tokens_per_microbatch, or config.language_model.gradient_checkpointing: true"
-        ),
-        "logits": "config.token_ppo.head_chunk_tokens",
-        memory.ZERO_BUFFERS: "config.deepspeed.zero_optimization.reduce_bucket_size",
-        "sum of gradients": _SHARDED.format(stage=2),
+        "weights": _sharded(3),
+        "gradients": _sharded(2),
+        "optimizer": _sharded(1),
+        OFFLOADED: _sharded(1),
+        "activations": ("config.token_ppo.max_tokens_per_microbatch", _RECOMPUTED),
+        "logits": ("config.token_ppo.head_chunk_tokens",),
+        memory.ZERO_BUFFERS: ("config.deepspeed.zero_optimization.reduce_bucket_size",),
+        "sum of gradients": _sharded(2),
     },
     ENGINE: {
-        "weights": "config.inference.dtype: bfloat16, config.inference.tensor_parallel_size, or a smaller model",
-        "kv cache": "config.inference.kv_cache_memory_mb",
-        "logits": "config.inference.max_num_seqs",
-        MERGING: "config.inference.adapters: true, or a smaller model",
-        "adapters": "config.language_model.lora.r, or config.league.opponent_engines",
+        "weights": (_HALVED, "config.inference.tensor_parallel_size", _SMALLER),
+        "kv cache": ("config.inference.kv_cache_memory_mb",),
+        "logits": ("config.inference.max_num_seqs",),
+        MERGING: ("config.inference.adapters: true", _SMALLER),
+        "adapters": ("config.language_model.lora.r", "config.league.opponent_engines"),
     },
 }
 """What lowers the memory of a process, by the beginning of its name and what takes it."""
@@ -269,7 +276,7 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
                 lines += layout_lines(config, policy)
             lines += _cache_lines(config, policy, shape)
     for processes in taken.processes:
-        lines += [_line(processes), *_lowering_lines(processes)]
+        lines += [_line(processes), *_lowering_lines(config, processes)]
     return [*lines, *_host_lines(taken), *gpu_lines(config, taken)]
 
 
@@ -356,14 +363,29 @@ def _line(processes: Processes) -> str:
     )
 
 
-def _lowering_lines(processes: Processes) -> list[str]:
+def _lowering_lines(config: Any, processes: Processes) -> list[str]:
     """What lowers each large part of a process."""
     keys = next((parts for kind, parts in LOWERED_BY.items() if processes.name.startswith(kind)), {})
     return [
-        f"#       {part} {_size(mib)}: lower by {keys[part]}"
+        f"#       {part} {_size(mib)}: lower by {lowered_by(keys[part], config, processes.name)}"
         for part, mib in processes.parts.items()
         if mib >= LARGE_MIB and part in keys
     ]
+
+
+def lowered_by(keys: Sequence[str], config: Any, process: str) -> str:
+    """Those of the keys that do not have their value already."""
+    stage = ((config.deepspeed_config or {}).get("zero_optimization") or {}).get("stage", 0)
+    done = [_STAGE.format(stage=lower) for lower in range(1, stage + 1)]
+    if process.startswith(LEARNER):
+        policy = process.removeprefix(f"{LEARNER} ")
+        done += [_RECOMPUTED] * config.language_model_of(policy).gradient_checkpointing
+    elif engine_numerics(config)[0] != "float32":
+        done.append(_HALVED)
+    for set_already in done:
+        keys = [key.removeprefix(set_already) for key in keys]
+    *first, last = filter(None, keys)
+    return f"{', '.join(first)}, or {last}" if first else last
 
 
 def _size(mib: float) -> str:
