@@ -152,6 +152,13 @@ def test_every_policy_loss_is_multiplied_by_the_weights(name: str) -> None:
     np.testing.assert_allclose(slopes[1], weights * slopes[0], rtol=1e-6)
 
 
+def test_without_a_cap_no_ratio_is_needed() -> None:
+    """Which would be of a whole turn, of which some tokens are known."""
+    batch = batch_of([make_row(9, list(range(1, 9)), 0)])
+    found = importance_weights(batch, ImportanceOptions(cap=None, level="turn"), tokens=np.array([1, 2]))
+    assert found.weights.tolist() == [1.0, 1.0] and not found.capped.any() and not found.masked.any()
+
+
 def test_a_ratio_at_the_edge_of_the_band_lies_inside() -> None:
     batch = batch_of([make_row(9, list(range(1, 9)), 0)])
     batch.old_logprobs[:] = batch.rollout_logprobs  # All ratios are 1.

@@ -105,12 +105,11 @@ def importance_weights(
     """
     gap = batch.old_logprobs[tokens].astype(np.float64) - batch.rollout_logprobs[tokens]
     options = options or ImportanceOptions(cap=None)
-    ratio, cap, band = ratio_of(gap, batch, options.level), options.cap, options.band
-    if cap is None or to_sampler:
-        weights, capped = np.ones_like(ratio), np.zeros(len(ratio), bool)
-    else:
+    cap, band = options.cap, options.band
+    weights, capped, masked = np.ones_like(gap), np.zeros(len(gap), bool), np.zeros(len(gap), bool)
+    if cap is not None and not to_sampler:
+        ratio = ratio_of(gap, batch, options.level)
         weights, capped = np.minimum(ratio, cap), ratio > cap
-    masked = np.zeros(len(ratio), bool)
     if band is not None:
         compared = ratio_of(gap, batch, band.level)
         masked = (compared < band.low) | (compared > band.high)
