@@ -12,7 +12,7 @@ import torch
 pytest.importorskip("peft")
 
 from learner_weights import hf_state, set_adam_eps
-from learning import by_state_and_files, difference, moved, restored, same, update, weights, zero
+from learning import by_state_and_files, difference, in_groups, moved, restored, same, update, weights, zero
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -281,6 +281,18 @@ def test_activations_that_are_recomputed_change_nothing(make_lora: Any, make_epi
         train(learner, make_episodes, 0, 2)
         states.append(hf_state(learner))
     assert difference(*states) < 1e-5
+
+
+@pytest.mark.parametrize("microbatch", [9999, 64])
+def test_log_probabilities_are_recorded_without_dropout(microbatch: int, make_lora: Any, make_episodes: Any) -> None:
+    """Also in an update of one step, whose passes would record them otherwise: two updates find the same."""
+    ppo = {"advantage_estimator": "grpo", "max_tokens_per_microbatch": microbatch}
+    learner = make_lora({"critic": False, "lr": 1e-30, "token_ppo": ppo}, dropout=0.5)
+    for tensor in learner.module["player"].adapters.state().values():
+        torch.nn.init.normal_(tensor, std=0.1)
+    first, second = (update(learner, in_groups(make_episodes(8, seed=0), 3)) for _ in range(2))
+    assert first["num_steps"] == 1 and first["logprob_gap"] == second["logprob_gap"]
+    assert first["policy_loss"] != second["policy_loss"]
 
 
 def test_adapters_in_float32_learn_beside_weights_in_bfloat16(make_lora: Any, make_episodes: Any) -> None:

@@ -231,7 +231,7 @@ class UpdateLoop:
         one_pass = self._fits_one_pass()
         self.update.meter.before[WITHOUT_GRADIENT] = 0.0
         if self.objective.needs_old_policy and not one_pass:
-            streams = self._one_step and not update.fits_critic and self.objective.prepares_first(settings)
+            streams = self._records_in_step and not update.fits_critic and self.objective.prepares_first(settings)
             update = self.update = replace(update, streams=streams)
             if not streams:
                 self._record_old_policy()
@@ -258,16 +258,18 @@ class UpdateLoop:
         return False
 
     @property
-    def _one_step(self) -> bool:
-        settings = self.update.settings
-        return settings.num_epochs == settings.ppo.num_minibatches == 1
+    def _records_in_step(self) -> bool:
+        """The passes of the only step may record the old policy, which has no dropout."""
+        settings, adapters = self.update.settings, self.engine.module.adapters
+        drops = adapters is not None and adapters.config.lora_dropout
+        return not drops and settings.num_epochs == settings.ppo.num_minibatches == 1
 
     def _fits_one_pass(self) -> bool:
         """One epoch of one minibatch that fits into memory: the pass with gradient also records the old policy."""
         if not self.objective.needs_old_policy or self.update.fits_critic:
             return False
         settings = self.update.settings
-        if not self._one_step:
+        if not self._records_in_step:
             return False
         packs = self._all_rows(self._one_pass_tokens)
         repeated = (self._repeat_cost or 0.0) * sum(pack.repeated_tokens for pack in packs)
