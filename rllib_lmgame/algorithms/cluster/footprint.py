@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,9 @@ LEARNER, ENGINE = "learner of", "engine of"
 OFFLOADED = "optimizer in host memory"
 MERGING = "a member's weights, in host memory"
 """What an engine has beside its own while it merges a member's adapter: the base, and what comes of it."""
-ON_HOST = (OFFLOADED, MERGING)
+HELD = "copies of adapters, in host memory"
+"""vLLM keeps one of each adapter beside the places that replies read."""
+ON_HOST = (OFFLOADED, MERGING, HELD)
 USABLE = 0.95
 """Share of a machine's memory at which Ray begins to kill processes."""
 USED_OF_MACHINE, USED_OF_CARD = 0.5, 0.9
@@ -322,6 +325,23 @@ def sequences_at_once(config: Any) -> int:
     return min(config.inference_options.max_num_seqs, -(-games // config.inference_options.num_engines))
 
 
+def _adapters(config: Any, shape: memory.ModelShape, keys: Sequence[str], width: int) -> dict[str, float]:
+    """MiB of adapters in an engine: places of the largest rank, in the layers of all, and a copy of each adapter."""
+    from rllib_lmgame.policies.model.adapters import as_begun, served_rank
+
+    each, ranks, modules = {}, [], set()
+    for policy in config.trained_policies():
+        lora = config.language_model_of(policy).lora
+        each[policy] = adapters_of(config, policy, shape) or 0
+        ranks.append(served_rank(lora))
+        targets = as_begun(lora)[0].target_modules
+        names = [name for name, _ in shape.linear] if isinstance(targets, str) else targets
+        modules |= set(map(memory.last_part, names))
+    places = len(keys) * memory.place_parameters(shape, max(ranks), modules)
+    copies = sum(each.get(key, max(each.values())) for key in keys)  # Members are of the largest, at most.
+    return {"adapters": places * width / memory.MIB, HELD: copies * width / memory.MIB}
+
+
 def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Processes:
     options = config.inference_options
     entry = find_engine(options.engine)
@@ -335,9 +355,8 @@ def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Proces
     )
     if entry.copies_tied_head and not options.on_gpu and shape.tied:
         parts["weights"] += shape.head * memory.BYTES[dtype] / memory.MIB
-    adapters = adapters_of(config, engines.policy, shape) if engines.adapters else None
-    if adapters is not None:
-        parts["adapters"] = len(engines.adapters) * adapters * memory.BYTES[dtype] / memory.MIB
+    if engines.adapters:
+        parts |= _adapters(config, shape, engines.adapters, memory.BYTES[dtype])
     if engines.is_opponent and config.language_model_of(engines.policy).lora is not None:
         parts[MERGING] = 2 * weights_mib(shape, _learner_width(config, engines.policy))
     return Processes(f"{ENGINE} {engines.key}", engines.count, entry.process_mib, parts, options.num_gpus_per_engine)

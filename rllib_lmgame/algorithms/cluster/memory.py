@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -330,6 +330,23 @@ def adapter_parameters(shape: ModelShape, r: int, targets: str | Sequence[str], 
     ends = "" if isinstance(targets, str) else tuple(f".{target}" for target in targets)
     adapted = r * sum(sides for name, sides in shape.linear if f".{name}".endswith(ends))
     return adapted + sum(shape.whole(whole).values())
+
+
+PACKED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+"""Layers that vLLM holds as one."""
+
+
+def place_parameters(shape: ModelShape, rank: int, modules: Collection[str]) -> int:
+    """Parameters of an engine's place for an adapter, in layers by the last parts of their names.
+
+    Layers that vLLM packs with one of them have their part of it.
+    """
+    found = {*modules, *(name for pack in PACKED if not set(pack).isdisjoint(modules) for name in pack)}
+    return rank * sum(sides for name, sides in shape.linear if last_part(name) in found)
+
+
+def last_part(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 def engine_mib(

@@ -12,6 +12,7 @@ from rllib_lmgame.algorithms.cluster import memory
 from rllib_lmgame.algorithms.cluster.engines import engine_bundles
 from rllib_lmgame.algorithms.cluster.footprint import (
     ENGINE,
+    HELD,
     LEARNER,
     MERGING,
     OFFLOADED,
@@ -79,6 +80,7 @@ LOWERED_BY: dict[str, dict[str, tuple[str, ...]]] = {
         "logits": ("config.inference.max_num_seqs",),
         MERGING: ("config.inference.adapters: true", _SMALLER),
         "adapters": ("config.language_model.lora.r", "config.league.opponent_engines"),
+        HELD: ("config.language_model.lora.r", "config.league.opponent_engines"),
     },
 }
 """What lowers the memory of a process, by the beginning of its name and what takes it."""
