@@ -72,8 +72,8 @@ HUGGING_FACE, ENDPOINT = MODEL_PREFIXES = ("hf:", "openai:")
 """Before the name of a model that is a player of a command, and none of a run."""
 
 FORMS = (
-    f"{', '.join(SCRIPTED_PLAYERS)}, package.module:Class, a checkpoint (DIR or DIR:POLICY), hf:MODEL, or "
-    "openai:MODEL@http://HOST:PORT/v1"
+    f"{', '.join(SCRIPTED_PLAYERS)}, package.module:Class, a checkpoint (DIR, DIR:POLICY, DIR:MEMBER of its "
+    "league), hf:MODEL, or openai:MODEL@http://HOST:PORT/v1"
 )
 
 

@@ -35,6 +35,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path):
     for path, words in (
         (tmp_path, "holds no checkpoint"),
         (tmp_path / "none", "no such directory"),
+        (f"{tmp_path}:player-2", "no such directory: .*one policy or league member of .* is a player: .*--against"),
         (tmp_path / "file", "is a file"),
     ):
         with pytest.raises(CheckpointError, match=words):

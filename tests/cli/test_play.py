@@ -227,7 +227,7 @@ def test_a_game_that_hangs_is_left(where, checkpoint, tmp_path, monkeypatch, ter
         (["lmgame/Sokoban-v0", "--seat", "player"], "--seat needs a --checkpoint or --against"),
         (["--checkpoint", "/no/such"], "no such directory"),
         (["--checkpoint", "{}", "--seat", "playr"], "did you mean 'player'"),
-        (["--checkpoint", "{}", "--policy", "playr"], "--policy: 'playr' is no policy of the checkpoint; did you mean"),
+        (["--checkpoint", "{}", "--policy", "playr"], "--policy: 'playr' is no policy or league member of the"),
         (["--checkpoint", "{}", "--temperature", "-1"], "at least 0"),
         (["--checkpoint", "{}", "--env-config", "{num_box: 1}"], "did you mean 'num_boxes'"),
         (["lmgame/Sokobn-v0", "--checkpoint", "{}"], "did you mean 'lmgame/Sokoban-v0'"),

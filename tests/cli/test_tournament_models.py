@@ -124,7 +124,7 @@ def test_policies_of_a_checkpoint_are_named(checkpoint, capsys) -> None:
     assert main([*command, str(place)]) == 2
     assert f"several trained policies (player, other); write {place}:player" in capsys.readouterr().err
     assert main([*command, f"{place}:othr"]) == 2
-    assert "'othr' is no policy of the checkpoint; did you mean 'other'?" in capsys.readouterr().err
+    assert "'othr' is no policy or league member of the checkpoint; did you mean 'other'?" in capsys.readouterr().err
     assert main([*command, f"first={place}:other", f"coach={place}:teacher"]) == 0
     out = capsys.readouterr().out
     assert out.splitlines()[2].startswith("coach") and "6 of 6 games played" in out

@@ -138,7 +138,7 @@ def test_members_of_a_league_are_adapters(start: Any, make_config: Any, tmp_path
     assert (
         np.abs(reply_of_player(source, ids, len(logprobs)) - logprobs_of(checkpoint, ids, len(logprobs))).max() < 1e-4
     )
-    with pytest.raises(ConfigError, match=r"no policy of the checkpoint; did you mean 'player-3'"):
+    with pytest.raises(ConfigError, match=r"no policy or league member of the checkpoint; did you mean 'player-3'"):
         make_players([f"{checkpoint}:player-9"], PlayerSettings())
 
 

@@ -9,6 +9,10 @@ from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.storage import expanded, is_uri
 
 MARKER = "rllib_checkpoint.json"
+PLAYS = (
+    "one policy or league member of {} is a player: `rllib evaluate CHECKPOINT --against PLAYER`, "
+    "`rllib play --players PLAYER`, `rllib tournament`"
+)
 
 
 def find_checkpoint(path: str) -> str:
@@ -20,7 +24,9 @@ def find_checkpoint(path: str) -> str:
         return path
     place = expanded(path).absolute()
     if not place.exists():
-        raise CheckpointError(f"no such directory: {path}")
+        directory = path.rpartition(":")[0]
+        plays = f"; {PLAYS.format(directory)}" if directory and expanded(directory).is_dir() else ""
+        raise CheckpointError(f"no such directory: {path}{plays}")
     if not place.is_dir():
         raise CheckpointError(f"{path} is a file; a checkpoint is a directory")
     if is_checkpoint(place):

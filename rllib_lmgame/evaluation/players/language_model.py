@@ -231,7 +231,7 @@ def policy_player(
             return _member_player(name, source, checkpoint, config, policy, members[policy], settings)
         known = [*config.player_options, *members]
         hint = did_you_mean(policy, known, f"known: {', '.join(known)}")
-        raise ConfigError(settings.flag, f"{policy!r} is no policy of the checkpoint; {hint}")
+        raise ConfigError(settings.flag, f"{policy!r} is no policy or league member of the checkpoint; {hint}")
     player = config.player_options[policy].player
     if player != LANGUAGE_MODEL:
         return Scripted(name, player, limit_s=settings.time_limit_s)
