@@ -260,6 +260,8 @@ def test_an_adapter_for_another_base_is_refused(make_config: Any, tmp_path: Path
         ({"r": 10**9}, "r: must be at most 4096"),
         ({"lora_alpha": "8"}, "expected a whole number"),
         ({"target_modules": 3}, "expected text or a list of text"),
+        ({"target_modules": ".*(q|v)_proj"}, f"{file}: target_modules: expected all-linear or a list"),
+        ({"target_modules": ["lm_head"]}, f"{file}: target_modules: lm_head shares its weights"),
         ({"rank_pattern": {"(.*.*)*x": 4}}, "no name of a module"),
     ):
         file.write_text(json.dumps(config | changed))

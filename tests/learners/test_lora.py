@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 from typing import Any
 
@@ -164,10 +165,17 @@ def test_the_estimate_counts_what_is_trained(kind: str, whole: list[str]) -> Non
         ({"r": 513}, "r"),
     ],
 )
-def test_what_an_engine_cannot_hold_beside_its_base_is_refused(lora: dict[str, Any], key: str) -> None:
+def test_what_an_engine_cannot_hold_beside_its_base_is_refused(lora: dict[str, Any], key: str, tmp_path: Path) -> None:
+    """As an option, or as what an adapter's file says."""
     with pytest.raises(ConfigError, match=r"inference\.adapters") as error:
         served_rank(LoraOptions(**lora))
     assert error.value.path == f"language_model.lora.{key}"
+    file = tmp_path / "adapter_config.json"
+    file.write_text(json.dumps({"peft_type": "LORA", "target_modules": ["q_proj"]} | lora))
+    (tmp_path / "adapter_model.safetensors").touch()
+    with pytest.raises(ConfigError, match=r"inference\.adapters") as error:
+        served_rank(LoraOptions(init=str(tmp_path)))
+    assert error.value.path == "language_model.lora.init" and error.value.message.startswith(f"{file}: {key}: ")
     assert [served_rank(LoraOptions(r=r)) for r in (1, 8, 9, 257)] == [8, 8, 16, 320]
 
 

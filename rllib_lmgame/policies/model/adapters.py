@@ -235,7 +235,8 @@ def _inject(model: Any, options: LoraOptions, adapters: Sequence[str]) -> tuple[
     begun, patterns = as_begun(options)
     from peft import LoraConfig, inject_adapter_in_model
 
-    targets = _targets(model, begun)
+    with _said_by(options):
+        targets = _targets(model, begun)
     config = LoraConfig(
         r=begun.r,
         lora_alpha=begun.alpha,
@@ -253,8 +254,21 @@ def _inject(model: Any, options: LoraOptions, adapters: Sequence[str]) -> tuple[
             try:
                 inject_adapter_in_model(copy.deepcopy(without), model, adapter, state_dict=named)
             except ValueError as error:
-                raise ConfigError(f"{KEY}.target_modules", first_line(error)) from error
+                with _said_by(options):
+                    raise ConfigError(f"{KEY}.target_modules", first_line(error)) from error
     return dataclasses.replace(config, target_modules=list(targets.adapted)), targets
+
+
+@contextlib.contextmanager
+def _said_by(options: LoraOptions) -> Iterator[None]:
+    """Faults inside are told at the option, or as those of the file to begin with, which says it instead."""
+    try:
+        yield
+    except ConfigError as error:
+        if options.init is None:
+            raise
+        field = error.path.removeprefix(f"{KEY}.")
+        raise ConfigError(f"{KEY}.init", f"{expanded(options.init) / CONFIG_FILE}: {field}: {error.message}") from error
 
 
 def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -395,17 +409,17 @@ def served_rank(options: LoraOptions) -> int:
     Raises: ConfigError: engines cannot hold them so; as :func:`as_begun`; MissingDependencyError.
     """
     begun, patterns = as_begun(options)
-    key = KEY if options.init is None else f"{KEY}.init"
-    if begun.modules_to_save:
-        named = f"{KEY}.modules_to_save" if options.init is None else key
-        raise ConfigError(named, "are trained whole, which inference.adapters does not go with")
-    if any(patterns.values()):
-        raise ConfigError(key, "has ranks or scales of single modules, which inference.adapters does not go with")
-    if "lm_head" in _last_parts(begun.target_modules):  # vLLM 0.32 then scores no two replies at once.
-        named = f"{KEY}.target_modules" if options.init is None else key
-        raise ConfigError(named, "lm_head is no layer that inference.adapters goes with")
-    if begun.r > SERVED_RANKS[-1]:
-        raise ConfigError(f"{KEY}.r", f"must be at most {SERVED_RANKS[-1]} with inference.adapters, got {begun.r}")
+    with _said_by(options):
+        if begun.modules_to_save:
+            raise ConfigError(f"{KEY}.modules_to_save", "are trained whole, which inference.adapters does not go with")
+        for name, pattern in patterns.items():
+            if pattern:
+                message = "ranks or scales of single modules do not go with inference.adapters"
+                raise ConfigError(f"{KEY}.{name}", message)
+        if "lm_head" in _last_parts(begun.target_modules):  # vLLM 0.32 then scores no two replies at once.
+            raise ConfigError(f"{KEY}.target_modules", "lm_head is no layer that inference.adapters goes with")
+        if begun.r > SERVED_RANKS[-1]:
+            raise ConfigError(f"{KEY}.r", f"must be at most {SERVED_RANKS[-1]} with inference.adapters, got {begun.r}")
     return next(rank for rank in SERVED_RANKS if rank >= begun.r)
 
 
