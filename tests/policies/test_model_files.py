@@ -100,6 +100,13 @@ def test_a_damaged_directory_is_named_before_anything_starts(
         check_model(str(folder))
 
 
+def test_an_adapter_in_the_place_of_a_model_is_told_where_it_belongs(tmp_path: Path) -> None:
+    save_file({"a": np.zeros(1, np.float32)}, tmp_path / "adapter_model.safetensors")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"is an adapter, and no model; language_model\.lora\.init takes adapters"):
+        check_model(str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [

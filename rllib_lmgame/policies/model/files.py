@@ -97,8 +97,10 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
         raise ConfigError(key, f"no such model directory: {source}")
     if not os.access(path, os.R_OK | os.X_OK):
         raise ConfigError(key, f"{source} cannot be read: {os.strerror(errno.EACCES)}")
-    if not (path / "config.json").is_file():
-        problem: str | None = f"{source} has no config.json; a Hugging Face model directory is needed"
+    if (path / ADAPTER_FILE).exists() and not (path / "config.json").exists():
+        problem: str | None = f"{source} is an adapter, and no model; language_model.lora.init takes adapters"
+    elif not (path / "config.json").is_file():
+        problem = f"{source} has no config.json; a Hugging Face model directory is needed"
     elif not any(path.glob("*.safetensors")):
         problem = f"{source} has no *.safetensors weights"
     else:
