@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.settings.algorithms import OWN, known_entry
+from rllib_lmgame.settings.algorithms import OWN, PPO, known_entry
 from rllib_lmgame.settings.names import find_key
 from rllib_lmgame.settings.plugins import CALLBACKS, REPORTS
 from rllib_lmgame.settings.schema import REQUIRED, Holds, build, describe, option
@@ -307,7 +307,7 @@ def _check_keys(settings: Mapping[str, Any]) -> None:
     """Raise if a key stands beside ``config`` that belongs into it."""
     known = {f.name for f in dataclasses.fields(ExperimentOptions)}
     run = settings.get("run")
-    entry = known_entry(run) if isinstance(run, str) else None
+    entry = known_entry(run) if isinstance(run, str) else PPO
     for key in settings:
         if key in known or nearest(str(key), known):
             continue

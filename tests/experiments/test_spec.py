@@ -45,6 +45,12 @@ def test_wrong_settings_are_named_with_their_line(line, key, words):
     assert words in error.message
 
 
+def test_a_section_at_the_top_of_a_file_is_told_where_its_keys_belong():
+    error = error_of("language_model:\n  lora: {r: 16}\n")
+    assert (error.path, error.source) == ("lora", "x.yaml:2")
+    assert "did you mean 'config.language_model.lora'" in error.message
+
+
 def test_old_names_are_translated_with_a_notice():
     (spec,) = specs_of(
         BASE
