@@ -157,9 +157,11 @@ def build(cls: type[T], values: Any, path: str = "", base: T | None = None) -> T
     if kind and isinstance(values, str):
         values = {kind: values}
     if not isinstance(values, Mapping):
-        meant = "; {} is all defaults" if values is True else ""
+        foreign = dataclasses.is_dataclass(values)  # Such as PEFT's LoraConfig.
+        meant = "; {} is all defaults" if values is True else f"; its keys: {', '.join(options)}" if foreign else ""
         expected = f"{'a name or ' if kind else ''}a mapping of options"
-        raise ConfigError(path, f"expected {expected}, got {describe(values)}{meant}")
+        got = f"an object {type(values).__name__}" if foreign else describe(values)
+        raise ConfigError(path, f"expected {expected}, got {got}{meant}")
     if kind and base is not None:
         base = _of_type(base, values.get(kind))
     rest = next((key for key, each in options.items() if each.says.get("arguments")), None)

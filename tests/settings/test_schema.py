@@ -57,6 +57,11 @@ class House:
     rooms: int = option(3, "How many.")
 
 
+@dataclass
+class Elsewhere:
+    """A group of another package."""
+
+
 def test_types_and_groups() -> None:
     house = build(House, {"shape": "square", "bonus": {"target": 2, "in": "reward"}, "plugin": {"type": "a:b", "x": 1}})
     assert house == House(Shape("square"), Bonus(target=2.0, in_="reward"), Plugin("a:b", arguments={"x": 1}))
@@ -84,6 +89,7 @@ def test_values_go_on_top_of_those_of_the_same_type() -> None:
         ({"shape": None}, "shape", "expected a name or a mapping of options, got nothing"),
         ({"bonus": {}}, "bonus.target", "is missing: What is aimed at"),
         ({"bonus": True}, "bonus", "expected a mapping of options, got the truth value True"),
+        ({"bonus": Elsewhere()}, "bonus", "expected a mapping of options, got an object Elsewhere; its keys: "),
         ({"bonus": {"target": 1, "inn": "loss"}}, "bonus.inn", "did you mean 'in'"),
         ({"bonus": {"target": 1, "in": "los"}}, "bonus.in", "did you mean 'loss'"),
         ({"plugin": {"decay": 0.5}}, "plugin.decay", "it belongs to type: mean"),

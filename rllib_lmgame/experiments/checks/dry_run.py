@@ -395,4 +395,6 @@ def _size(mib: float) -> str:
 
 
 def _count(parameters: int) -> str:
+    if parameters < 1e5:
+        return f"{parameters:,}"
     return f"{parameters / 1e9:.2f} B" if parameters >= 1e9 else f"{parameters / 1e6:.2f} M"
