@@ -247,6 +247,35 @@ def test_one_learner_with_deepspeed_equals_a_plain_one(
     assert difference(hf_state(again), hf_state(sharded)) < 1e-6
 
 
+@pytest.mark.parametrize("stage", [None, 0, 2])
+def test_policies_on_one_base_hold_it_once(
+    stage: int | None, make_lora: Any, make_episodes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And each learns what it learns with a base of its own."""
+    states: list[dict[str, dict[str, torch.Tensor]]] = []
+    for once in (True, False):
+        if not once:
+            monkeypatch.setattr(Adapters, "share_frozen", lambda self: None)
+        torch.manual_seed(0)
+        deepspeed = None if stage is None else zero(stage)
+        learner = make_lora({"modules": ("player", "other"), "deepspeed": deepspeed})
+        learner.begin_ppo()
+        for seed in range(2):
+            episodes = [e for module in ("player", "other") for e in make_episodes(6, seed=seed, module=module)]
+            learner.update(training_data=WholeEpisodes(episodes=episodes))
+        models = {name: learner.module[name].adapters for name in ("player", "other")}
+        held = [{name: p.data_ptr() for name, p in each.frozen()} for each in models.values()]
+        assert len(held[0]) > 10 and all((held[0][name] == held[1][name]) == once for name in held[0])
+        for name in models:  # As to another device: all tensors are made anew.
+            learner.module[name].double()
+        held += [{name: p.data_ptr() for name, p in each.frozen()} for each in models.values()]
+        assert all((held[2][name] == held[3][name]) == once and held[2][name] != held[0][name] for name in held[0])
+        states.append({name: {n: t.float().clone() for n, t in each.state().items()} for name, each in models.items()})
+    shared, apart = states
+    assert all(same(shared[name], apart[name]) for name in shared)
+    assert not same(*shared.values())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [None, 0, 1, 2, 3])
 def test_two_learners_equal_one(

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
@@ -37,6 +38,9 @@ KEY = "language_model.lora"
 IN_PEFT = {"r": "r", "lora_alpha": "alpha", "use_rslora": "use_rslora"}
 """Numbers of an adapter: PEFT's names -> ours."""
 _ACTIVE, _REFERENCE = "default", "reference"
+
+_FROZEN: WeakValueDictionary[tuple[str, str], nn.Parameter] = WeakValueDictionary()
+"""Frozen weights of this process, by fingerprint and name. Nothing changes them."""
 _PEFT_PREFIX = "base_model.model."
 _DTYPE = "base_dtype"
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -145,6 +149,22 @@ class Adapters:
         layer = self._model.get_submodule(module)
         down, up = (f"{module}.lora_{which}.{_ACTIVE}.weight" for which in "AB")
         return Source(base, down, up, float(layer.scaling[_ACTIVE]), bool(layer.fan_in_fan_out))
+
+    def frozen(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """What is not trained, by names in memory, without a reference's adapters."""
+        for name, parameter in self._model.named_parameters():
+            if not parameter.requires_grad and f".{_REFERENCE}." not in name:
+                yield name, parameter
+
+    def share_frozen(self) -> None:
+        """Hold once what is frozen and equal in another policy of this process."""
+        for name, own in self.frozen():
+            held = _FROZEN.get((self.fingerprint, name), own)
+            if (held.dtype, held.device) == (own.dtype, own.device) and torch.equal(held, own):
+                own.data = held.data
+            else:
+                held = own
+            _FROZEN[self.fingerprint, name] = held
 
     def state(self) -> dict[str, torch.Tensor]:
         """What is trained, by names in memory. Nothing is copied."""

@@ -97,6 +97,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
 
     version: int = 0
     sharded: bool = False
+    adapters: Adapters | None = None
 
     def setup(self) -> None:
         """Load the model. Raises: ConfigError: there is no causal language model with all its weights."""
@@ -127,7 +128,6 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         self.layout, self.shares = packing.layout, packing.shares
         self.repeats = packing.repeats or self.attention != PACKED or on_gpu
         self._checkpoint_parts = parts_of(self.language_model, unique_state(self.language_model))
-        self.adapters: Adapters | None = None
         if self.options.lora is not None:
             self.adapters = Adapters(
                 self.language_model,
@@ -135,6 +135,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
                 model_dir=self.model_dir,
                 reference=bool(config.get("reference", False)),
             )
+            self.adapters.share_frozen()
         fix_rope(self.language_model, self.options.context_length)
         if self.options.gradient_checkpointing:
             self.recompute_activations()
@@ -151,6 +152,13 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         if self.value_head is not None and self.adapters is None:
             self.value_head.to(dtype)
         self._logit_transform = logit_transform(self.language_model.config)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> LanguageModelRLModule:
+        """Also on another device, policies on one base hold it once."""
+        super()._apply(fn, recurse)
+        if self.adapters is not None:
+            self.adapters.share_frozen()
+        return self
 
     def recompute_activations(self) -> None:
         """Keep only the layers' inputs for the backward pass, and compute the rest again there."""
