@@ -2,8 +2,8 @@
 
 Each model is measured by ``tests/learners/measure_memory.py`` in a process of its own that gives freed memory back at
 once, behind a tiny one, so that what the process has before it learns does not count. The estimate goes without its
-allowance for blocks that the C library keeps. Models of Qwen2.5-0.5B's shape have few of its layers: memory grows by
-the same amount with each.
+allowance for blocks that the C library keeps. Qwen2.5-0.5B's shape takes 10 GiB; with few of its layers memory grows by
+the same amount with each. LoRA is of rank 16 on all linear layers.
 
     python benchmarks/memory.py [--models tiny SmolLM2-135M ...]
 """
@@ -24,7 +24,8 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 MEASURE = HERE.parent / "tests" / "learners" / "measure_memory.py"
 PROMPT, REPLY = 96, 32
-ALGORITHMS = {"PPO": "gae", "GRPO": "grpo"}
+RANK = 16
+ALGORITHMS = {"PPO": ("gae", None), "GRPO": ("grpo", None), "PPO, LoRA": ("gae", RANK), "GRPO, LoRA": ("grpo", RANK)}
 
 
 class Model(NamedTuple):
@@ -46,6 +47,7 @@ MODELS = {
     "SmolLM2-135M": Model(576, 30, 9, 3, 1536, 49_152, 512, 256),
     "Qwen2.5-0.5B, 2 of 24 layers": Model(896, 2, 14, 2, 4864, 151_936, 512, 256),
     "Qwen2.5-0.5B, 6 of 24 layers": Model(896, 6, 14, 2, 4864, 151_936, 512, 256),
+    "Qwen2.5-0.5B": Model(896, 24, 14, 2, 4864, 151_936, 512, 256),
 }
 
 
@@ -67,19 +69,23 @@ def main() -> None:
 
 def measured(model: Model) -> Iterator[tuple[str, float, float]]:
     """Algorithm, MiB that are estimated, and MiB at the peak."""
-    from rllib_lmgame.algorithms.cluster.memory import WORKSPACE_MIB, learner_mib, model_shape
+    from rllib_lmgame.algorithms.cluster.memory import WORKSPACE_MIB, adapter_parameters, learner_mib, model_shape
+    from rllib_lmgame.settings.sections.language_model import ALL_LINEAR
 
     smallest = Model(32, 1, 2, 2, 64, 320, 64, 64)
     with tempfile.TemporaryDirectory() as directory:
         configs = {each: save(each, f"{directory}/{number}") for number, each in enumerate((smallest, model))}
-        for algorithm, estimator in ALGORITHMS.items():
-            cases = [case(each, f"{directory}/{number}", estimator) for number, each in enumerate(configs)]
+        shape = model_shape(configs[model])
+        for algorithm, (estimator, rank) in ALGORITHMS.items():
+            cases = [case(each, f"{directory}/{number}", estimator, rank) for number, each in enumerate(configs)]
             done = subprocess.run([sys.executable, str(MEASURE), json.dumps(cases)], capture_output=True, check=True)
             parts = learner_mib(
-                model_shape(configs[model]),
+                shape,
                 microbatch_tokens=model.microbatch,
                 head_chunk_tokens=model.chunk,
                 critic=estimator == "gae",
+                copies=int(rank is not None),
+                adapters=rank and adapter_parameters(shape, rank, ALL_LINEAR),
             )
             peak = json.loads(done.stdout.splitlines()[-1])["cases"][-1]["peak"]
             yield algorithm, sum(parts.values()) - WORKSPACE_MIB, peak
@@ -105,11 +111,12 @@ def save(model: Model, directory: str) -> Any:
     return config
 
 
-def case(model: Model, directory: str, estimator: str) -> dict[str, Any]:
+def case(model: Model, directory: str, estimator: str, rank: int | None) -> dict[str, Any]:
     """What the measurement is asked: two micro-batches at their limits."""
     return {
         "model": directory,
         "vocabulary": model.vocabulary,
+        "lora": rank and {"r": rank},
         "episodes": max(4, 2 * model.microbatch // (PROMPT + REPLY)),
         "tokens": (PROMPT, REPLY),
         "token_ppo": {

@@ -204,7 +204,7 @@ class TokenBatch:
         per_row = np.diff(row_actions)
         row_bootstrap = np.fromiter((row.needs_bootstrap for row in rows), bool, len(rows))
         needs_bootstrap = np.bincount(row_trajectory[row_bootstrap], minlength=count) > 0
-        read = np.where(per_row > 0, position[row_actions[1:] - 1] - starts, 1)
+        read = np.where(per_row > 0, np.append(position, 0)[row_actions[1:] - 1] - starts, 1)
         per_trajectory = np.bincount(row_trajectory, weights=per_row, minlength=count).astype(np.int64)
         counts, allowed_ids = _allowed(rows, per_row)
         trajectory = np.repeat(row_trajectory, per_row).astype(np.int32)
