@@ -14,7 +14,7 @@ import importlib.util
 import json
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -158,13 +158,26 @@ class Adapters:
 
     def share_frozen(self) -> None:
         """Hold once what is frozen and equal in another policy of this process."""
-        for name, own in self.frozen():
-            held = _FROZEN.get((self.fingerprint, name), own)
-            if (held.dtype, held.device) == (own.dtype, own.device) and torch.equal(held, own):
-                own.data = held.data
-            else:
-                held = own
-            _FROZEN[self.fingerprint, name] = held
+        once = self.held_once(lambda own: own.data)
+        for _, own in self.frozen():
+            own.data = once(own)
+
+    def held_once(self, moved: Callable[[Any], torch.Tensor]) -> Callable[[Any], torch.Tensor]:
+        """A function that moves parameters, and gives another policy's tensor in place of one equal to it."""
+        names = {id(own): name for name, own in self.frozen()}
+
+        def once(own: Any) -> torch.Tensor:
+            new = moved(own)
+            if id(own) not in names:
+                return new
+            key = self.fingerprint, names[id(own)]
+            held = _FROZEN.get(key)
+            if held is not None and (held.dtype, held.device) == (new.dtype, new.device) and torch.equal(held, new):
+                return held.data
+            _FROZEN[key] = own
+            return new
+
+        return once
 
     def state(self) -> dict[str, torch.Tensor]:
         """What is trained, by names in memory. Nothing is copied."""

@@ -154,10 +154,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         self._logit_transform = logit_transform(self.language_model.config)
 
     def _apply(self, fn: Any, recurse: bool = True) -> LanguageModelRLModule:
-        """Also on another device, policies on one base hold it once."""
-        super()._apply(fn, recurse)
-        if self.adapters is not None:
-            self.adapters.share_frozen()
+        """Also on another device, policies on one base hold it once, at no time twice."""
+        super()._apply(fn if self.adapters is None else self.adapters.held_once(fn), recurse)
         return self
 
     def recompute_activations(self) -> None:
