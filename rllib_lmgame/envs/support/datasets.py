@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from rllib_lmgame import json_files
+from rllib_lmgame.data_sets.places import path_of
 from rllib_lmgame.errors import ConfigError, nearest
-from rllib_lmgame.storage import expanded
 
 UNREADABLE = (UnicodeDecodeError, EOFError, OSError, zlib.error)
 """What reading a damaged file may raise, plain or ``.gz``."""
@@ -30,13 +30,13 @@ def open_data(path: str | Path, key: str = "env_config.data") -> Iterator[IO[str
     """A text file (UTF-8, with or without a byte order mark), unpacked on the way if its name ends in ``.gz``.
 
     Args:
-        path: The file.
+        path: The file, or ``data:NAME:PART`` of a data set that is here.
         key: Option that named it, for messages.
 
     Raises:
         ConfigError: if it does not exist or cannot be read to its end.
     """
-    file = expanded(path)
+    file = path_of(path, key)
     try:
         if not file.is_file():
             what = "is a folder" if file.is_dir() else "does not exist"

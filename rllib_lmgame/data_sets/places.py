@@ -1,0 +1,227 @@
+"""Where data sets lie, and the path that ``data:NAME[:PART]`` stands for.
+
+They lie in ``$RLLIB_LMGAME_DATA``, by default ``~/.cache/rllib_lmgame/data``, each in a folder of its name with a
+``SOURCE.json``. That file says which parts are there whole; it is written when they are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame import json_files
+from rllib_lmgame.data_sets.table import SETS, TRAIN, VALIDATION, DataSet
+from rllib_lmgame.errors import ConfigError, did_you_mean
+from rllib_lmgame.storage import expanded
+
+PREFIX = "data:"
+SOURCE = "SOURCE.json"
+_MOST_BYTES = 64 << 20
+"""Of a ``SOURCE.json`` that is read."""
+
+
+def data_root() -> Path:
+    """The folder of all data sets."""
+    named = os.environ.get("RLLIB_LMGAME_DATA")
+    if named:
+        return expanded(named).absolute()
+    return expanded(os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "rllib_lmgame", "data")).absolute()
+
+
+def is_named(value: Any) -> bool:
+    """Whether a value is ``data:NAME`` or ``data:NAME:PART``, whatever the name."""
+    return isinstance(value, str) and value.startswith(PREFIX)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A data set that a configuration names.
+
+    Attributes:
+        name: Of the set.
+        part: Of it, empty where none is named.
+        key: Option that named it, for messages.
+    """
+
+    name: str
+    part: str
+    key: str
+
+    @property
+    def set(self) -> DataSet:
+        """Its entry in the table."""
+        return SETS[self.name]
+
+    @property
+    def folder(self) -> Path:
+        """Where its files lie."""
+        return data_root() / self.name
+
+    @property
+    def fetched_by(self) -> str:
+        """The command that brings it."""
+        return f"rllib data fetch {self.name}"
+
+    def paths(self) -> list[Path]:
+        """Files of the part, in order.
+
+        Raises: ConfigError: it is not here, whole.
+        """
+        return self._found(self.set.parts[self.part] if self.part else self._all(), self.part)
+
+    def beside(self, option: str) -> str | None:
+        """What the set says of another option of the game. Raises: ConfigError: as :meth:`paths`."""
+        said = self.set.beside.get(option, {})
+        pattern = said.get(self.part, said.get(""))
+        return None if pattern is None else str(self._found((pattern,), self.part)[0])
+
+    def check_here(self) -> dict[str, Any]:
+        """What ``SOURCE.json`` says. Raises: ConfigError: the part is not here, or files of it changed in size."""
+        try:
+            source = json_files.read_mapping(self.folder / SOURCE, _MOST_BYTES)
+            parts, files = list(source["parts"]), json_files.mapping_of(source["files"], "files")
+        except FileNotFoundError:
+            raise self._missing("is not here") from None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise self._missing(f"has a {SOURCE} that cannot be read ({error})") from None
+        wanted = [self.part] if self.part else list(self.set.parts)
+        if missing := [part for part in wanted if part not in parts]:
+            raise self._missing(f"is here in part only, without {', '.join(missing)}")
+        for name, about in files.items():
+            file = self.folder / name
+            size = file.stat().st_size if file.is_file() else None
+            if size != about["bytes"]:
+                what = "is gone" if size is None else f"has {size:,} bytes instead of {about['bytes']:,}"
+                raise self._missing(f"was altered: {file} {what}")
+        return source
+
+    def _all(self) -> tuple[str, ...]:
+        return tuple(pattern for patterns in self.set.parts.values() for pattern in patterns)
+
+    def _found(self, patterns: Iterable[str], part: str) -> list[Path]:
+        self.check_here()
+        found = []
+        for pattern in patterns:
+            matching = sorted(self.folder.glob(pattern))
+            if not matching:
+                raise self._missing(f"holds no {pattern}")
+            found += matching
+        return list(dict.fromkeys(found))
+
+    def _missing(self, what: str) -> ConfigError:
+        return ConfigError(
+            self.key,
+            f"data set {self.name!r} {what}; `{self.fetched_by}` brings it ({size_text(self.set.size)}) into "
+            f"{self.folder}",
+        )
+
+
+def size_text(size: int) -> str:
+    """A number of bytes, as people say it."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6)):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{max(1, round(size / 1000))} kB"
+
+
+def named(value: str, key: str = "data") -> Named:
+    """The data set that ``data:NAME[:PART]`` names. Raises: ConfigError: there is none of that name or part."""
+    name, _, part = value.removeprefix(PREFIX).partition(":")
+    check_name(name, key)
+    parts = SETS[name].parts
+    if part and part not in parts:
+        raise ConfigError(
+            key, f"data set {name!r} has no part {part!r}; {did_you_mean(part, parts, 'it has ' + ', '.join(parts))}"
+        )
+    if value != PREFIX + name + (f":{part}" if part else ""):
+        raise ConfigError(key, f"expected data:NAME or data:NAME:PART, got {value!r}")
+    return Named(name, part, key)
+
+
+def check_name(name: str, key: str) -> None:
+    """Raises: ConfigError: no set has this name; the message names the nearest."""
+    if name not in SETS:
+        raise ConfigError(key, f"no data set is called {name!r}; {did_you_mean(name, SETS, 'see `rllib data list`')}")
+
+
+def paths_of(value: str | Path, key: str = "data") -> list[Path]:
+    """Files that a path or ``data:NAME[:PART]`` stands for.
+
+    Without a part these are the training files, where the set has such, and all of it where not.
+
+    Raises: ConfigError: the set or part is not known, or not here.
+    """
+    if not is_named(value):
+        return [expanded(value)]
+    chosen = named(str(value), key)
+    if not chosen.part and TRAIN in chosen.set.parts:
+        chosen = Named(chosen.name, TRAIN, key)
+    return chosen.paths()
+
+
+def path_of(value: str | Path, key: str = "data") -> Path:
+    """As :func:`paths_of`, of what is a single file."""
+    paths = paths_of(value, key)
+    if len(paths) != 1:
+        parts = ", ".join(named(str(value), key).set.parts)
+        raise ConfigError(key, f"{value} is {len(paths)} files; name one part, as {value}:PART (parts: {parts})")
+    return paths[0]
+
+
+def files_of_split(value: str, split: str, key: str = "env_config.data") -> list[tuple[Path, str | None]]:
+    """Files that may hold levels of a split, each with the split its publisher gave it (``None``: it has none).
+
+    A path, and a set whose parts are no splits, are one file without a split. Of a set with splits these are the files
+    of the split asked for: for ``validation`` the training file where the publisher has no validation file.
+
+    Args:
+        value: A path or ``data:NAME[:PART]``.
+        split: ``train``, ``validation``, ``test`` or ``all``.
+        key: Option that named it.
+
+    Raises: ConfigError: the set has no such split, or is not here.
+    """
+    if not is_named(value):
+        return [(expanded(value), None)]
+    chosen = named(value, key)
+    published = chosen.set.published
+    if not published or (chosen.part and chosen.part not in published):
+        return [(path, None) for path in chosen.paths()]
+    wanted = _splits_for(split, published)
+    if chosen.part:
+        wanted = [part for part in wanted if part == chosen.part]
+    if not wanted:
+        holds = chosen.part or " and ".join(published)
+        raise ConfigError(
+            key.replace(".data", ".split"),
+            f"{value} holds the {holds} split alone, and `split` is {split!r}; set split to "
+            f"{(chosen.part or published[-1])!r} or 'all'",
+        )
+    return [(path, part) for part in wanted for path in Named(chosen.name, part, key).paths()]
+
+
+def _splits_for(split: str, published: tuple[str, ...]) -> list[str]:
+    if split == "all":
+        return list(published)
+    if split == VALIDATION and VALIDATION not in published:
+        return [TRAIN] if TRAIN in published else []
+    return [split] if split in published else []
+
+
+def split_by_publisher(published: str | None, by_hash: str, has_validation: bool) -> str:
+    """Split of a level: the publisher's. Without a published validation split a tenth of the training levels is it,
+    by hash.
+
+    Args:
+        published: What :func:`files_of_split` says of its file.
+        by_hash: Split by the level's hash.
+        has_validation: Whether the publisher has a validation split.
+    """
+    if published is None:
+        return by_hash
+    if published == TRAIN and not has_validation and by_hash == VALIDATION:
+        return VALIDATION
+    return published

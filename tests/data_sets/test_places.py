@@ -1,0 +1,81 @@
+"""``data:NAME[:PART]`` in place of a path."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rllib_lmgame.data_sets import places
+from rllib_lmgame.envs.support.datasets import read_jsonl
+from rllib_lmgame.errors import ConfigError
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RLLIB_LMGAME_DATA", str(tmp_path))
+    return tmp_path
+
+
+def put(root: Path, name: str, files: dict[str, bytes], parts: tuple[str, ...]) -> None:
+    """A data set as `rllib data fetch` leaves it."""
+    for path, content in files.items():
+        (root / name / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / name / path).write_bytes(content)
+    about = {path: {"bytes": len(content)} for path, content in files.items()}
+    (root / name / places.SOURCE).write_text(json.dumps({"parts": list(parts), "files": about}))
+
+
+def test_a_part_is_the_path_of_its_file_and_a_path_stays_what_it_is(root: Path) -> None:
+    put(root, "math500", {"test.jsonl": b'{"problem": "1 + 1", "answer": "2"}\n'}, ("test",))
+    assert places.path_of("data:math500:test") == root / "math500" / "test.jsonl" == places.path_of("data:math500")
+    assert places.path_of("some/file") == Path("some/file")
+    assert [record["answer"] for record in read_jsonl("data:math500:test", {"problem": str})] == ["2"]
+
+
+def test_a_set_that_is_not_here_names_the_command_that_fetches_it_and_its_size(root: Path) -> None:
+    with pytest.raises(ConfigError, match=r"'gsm8k' is not here; `rllib data fetch gsm8k` brings it \(3 MB\)"):
+        places.path_of("data:gsm8k:test", "env_config.data")
+
+
+def test_an_unknown_name_or_part_is_answered_with_the_nearest(root: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no data set is called 'gsm8'; did you mean 'gsm8k'"):
+        places.path_of("data:gsm8")
+    with pytest.raises(ConfigError, match=r"has no part 'tests'; did you mean 'test'"):
+        places.path_of("data:gsm8k:tests")
+
+
+def test_files_altered_since_are_named(root: Path) -> None:
+    put(root, "math500", {"test.jsonl": b"{}\n"}, ("test",))
+    (root / "math500" / "test.jsonl").write_bytes(b"{")
+    with pytest.raises(ConfigError, match=r"was altered: .*test\.jsonl has 1 bytes instead of 3"):
+        places.path_of("data:math500")
+
+
+def test_a_set_fetched_in_part_says_what_is_missing(root: Path) -> None:
+    put(root, "gsm8k", {"main/train-00000-of-00001.parquet": b"x"}, ("train",))
+    assert places.path_of("data:gsm8k:train").name == "train-00000-of-00001.parquet"
+    with pytest.raises(ConfigError, match=r"here in part only, without test"):
+        places.path_of("data:gsm8k:test")
+
+
+def test_a_publishers_split_decides_which_files_hold_the_levels_of_a_split(root: Path) -> None:
+    names = {split: f"main/{split}-00000-of-00001.parquet" for split in ("train", "test")}
+    put(root, "gsm8k", dict.fromkeys(names.values(), b"x"), ("train", "test"))
+    found = {
+        split: [(path.name.split("-")[0], part) for path, part in places.files_of_split("data:gsm8k", split)]
+        for split in ("train", "validation", "test", "all")
+    }
+    train, test = ("train", "train"), ("test", "test")
+    assert found == {"train": [train], "validation": [train], "test": [test], "all": [train, test]}
+    assert places.files_of_split("own.jsonl", "test") == [(Path("own.jsonl"), None)]
+    with pytest.raises(ConfigError, match=r"holds the test split alone.*set split to 'test' or 'all'") as error:
+        places.files_of_split("data:gsm8k:test", "train")
+    assert error.value.path == "env_config.split"
+    assert [places.split_by_publisher("train", by_hash, False) for by_hash in ("train", "validation", "test")] == [
+        "train", "validation", "train",
+    ]  # fmt: skip
+    assert places.split_by_publisher("train", "validation", True) == "train"
+    assert places.split_by_publisher("test", "train", False) == "test"
+    assert places.split_by_publisher(None, "validation", False) == "validation"
