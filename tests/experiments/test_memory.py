@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 from transformers import AutoConfig
 
 from rllib_lmgame.algorithms.cluster.footprint import HELD, USABLE, footprint, learner_rooms
@@ -468,6 +471,38 @@ def test_modules_that_are_trained_whole_take_a_copy_a_gradient_and_moments(plann
     assert differ.pop("logits") >= head
     assert differ == pytest.approx({"weights": 2 * head, "gradients": head, "optimizer": 2 * head})
     assert of_norms["gradients"] - before["gradients"] == pytest.approx((2 * 28 + 1) * 3584 * 4 / MIB)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "head"), [("llama", "lm_head"), ("biogpt", "output_projection"), ("gpt_neox_japanese", "embed_out")]
+)
+@pytest.mark.parametrize("said_by", ["option", "init"])
+def test_a_head_that_is_trained_whole_has_a_gradient_whatever_its_name_is_and_who_says_so(
+    planned, tmp_path, model_type, head, said_by
+):
+    sizes = {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    AutoConfig.for_model(model_type, vocab_size=50_000, tie_word_embeddings=False, **sizes).save_pretrained(tmp_path)
+
+    def logits(*whole):
+        lora = {"target_modules": "all-linear", "modules_to_save": whole}
+        if said_by == "init":
+            save_file({"base_model.model.weight": np.zeros(1)}, tmp_path / "adapter_model.safetensors")
+            content = {"peft_type": "LORA", "r": 8, "lora_alpha": 16} | lora
+            (tmp_path / "adapter_config.json").write_text(json.dumps(content))
+            lora = {"init": str(tmp_path)}
+        config = planned.configs[0].copy(copy_frozen=False)
+        config.update_from_dict({"language_model": {"model": str(tmp_path), "lora": lora}})
+        return footprint(config).processes[0].parts["logits"]
+
+    assert logits(head) - logits() >= 50_000 * 64 * 4 / MIB
+
+
+def test_layers_that_a_published_model_has_not_are_an_error(planned):
+    config = planned.configs[0].copy(copy_frozen=False)
+    lora = {"target_modules": ["q_prj"]}
+    config.update_from_dict({"language_model": {"model": "Qwen/Qwen2.5-7B-Instruct", "lora": lora}})
+    with pytest.raises(ConfigError, match=r"the model has no module 'q_prj'; there are .*q_proj"):
+        footprint(config)
 
 
 def found_tokens(config, total=24 * 1024, free=1e9, trials=1) -> int:

@@ -152,11 +152,20 @@ def test_the_estimate_counts_what_is_trained(kind: str, whole: list[str]) -> Non
     shape = {} if kind == "gpt2" else {"intermediate_size": 48, "num_key_value_heads": 2, "tie_word_embeddings": False}
     config = AutoConfig.for_model(kind, vocab_size=64, **sizes, **shape)
     targets = "all-linear" if not any("self_attn" in name for name in whole) else ["layers.0.self_attn.q_proj"]
-    found = model_shape(config)
+    options = LoraOptions(r=4, target_modules=targets, modules_to_save=whole)
     model = AutoModelForCausalLM.from_config(config)
-    adapters = Adapters(model, LoraOptions(r=4, target_modules=targets, modules_to_save=whole), model_dir="base")
+    adapters = Adapters(model, options, model_dir="base")
     trained = sum(tensor.numel() for tensor in adapters.state().values())
-    assert adapter_parameters(found, 4, targets, whole) == trained
+    assert adapter_parameters(model_shape(config), options) == trained
+
+
+def test_the_estimate_counts_an_adapter_of_the_head() -> None:
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 48}
+    config = AutoConfig.for_model("qwen2", vocab_size=64, tie_word_embeddings=False, **sizes)
+    options = LoraOptions(r=4, target_modules=["lm_head"])
+    adapters = Adapters(AutoModelForCausalLM.from_config(config), options, model_dir="base")
+    trained = sum(tensor.numel() for tensor in adapters.state().values())
+    assert adapter_parameters(model_shape(config), options) == trained == 4 * (32 + 64)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,7 @@ from rllib_lmgame.learners.microbatch import (
 from rllib_lmgame.policies.model.attention import PACKED, PackedRows, register
 from rllib_lmgame.policies.model.isolation import backbone_of
 from rllib_lmgame.policies.model.lean_softmax import chosen_and_entropy
+from rllib_lmgame.settings.sections.language_model import LoraOptions
 
 MEASURE = Path(__file__).with_name("measure_memory.py")
 VOCABULARY_OF_QWEN = 151_936
@@ -62,7 +63,7 @@ def estimated(case: dict[str, Any]) -> dict[str, float]:
     shape = model_shape(AutoConfig.from_pretrained(case["model"]))
     zero = case.get("deepspeed") and with_bucket_sizes(case["deepspeed"], shape.parameters)["zero_optimization"]
     lora = case.get("lora")
-    adapters = None if lora is None else adapter_parameters(shape, lora["r"], "all-linear")
+    adapters = None if lora is None else adapter_parameters(shape, LoraOptions(**lora))
     tokens, chunk = case["token_ppo"]["max_tokens_per_microbatch"], case["token_ppo"]["head_chunk_tokens"]
     return learner_mib(
         shape,

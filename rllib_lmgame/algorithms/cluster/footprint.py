@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -12,12 +11,10 @@ from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, Room, default_tokens, kept_per_token
 from rllib_lmgame.settings.sections.token_ppo import EMA
-from rllib_lmgame.storage import expanded
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.cluster.engines import EngineSet
 
-HEAD = "lm_head"
 LEARNER, ENGINE = "learner of", "engine of"
 """What the names of these processes begin with."""
 OFFLOADED = "optimizer in host memory"
@@ -168,13 +165,7 @@ def _learner_width(config: Any, policy: str) -> int:
 def adapters_of(config: Any, policy: str, shape: memory.ModelShape) -> int | None:
     """Parameters of a policy's adapters; ``None`` where all its weights are trained."""
     lora = config.language_model_of(policy).lora
-    if lora is None:
-        return None
-    if lora.init is not None:
-        from rllib_lmgame.policies.model.adapters import adapter_header
-
-        return sum(math.prod(shape) for shape in adapter_header(expanded(lora.init))[1].values())
-    return memory.adapter_parameters(shape, lora.r, lora.target_modules, lora.modules_to_save)
+    return None if lora is None else memory.adapter_parameters(shape, lora)
 
 
 def _mixed(config: Any) -> bool:
@@ -213,7 +204,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         context=_longest_row(config, policy),
         adapters=adapters,
         holds_base=holds_base,
-        trains_head=options.lora is not None and HEAD in shape.whole(options.lora.modules_to_save),
+        trains_head=options.lora is not None and memory.trains_head(shape, options.lora),
     )
     if zero.get("offload_optimizer"):
         parts[OFFLOADED] = parts.pop("optimizer")
@@ -339,16 +330,14 @@ def sequences_at_once(config: Any) -> int:
 
 def _adapters(config: Any, shape: memory.ModelShape, keys: Sequence[str], width: int) -> dict[str, float]:
     """MiB of adapters in an engine: places of the largest rank, in the layers of all, and a copy of each adapter."""
-    from rllib_lmgame.policies.model.adapters import as_begun, served_rank
+    from rllib_lmgame.policies.model.adapters import served_rank
 
     each, ranks, modules = {}, [], set()
     for policy in config.trained_policies():
         lora = config.language_model_of(policy).lora
         each[policy] = adapters_of(config, policy, shape) or 0
         ranks.append(served_rank(lora))
-        targets = as_begun(lora)[0].target_modules
-        names = [name for name, _ in shape.linear] if isinstance(targets, str) else targets
-        modules |= set(map(memory.last_part, names))
+        modules |= set(map(memory.last_part, memory.adapter_targets(shape, lora).adapted))
     places = len(keys) * memory.place_parameters(shape, max(ranks), modules)
     copies = sum(each.get(key, max(each.values())) for key in keys)  # Members are of the largest, at most.
     return {"adapters": places * width / memory.MIB, HELD: copies * width / memory.MIB}

@@ -13,17 +13,22 @@ chunk on also the sum of earlier chunks, since autograd adds to the gradients on
 from __future__ import annotations
 
 import functools
+import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, Layer, kept_per_token, layer_of, number_of, plain_layer
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.sections.inference import CPU_KV_CACHE_MIB
-from rllib_lmgame.settings.sections.language_model import TINY_MODEL
+from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LoraOptions
+from rllib_lmgame.storage import expanded
+
+if TYPE_CHECKING:
+    from rllib_lmgame.policies.model.adapters import Targets
 
 MIB = 2**20
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -55,8 +60,9 @@ class ModelShape:
         layer: What each layer keeps of a token.
         tied: The head is the input embedding.
         origin: How these were found.
-        linear: Names of linear layers but the head, with the number of their inputs and outputs.
+        linear: Names of linear layers, with the number of their inputs and outputs.
         modules: Names of the modules that have weights of their own, with the number of these, tied ones once.
+        ends: Names of the input embedding and of the head; "" if unknown.
     """
 
     parameters: int
@@ -69,19 +75,12 @@ class ModelShape:
     origin: str = "configuration"
     linear: tuple[tuple[str, int], ...] = ()
     modules: tuple[tuple[str, int], ...] = ()
+    ends: tuple[str, str] = ("", "")
 
     @property
     def head(self) -> int:
         """Entries of the head's matrix."""
         return self.vocab_size * self.hidden_size
-
-    def whole(self, ends: Sequence[str]) -> dict[str, int]:
-        """Of :attr:`modules` those that are, or lie in, one whose name ends so."""
-        return {
-            name: count
-            for name, count in self.modules
-            if any(part.endswith(tuple(ends)) for part in accumulate(name.split("."), "{}.{}".format))
-        }
 
 
 _PUBLISHED = "the published shape; it is not on this machine"
@@ -109,12 +108,17 @@ def qwen2(
     modules |= {} if tied else {"lm_head": vocabulary * hidden}
     sides = dict.fromkeys(("q_proj", "o_proj"), 2 * hidden) | dict.fromkeys(("k_proj", "v_proj"), hidden + kv)
     sides |= dict.fromkeys(("gate_proj", "up_proj", "down_proj"), hidden + intermediate)
-    linear = tuple((name, side) for name in sorted(modules) for end, side in sides.items() if name.endswith(f".{end}"))
+    linear = {name: side for name in modules for end, side in sides.items() if name.endswith(f".{end}")}
+    ends = ("model.embed_tokens", "lm_head")
+    linear[ends[1]] = hidden + vocabulary
     kept = plain_layer(hidden, intermediate)
     parameters = sum(modules.values())
-    return ModelShape(
-        parameters, layers, hidden, kv, vocabulary, kept, tied, origin, linear, tuple(sorted(modules.items()))
-    )
+    named = _in_order(linear), _in_order(modules)
+    return ModelShape(parameters, layers, hidden, kv, vocabulary, kept, tied, origin, *named, ends)
+
+
+def _in_order(counts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(counts.items()))
 
 
 QWEN2_5 = {
@@ -134,16 +138,14 @@ def model_shape(config: Any, origin: str = "configuration") -> ModelShape:
     import torch
     from transformers import AutoModelForCausalLM
 
-    from rllib_lmgame.policies.model.adapters import LINEAR, module_kind
+    from rllib_lmgame.policies.model.adapters import LINEAR, ends_of, module_kind
 
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     text = config.get_text_config()
     heads = number_of(text, "num_attention_heads")
-    linear: dict[str, int] = {}
-    for name, module in model.named_modules():
-        if module_kind(module) == LINEAR and module is not model.get_output_embeddings():
-            linear[name] = sum(module.weight.shape)
+    named = model.named_modules()
+    linear = {name: sum(module.weight.shape) for name, module in named if module_kind(module) == LINEAR}
     modules: dict[str, int] = {}
     for name, weight in model.named_parameters():
         module = name.rpartition(".")[0]
@@ -159,8 +161,9 @@ def model_shape(config: Any, origin: str = "configuration") -> ModelShape:
         layer=layer_of(model),
         tied=bool(getattr(config, "tie_word_embeddings", False)),
         origin=origin,
-        linear=tuple(sorted(linear.items())),
-        modules=tuple(sorted(modules.items())),
+        linear=_in_order(linear),
+        modules=_in_order(modules),
+        ends=ends_of(model),
     )
 
 
@@ -325,14 +328,39 @@ def trained_parameters(
     return own + value + (backbone if separate_value else 0)
 
 
-def adapter_parameters(shape: ModelShape, r: int, targets: str | Sequence[str], whole: Sequence[str] = ()) -> int:
-    """Parameters of adapters of rank ``r``: ``r`` for each input and output of a linear layer that gets one.
+def adapter_targets(shape: ModelShape, options: LoraOptions) -> Targets:
+    """Modules that get adapters, and those that are trained whole; none where the model's are not known.
 
-    And those of modules that are trained ``whole``, by ends of names.
+    Raises: ConfigError: the model has no such modules.
     """
-    ends = "" if isinstance(targets, str) else tuple(f".{target}" for target in targets)
-    adapted = r * sum(sides for name, sides in shape.linear if f".{name}".endswith(ends))
-    return adapted + sum(shape.whole(whole).values())
+    from rllib_lmgame.policies.model.adapters import LINEAR, OTHER, Targets, as_begun, find_targets
+
+    if not shape.modules:
+        return Targets((), ())
+    kinds = {part: OTHER for name, _ in shape.modules for part in accumulate(name.split("."), "{}.{}".format)}
+    kinds |= {name: LINEAR for name, _ in shape.linear}
+    return find_targets(kinds, as_begun(options)[0], head=shape.ends[1], tied=shape.ends if shape.tied else ())
+
+
+def adapter_parameters(shape: ModelShape, options: LoraOptions) -> int:
+    """Parameters that are trained: ``r`` for each input and output of an adapted layer, and modules trained whole.
+
+    Or those in the files to begin with. Raises: ConfigError: these are damaged; as :func:`adapter_targets`.
+    """
+    from rllib_lmgame.policies.model.adapters import adapter_header, within
+
+    if options.init is not None:
+        return sum(math.prod(sides) for sides in adapter_header(expanded(options.init)).shapes.values())
+    targets, linear = adapter_targets(shape, options), dict(shape.linear)
+    whole = (count for name, count in shape.modules if any(within(name, module) for module in targets.saved))
+    return options.r * sum(linear[name] for name in targets.adapted) + sum(whole)
+
+
+def trains_head(shape: ModelShape, options: LoraOptions) -> bool:
+    """Whether the head is trained whole beside adapters."""
+    from rllib_lmgame.policies.model.adapters import within
+
+    return any(within(shape.ends[1], module) for module in adapter_targets(shape, options).saved)
 
 
 PACKED = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))

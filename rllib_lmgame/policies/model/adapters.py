@@ -310,14 +310,20 @@ def _trained(model: nn.Module) -> dict[str, nn.Parameter]:
 
 def _targets(model: Any, options: LoraOptions) -> Targets:
     names = {module: name for name, module in model.named_modules() if name}
-    head, embedding = (names.get(end, "") for end in (model.get_output_embeddings(), model.get_input_embeddings()))
+    ends = ends_of(model)
     tied = getattr(model.config.get_text_config(), "tie_word_embeddings", False)
     return find_targets(
         {name: module_kind(module) for module, name in names.items()},
         options,
-        head=head,
-        tied=(head, embedding) if tied else (),
+        head=ends[1],
+        tied=ends if tied else (),
     )
+
+
+def ends_of(model: Any) -> tuple[str, str]:
+    """Names of a model's input embedding and head; "" for one that it has not."""
+    names = {module: name for name, module in model.named_modules()}
+    return names.get(model.get_input_embeddings(), ""), names.get(model.get_output_embeddings(), "")
 
 
 LINEAR, OTHER = "linear", "other"
@@ -350,17 +356,18 @@ def find_targets(modules: Mapping[str, str], options: LoraOptions, *, head: str,
                 raise ConfigError(f"{KEY}.target_modules", f"{name} is no linear layer; {_there(linear)}")
     saved = _named(modules, options.modules_to_save, f"{KEY}.modules_to_save", modules)
     for key, names in (("target_modules", adapted), ("modules_to_save", saved)):
-        shared = next((name for name in names if any(_within(end, name) for end in tied)), None)
+        shared = next((name for name in names if any(within(end, name) for end in tied)), None)
         if shared is not None:
             raise ConfigError(f"{KEY}.{key}", f"{shared} shares its weights with the model's other end; leave it out")
     for whole in saved:
-        part = next((name for name in (*adapted, *saved) if name != whole and _within(name, whole)), None)
+        part = next((name for name in (*adapted, *saved) if name != whole and within(name, whole)), None)
         if part is not None or whole in adapted:
             raise ConfigError(f"{KEY}.modules_to_save", f"{part or whole} would be trained twice, as a part of {whole}")
     return Targets(tuple(adapted), tuple(saved))
 
 
-def _within(name: str, module: str) -> bool:
+def within(name: str, module: str) -> bool:
+    """Whether a module's name is, or lies in, that of another ``module``."""
     return f"{name}.".startswith(f"{module}.")
 
 
