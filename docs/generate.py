@@ -1,5 +1,5 @@
 """Writes the index of games and the documentation that comes from the code: ``reference.md``, ``games.md``,
-``games/``, ``parts.md``, ``trust.md`` and ``grafana_dashboard.json``; and of ``tuned_examples/`` the schema and the
+``games/``, ``data-sets.md``, ``parts.md``, ``trust.md`` and ``grafana_dashboard.json``; and of ``tuned_examples/`` the schema and the
 files for GPUs.
 
     python docs/generate.py           write the files
@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
+from data_page import data_page
 from game_index import index_text
 from game_pages import game_pages, games_index
 from gpu_examples import gpu_examples
@@ -46,6 +47,7 @@ def pages() -> dict[str, Callable[[], str]]:
         "reference.md": reference_page,
         "games.md": lambda: wrapped(f"{NOTICE}\n\n{games_index()}"),
         "trust.md": lambda: wrapped(f"{NOTICE}\n\n{trust_page()}"),
+        "data-sets.md": lambda: wrapped(f"{NOTICE}\n\n{data_page()}"),
         "parts.md": lambda: wrapped(f"{NOTICE}\n\n{parts_page()}"),
         "grafana_dashboard.json": dashboard,
         "../tuned_examples/experiment.schema.json": schema,

@@ -61,3 +61,11 @@ def columns(rows: Sequence[Sequence[str]], left: int) -> list[str]:
         for row in rows
     )
     return ["  ".join(cells).rstrip() for cells in padded]
+
+
+def size_text(size: int) -> str:
+    """A number of bytes, as people say it."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6)):
+        if size >= factor:
+            return f"{size / factor:.3g} {unit}"
+    return f"{max(1, round(size / 1000))} kB"

@@ -168,3 +168,24 @@ def endpoint() -> Iterator[Any]:
     server.shutdown()
     server.server_close()
     thread.join()
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A hub on loopback, see ``hub_server``, that data sets are fetched from into a folder of the test's own."""
+    from hub_server import HubServer
+
+    from rllib_lmgame.data_sets import web
+
+    server = HubServer()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    monkeypatch.setenv("RLLIB_LMGAME_DATA", str(tmp_path / "data"))
+    for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(web, "PAUSE_S", 0.0)
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()

@@ -24,6 +24,7 @@ COMMANDS = {
     "evaluate": "measure a checkpoint, or a model as it is",
     "example": "list, show and run the tuned examples",
     "collect": "write a scripted player's episodes to a log",
+    "data": "list, fetch and check published data sets",
     "schema": "print the JSON schema of experiment files, for editors",
     "games": "list and check the text games",
     "models": "list the pretrained models that are known by name",

@@ -7,7 +7,6 @@ They lie in ``$RLLIB_LMGAME_DATA``, by default ``~/.cache/rllib_lmgame/data``, e
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from rllib_lmgame import json_files
 from rllib_lmgame.data_sets.table import SETS, TRAIN, VALIDATION, DataSet
 from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.storage import expanded
+from rllib_lmgame.text import size_text
 
 PREFIX = "data:"
 SOURCE = "SOURCE.json"
@@ -70,19 +70,20 @@ class Named:
 
         Raises: ConfigError: it is not here, whole.
         """
-        return self._found(self.set.parts[self.part] if self.part else self._all(), self.part)
+        return self._found(self.set.parts[self.part] if self.part else self._all())
 
     def beside(self, option: str) -> str | None:
         """What the set says of another option of the game. Raises: ConfigError: as :meth:`paths`."""
         said = self.set.beside.get(option, {})
         pattern = said.get(self.part, said.get(""))
-        return None if pattern is None else str(self._found((pattern,), self.part)[0])
+        return None if pattern is None else str(self._found((pattern,))[0])
 
     def check_here(self) -> dict[str, Any]:
-        """What ``SOURCE.json`` says. Raises: ConfigError: the part is not here, or files of it changed in size."""
+        """What ``SOURCE.json`` says. Raises: ConfigError: the part is not here."""
         try:
             source = json_files.read_mapping(self.folder / SOURCE, _MOST_BYTES)
-            parts, files = list(source["parts"]), json_files.mapping_of(source["files"], "files")
+            parts = list(source["parts"])
+            json_files.mapping_of(source["files"], "files")
         except FileNotFoundError:
             raise self._missing("is not here") from None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -90,25 +91,21 @@ class Named:
         wanted = [self.part] if self.part else list(self.set.parts)
         if missing := [part for part in wanted if part not in parts]:
             raise self._missing(f"is here in part only, without {', '.join(missing)}")
-        for name, about in files.items():
-            file = self.folder / name
-            size = file.stat().st_size if file.is_file() else None
-            if size != about["bytes"]:
-                what = "is gone" if size is None else f"has {size:,} bytes instead of {about['bytes']:,}"
-                raise self._missing(f"was altered: {file} {what}")
         return source
 
     def _all(self) -> tuple[str, ...]:
         return tuple(pattern for patterns in self.set.parts.values() for pattern in patterns)
 
-    def _found(self, patterns: Iterable[str], part: str) -> list[Path]:
-        self.check_here()
-        found = []
-        for pattern in patterns:
-            matching = sorted(self.folder.glob(pattern))
-            if not matching:
-                raise self._missing(f"holds no {pattern}")
-            found += matching
+    def _found(self, patterns: tuple[str, ...]) -> list[Path]:
+        """Files of the patterns, and none that has another size than it was fetched with."""
+        files = self.check_here()["files"]
+        found = [path for pattern in patterns for path in sorted(self.folder.glob(pattern))]
+        if not found:
+            raise self._missing(f"holds no {' or '.join(patterns)}")
+        for path in found:
+            about = files.get(path.relative_to(self.folder).as_posix())
+            if about is not None and (size := path.stat().st_size) != about["bytes"]:
+                raise self._missing(f"was altered: {path} has {size:,} bytes instead of {about['bytes']:,}")
         return list(dict.fromkeys(found))
 
     def _missing(self, what: str) -> ConfigError:
@@ -119,12 +116,13 @@ class Named:
         )
 
 
-def size_text(size: int) -> str:
-    """A number of bytes, as people say it."""
-    for unit, factor in (("GB", 10**9), ("MB", 10**6)):
-        if size >= factor:
-            return f"{size / factor:.3g} {unit}"
-    return f"{max(1, round(size / 1000))} kB"
+def here(chosen: Named) -> list[str]:
+    """Parts of the set that are here."""
+    try:
+        parts = json_files.read_mapping(chosen.folder / SOURCE, _MOST_BYTES)["parts"]
+        return [part for part in chosen.set.parts if part in parts]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def named(value: str, key: str = "data") -> Named:

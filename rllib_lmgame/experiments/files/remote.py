@@ -7,11 +7,10 @@ import queue
 import threading
 import urllib.error
 import urllib.parse
-import urllib.request
 from typing import Any
 
+from rllib_lmgame.data_sets.web import open_address
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.storage import is_remote
 
 TIMEOUT_S = 20.0
 """Longest silence of a server, and half of the longest download."""
@@ -59,22 +58,11 @@ def _fetch(url: str, max_bytes: int, timeout_s: float) -> bytes:
     if urllib.parse.urlsplit(url).path.endswith(".py"):
         why = "Python is not run from the network; download the file, read it, and run it from disk"
         raise ConfigError("", f"{url}: {why}")
-    opener = urllib.request.build_opener(_Redirects)
-    request = urllib.request.Request(url, headers={"User-Agent": "rllib-lmgame"})
-    with opener.open(request, timeout=timeout_s) as response:
+    with open_address(url, timeout_s=timeout_s) as response:
         if response.headers.get_content_type() == "text/html":
             hint = "give the address of the file itself (on GitHub: the one behind `Raw`)"
             raise ConfigError("", f"{url} is a web page; {hint}")
         return _read(response, url, max_bytes)
-
-
-class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirections, but not from https to http."""
-
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
-        if not is_remote(newurl) or (req.full_url.startswith("https://") and newurl.startswith("http://")):
-            raise ConfigError("", f"{req.full_url} leads to {newurl}, which is not followed")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _read(response: Any, url: str, max_bytes: int) -> bytes:

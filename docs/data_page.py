@@ -1,0 +1,64 @@
+"""The page about published data sets: its table is that of ``rllib_lmgame.data_sets``."""
+
+from __future__ import annotations
+
+from tables import table
+
+from rllib_lmgame.data_sets.table import SETS
+from rllib_lmgame.text import size_text
+
+MANY = 5
+"""Parts that are named in the table, at most."""
+
+HEAD = """# Data sets
+
+```console
+$ rllib data list                       # which there are, and which are here
+$ rllib data fetch gsm8k wiki18:corpus  # bring sets, or parts of them, to this machine
+$ rllib data path gsm8k:test            # where the file is
+$ rllib data verify gsm8k               # read all files and compare their hashes
+```
+
+Where a configuration could name a file, it may say `data:NAME` or `data:NAME:PART`:
+
+```yaml
+env: lmgame/GSM8K-v0
+env_config: {data: data:gsm8k, split: train}
+```
+
+Nothing is fetched on the way. A run that names a set which is not here ends before Ray starts, with the command that
+brings it. On a cluster every node needs it: let `RLLIB_LMGAME_DATA` lead to a folder that all see.
+
+## Fetching
+
+- Sets lie in `$RLLIB_LMGAME_DATA`, by default `~/.cache/rllib_lmgame/data`, each in a folder of its name.
+  Its `SOURCE.json` says where each file came from, its commit and its SHA-256.
+- A command that was interrupted goes on where it was. A file has its name when it is whole.
+  Hashes are compared with the table's and the hub's.
+- `HF_TOKEN`, `HF_ENDPOINT` and `HF_HUB_OFFLINE` mean what they mean to Hugging Face's own tools.
+- `--from DIR` takes the files from a folder and asks nobody: what you downloaded, or the folder that another machine
+  fetched.
+
+## Splits
+
+Some sets have splits of their publisher: parts called `train`, `validation` and `test`. A game's option `split` chooses
+among them. Where there is no `validation`, a tenth of the training levels is it, by hash. A set without `train` is not
+for training: `split` has to be `test` or `all`. Files of your own are split by hash.
+
+## The table
+
+"""
+
+
+def data_page() -> str:
+    """The page."""
+    rows = [
+        [f"`{name}`", each.about, _parts(tuple(each.parts)), size_text(each.size), each.licence]
+        for name, each in SETS.items()
+    ]
+    return HEAD + table(("name", "what it is", "parts", "on the disk", "licence"), rows) + "\n"
+
+
+def _parts(parts: tuple[str, ...]) -> str:
+    named = ", ".join(f"`{part}`" for part in parts[:MANY])
+    return named if len(parts) <= MANY else f"{named} and {len(parts) - MANY} more"

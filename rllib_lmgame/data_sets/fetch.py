@@ -1,0 +1,385 @@
+"""Fetching a data set, and checking one that was fetched.
+
+1. A file has its name only when it is whole and has the size and hash that are known of it.
+2. ``SOURCE.json`` says that a part is there only when all its files are.
+3. What was fetched before an interruption is not fetched again.
+4. A second process that fetches the same set is refused, and the first one named.
+5. Nothing is written outside the set's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import hashlib
+import importlib.metadata
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame import json_files
+from rllib_lmgame.data_sets import hub
+from rllib_lmgame.data_sets.archives import unpack
+from rllib_lmgame.data_sets.places import PREFIX, SOURCE, Named, named
+from rllib_lmgame.data_sets.table import HUB, PACKAGE, Source
+from rllib_lmgame.data_sets.web import CHUNK, check_room, download
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.lock import locked
+from rllib_lmgame.text import size_text
+
+Report = Callable[[str], None]
+_MOST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One file to be had: where, and what it must be; ``of`` says where from, in ``SOURCE.json``."""
+
+    path: str
+    get: Callable[[Path], None]
+    of: Mapping[str, str]
+    size: int | None = None
+    sha256: str | None = None
+    blob: str | None = None
+    unpack: bool = False
+
+
+@dataclass
+class _Record:
+    """The content of ``SOURCE.json``, kept up to date on the disk."""
+
+    chosen: Named
+    parts: list[str] = field(default_factory=list)
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+    archives: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, chosen: Named) -> _Record:
+        """What is known of the set's folder; nothing, where the file is damaged."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            said = json_files.read_mapping(chosen.folder / SOURCE, _MOST_BYTES)
+            return cls(chosen, list(said["parts"]), dict(said["files"]), dict(said.get("archives", {})))
+        return cls(chosen)
+
+    def add(self, path: str, of: Mapping[str, str], sha256: str) -> None:
+        self.files[path] = {**of, "bytes": (self.chosen.folder / path).stat().st_size, "sha256": sha256}
+
+    def is_whole(self, path: str) -> bool:
+        """Whether a file is there in the size it had."""
+        file = self.chosen.folder / path
+        return path in self.files and file.is_file() and file.stat().st_size == self.files[path]["bytes"]
+
+    def write(self) -> None:
+        said = {
+            "name": self.chosen.name,
+            "licence": self.chosen.set.licence,
+            "fetched_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "parts": sorted(self.parts),
+            "archives": self.archives,
+            "files": self.files,
+        }
+        json_files.write_json(self.chosen.folder / SOURCE, said, indent=1)
+
+
+def fetch(name: str, source: Path | None = None, report: Report = print) -> Path:
+    """Fetch a data set or a part of it; what is here already stays.
+
+    Args:
+        name: ``NAME`` or ``NAME:PART``.
+        source: A folder that has its files already; nothing else is asked.
+        report: Told what is done, a line at a time.
+
+    Returns: The set's folder.
+
+    Raises: ConfigError: it cannot be had, is not what it should be, does not fit the disk, or another process is at it.
+    """
+    chosen = named(PREFIX + name, "")
+    folder = chosen.folder
+    wanted = [chosen.part] if chosen.part else list(chosen.set.parts)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder, "", f"{folder} is being filled by another process", "wait for its end", for_it_alone=True):
+            record = _Record.read(chosen)
+            if set(wanted) <= set(record.parts) and all(map(record.is_whole, record.files)):
+                report(f"{name} is here: {folder}")
+                return folder
+            record.parts = [part for part in record.parts if part not in wanted]
+            if source is not None and (copied := _copied_set(chosen, source)):
+                _take(record, copied[0], report)
+                wanted = copied[1]
+            else:
+                _take(record, _items(chosen, wanted, source), report)
+                _join(record, wanted)
+            record.parts = sorted({*record.parts, *wanted})
+            record.write()
+    except OSError as error:
+        raise ConfigError("", f"{folder} cannot be written: {error.strerror or error}") from None
+    report(f"{name} is here now: {folder}")
+    return folder
+
+
+def verify(name: str) -> list[str]:
+    """What is wrong with a data set's files, in words; nothing if all are what they were when they were fetched.
+
+    Raises: ConfigError: the set is not here.
+    """
+    chosen = named(PREFIX + name, "")
+    problems = []
+    for path, about in chosen.check_here()["files"].items():
+        file = chosen.folder / path
+        if not file.is_file():
+            problems.append(f"{file} is gone")
+        elif (size := file.stat().st_size) != about["bytes"]:
+            problems.append(f"{file} has {size:,} bytes instead of {about['bytes']:,}")
+        elif about.get("sha256") and hash_of(file) != about["sha256"]:
+            problems.append(f"{file} was altered: its SHA-256 is not {about['sha256']}")
+    return problems
+
+
+def hash_of(file: Path, algorithm: str = "sha256", head: bytes = b"") -> str:
+    """Hash of a file's content, with ``head`` before it."""
+    digest = hashlib.new(algorithm, head, usedforsecurity=False)
+    with file.open("rb") as content:
+        while chunk := content.read(CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _take(record: _Record, items: Iterable[_Item], report: Report) -> None:
+    """Get the files that are not here yet, one after the other, and note each."""
+    joined = {piece for whole, pieces in record.chosen.set.join.items() if record.is_whole(whole) for piece in pieces}
+    missing = [item for item in items if item.path not in joined and not _has(record, item)]
+    folder = record.chosen.folder
+    needed = sum(item.size or 0 for item in missing)
+    nothing_known = not needed and not record.files and not record.chosen.part
+    check_room(folder, record.chosen.set.size if nothing_known else needed, f"data set {record.chosen.name!r}")
+    record.write()  # From here on the set is here in part.
+    for item in missing:
+        report(f"{record.chosen.name}: {item.path}" + (f" ({size_text(item.size)})" if item.size else ""))
+        target = folder / item.path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        item.get(target)
+        sha256 = _checked(item, target)
+        if item.unpack:
+            _unpack(record, item, target, sha256)
+        else:
+            record.add(item.path, item.of, sha256)
+        record.write()
+
+
+def _has(record: _Record, item: _Item) -> bool:
+    """Whether a file is here as it is there; of an archive, all that was in it."""
+    if item.unpack:
+        about = record.archives.get(item.path)
+        inside = [path for path, file in record.files.items() if file.get("archive") == item.path]
+        return about is not None and _is_same(about, item) and all(map(record.is_whole, inside))
+    return record.is_whole(item.path) and _is_same(record.files[item.path], item)
+
+
+def _is_same(about: Mapping[str, Any], item: _Item) -> bool:
+    return about["sha256"] == item.sha256 if item.sha256 else all(about.get(key) == item.of[key] for key in item.of)
+
+
+def _checked(item: _Item, file: Path) -> str:
+    """The file's hash. Raises: ConfigError: it is not the file it should be; it is removed."""
+    size, sha256 = file.stat().st_size, hash_of(file)
+    problem = None
+    if item.size is not None and size != item.size:
+        problem = f"has {size:,} bytes instead of {item.size:,}"
+    elif item.sha256 is not None and sha256 != item.sha256:
+        problem = f"is not the file that is known: its SHA-256 is {sha256}, not {item.sha256}"
+    elif item.blob is not None and hash_of(file, "sha1", f"blob {size}\0".encode()) != item.blob:
+        problem = "is not the file that the hub lists (its Git hash differs)"
+    if problem:
+        file.unlink()
+        raise ConfigError("", f"{item.of['url']} {problem}; it was removed, fetch it again")
+    return sha256
+
+
+def _unpack(record: _Record, item: _Item, archive: Path, sha256: str) -> None:
+    """Put what an archive holds in its place."""
+    scratch = archive.with_name(f".{archive.name}.unpacking")
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        unpack(archive, scratch)
+        for file in sorted(path for path in scratch.rglob("*") if path.is_file()):
+            target = archive.parent / file.relative_to(scratch)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file.replace(target)
+            record.add(
+                target.relative_to(record.chosen.folder).as_posix(), {**item.of, "archive": item.path}, hash_of(target)
+            )
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    record.archives[item.path] = {**item.of, "bytes": archive.stat().st_size, "sha256": sha256}
+    record.write()
+    archive.unlink()
+
+
+def _join(record: _Record, wanted: Iterable[str]) -> None:
+    """Make the files that are others laid end to end; those go then."""
+    folder, chosen = record.chosen.folder, record.chosen.set
+    for whole, pieces in chosen.join.items():
+        if record.is_whole(whole) or not any(whole in chosen.parts[part] for part in wanted):
+            continue
+        files = [folder / piece for piece in pieces]
+        check_room(folder, sum(file.stat().st_size for file in files), whole)
+        part = folder / f"{whole}.part"
+        with part.open("wb") as target:
+            for file in files:
+                with file.open("rb") as source:
+                    shutil.copyfileobj(source, target, CHUNK)
+        part.replace(folder / whole)
+        of = {"url": " + ".join(record.files[piece]["url"] for piece in pieces)}
+        record.add(whole, of, hash_of(folder / whole))
+        for piece in pieces:
+            del record.files[piece]
+        record.write()
+        for file in files:
+            file.unlink()
+
+
+def _items(chosen: Named, wanted: list[str], place: Path | None) -> Iterator[_Item]:
+    """Files of the parts wanted, and those that belong to no part."""
+    parts = chosen.set.parts
+    others = [pattern for part, patterns in parts.items() if part not in wanted for pattern in patterns]
+    own = [pattern for part in wanted for pattern in parts[part]]
+    for item in _all_items(chosen, wanted, place):
+        if not _matches(item.path, others) or _matches(item.path, own):
+            yield item
+
+
+def _matches(path: str, patterns: Iterable[str]) -> bool:
+    return any(
+        fnmatch.fnmatchcase(path, form) for pattern in patterns for form in {pattern, pattern.removeprefix("**/")}
+    )
+
+
+def _all_items(chosen: Named, wanted: list[str], place: Path | None) -> Iterator[_Item]:
+    """Files of the sources that hold a part wanted."""
+    for source in chosen.set.sources:
+        if source.parts and not set(source.parts) & set(wanted):
+            continue
+        if place is not None:
+            yield from _of_folder(chosen, source, place)
+        elif source.origin.startswith(HUB):
+            yield from _of_hub(source)
+        elif source.origin.startswith(PACKAGE):
+            yield from _of_package(source)
+        else:
+            yield from _of_web(source)
+
+
+def _local(source: Source, path: str) -> str:
+    return f"{source.below}/{path}" if source.below else path
+
+
+def _of_hub(source: Source) -> Iterator[_Item]:
+    repository = source.origin.removeprefix(HUB)
+    hub.check_online(repository)
+    commit, there = hub.listing(repository, source.revision)
+    found = [file for file in there if any(fnmatch.fnmatchcase(file.path, pattern) for pattern in source.files)]
+    exact = [path for path in source.files if "*" not in path]
+    missing = [path for path in exact if path not in {file.path for file in found}]
+    if missing or not found:
+        has = ", ".join(file.path for file in there[:10])
+        raise ConfigError("", f"{repository} has no {', '.join(missing or source.files)}; it has {has or 'no files'}")
+    for file in found:
+        url = hub.address(repository, commit, file.path)
+        yield _Item(
+            _local(source, file.path),
+            lambda target, url=url, size=file.size: download(url, target, hub.headers(), size),
+            {"url": url, "revision": commit},
+            file.size,
+            source.sha256.get(file.path, file.sha256),
+            file.blob,
+            source.unpack,
+        )
+
+
+def _of_web(source: Source) -> Iterator[_Item]:
+    hub.check_online(source.origin)
+    for path in source.files:
+        url = f"{source.origin}/{path}"
+        yield _Item(
+            _local(source, path),
+            lambda target, url=url: download(url, target),
+            {"url": url},
+            sha256=source.sha256.get(path),
+            unpack=source.unpack,
+        )
+
+
+def _of_package(source: Source) -> Iterator[_Item]:
+    package = source.origin.removeprefix(PACKAGE)
+    try:
+        distribution = importlib.metadata.distribution(package)
+    except importlib.metadata.PackageNotFoundError:
+        raise ConfigError("", f"these files come with the package {package}: `pip install {package}` first") from None
+    for path in source.files:
+        file = Path(str(distribution.locate_file(path)))
+        if not file.is_file():
+            raise ConfigError("", f"{package} {distribution.version} has no {path}")
+        yield _copy_of(source, path, file, {"url": f"package {package}", "revision": distribution.version})
+
+
+def _copy_of(source: Source, path: str, file: Path, of: Mapping[str, str]) -> _Item:
+    return _Item(
+        _local(source, path), lambda target: _copy(file, target), of, file.stat().st_size, source.sha256.get(path),
+        unpack=source.unpack,
+    )  # fmt: skip
+
+
+def _of_folder(chosen: Named, source: Source, place: Path) -> Iterator[_Item]:
+    """Files that lie in a folder: below it as in their repository, as in the set's folder, or side by side."""
+    rooms = [place / chosen.name / source.below, place / chosen.name, place / source.below, place]
+    for pattern in source.files:
+        found: dict[str, Path] = {}
+        for room in rooms:
+            for file in sorted(room.glob(f"**/{pattern}" if "*" in pattern else pattern)):
+                if file.is_file():
+                    found.setdefault(file.relative_to(room).as_posix(), file)
+            if found:
+                break
+        if not found and (file := place / Path(pattern).name).is_file():
+            found[pattern] = file
+        if not found and "*" not in pattern:
+            raise ConfigError("--from", f"{place} has no {pattern} (looked for {_local(source, pattern)} as well)")
+        for path, file in found.items():
+            yield _copy_of(source, path, file, {"url": str(file.absolute())})
+
+
+def _copied_set(chosen: Named, place: Path) -> tuple[list[_Item], list[str]] | None:
+    """Files and parts of a set that was fetched elsewhere, with its ``SOURCE.json``; ``None`` if this is none."""
+    for folder in (place / chosen.name, place):
+        try:
+            said = json_files.read_mapping(folder / SOURCE, _MOST_BYTES)
+            if said["name"] != chosen.name:
+                continue
+            parts, files = list(said["parts"]), dict(said["files"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+        if chosen.part and chosen.part not in parts:
+            raise ConfigError("--from", f"{folder} has {', '.join(parts) or 'no part'}, not {chosen.part}")
+        items = []
+        for path, about in files.items():
+            file = folder / path
+            if not file.resolve().is_relative_to(folder.resolve()) or not file.is_file():
+                raise ConfigError("--from", f"{folder / SOURCE} names {path}, which is not in {folder}")
+            of = {key: str(about[key]) for key in ("url", "revision") if key in about}
+            of.setdefault("url", str(file.absolute()))
+            items.append(
+                _Item(path, lambda target, file=file: _copy(file, target), of, about["bytes"], about["sha256"])
+            )
+        return items, parts
+    return None
+
+
+def _copy(file: Path, target: Path) -> None:
+    part = target.with_name(target.name + ".part")
+    with file.open("rb") as source, part.open("wb") as written:
+        shutil.copyfileobj(source, written, CHUNK)
+    part.replace(target)

@@ -1,0 +1,109 @@
+"""What a Hugging Face hub has: files of a repository, their sizes and hashes, and their addresses.
+
+``HF_ENDPOINT`` is its address, ``HF_TOKEN`` is sent to it alone, and ``HF_HUB_OFFLINE`` keeps from all requests.
+"""
+
+from __future__ import annotations
+
+import os
+import urllib.error
+import urllib.parse
+from dataclasses import dataclass
+
+from rllib_lmgame import json_files
+from rllib_lmgame.data_sets.web import BROKEN, open_address, refused
+from rllib_lmgame.errors import ConfigError
+
+_MOST_LISTED = 64 << 20
+_YES = ("1", "on", "yes", "true")
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """A file of a repository.
+
+    Attributes:
+        path: In it.
+        size: Bytes, where the hub says.
+        sha256: Of files in its large storage.
+        blob: Git's hash (SHA-1 of ``blob SIZE\\0`` and the content), of other files.
+    """
+
+    path: str
+    size: int | None
+    sha256: str | None
+    blob: str | None
+
+
+def endpoint() -> str:
+    """The hub's address."""
+    return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+
+
+def headers() -> dict[str, str]:
+    """What its requests carry."""
+    token = os.environ.get("HF_TOKEN", "").strip()
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def check_online(what: str) -> None:
+    """Raises: ConfigError: the environment forbids requests."""
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        if os.environ.get(name, "").lower() in _YES:
+            raise ConfigError(
+                "", f"{name} is set, so {what} is not asked for; unset it, or give `--from DIR` with the files"
+            )
+
+
+def listing(repository: str, revision: str) -> tuple[str, list[HubFile]]:
+    """The commit of a repository's revision, and all files of it.
+
+    Args:
+        repository: ``datasets/owner/name`` or ``owner/name`` of a model.
+        revision: Branch, tag or commit.
+
+    Raises: ConfigError: the hub has it not, refuses it, or does not answer.
+    """
+    kind, name = (
+        ("datasets", repository.removeprefix("datasets/"))
+        if repository.startswith("datasets/")
+        else ("models", repository)
+    )
+    url = f"{endpoint()}/api/{kind}/{name}/revision/{urllib.parse.quote(revision, safe='')}?blobs=true"
+    try:
+        with open_address(url, headers()) as answer:
+            said = json_files.parse(answer.read(_MOST_LISTED))
+        files = [_file(each) for each in said["siblings"]]
+        return str(said["sha"]), files
+    except urllib.error.HTTPError as error:
+        raise _refused(repository, url, error) from None
+    except BROKEN as error:
+        raise refused(url, error) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError("", f"{url} answers no list of files ({type(error).__name__}: {error})") from None
+
+
+def address(repository: str, commit: str, path: str) -> str:
+    """Of a file."""
+    return f"{endpoint()}/{repository}/resolve/{commit}/{urllib.parse.quote(path)}"
+
+
+def _file(said: dict[str, object]) -> HubFile:
+    large = said.get("lfs")
+    size = said.get("size")
+    blob = said.get("blobId")
+    return HubFile(
+        str(said["rfilename"]),
+        size if isinstance(size, int) else None,
+        str(large["sha256"]) if isinstance(large, dict) and "sha256" in large else None,
+        str(blob) if isinstance(blob, str) and not large else None,
+    )
+
+
+def _refused(repository: str, url: str, error: urllib.error.HTTPError) -> ConfigError:
+    if error.code in (401, 403):
+        token = "the token in HF_TOKEN may not read it" if headers() else "set HF_TOKEN to a token that may read it"
+        return ConfigError("", f"{endpoint()} refuses {repository} ({error.code}): {token}")
+    if error.code == 404:
+        return ConfigError("", f"{endpoint()} has no {repository}, or not the revision asked for ({url})")
+    return refused(url, error)

