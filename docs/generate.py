@@ -1,6 +1,6 @@
 """Writes the index of games and the documentation that comes from the code: ``reference.md``, ``games.md``,
-``games/``, ``data-sets.md``, ``parts.md``, ``trust.md`` and ``grafana_dashboard.json``; and of ``tuned_examples/`` the schema and the
-files for GPUs.
+``games/``, ``data-sets.md``, ``parts.md``, ``trust.md`` and ``grafana_dashboard.json``; and of ``tuned_examples/``
+the schema and the files for GPUs.
 
     python docs/generate.py           write the files
     python docs/generate.py --check   say which are stale and end with 1 if any is
