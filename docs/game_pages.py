@@ -10,7 +10,9 @@ from typing import Any
 from tables import option_table, table, yaml_text
 
 from rllib_lmgame.envs.checking.golden import expected_action
-from rllib_lmgame.envs.registry import GameSpec, load_factory, make_session, own_games
+from rllib_lmgame.envs.games.adapted.agentgym.tasks import TASKS
+from rllib_lmgame.envs.games.adapted.agentgym.told import CALLS
+from rllib_lmgame.envs.registry import SERVED, GameSpec, load_factory, make_session, own_games
 
 
 def games_index() -> str:
@@ -33,7 +35,7 @@ def games_index() -> str:
         "What differs from the same tasks elsewhere: [other systems](other-systems.md). A game of your own: "
         "[writing a game](writing-a-game.md).",
     ]
-    specs = list(own_games().values())
+    specs = [*own_games().values(), *SERVED.values()]
     head = ("id", "players", "replies", "return", "expert", "extra", "what it is")
     for family in dict.fromkeys(spec.family for spec in specs):
         parts += [f"## {family}", table(head, [_game_row(spec) for spec in specs if spec.family == family])]
@@ -45,7 +47,8 @@ def game_pages() -> dict[str, Callable[[], str]]:
     by_class: dict[str, list[GameSpec]] = {}
     for spec in own_games().values():
         by_class.setdefault(spec.entry_point, []).append(spec)
-    return {_page_name(specs[0]): lambda specs=specs: _page(specs) for specs in by_class.values()}  # type: ignore[misc]
+    pages = {_page_name(specs[0]): lambda specs=specs: _page(specs) for specs in by_class.values()}  # type: ignore[misc]
+    return {**pages, _page_name(next(iter(SERVED.values()))): _page_of_servers}
 
 
 def _page_name(spec: GameSpec) -> str:
@@ -80,6 +83,51 @@ def _page(specs: list[GameSpec]) -> str:
         "[All games](../games.md)",
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+_ON_SERVERS = """Start a server of [AgentGym](https://github.com/WooooDyy/AgentGym) as its pages say, then name its \
+address and the items:
+
+```yaml
+env: agentgym:textcraft
+env_config:
+  url: http://127.0.0.1:36001       # textcraft --host 127.0.0.1 --port 36001
+  ids: data:agentgym-ids:textcraft  # rllib data fetch agentgym-ids; or a file, or 0-99
+  test_ids: data:agentgym-ids:textcraft-test
+  split: all                        # all of `ids`, none kept for validation
+language_model: {reply_format: react}
+```
+
+- **Before a run** the server is asked whether it is there and opens a session. `--dry-run` says what is missing.
+- **Sessions** are used again from episode to episode, and closed when the run ends, if the server knows `close`. \
+What a killed process left open is closed by the next one on its machine.
+- **What goes wrong**, an error, a time-out, an answer of another form, drops the episode and counts it; \
+another takes its place. A server that is busy (503) or not there is asked again, up to `retries` times.
+- **Time** of a request is limited by `timeout_s`, not by `text_rollouts.env_step_timeout_s`. No other game waits.
+- **Replies** are what the task asks for, read by `reply_format`. What belongs to a reply of AgentGym's own form \
+(`Action:`, a fence) is put around the action where a server looks for it.
+- **Functions** ({functions}) have AgentGym's names, for `reply_format: function_calling`.
+- **Not here**: AgentGym's own words to the player. The rules are told in words of this package.
+"""
+
+
+def _page_of_servers() -> str:
+    """The tasks on servers: what they are, how they are reached, the options."""
+    factory = load_factory(next(iter(SERVED.values())))
+    head = ("id", "its server", "replies", "reply format", "what it is")
+    rows = [
+        (f"`agentgym:{name}`", f"`{task.start}` of `{task.package}`", str(task.turns), f"`{task.form}`", task.summary)
+        for name, task in TASKS.items()
+    ]
+    parts = [
+        f"# {factory.__name__}",
+        docstring_text(factory),
+        table(head, rows),
+        _ON_SERVERS.replace("{functions}", ", ".join(CALLS)),
+        "Options (`env_config`):\n\n" + option_table(factory.Options),
+        "[All games](../games.md)",
+    ]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
 def example_code(spec: GameSpec) -> str:

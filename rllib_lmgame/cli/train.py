@@ -155,7 +155,9 @@ def run(args: argparse.Namespace) -> int:
     quieten_ray(args.verbosity or 0)
     checked = check_experiments(specs)
     from rllib_lmgame.experiments.checks.prompts import check_prompts
+    from rllib_lmgame.experiments.checks.servers import check_servers
 
+    check_servers(checked, needed=not args.dry_run)
     check_prompts(checked)
     from rllib_lmgame.experiments.run.reruns import place_runs
 

@@ -3,6 +3,7 @@
 A game can be named by
 
 * an id, ``lmgame/Sokoban-v0``;
+* a task on a server of others, ``agentgym:textcraft``;
 * an import path, ``package.module:Class`` (a class, or a function that returns an environment);
 * the name of an entry point in the group ``rllib_lmgame.games``.
 """
@@ -22,7 +23,8 @@ import gymnasium
 
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession
-from rllib_lmgame.errors import ConfigError, MissingDependencyError, nearest
+from rllib_lmgame.envs.games.adapted.agentgym import tasks as agentgym
+from rllib_lmgame.errors import ConfigError, MissingDependencyError, did_you_mean, nearest
 from rllib_lmgame.imports import attribute_of, missing_import, where_it_was_sought
 
 ENTRY_POINT_GROUP = "rllib_lmgame.games"
@@ -86,6 +88,26 @@ class GameSpec:
 _GAMES: dict[str, GameSpec] = {}
 
 
+def _on_servers() -> dict[str, GameSpec]:
+    """The tasks on servers of others by id."""
+    entry_point = f"{agentgym.__name__.rpartition('.')[0]}.game:AgentGym"
+    return {
+        f"{agentgym.SCHEME}:{name}": GameSpec(
+            f"{agentgym.SCHEME}:{name}",
+            entry_point,
+            task.summary,
+            horizon=task.turns,
+            defaults={"task": name, "max_turns": task.turns},
+            family="Tasks on AgentGym's servers",
+        )
+        for name, task in agentgym.TASKS.items()
+    }
+
+
+SERVED: Mapping[str, GameSpec] = _on_servers()
+"""Games whose ids say that they are played on a server, which has to be there."""
+
+
 def register_own_games() -> None:
     """Make the games of the index known."""
     for row in json.loads(INDEX.read_text(encoding="utf-8")):
@@ -114,8 +136,8 @@ def register_game(spec: GameSpec) -> None:
 
 
 def games() -> dict[str, GameSpec]:
-    """All games known by id: those of this package in the order of the index, then those of others."""
-    known = dict(_GAMES)
+    """All games known by id: those of this package in the order of the index, on servers, then those of others."""
+    known = {**_GAMES, **SERVED}
     for point in entry_points(group=ENTRY_POINT_GROUP):
         known.setdefault(
             point.name,
@@ -137,11 +159,15 @@ def game_spec(game: str) -> GameSpec:
     Raises:
         ConfigError: if there is no such game; the message names the nearest one.
     """
-    if game in _GAMES:  # Looking through the installed packages takes 10 ms.
-        return _GAMES[game]
+    for known in (_GAMES, SERVED):  # Looking through the installed packages takes 10 ms.
+        if game in known:
+            return known[game]
     known = games()
     if game in known:
         return known[game]
+    if game.partition(":")[0] == agentgym.SCHEME:
+        hint = did_you_mean(game, SERVED, f"tasks: {', '.join(agentgym.TASKS)}")
+        raise ConfigError("game", f"unknown game {game!r}; {hint}")
     if ":" in game:
         return GameSpec(game, game, kind="", own=any(spec.entry_point == game for spec in own_games().values()))
     if game.endswith(".py"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,10 @@ class CheckedExperiment:
     num_trials: int
     first_prompt: str = ""
     """What a model is shown first, where demonstrations stand in front."""
+    servers: dict[str, str] = field(default_factory=dict)
+    """Servers that games are played on, and what was found of them."""
+    missing: dict[str, str] = field(default_factory=dict)
+    """Keys of games whose server is not there, and how it is started."""
 
 
 def check_experiment(spec: ExperimentSpec) -> CheckedExperiment:

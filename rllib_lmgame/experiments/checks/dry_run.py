@@ -37,6 +37,7 @@ from rllib_lmgame.experiments.checks.resources import (
     trials_at_once,
 )
 from rllib_lmgame.experiments.checks.sandboxes import dry_run_sandbox
+from rllib_lmgame.experiments.checks.servers import dry_run_servers
 from rllib_lmgame.experiments.files.reading import dump_text
 from rllib_lmgame.experiments.results.outcome import experiment_directory
 from rllib_lmgame.experiments.search.spaces import describe_space, find_search_spaces
@@ -117,6 +118,7 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
         *_gpu_warning(experiment),
         *_thread_lines(experiment),
         *dry_run_sandbox(experiment),
+        *dry_run_servers(experiment),
         *_memory_lines(experiment),
         *_prompt_lines(experiment.first_prompt),
         "",

@@ -40,7 +40,8 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                 if what not in seen:
                     seen.add(what)
                     chats = _Chats(config, ends)
-                    left_out.update(_check_config(chats, {game.key: game for game in games}.values()))
+                    there = {game.key: game for game in games if game.key not in experiment.missing}
+                    left_out.update(_check_config(chats, there.values()))
                     experiment.first_prompt = experiment.first_prompt or chats.first_prompt
         if left_out:
             experiment.spec.notices.append(

@@ -1,0 +1,1 @@
+"""Tasks on AgentGym's servers as games."""

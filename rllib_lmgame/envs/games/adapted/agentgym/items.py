@@ -1,0 +1,126 @@
+"""Lists of AgentGym's items: a JSON list of ``{"item_id": "textcraft_12", ...}``, or numbers from one to another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from rllib_lmgame import json_files
+from rllib_lmgame.envs.support.datasets import UNREADABLE, open_data
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.storage import expanded
+
+_RANGE = re.compile(r"(\d{1,9})-(\d{1,9})")
+_NUMBER = re.compile(r"(?:.*_)?(\d{1,9})", re.DOTALL)
+MOST_ITEMS = 2_000_000
+"""Of one list."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One item: its id as the list has it, and the number that the server is told."""
+
+    name: str
+    number: int
+
+
+def read_items(source: str, task: str, table: str | None, key: str) -> tuple[Item, ...]:
+    """The items of a list, in its order; one that stands there twice counts once.
+
+    Args:
+        source: File, or ``0-99``.
+        task: Whose items they are, for messages.
+        table: File that says the numbers of ids that are texts, as ALFWorld's ``mappings_train.json`` does.
+        key: Option that named the list.
+
+    Raises:
+        ConfigError: if a file cannot be read, or an item has no number; the message says which.
+    """
+    if match := _RANGE.fullmatch(source.strip()):
+        first, last = int(match[1]), int(match[2])
+        if not first <= last < first + MOST_ITEMS:
+            raise ConfigError(key, f"{source!r} must go from a number to a larger one, {MOST_ITEMS:,} items at most")
+        return tuple(Item(str(number), number) for number in range(first, last + 1))
+    return _of_file(source, task, table, key, _state(source), _state(table))
+
+
+def _state(path: str | None) -> tuple[int, int]:
+    """What changes if a file does."""
+    try:
+        found = expanded(path).stat() if path else None
+    except (OSError, ValueError):
+        return (0, 0)
+    return (0, 0) if found is None else (found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(16)
+def _of_file(source: str, task: str, table: str | None, key: str, *_: tuple[int, int]) -> tuple[Item, ...]:
+    numbers = _numbers(table) if table is not None else {}
+    items: dict[str, Item] = {}
+    for place, entry in enumerate(_list_of(source, key)):
+        name = entry.get("item_id") if isinstance(entry, Mapping) else entry
+        if isinstance(name, bool) or not isinstance(name, str | int):
+            raise ConfigError(key, f"{source}, entry {place}: expected {{'item_id': ...}}, got {str(entry)[:80]!r}")
+        items.setdefault(str(name), Item(str(name), _number(str(name), task, numbers, f"{source}, entry {place}", key)))
+    if not items:
+        raise ConfigError(key, f"{source} has no items")
+    return tuple(items.values())
+
+
+def _number(name: str, task: str, numbers: Mapping[str, int], where: str, key: str) -> int:
+    """The number of an item: what the table says, else what stands behind the last ``_``."""
+    known = numbers.get(name, numbers.get(name.removeprefix(f"{task}_")))
+    if known is not None:
+        return known
+    match = None if "trial_" in name else _NUMBER.fullmatch(name)
+    if match is None:
+        hint = "; is it in `id_table`?" if numbers else "; `id_table` names the file that has the numbers of such items"
+        raise ConfigError(key, f"{where}: the item {name[:100]!r} of {task} ends in no number{hint}")
+    return int(match[1])
+
+
+def _numbers(table: str) -> dict[str, int]:
+    """Numbers by text: of a mapping, or of AgentGym's list of ``{"item_id", "task_type", "task_id"}``."""
+    key = "env_config.id_table"
+    content = _json_of(table, key)
+    if isinstance(content, Mapping):
+        pairs = list(content.items())
+    elif isinstance(content, list):
+        pairs = [pair for place, entry in enumerate(content) for pair in _names(entry, place)]
+    else:
+        pairs = [("", None)]
+    for name, number in pairs:
+        if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            raise ConfigError(key, f"{table} must map texts to numbers; {name[:80]!r} is {str(number)[:40]}")
+    return dict(pairs)
+
+
+def _names(entry: Any, place: int) -> list[tuple[str, Any]]:
+    """The ways in which lists name a game of ALFWorld: its folders, joined."""
+    if not isinstance(entry, Mapping):
+        return [(f"entry {place}", None)]
+    kind, trial, number = str(entry.get("task_type")), str(entry.get("task_id")), entry.get("item_id")
+    return [(f"{kind}{mark}{trial}", number) for mark in "_-/"]
+
+
+def _list_of(source: str, key: str) -> list[Any]:
+    content = _json_of(source, key)
+    if not isinstance(content, list):
+        raise ConfigError(key, f"{source} holds a {type(content).__name__}; expected a list of {{'item_id': ...}}")
+    if len(content) > MOST_ITEMS:
+        raise ConfigError(key, f"{source} has {len(content):,} items; {MOST_ITEMS:,} at most are read")
+    return content
+
+
+def _json_of(source: str, key: str) -> Any:
+    with open_data(source, key) as file:
+        try:
+            text = file.read()
+            return json_files.parse(text)
+        except UNREADABLE:
+            raise
+        except ValueError as error:
+            raise ConfigError(key, f"{source} is no JSON: {error}") from None

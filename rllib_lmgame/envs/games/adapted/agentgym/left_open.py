@@ -1,0 +1,121 @@
+"""Which sessions a process has open, so that another process can close them after it was killed.
+
+Each process has a file with a line for each session that was opened or closed, locked by the kernel as long as the
+process lives. A file that is not locked is of a process that has died. Machines share nothing: sessions are closed by
+the next process on the same one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame import json_files
+
+Closing = tuple[str, dict[str, Any]]
+"""What closes a session: the address, and the body that is posted there."""
+
+MOST_READ = 10_000_000
+"""Bytes of a file of another process."""
+
+
+def directory() -> Path:
+    """Where the files lie: of this user alone."""
+    return Path(tempfile.gettempdir()) / f"rllib_lmgame_agentgym_{os.getuid()}"
+
+
+class LeftOpen:
+    """The sessions of this process, safe to use from several threads.
+
+    Where no file can be written, only those of a process that ends by itself are closed.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[str, Closing] = {}
+        self._file: FileIO | None = None
+        self._path: Path | None = None
+        self._lock = threading.Lock()
+
+    def add(self, url: str, body: Mapping[str, Any]) -> None:
+        """A session is open."""
+        self._note(url, dict(body), open_now=True)
+
+    def remove(self, url: str, body: Mapping[str, Any]) -> bool:
+        """It is closed; whether it was open."""
+        return self._note(url, dict(body), open_now=False)
+
+    def remaining(self) -> list[Closing]:
+        """Sessions that are open."""
+        with self._lock:
+            return list(self._open.values())
+
+    def take_over(self) -> list[Closing]:
+        """Sessions that processes which are no more left open. They are nobody else's from here on."""
+        found: list[Closing] = []
+        with contextlib.suppress(OSError):
+            for path in directory().glob("*.jsonl"):
+                if path != self._path:
+                    found += _taken(path)
+        return found
+
+    def end(self) -> None:
+        """The process has closed what it could."""
+        with self._lock, contextlib.suppress(OSError):
+            if self._path is not None:
+                self._path.unlink(missing_ok=True)
+            if self._file is not None:
+                self._file.close()
+
+    def abandon(self) -> None:
+        """In a forked child: the file is its parent's."""
+        if self._file is not None:
+            self._file.close()
+
+    def _note(self, url: str, body: dict[str, Any], *, open_now: bool) -> bool:
+        key = json.dumps([url, body], sort_keys=True)
+        with self._lock:
+            was_open = self._open.pop(key, None) is not None
+            if open_now:
+                self._open[key] = (url, body)
+            with contextlib.suppress(OSError):
+                self._write(json.dumps({"open": open_now, "url": url, "body": body}) + "\n")
+            return was_open
+
+    def _write(self, line: str) -> None:
+        if self._path is None:
+            self._path = directory() / f"{os.getpid()}-{os.urandom(4).hex()}.jsonl"
+            directory().mkdir(mode=0o700, exist_ok=True)
+            if directory().stat().st_uid != os.getuid():
+                return
+            file = self._path.open("ab", buffering=0)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._file = file
+        if self._file is not None:
+            self._file.write(line.encode())
+
+
+def _taken(path: Path) -> Iterator[Closing]:
+    """The sessions of a file whose process is no more; the file goes."""
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return
+        left: dict[str, Closing] = {}
+        for line in file.read(MOST_READ).splitlines():
+            with contextlib.suppress(ValueError, TypeError, KeyError):  # The last line may be cut short.
+                entry = json_files.parse(line)
+                key = json.dumps([entry["url"], entry["body"]], sort_keys=True)
+                left.pop(key, None)
+                if entry["open"]:
+                    left[key] = (str(entry["url"]), dict(entry["body"]))
+        path.unlink(missing_ok=True)
+        yield from left.values()

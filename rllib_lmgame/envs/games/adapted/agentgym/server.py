@@ -1,0 +1,307 @@
+"""A server of AgentGym as one process talks to it: requests, sessions, and that every session is closed.
+
+Guarantees (each has a test):
+
+1. A request takes at most ``timeout_s``, however slowly bytes come, and an answer at most :data:`MOST_BYTES`.
+2. A request is sent again, ``retries`` times, if the server says 503; also if the connection breaks, unless it was a
+   step, which may have been taken.
+3. A status other than 200, ``{"error": ...}``, a time-out or an answer of another form is a
+   :class:`~rllib_lmgame.envs.contract.base.GameError` that names the address. A server that is not there or too busy
+   is a :class:`~rllib_lmgame.waiting.WaitedTooLong`: no level is to blame.
+4. A session is closed when its game is, and at the end of the process. What a killed process left open is closed by the
+   next one on its machine that opens a session (:mod:`.left_open`).
+
+Requests run in one thread with an event loop of its own. Whoever makes one waits in the thread of the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from rllib_lmgame import json_files
+from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.envs.games.adapted.agentgym.left_open import LeftOpen
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.text import in_words, shown
+from rllib_lmgame.waiting import WaitedTooLong, waiting
+
+MOST_BYTES = 16_000_000
+"""Of an answer."""
+
+LONGEST_PAUSE_S = 5.0
+"""Between a request and the next try."""
+
+CLOSING_S = 5.0
+"""Seconds a server has to close sessions before they are left to it."""
+
+CHECK_S = 10.0
+"""Seconds a server has to answer before a run starts."""
+
+CREATE_S = 60.0
+"""Seconds it then has to open a session."""
+
+SLOW_S = 60.0
+"""For so long nobody waits for a server to close sessions that has not closed one in time."""
+
+_BUSY = 503
+
+
+def check_address(url: Any, key: str) -> str:
+    """The address without a slash at its end. Raises: ConfigError: if it is none of a server."""
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+        right = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname)
+        _ = parts.port if parts is not None else None
+    except ValueError:
+        right = False
+    if not right or parts is None or parts.query or parts.fragment or parts.username is not None:
+        raise ConfigError(key, f"{shown(url)} is no address of a server; write http://HOST:PORT")
+    return str(url).rstrip("/")
+
+
+class _Unreachable(Exception):
+    """Nothing was sent: there is no such server now."""
+
+
+class _Broken(Exception):
+    """The connection broke."""
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server.
+
+    Args:
+        url: Its address, with the path of the task.
+        start: How it is started, for messages.
+        timeout_s: Of one request.
+        retries: Times a request is sent again.
+    """
+
+    url: str
+    start: str
+    timeout_s: float = 600.0
+    retries: int = 10
+
+    def get(self, path: str, **query: Any) -> Any:
+        """The answer to ``GET``. Raises: GameError, WaitedTooLong: see the top."""
+        return self._answer("GET", f"{path}?{'&'.join(f'{key}={value}' for key, value in query.items())}", None)
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None, *, once: bool = False) -> Any:
+        """The answer to ``POST``; ``once``: not again after it may have been heard. Raises: as :meth:`get`."""
+        return self._answer("POST", path, body, once=once)
+
+    def hurried(self) -> Server:
+        """The same with limits for a check before a run."""
+        return replace(self, timeout_s=min(self.timeout_s, CREATE_S), retries=min(self.retries, 2))
+
+    def check(self) -> None:
+        """Ask whether it is there. Raises: ConfigError: says how it is started."""
+        try:
+            _run(_ask("GET", self._root, None, min(self.timeout_s, CHECK_S)))
+        except TimeoutError:
+            raise ConfigError("env_config.url", f"{self.url} does not answer; {self._how}") from None
+        except (_Unreachable, _Broken, ValueError) as error:
+            raise ConfigError("env_config.url", f"no server answers at {self.url} ({error}); {self._how}") from None
+
+    def opened(self, session: Mapping[str, Any]) -> None:
+        """A session is open that ``POST /close`` with this body closes."""
+        asker = _the_asker()
+        for url, body in asker.left_open.take_over():
+            asker.submit(_quietly(url, body))
+        asker.left_open.add(f"{self.url}/close", session)
+
+    def close(self, session: Mapping[str, Any]) -> None:
+        """Close it as far as the server does so, in seconds at most; once closed, do nothing."""
+        asker, url = _the_asker(), f"{self.url}/close"
+        if not asker.left_open.remove(url, session):
+            return
+        done = asker.submit(_quietly(url, session))
+        if _slow.get(self.url, 0.0) > time.monotonic():
+            return
+        try:
+            done.result(CLOSING_S + 1)
+        except TimeoutError:
+            _slow[self.url] = time.monotonic() + SLOW_S
+
+    @property
+    def _root(self) -> str:
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc}/"
+
+    @property
+    def _how(self) -> str:
+        return f"start one with: {self.start} --host 127.0.0.1 --port {urlsplit(self.url).port or 80}"
+
+    def _answer(self, method: str, path: str, body: Mapping[str, Any] | None, *, once: bool = False) -> Any:
+        status, content = self._attempts(method, path, body, once)
+        try:
+            answer = json_files.parse(content)
+        except ValueError:
+            answer = None
+        if status == 200 and answer is None:
+            raise self._error(path, f"answers what is no JSON: {_said(content)}")
+        if status != 200 or (isinstance(answer, Mapping) and answer.get("error")):
+            why = answer["error"] if isinstance(answer, Mapping) and "error" in answer else _said(content)
+            raise self._error(path, f"answers {f'status {status}: ' * (status != 200)}{shown(why, 300)}")
+        return answer
+
+    def _attempts(self, method: str, path: str, body: Mapping[str, Any] | None, once: bool) -> tuple[int, bytes]:
+        """Status and content after as many tries as it takes and are allowed."""
+        problem = ""
+        for attempt in range(self.retries + 1):
+            if attempt:
+                with waiting():
+                    time.sleep(min(LONGEST_PAUSE_S, 0.1 * 2 ** (attempt - 1)))
+            try:
+                with waiting():
+                    status, content = _run(_ask(method, f"{self.url}{path}", body, self.timeout_s))
+            except TimeoutError:
+                raise self._error(path, f"gave no whole answer in timeout_s={self.timeout_s:g}") from None
+            except _Unreachable as error:
+                problem = f"no server answers at {self.url} ({error}); {self._how}"
+            except _Broken as error:
+                if once:
+                    raise self._error(path, f"broke off: {error}") from None
+                problem = f"{self.url}{path.partition('?')[0]} broke off: {error}"
+            except ValueError as error:
+                raise self._error(path, str(error)) from None
+            else:
+                if status != _BUSY:
+                    return status, content
+                problem = f"{self.url}{path.partition('?')[0]} is busy (503)"
+        tries = f" {self.retries + 1} times" if self.retries else ""
+        raise WaitedTooLong(f"{problem}{tries and f' (asked{tries})'}")
+
+    def _error(self, path: str, problem: str) -> GameError:
+        return GameError(f"{self.url}{path.partition('?')[0]} {problem}")
+
+
+def _said(content: bytes) -> str:
+    return content[:200].decode("utf-8", "replace").strip().partition("\n")[0] or "nothing"
+
+
+# -- the thread that asks ---------------------------------------------------------------------------------------------
+
+
+class _Asker:
+    """A daemon thread with an event loop, and in it a client."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.client: aiohttp.ClientSession | None = None
+        self.left_open = LeftOpen()
+        threading.Thread(target=self.loop.run_forever, daemon=True, name="agentgym").start()
+
+    def submit(self, coroutine: Any) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def session(self) -> aiohttp.ClientSession:
+        """Only in the loop."""
+        if self.client is None:
+            self.client = aiohttp.ClientSession(
+                # Names are remembered: at the end of the process nobody can be asked any more.
+                connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=None),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"Accept-Encoding": "identity"},
+                auto_decompress=False,
+                trust_env=False,
+            )
+        return self.client
+
+
+_lock = threading.Lock()
+_asker: _Asker | None = None
+_slow: dict[str, float] = {}
+"""Servers that did not close a session in time -> until when nobody waits for them to close others."""
+
+
+def _the_asker() -> _Asker:
+    global _asker
+    with _lock:
+        if _asker is None:
+            _asker = _Asker()
+            atexit.register(_close_all)
+        return _asker
+
+
+_of_parents: list[_Asker] = []
+"""Kept, since a client that goes without being closed complains of it."""
+
+
+def _forget() -> None:
+    """A forked child has none of its parent's threads, and must not close its sessions."""
+    global _asker, _lock
+    if _asker is not None:
+        _asker.left_open.abandon()
+        _of_parents.append(_asker)
+    _asker, _lock = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _run(coroutine: Any) -> Any:
+    return _the_asker().submit(coroutine).result()
+
+
+async def _ask(method: str, url: str, body: Mapping[str, Any] | None, limit_s: float) -> tuple[int, bytes]:
+    """Status and content of one answer. Raises: TimeoutError, _Unreachable, _Broken; ValueError: it is too long."""
+    content = bytearray()
+    try:
+        async with asyncio.timeout(limit_s):
+            async with (
+                _the_asker()
+                .session()
+                .request(
+                    method, url, json=body, timeout=aiohttp.ClientTimeout(total=None), allow_redirects=False
+                ) as response
+            ):
+                async for part in response.content.iter_any():
+                    content += part
+                    if len(content) > MOST_BYTES:
+                        raise ValueError(f"answers more than {MOST_BYTES:,} bytes")
+                return response.status, bytes(content)
+    except aiohttp.ClientConnectorError as error:
+        code = error.os_error.errno
+        raise _Unreachable(os.strerror(code) if code else in_words(error)) from None
+    except aiohttp.InvalidURL as error:
+        raise _Unreachable(in_words(error)) from None
+    except (aiohttp.ClientError, OSError) as error:
+        if isinstance(error, TimeoutError):
+            raise
+        raise _Broken(in_words(error)) from None
+
+
+async def _quietly(url: str, body: Mapping[str, Any]) -> None:
+    """Ask, whatever comes of it."""
+    with contextlib.suppress(TimeoutError, _Unreachable, _Broken, ValueError):
+        await _ask("POST", url, body, CLOSING_S)
+
+
+def _close_all() -> None:
+    """At the end of the process."""
+    asker = _the_asker()
+    left: list[Future[Any]] = [asker.submit(_quietly(url, body)) for url, body in asker.left_open.remaining()]
+    if asker.client is not None:
+        left.append(asker.submit(_after(tuple(left), asker.client)))
+    wait(left, CLOSING_S)
+    asker.left_open.end()
+
+
+async def _after(requests: Sequence[Future[Any]], client: aiohttp.ClientSession) -> None:
+    """Close the client once the requests are through."""
+    await asyncio.gather(*map(asyncio.wrap_future, requests), return_exceptions=True)
+    await client.close()

@@ -1,0 +1,402 @@
+"""Tasks on AgentGym's servers, each against a server on loopback that speaks its dialect."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentgym_server import CLOSES, ITEM_IS, WINS, FakeServer, serving
+
+from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.envs.contract.session import GameSession
+from rllib_lmgame.envs.games.adapted.agentgym import left_open
+from rllib_lmgame.envs.games.adapted.agentgym.tasks import TASKS
+from rllib_lmgame.envs.registry import game_spec, games, make_game, make_session
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.play import Sessions, play_many
+from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.rollouts.seats import Seat
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+from rllib_lmgame.waiting import WaitedTooLong
+
+TYPED = {
+    "webshop": "click[buy {item}]",
+    "sqlgym": "```sql\nSELECT {item}\n```",
+    "webarena": "stop [{item}]",
+    "searchqa": WINS["searchqa"],
+    **dict.fromkeys(
+        ("weather", "movie", "todo", "academia", "sheet"), 'finish with Action Input: {{"answer": "{item}"}}'
+    ),
+}
+"""What a player types to win, where it is not ``win ITEM``: the server is told it in its own form."""
+
+
+@pytest.fixture(autouse=True)
+def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(left_open, "directory", lambda: tmp_path / "left")
+
+
+def typed(task: str, item: int) -> str:
+    return TYPED.get(task, "win {item}").format(item=item)
+
+
+def begun(server: FakeServer, seed: int = 0, **options: Any) -> GameSession:
+    config = {"url": server.url, "ids": "7-7", "split": "all", "retries": 1, **options}
+    session = make_session(f"agentgym:{server.task}", config)
+    session.reset(seed)
+    return session
+
+
+def item_of(session: GameSession) -> int:
+    """The item as the server's first words name it."""
+    match = re.search(r"item (\d+)", session.observe("player").text)
+    assert match is not None
+    return int(match[1])
+
+
+@pytest.mark.parametrize("task", list(TASKS))
+def test_each_dialect_is_played_from_create_to_close(task: str) -> None:
+    with serving(task) as server:
+        session = begun(server)
+        first = session.observe("player")
+        assert "item 7" in first.text and first.turns_left == TASKS[task].turns
+        scores: list[float] = []
+        if TASKS[task].turns > 1:
+            result = session.step({"player": "look"})
+            assert not result.done and "heard" in session.observe("player").text
+            scores.append(result.rewards["player"])
+        result = session.step({"player": typed(task, 7)})
+        scores.append(result.rewards["player"])
+        assert result.terminated and result.infos["player"]["success"] and session.observe("player").text == "won"
+        best = {"maze": -1 / 15, "babyai": 0.7}.get(task, 1.0)
+        assert sum(scores) == pytest.approx(best)
+        session.reset(1)
+        assert server.created == 1, "the session is used again"
+        session.close()
+        assert len(server.open) == (0 if task in CLOSES else 1)
+        resets = [body for path, body in server.bodies if path.endswith("/reset")]
+        assert [body[ITEM_IS[task]] for body in resets] == [7, 7]
+
+
+@pytest.mark.parametrize("task", ["textcraft", "sciworld", "maze"])
+def test_a_lost_item_is_no_success(task: str) -> None:
+    with serving(task) as server:
+        session = begun(server)
+        result = session.step({"player": "lose"})
+        assert result.terminated and not result.infos["player"]["success"]
+        assert result.rewards["player"] == pytest.approx(-1 / 15 if task == "maze" else 0.0)
+        session.close()
+
+
+def test_a_score_is_paid_by_what_it_changes_and_a_fall_below_zero_counts_as_none() -> None:
+    with serving("sciworld") as server:
+        session = begun(server)
+        assert "Your task is to\nitem 7" in session.observe("player").text
+        rewards = [session.step({"player": action}).rewards["player"] for action in ("look", "look", "lose")]
+        assert rewards == pytest.approx([0.4, 0.0, -0.4]), "the sum is the last score"
+        session.close()
+
+
+def test_what_is_special_in_a_dialect() -> None:
+    with serving("wordle") as server:
+        assert begun(server).observe("player").text.startswith("Words: crane slate")
+    with serving("alfworld") as server:
+        seen = begun(server).observe("player")
+        assert seen.text.endswith("AVAILABLE ACTIONS: look,win") and seen.legal_actions == ("look", "win")
+    with serving("webshop") as server:
+        assert begun(server).observe("player").legal_actions == () and not server.asked["/available_actions"]
+        listed = begun(server, show_legal_actions=True).observe("player")
+        assert listed.legal_actions == ("click[search]", "click[buy 7]")
+    with serving("textcraft") as server:
+        session = begun(server)
+        session.step({"player": "get 1  *oak* log!"})
+        session.step({"player": ""})
+        assert [body["action"] for path, body in server.bodies if path == "/step"] == ["get 1 oak log"]
+        session.close()
+
+
+def test_functions_play_the_actions_of_their_names() -> None:
+    with serving("alfworld") as server:
+        functions = {function.name: function for function in begun(server).functions}
+    assert functions["put"].text({"obj": "mug 1", "recep": "shelf 2"}) == "put mug 1 in/on shelf 2"
+    assert functions["heat"].arguments("heat egg 1 with microwave 1") == {"obj": "egg 1", "recep": "microwave 1"}
+    with serving("sciworld") as server:
+        functions = {function.name: function for function in begun(server).functions}
+    assert functions["wait"].text({"duration": "1"}) == "wait1" and functions["choose"].text({"option": "2"}) == "2"
+
+
+# -- faults -----------------------------------------------------------------------------------------------------------
+
+
+def at(path: str, status: int, content: bytes, times: int = 1_000) -> Callable[..., tuple[int, bytes] | None]:
+    left = [times]
+
+    def fault(asked: str, body: dict[str, Any]) -> tuple[int, bytes] | None:
+        if asked.endswith(path) and left[0] > 0:
+            left[0] -= 1
+            return status, content
+        return None
+
+    return fault
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "content", "said"),
+    [
+        ("/create", 500, b"Internal Server Error", "status 500: .*Internal"),
+        ("/create", 200, b'{"error": "no more"}', "no more"),
+        ("/create", 200, b'{"id": true}', "not textcraft's"),
+        ("/create", 200, b"<html>", "no JSON"),
+        ("/reset", 200, b'{"error": "IndexError"}', "IndexError"),
+        ("/reset", 200, b'["text"]', "not textcraft's"),
+        ("/step", 200, b'{"observation": "x", "reward": NaN, "done": false}', "not textcraft's"),
+        ("/step", 200, b'{"observation": "x", "reward": "1", "done": false}', "not textcraft's"),
+        ("/step", 200, b'{"observation": 1, "reward": 1, "done": false}', "not textcraft's"),
+        ("/step", 200, b'{"observation": "x", "reward": 1}', "not textcraft's"),
+        ("/step", 302, b"", "status 302"),
+        ("/step", 422, b'{"detail": "wrong"}', "status 422"),
+    ],
+)
+def test_an_answer_of_another_kind_is_the_servers_fault(path: str, status: int, content: bytes, said: str) -> None:
+    with serving("textcraft", fault=at(path, status, content)) as server, pytest.raises(GameError, match=said):
+        begun(server).step({"player": "look"})
+
+
+def test_a_busy_server_is_asked_again_and_a_step_is_taken_once() -> None:
+    with serving("webshop", fault=at("/step", 503, b"", times=1)) as server:
+        begun(server).step({"player": "look"})
+        assert server.asked["/step"] == 2
+    with serving("webshop", fault=at("/step", 503, b"")) as server, pytest.raises(WaitedTooLong, match="busy"):
+        begun(server).step({"player": "look"})
+    with serving("webshop", fault=broken("/step")) as server:
+        with pytest.raises(GameError, match="broke off"):
+            begun(server).step({"player": "look"})
+        assert server.asked["/step"] == 1, "it may have been taken"
+    with serving("webshop", fault=broken("/reset", times=1)) as server:
+        begun(server)
+        assert server.asked["/reset"] == 2
+
+
+def broken(path: str, times: int = 1_000) -> Callable[..., None]:
+    left = [times]
+
+    def fault(asked: str, body: dict[str, Any]) -> None:
+        if asked.endswith(path) and left[0] > 0:
+            left[0] -= 1
+            raise ConnectionResetError
+
+    return fault
+
+
+def test_an_answer_that_never_comes_takes_no_longer_than_its_limit() -> None:
+    ended = threading.Event()
+    with serving("webshop", fault=lambda path, body: ended.wait(30) and None if path == "/reset" else None) as server:
+        try:
+            with pytest.raises(GameError, match=r"gave no whole answer in timeout_s=0.2"):
+                begun(server, timeout_s=0.2)
+        finally:
+            ended.set()
+
+
+def test_a_page_of_webarena_that_never_loads_is_no_item() -> None:
+    reply = b'{"observation": "TimeoutError", "sites": "Error", "object": "Error"}'
+    with serving("webarena", fault=at("/reset", 200, reply)) as server, pytest.raises(GameError, match="TimeoutError"):
+        begun(server)
+
+
+def test_a_server_that_is_gone_is_nobodys_level() -> None:
+    with serving("textcraft") as server:
+        pass
+    with pytest.raises(WaitedTooLong, match="start one with: textcraft --host"):
+        begun(server)
+
+
+# -- many at once -----------------------------------------------------------------------------------------------------
+
+
+class Winner(Seat):
+    """Types what wins the item that it sees."""
+
+    async def act(self, session: Any, observation: Any, call: Any) -> str:
+        number = re.search(r"item (\d+)", observation.text)
+        assert number is not None
+        return typed(session.game_id.partition(":")[2], int(number[1]))
+
+
+def played(server: FakeServer, plans: int, at_once: int = 64, **options: Any) -> tuple[Any, Sessions]:
+    game = GameConfig(f"agentgym:{server.task}", {"url": server.url, "ids": "0-99", "split": "all", **options})
+    sessions = Sessions()
+    episodes = [EpisodePlan(f"e{n}", 0, n, f"g{n}", n) for n in range(plans)]
+
+    def seats(session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
+        return {"player": Winner("player", "player", "p")}
+
+    return asyncio.run(play_many(episodes, [game], seats, sessions, TextRolloutOptions(), at_once)), sessions
+
+
+def test_sixty_four_sessions_wait_for_a_slow_server_side_by_side_and_are_used_again() -> None:
+    meet = threading.Barrier(64)
+
+    def fault(path: str, body: dict[str, Any]) -> None:
+        if path == "/create":
+            meet.wait(60)  # Nobody gets a session before all have asked for one.
+
+    with serving("textcraft", fault=fault) as server:
+        result, sessions = played(server, 160)
+        assert len(result.episodes) == 160 and not result.failures
+        assert server.created == server.most_open == 64
+        assert all(one.infos["player"]["success"] for one in result.episodes)
+        for pool in sessions._sessions.values():
+            for session in pool:
+                session.close()
+        assert not server.open
+
+
+def test_what_goes_wrong_costs_its_own_episode_and_closes_its_session() -> None:
+    def fault(path: str, body: dict[str, Any]) -> tuple[int, bytes] | None:
+        return (200, b'{"error": "broken item"}') if path == "/reset" and body["data_idx"] % 3 == 0 else None
+
+    with serving("textcraft", fault=fault) as server:
+        result, sessions = played(server, 60, at_once=8)
+        assert {failure.reason for failure in result.failures} == {"env_error"}
+        assert len(result.episodes) + len(result.failures) == 60 and result.episodes and result.failures
+        assert "broken item" in result.failures[0].message
+        for pool in sessions._sessions.values():
+            for session in pool:
+                session.close()
+        wait_for(lambda: not server.open)  # Those of failed episodes are closed by threads of their own.
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    for _ in range(2_000):
+        if condition():
+            return
+        threading.Event().wait(0.005)
+    raise AssertionError("it did not come about in ten seconds")
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from rllib_lmgame.envs.games.adapted.agentgym import left_open
+left_open.directory = lambda: Path(sys.argv[2])
+from rllib_lmgame.envs.registry import make_session
+for n in range(3):
+    session = make_session("agentgym:textcraft", {"url": sys.argv[1], "ids": "0-9", "split": "all"})
+    session.reset(n)
+    kept = globals().setdefault("kept", [])
+    kept.append(session)
+print("open", flush=True)
+if len(sys.argv) > 3:
+    raise SystemExit(sys.argv[3])
+sys.stdin.read()
+"""
+
+
+def test_an_ended_process_leaves_no_session_and_the_next_one_closes_those_of_a_killed_one(tmp_path: Path) -> None:
+    with serving("textcraft") as server:
+        command = [sys.executable, "-c", SCRIPT, server.url, str(tmp_path / "left")]
+        ended = subprocess.run([*command, "an error"], capture_output=True, text=True, timeout=120)
+        assert "an error" in ended.stderr and not server.open and server.created == 3
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as killed:
+            assert killed.stdout is not None and killed.stdout.readline() == "open\n"
+            alive = begun(server)
+            assert len(server.open) == 4, "a process that lives keeps its sessions"
+            os.kill(killed.pid, signal.SIGKILL)
+        alive.close()
+        assert len(server.open) == 3
+        alive.reset(1)
+        wait_for(lambda: len(server.open) == 1)
+        alive.close()
+        assert not server.open
+
+
+# -- items ------------------------------------------------------------------------------------------------------------
+
+
+def items_file(path: Path, *names: Any) -> str:
+    path.write_text(json.dumps([{"item_id": name} for name in names]))
+    return str(path)
+
+
+def test_lists_of_items(tmp_path: Path) -> None:
+    train = items_file(tmp_path / "train.json", *(f"textcraft_{n}" for n in range(200)))
+    test = items_file(tmp_path / "test.json", "textcraft_900", "textcraft_901")
+    with serving("textcraft") as server:
+        found: dict[str, set[int]] = {}
+        for split in ("train", "validation", "test"):
+            session = begun(server, ids=train, test_ids=test, split=split)
+            for seed in range(60):
+                session.reset(seed)
+                found.setdefault(split, set()).add(item_of(session))
+            session.close()
+    assert found["test"] == {900, 901}
+    assert found["train"] | found["validation"] <= set(range(200)) and not found["train"] & found["validation"]
+
+
+def test_ids_of_alfworld_that_are_texts_get_their_numbers_from_its_table(tmp_path: Path) -> None:
+    kind, trial = "look_at_obj_in_light-AlarmClock-None-DeskLamp-301", "trial_T20190907_174127_043461"
+    ids = items_file(tmp_path / "train.json", f"{kind}_{trial}")
+    with serving("alfworld") as server:
+        with pytest.raises(ConfigError, match=r"ids: .*train.json, entry 0: .*id_table"):
+            begun(server, ids=ids)
+        table = tmp_path / "mappings_train.json"
+        table.write_text(json.dumps([{"item_id": 41, "task_type": kind, "task_id": trial}]))
+        assert item_of(begun(server, ids=ids, id_table=str(table))) == 41
+        table.write_text(json.dumps({f"{kind}_{trial}": "41"}))
+        with pytest.raises(ConfigError, match=r"id_table: .* must map texts to numbers"):
+            begun(server, ids=ids, id_table=str(table))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "is no JSON"),
+        ('[{"item_id": "textcraft_1"}, {"item', "is no JSON"),
+        ('{"item_id": "textcraft_1"}', "expected a list"),
+        ('[{"id": 4}]', "entry 0: expected"),
+        ('[{"item_id": "textcraft"}]', "ends in no number"),
+        ("[]", "has no items"),
+    ],
+)
+def test_a_broken_list_of_items_is_told_before_anything_is_played(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "ids.json"
+    path.write_text(content)
+    with pytest.raises(ConfigError, match=said):
+        make_game("agentgym:textcraft", {"url": "http://127.0.0.1:9", "ids": str(path)})
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_games_are_found_by_task_and_a_wrong_one_names_the_nearest() -> None:
+    assert {f"agentgym:{task}" for task in TASKS} <= games().keys() and len(TASKS) == 15
+    with pytest.raises(ConfigError, match="did you mean 'agentgym:textcraft'"):
+        game_spec("agentgym:textcrat")
+    with pytest.raises(ConfigError, match=r"needs the address of a server .*lmrlgym --host"):
+        make_game("agentgym:maze", {"ids": "0-24"})
+    with pytest.raises(ConfigError, match=r"env_config.url: .*no address"):
+        make_game("agentgym:maze", {"url": "127.0.0.1:36001", "ids": "0-24"})
+
+
+def test_the_check_before_a_run_opens_a_session_and_closes_it() -> None:
+    with serving("textcraft") as server:
+        game = make_game("agentgym:textcraft", {"url": server.url, "ids": "0-9"})
+        assert "opens sessions" in game.check_ready() and server.created == 1 and not server.open
+        server.fault = at("/create", 200, b'{"error": "no memory"}')
+        with pytest.raises(ConfigError, match=r"no session of textcraft can be opened: .*no memory"):
+            game.check_ready()
+    game = make_game("agentgym:textcraft", {"url": "http://127.0.0.1:9", "ids": "0-9"})
+    with pytest.raises(ConfigError, match=r"no server answers at .*start one with: textcraft"):
+        game.check_ready()
