@@ -11,7 +11,7 @@ from tables import table
 from rllib_lmgame.algorithms.trust import SECTIONS
 from rllib_lmgame.settings.schema import NAMED, leaves
 from rllib_lmgame.settings.sections.demonstrations import is_shown
-from rllib_lmgame.settings.trust import is_hub_id, is_name, is_number, is_template, verdict
+from rllib_lmgame.settings.trust import is_data_set, is_hub_id, is_name, is_number, is_template, verdict
 
 INTRODUCTION = """# What is taken from files of others
 
@@ -99,6 +99,7 @@ All options of the sections and games that are not listed here are taken."""  # 
 _VERDICTS: Mapping[Any, str] = {
     is_name: "names",
     is_hub_id: "hub ids",
+    is_data_set: "names of data sets",
     is_template: "text of a template",
     is_shown: "how many, or the turns; no file",
     False: "the default only",

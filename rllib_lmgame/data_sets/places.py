@@ -72,6 +72,10 @@ class Named:
         """
         return self._found(self.set.parts[self.part] if self.part else self._all())
 
+    def paths_here(self) -> list[Path]:
+        """Files of the part that are here, whether it is whole or not."""
+        return [path for pattern in self.set.parts[self.part] for path in sorted(self.folder.glob(pattern))]
+
     def beside(self, option: str) -> str | None:
         """What the set says of another option of the game. Raises: ConfigError: as :meth:`paths`."""
         said = self.set.beside.get(option, {})
@@ -169,11 +173,35 @@ def path_of(value: str | Path, key: str = "data") -> Path:
     return paths[0]
 
 
-def files_of_split(value: str, split: str, key: str = "env_config.data") -> list[tuple[Path, str | None]]:
-    """Files that may hold levels of a split, each with the split its publisher gave it (``None``: it has none).
+@dataclass(frozen=True)
+class LevelFiles:
+    """Files that hold a game's levels of one split.
 
-    A path, and a set whose parts are no splits, are one file without a split. Of a set with splits these are the files
-    of the split asked for: for ``validation`` the training file where the publisher has no validation file.
+    Attributes:
+        files: Paths, in order.
+        published: The split that the publisher gave them; ``None``: none, or they are of several.
+        has_validation: Whether the publisher has a validation split.
+    """
+
+    files: tuple[Path, ...]
+    published: str | None = None
+    has_validation: bool = False
+
+    def split_of(self, by_hash: str) -> str:
+        """Split of a level: the publisher's. Where it has no validation split, a tenth of the training levels is it.
+
+        Args:
+            by_hash: Split by the level's hash.
+        """
+        if self.published is None:
+            return by_hash
+        if self.published == TRAIN and not self.has_validation and by_hash == VALIDATION:
+            return VALIDATION
+        return self.published
+
+
+def level_files(value: str, split: str, key: str = "env_config.data") -> LevelFiles:
+    """Files that hold the levels of a split: of a set with splits of its publisher only those that are needed.
 
     Args:
         value: A path or ``data:NAME[:PART]``.
@@ -183,22 +211,32 @@ def files_of_split(value: str, split: str, key: str = "env_config.data") -> list
     Raises: ConfigError: the set has no such split, or is not here.
     """
     if not is_named(value):
-        return [(expanded(value), None)]
+        return LevelFiles((expanded(value),))
     chosen = named(value, key)
     published = chosen.set.published
     if not published or (chosen.part and chosen.part not in published):
-        return [(path, None) for path in chosen.paths()]
+        return LevelFiles(tuple(chosen.paths()))
     wanted = _splits_for(split, published)
     if chosen.part:
         wanted = [part for part in wanted if part == chosen.part]
     if not wanted:
-        holds = chosen.part or " and ".join(published)
         raise ConfigError(
-            key.replace(".data", ".split"),
-            f"{value} holds the {holds} split alone, and `split` is {split!r}; set split to "
-            f"{(chosen.part or published[-1])!r} or 'all'",
+            key.rpartition(".")[0] + ".split",
+            f"{value} has the {chosen.part or ' and '.join(published)} split alone, and `split` is {split!r}; set it "
+            f"to {(chosen.part or published[-1])!r} or 'all'",
         )
-    return [(path, part) for part in wanted for path in Named(chosen.name, part, key).paths()]
+    files = tuple(path for part in wanted for path in Named(chosen.name, part, key).paths())
+    return LevelFiles(files, wanted[0] if split != "all" else None, VALIDATION in published)
+
+
+def beside(value: str, file: Path, option: str, key: str = "env_config.data") -> str | None:
+    """What a set says of another option of the game, for one of its files: the part that the file belongs to decides.
+
+    Raises: ConfigError: it is not here.
+    """
+    chosen = named(value, key)
+    part = next((part for part in chosen.set.parts if file in Named(chosen.name, part, key).paths_here()), "")
+    return Named(chosen.name, part, key).beside(option)
 
 
 def _splits_for(split: str, published: tuple[str, ...]) -> list[str]:
@@ -207,19 +245,3 @@ def _splits_for(split: str, published: tuple[str, ...]) -> list[str]:
     if split == VALIDATION and VALIDATION not in published:
         return [TRAIN] if TRAIN in published else []
     return [split] if split in published else []
-
-
-def split_by_publisher(published: str | None, by_hash: str, has_validation: bool) -> str:
-    """Split of a level: the publisher's. Without a published validation split a tenth of the training levels is it,
-    by hash.
-
-    Args:
-        published: What :func:`files_of_split` says of its file.
-        by_hash: Split by the level's hash.
-        has_validation: Whether the publisher has a validation split.
-    """
-    if published is None:
-        return by_hash
-    if published == TRAIN and not has_validation and by_hash == VALIDATION:
-        return VALIDATION
-    return published

@@ -64,6 +64,14 @@ def is_hub_id(value: Any) -> bool:
     return _HUB_ID.fullmatch(value) is not None and ".." not in value and not value.lower().endswith(".gguf")
 
 
+def is_data_set(value: Any) -> bool:
+    """Whether it is ``data:NAME`` or ``data:NAME:PART`` of a published data set, and no path."""
+    if value is None or not isinstance(value, str):
+        return value is None
+    kind, *names = value.split(":")
+    return kind == "data" and 1 <= len(names) <= 2 and all(is_name(name) for name in names)
+
+
 def is_template(value: Any) -> bool:
     """Whether it is a chat template's text (run in Jinja's sandbox), and not a file's name."""
     return isinstance(value, str) and "{" in value and not value.rstrip().endswith((".jinja", ".j2", ".txt"))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import io
 import json
 import shutil
 import stat
@@ -17,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_server import COMMIT, HubServer
+from hub_server import COMMIT, HubServer, quiet, serve_bird, zipped
 
 from rllib_lmgame.cli import main
 from rllib_lmgame.data_sets import table
@@ -28,10 +26,6 @@ from rllib_lmgame.lock import locked
 
 GSM8K = "datasets/openai/gsm8k"
 TRAIN, TEST = (f"main/{split}-00000-of-00001.parquet" for split in ("train", "test"))
-
-
-def quiet(line: str) -> None:
-    pass
 
 
 @pytest.fixture
@@ -200,26 +194,6 @@ def test_verify_finds_what_was_altered_in_place(gsm8k: HubServer, capsys: pytest
     (folder / TRAIN).unlink()
     fetch("gsm8k", report=quiet)
     assert main(["data", "verify", "gsm8k"]) == 0
-
-
-def zipped(files: dict[str, bytes | zipfile.ZipInfo]) -> bytes:
-    held = io.BytesIO()
-    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in files.items():
-            archive.writestr(
-                content if isinstance(content, zipfile.ZipInfo) else name,
-                b"x" if isinstance(content, zipfile.ZipInfo) else content,
-            )
-    return held.getvalue()
-
-
-def serve_bird(hub: HubServer, monkeypatch: pytest.MonkeyPatch, dev: bytes, train: bytes = zipped({})) -> None:
-    """BIRD's two halves, the second from the hub's own machine and without its hash."""
-    hub.repositories["datasets/Yuxuan13/bird_train"] = {"train_with_schema.json": b"[]", "train_databases.zip": train}
-    hub.pages["/dev.zip"] = dev
-    bird = table.SETS["bird"]
-    sources = (*bird.sources[:-1], dataclasses.replace(bird.sources[-1], origin=hub.url, sha256={}))
-    monkeypatch.setitem(table.SETS, "bird", dataclasses.replace(bird, sources=sources))  # type: ignore[arg-type]
 
 
 def test_archives_in_archives_are_unpacked_and_go(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,18 +64,34 @@ def test_a_publishers_split_decides_which_files_hold_the_levels_of_a_split(root:
     names = {split: f"main/{split}-00000-of-00001.parquet" for split in ("train", "test")}
     put(root, "gsm8k", dict.fromkeys(names.values(), b"x"), ("train", "test"))
     found = {
-        split: [(path.name.split("-")[0], part) for path, part in places.files_of_split("data:gsm8k", split)]
+        split: ([path.name.split("-")[0] for path in files.files], files.published)
         for split in ("train", "validation", "test", "all")
+        for files in [places.level_files("data:gsm8k", split)]
     }
-    train, test = ("train", "train"), ("test", "test")
-    assert found == {"train": [train], "validation": [train], "test": [test], "all": [train, test]}
-    assert places.files_of_split("own.jsonl", "test") == [(Path("own.jsonl"), None)]
-    with pytest.raises(ConfigError, match=r"holds the test split alone.*set split to 'test' or 'all'") as error:
-        places.files_of_split("data:gsm8k:test", "train")
+    assert found == {
+        "train": (["train"], "train"),
+        "validation": (["train"], "train"),
+        "test": (["test"], "test"),
+        "all": (["train", "test"], None),
+    }
+    assert places.level_files("own.jsonl", "test") == places.LevelFiles((Path("own.jsonl"),))
+    with pytest.raises(ConfigError, match=r"has the test split alone.*set it to 'test' or 'all'") as error:
+        places.level_files("data:gsm8k:test", "train")
     assert error.value.path == "env_config.split"
-    assert [places.split_by_publisher("train", by_hash, False) for by_hash in ("train", "validation", "test")] == [
-        "train", "validation", "train",
-    ]  # fmt: skip
-    assert places.split_by_publisher("train", "validation", True) == "train"
-    assert places.split_by_publisher("test", "train", False) == "test"
-    assert places.split_by_publisher(None, "validation", False) == "validation"
+
+
+@pytest.mark.parametrize(
+    ("published", "has_validation", "by_hash", "split"),
+    [
+        ("train", False, "train", "train"),
+        ("train", False, "validation", "validation"),
+        ("train", False, "test", "train"),
+        ("train", True, "validation", "train"),
+        ("test", False, "validation", "test"),
+        (None, False, "test", "test"),
+    ],
+)
+def test_a_hash_splits_only_what_its_publisher_did_not(
+    published: str | None, has_validation: bool, by_hash: str, split: str
+) -> None:
+    assert places.LevelFiles((), published, has_validation).split_of(by_hash) == split

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from rllib_lmgame.data_sets.places import path_of
 from rllib_lmgame.envs.support.datasets import UNREADABLE, check_fields, numbered_jsonl, open_data
+from rllib_lmgame.envs.support.parquet import is_table, stream_table
 from rllib_lmgame.errors import ConfigError
 
 CHUNK = 1 << 18
@@ -21,10 +23,11 @@ LONGEST_RECORD = 1 << 25
 def stream_records(
     path: str | Path, fields: Mapping[str, type | tuple[type, ...]], key: str = "env_config.data"
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Records of a file that holds one JSON array of objects or one object per line, each with its place in words.
+    """Records of a file that holds one JSON array of objects, one object per line, or a table, each with its place in
+    words.
 
     Args:
-        path: The file, ``.gz`` or plain; what it begins with tells which form it has.
+        path: The file, ``.parquet``, ``.gz`` or plain; what it begins with tells which form of JSON it has.
         fields: Fields every record must have, with their types.
         key: Option that named the file, for messages.
 
@@ -32,6 +35,11 @@ def stream_records(
         ConfigError: for a file that cannot be read, or a record that is none; the message names the file and the record
             or line.
     """
+    if is_table(file := path_of(path, key)):
+        for where, record in stream_table(file, key):
+            check_fields(record, fields, key, where)
+            yield where, record
+        return
     if not _begins_with(path, "[", key):
         yield from numbered_jsonl(path, fields, key)
         return

@@ -11,14 +11,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
+from rllib_lmgame.data_sets.places import level_files
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.mathematics.word_problems import FAMILIES, MAX_STEPS, WordProblem, word_problem
 from rllib_lmgame.envs.support.answers import TAIL, number_text, read_number
-from rllib_lmgame.envs.support.datasets import numbered_jsonl, readable
+from rllib_lmgame.envs.support.datasets import readable
+from rllib_lmgame.envs.support.json_stream import stream_records
 from rllib_lmgame.envs.support.replies import AnswerGame
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.settings.schema import option
-from rllib_lmgame.settings.trust import is_name
+from rllib_lmgame.settings.trust import is_data_set, is_name
 
 RIGHT_REWARD, WRONG_REWARD = 10.0, -0.1
 MISS = "Incorrect. Please think again."
@@ -41,8 +43,10 @@ class GSM8KOptions(TextGameOptions):
     )
     data: str | None = option(
         None,
-        "JSONL file of problems (`question`, and `answer` ending in `#### number`) to play instead of made-up ones.",
+        "File of problems (`question`, and `answer` ending in `#### number`; JSON or Parquet) to play instead of "
+        "made-up ones; `data:gsm8k` is GSM8K.",
         path=True,
+        stranger=is_data_set,
     )
 
 
@@ -61,7 +65,8 @@ class GSM8K(AnswerGame):
     Horizon: one try; five in ``GSM8KFiveTries`` (the settings of GRL). The last try ends the game (``terminated``).
     Levels: stories of 18 families with numbers, names and things drawn at random, ``steps`` calculations long; with
         ``data``, the problems of a file in the form of GSM8K (Cobbe et al. 2021). The hash of the question decides the
-        split; ``split: all`` plays a whole file.
+        split; ``split: all`` plays a whole file. Of ``data:gsm8k`` the 1,319 test problems are ``test``, and a tenth
+        of the 7,473 training problems, by hash, is ``validation``.
     Solver: knows the answer; ``solution`` is the worked solution, ending in ``#### number``; without that line it is
         what the expert thinks, for models that reason (``language_model.think``).
     """
@@ -79,7 +84,10 @@ class GSM8K(AnswerGame):
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         check_story_options(self.options.steps, "env_config.steps", self.options.families, "env_config.families")
-        self._file = load_problems(self.options.data) if self.options.data is not None else ()
+        self._file: tuple[WordProblem, ...] = ()
+        if (data := self.options.data) is not None:
+            self._published = level_files(data, self.options.split)
+            self._file = tuple(problem for file in self._published.files for problem in load_problems(str(file)))
 
     @property
     def success(self) -> bool:
@@ -101,6 +109,10 @@ class GSM8K(AnswerGame):
 
     def level_key(self, level: WordProblem) -> str:
         return f"gsm8k {level.question}"
+
+    def split_of_level(self, digest: str, level: WordProblem) -> str:
+        by_hash = super().split_of_level(digest, level)
+        return self._published.split_of(by_hash) if self._file else by_hash
 
     def start(self, level: WordProblem) -> None:
         self._problem = level
@@ -151,7 +163,7 @@ def check_story_options(steps: tuple[int, int], steps_key: str, families: tuple[
 
 
 def load_problems(path: str) -> tuple[WordProblem, ...]:
-    """Problems of a JSONL file in the form of GSM8K; a file that has not changed is read once per process.
+    """Problems of a file in the form of GSM8K; a file that has not changed is read once per process.
 
     Raises:
         ConfigError: names file and line of what is wrong.
@@ -164,12 +176,12 @@ def load_problems(path: str) -> tuple[WordProblem, ...]:
 def _load(path: str, changed: int) -> tuple[WordProblem, ...]:
     problems = tuple(
         _problem(record["question"], record["answer"], where)
-        for where, record in numbered_jsonl(path, {"question": str, "answer": str})
+        for where, record in stream_records(path, {"question": str, "answer": str})
     )
     if not problems:
         raise ConfigError(
             "env_config.data",
-            f"{path} holds no problems; expected one JSON object per line with `question` and `answer`",
+            f"{path} holds no problems; expected records with `question` and `answer`",
         )
     return problems
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
+from rllib_lmgame.data_sets.places import beside, is_named, level_files
 from rllib_lmgame.envs.contract.base import GameError, TextGameOptions, Variant
 from rllib_lmgame.envs.games.code.bird.schemas import filled
 from rllib_lmgame.envs.games.code.bird.tasks import Task, generated_tasks, read_tasks
@@ -16,6 +18,7 @@ from rllib_lmgame.envs.support.replies import WholeReplyGame, as_block, only_blo
 from rllib_lmgame.sandbox.queries.database import Database, QueryLimits, QueryResult, same_rows
 from rllib_lmgame.sandbox.queries.pool import SqlPool, sql_pool
 from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.trust import is_data_set
 
 GOLD_LIMITS = QueryLimits(seconds=30.0, rows=100_000, bytes=32 * 2**20)
 SCHEMA_QUERY = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"
@@ -49,10 +52,15 @@ class BIRDOptions(TextGameOptions):
     query_seconds: float = option(2.0, "Seconds of processor time a query may take.", above=0, high=60)
     data: str | None = option(
         None,
-        "File of questions in BIRD's form (JSON array or JSONL); null plays questions about generated databases.",
+        "File of questions in BIRD's form (JSON or Parquet), or `data:bird`; null plays questions about generated "
+        "databases.",
         path=True,
+        stranger=is_data_set,
     )
-    db_root: str | None = option(None, "Folder with `<db_id>/<db_id>.sqlite` for the questions of `data`.", path=True)
+    db_root: str | None = option(
+        None, "Folder with `<db_id>/<db_id>.sqlite` for the questions of `data`; `data:bird` has its own.", path=True
+    )
+    hint: bool = option(True, "Put the `evidence` of a question of `data` in front of it (GRL does not).")
 
 
 class BIRD(WholeReplyGame):
@@ -66,7 +74,9 @@ class BIRD(WholeReplyGame):
         repeats or drops duplicates is wrong.
     Horizon: 1 try, or 5 as ``BIRDFiveTries``.
     Levels: one of 10 generated databases and of 12 kinds of question (filters, aggregates, groups, joins, missing rows,
-        averages, dates, shares) with values drawn from its rows; or the questions of BIRD itself (option ``data``).
+        averages, dates, shares) with values drawn from its rows; or the questions of BIRD itself (option ``data``). Of
+        ``data:bird`` the 1,534 questions of its dev set are ``test``, and a tenth of the training questions, by hash,
+        is ``validation``.
     Solver: the gold query.
 
     Queries run in a confined process that can only read; the databases, gold results included, cannot be
@@ -83,6 +93,13 @@ class BIRD(WholeReplyGame):
     replayable = False  # queries may ask for the time, and are stopped by a clock
     uses_sandbox = True
     options: BIRDOptions
+
+    def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
+        super().__init__(render_mode, **env_config)
+        self._files: tuple[tuple[Path, str], ...] = ()
+        if (data := self.options.data) is not None:
+            self._published = level_files(data, self.options.split)
+            self._files = tuple((file, self.options.db_root or _own_root(data, file)) for file in self._published.files)
 
     @property
     def rules(self) -> str:
@@ -102,6 +119,10 @@ class BIRD(WholeReplyGame):
 
     def level_key(self, level: Task) -> str:
         return f"bird\0{level.db_id}\0{level.question}\0{level.sql}"
+
+    def split_of_level(self, digest: str, level: Task) -> str:
+        by_hash = super().split_of_level(digest, level)
+        return self._published.split_of(by_hash) if self._files else by_hash
 
     def start(self, level: Task) -> None:
         self._task = level
@@ -132,7 +153,7 @@ class BIRD(WholeReplyGame):
 
     @cached_property
     def _tasks(self) -> list[Task]:
-        return read_tasks(self.options.data or "", self.options.db_root or "")
+        return [task for file, root in self._files for task in read_tasks(str(file), root, self.options.hint)]
 
     @cached_property
     def _results(self) -> dict[tuple[str, str], Any]:
@@ -141,8 +162,8 @@ class BIRD(WholeReplyGame):
 
     @property
     def _pool(self) -> SqlPool:
-        root = self.options.db_root if self.options.data is not None else None
-        return sql_pool(str(Path(root).expanduser().resolve()) if root else None)
+        roots = [str(Path(root).expanduser().resolve()) for _, root in self._files if root]
+        return sql_pool(os.path.commonpath(roots) if roots else None)
 
     def _gold_result(self) -> QueryResult:
         result = self._ask(self._database, self._task.sql)
@@ -162,6 +183,11 @@ class BIRD(WholeReplyGame):
                 self._results.pop(next(iter(self._results)))
             self._results[key] = self._pool.query(database, sql, GOLD_LIMITS)
         return self._results[key]  # type: ignore[no-any-return]
+
+
+def _own_root(data: str, file: Path) -> str:
+    """Folder of the databases of one of a data set's files; empty for a file of one's own."""
+    return (beside(data, file, "db_root", "env_config.data") or "") if is_named(data) else ""
 
 
 def remark(result: QueryResult, right: bool) -> str:

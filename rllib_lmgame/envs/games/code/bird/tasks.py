@@ -47,10 +47,10 @@ def generated_tasks(rng: random.Random) -> Iterator[Task]:
         yield Task(content.schema.db_id, question, sql, content.schema.ddl)
 
 
-def read_tasks(data: str, db_root: str) -> list[Task]:
+def read_tasks(data: str, db_root: str, hint: bool = True) -> list[Task]:
     """Questions of a file in BIRD's form, a JSON array or one object per line: ``question``, ``SQL`` and ``db_id``. Two
-    keys may be left out: ``schema`` (else it is read from the database) and ``evidence`` (put before the question as a
-    hint).
+    keys may be left out: ``schema`` (else it is read from the database) and ``evidence`` (put before the question, if
+    ``hint``).
 
     Raises:
         ConfigError: names the file and the line or record, or the database that is missing.
@@ -60,22 +60,21 @@ def read_tasks(data: str, db_root: str) -> list[Task]:
         raise ConfigError(
             ROOT, f"{db_root!r} is no folder; give the one that holds <db_id>/<db_id>.sqlite for every db_id of {DATA}"
         )
-    tasks = [_read_task(record, where, root.resolve()) for where, record in stream_records(data, FIELDS, DATA)]
+    tasks = [_read_task(record, where, root.resolve(), hint) for where, record in stream_records(data, FIELDS, DATA)]
     if not tasks:
         raise ConfigError(DATA, f"{data} holds no questions")
     return tasks
 
 
-def _read_task(record: dict[str, Any], where: str, root: Path) -> Task:
+def _read_task(record: dict[str, Any], where: str, root: Path, hint: bool) -> Task:
     db_id = record["db_id"]
     file = root / db_id / f"{db_id}.sqlite"
     if not file.resolve().is_relative_to(root):
         raise ConfigError(DATA, f"{where}: db_id {db_id!r} leads out of {root}")
     if not file.is_file():
         raise ConfigError(ROOT, f"{where} asks about {db_id!r}, but {file} does not exist")
-    question = (
-        f"{record['evidence']} {record['question']}" if isinstance(record.get("evidence"), str) else record["question"]
-    )
+    evidence = record.get("evidence")
+    question = f"{evidence} {record['question']}" if hint and isinstance(evidence, str) else record["question"]
     schema = record.get("schema")
     return Task(db_id, question.strip(), record["SQL"], schema if isinstance(schema, str) else "", str(file))
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+from rllib_lmgame.data_sets.places import level_files
 from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.code.code_execution.problems import Problem, case_text, generated_problems, read_problems
 from rllib_lmgame.envs.support.replies import WholeReplyGame, as_block, only_block
 from rllib_lmgame.sandbox.judging import Answer, Answers, call_function, run_tests, same
 from rllib_lmgame.sandbox.limits import MEBIBYTE, Limits
 from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.trust import is_data_set
 
 SYNTAX_CREDIT = 0.05
 WALL_FACTOR = 3.0
@@ -46,8 +48,10 @@ class CodeExecutionOptions(TextGameOptions):
     memory_megabytes: int = option(512, "Memory a program may use.", low=64, high=8192)
     data: str | None = option(
         None,
-        "File of problems in HumanEval's or MBPP's form (JSONL or a JSON array); null plays generated problems.",
+        "File of problems in HumanEval's or MBPP's form (JSON or Parquet), or `data:humaneval`, `data:mbpp`; null "
+        "plays generated problems.",
         path=True,
+        stranger=is_data_set,
     )
 
 
@@ -62,7 +66,8 @@ class CodeExecution(WholeReplyGame):
         of 1. -0.1 for a reply without such a block.
     Horizon: 3 tries (1 to 5), the last of which ends the game (``terminated``).
     Levels: one of 68 functions with its constants drawn (264 problems), 3 examples and up to 12 hidden tests each. Or
-        the problems of a HumanEval or MBPP file (option ``data``), whose assertions count one by one.
+        the problems of a HumanEval or MBPP file (option ``data``), whose assertions count one by one. ``data:mbpp``
+        keeps MBPP's own splits; all of ``data:humaneval`` is ``test``.
     Solver: the reference solution.
 
     Every try starts a confined process (two for a data file's tests), some 20-50 ms each. So this game plays tens of
@@ -76,6 +81,11 @@ class CodeExecution(WholeReplyGame):
     replayable = False  # programs may ask for the time, and are stopped by a clock
     uses_sandbox = True
     options: CodeExecutionOptions
+
+    def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
+        super().__init__(render_mode, **env_config)
+        if (data := self.options.data) is not None:
+            self._published = level_files(data, self.options.split)
 
     @property
     def rules(self) -> str:
@@ -102,6 +112,10 @@ class CodeExecution(WholeReplyGame):
 
     def level_key(self, level: Problem) -> str:
         return f"code\0{level.name}\0{level.statement}"
+
+    def split_of_level(self, digest: str, level: Problem) -> str:
+        by_hash = super().split_of_level(digest, level)
+        return by_hash if self.options.data is None else self._published.split_of(by_hash)
 
     def start(self, level: Problem) -> None:
         self._problem = level
@@ -132,7 +146,7 @@ class CodeExecution(WholeReplyGame):
 
     @cached_property
     def _problems(self) -> list[Problem]:
-        return read_problems(self.options.data or "")
+        return [problem for file in self._published.files for problem in read_problems(str(file))]
 
     @property
     def _limits(self) -> Limits:

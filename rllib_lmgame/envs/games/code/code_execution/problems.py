@@ -97,8 +97,8 @@ def case_text(entry: str, case: Case) -> str:
 
 
 def read_problems(path: str) -> list[Problem]:
-    """Problems of a file (JSONL or a JSON array, ``.gz`` or plain) in the form of HumanEval or MBPP. HumanEval has
-    ``prompt``, ``entry_point``, ``test``, ``canonical_solution``; MBPP, all of it or sanitized, has ``text`` or
+    """Problems of a file (Parquet, JSONL or a JSON array, ``.gz`` or plain) in the form of HumanEval or MBPP. HumanEval
+    has ``prompt``, ``entry_point``, ``test``, ``canonical_solution``; MBPP, all of it or sanitized, has ``text`` or
     ``prompt``, ``test_list``, ``code``, ``test_setup_code`` or ``test_imports``, ``challenge_test_list``.
 
     Raises:
