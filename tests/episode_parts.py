@@ -1,11 +1,26 @@
-"""The RLlib episodes that trajectories travel in; for tests that make their own."""
+"""The RLlib episodes that trajectories travel in; for tests that make their own, or read those of a log."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
+from rllib_lmgame.rollouts.log.replay import RecordedSession
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, Trajectory, trajectory_columns, trajectory_data
+from rllib_lmgame.rollouts.taught.source import TaughtEpisodes
+from rllib_lmgame.settings.sections.supervised import SupervisedOptions
+
+
+def logged(path: str | Path) -> TaughtEpisodes:
+    """The episodes of a log in its order."""
+    return TaughtEpisodes(SupervisedOptions(data=str(path), shuffle_seed=None), ["player"])
+
+
+def sessions(path: str | Path) -> list[RecordedSession]:
+    """Those episodes as games."""
+    return [session for _, session in logged(path).training]  # type: ignore[misc]
 
 
 def part_of(trajectory: Trajectory) -> SingleAgentEpisode:

@@ -69,6 +69,7 @@ def admit(config: Any) -> None:
     check_games_known(config)
     _check_players(config, s)
     refuse(rules.OWN_MODELS, s, run)
+    refuse(rules.TAUGHT, s, run)
     for name in s.language_model_policies():
         _check_language_model(s.policy(name), trained=s.is_trained(name))
     _check_updates(config, s)

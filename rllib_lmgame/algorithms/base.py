@@ -233,8 +233,11 @@ class LMGameAlgorithm(PPO):
         """Send learner weights (of all trained policies by default) to the engines; returns seconds.
 
         The version is the number of updates. ``use`` decides whether averaged weights go (``token_ppo.ema_decay``).
+        Without games there are no engines.
         """
         start = time.perf_counter()
+        if not self.engine_groups:
+            return 0.0
         for module_id in self.config.trained_policies() if policies is None else policies:
             push_from_learners(self.learner_group, self.engine_groups[module_id], module_id, self._policy_version, use)
         return time.perf_counter() - start

@@ -16,12 +16,16 @@ from rllib_lmgame.policies.model.gguf_files import is_gguf
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session, run_to_end
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.rollouts.taught.source import texts_of
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 
 CORPUS_VARIANTS = 32
 """Ways in which schedules change a game that a tiny model's tokenizer reads texts of, about: each is played 64 times,
 and all of them would keep a run of two schedules waiting for minutes.
 """
+
+CORPUS_CONVERSATIONS = 1000
+"""Conversations of files that it reads, at most."""
 
 
 def prepare_models(config: LMGameConfig) -> dict[str, ModelFiles]:
@@ -52,12 +56,17 @@ def corpus_games(config: LMGameConfig) -> tuple[GameConfig, ...]:
 
 
 def tiny_corpus(config: LMGameConfig) -> list[str]:
-    """Texts of the training games, for a tiny model's tokenizer. Raises: ConfigError: if a game cannot be played."""
+    """Texts of the training games, or of the conversations that are learnt from without any, for a tiny model's
+    tokenizer. Raises: ConfigError: if a game cannot be played, or a file not be read.
+    """
     from rllib_lmgame.settings.placeholders import fill_placeholders
 
     corpus: list[str] = []
     for game in corpus_games(config):
         corpus += _texts_of(game, config.text_rollout_options.env_step_timeout_s)
+    stage = config.supervised_options
+    if not corpus and stage is not None and stage.data is not None:
+        corpus = texts_of(stage, CORPUS_CONVERSATIONS)
     note = config.language_model_options.turn_note
     return corpus + ([fill_placeholders(note, {"turns_left": n}) for n in range(10)] * 2 if note else [])
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
-from rllib_lmgame.algorithms.cluster.learner_calls import update_learners
+from rllib_lmgame.algorithms.cluster.learner_calls import measured_losses, update_learners
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.rollouts.episodes import success_by_seed
-from rllib_lmgame.rollouts.log.replay import LoggedEpisodes
 from rllib_lmgame.rollouts.metrics import episode_metrics
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
+from rllib_lmgame.rollouts.taught.source import TaughtEpisodes
 from rllib_lmgame.settings.sections.supervised import StopOptions, SupervisedOptions
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER
 
@@ -31,26 +31,29 @@ class SupervisedStage:
         self.done = False
         self._validated: dict[str, Any] = {}
         self.milestones: dict[str, dict[str, float]] = {}
-        self._log = LoggedEpisodes(options.data) if options.data else None
+        self._data = TaughtEpisodes(options, algorithm.config.trained_policies()) if options.data else None
+        self._last_step = options.last_step(len(self._data.training)) if self._data else options.max_steps
 
     def step(self) -> None:
         """One training iteration: up to ``steps_per_iteration`` optimizer steps, then perhaps a validation."""
         algorithm, options = self.algorithm, self.options
         if self.steps == 0:
             self._milestone("before warm start")
-        steps = min(options.steps_per_iteration, options.max_steps - self.steps)
+            self._validate_by_loss("validation_loss_before")
+        steps = min(options.steps_per_iteration, self._last_step - self.steps)
         with algorithm.timed(EXPERT_TIMER):
             result = self._episodes(steps * options.episodes_per_step)
         with algorithm.timed(UPDATE_TIMER):
             results = self._update(result, steps)
         algorithm.after_update(results)
         self.steps += steps
+        self._validate_by_loss("validation_loss")
         with algorithm.timed(WEIGHT_SYNC_TIMER):
             algorithm.push_weights()
         stop = options.stop_at
-        if stop is not None and (self.steps % stop.every < steps or self.steps >= options.max_steps):
+        if stop is not None and (self.steps % stop.every < steps or self.steps >= self._last_step):
             self._validate(stop)
-        self.done = self.steps >= options.max_steps or self._criterion_holds()
+        self.done = self.steps >= self._last_step or self._criterion_holds()
         if self.done:
             self._milestone("after warm start")
         algorithm.metrics.log_value("supervised_steps", self.steps, window=1, reduce="mean")
@@ -65,12 +68,9 @@ class SupervisedStage:
         self.milestones = dict(state["milestones"])
 
     def _episodes(self, count: int) -> PlayResult:
-        if self._log is not None:
-            return PlayResult(
-                episodes=self._log.episodes(
-                    self.steps * self.options.episodes_per_step, count, self.algorithm.env_runner
-                )
-            )
+        if self._data is not None:
+            start = self.steps * self.options.episodes_per_step
+            return PlayResult(episodes=self._data.episodes(start, count, self.algorithm.env_runner))
         config = self.algorithm.config
         games = config.training_games()
         plans = plan_episodes(
@@ -83,15 +83,24 @@ class SupervisedStage:
         return self.algorithm.play(plans, PlaySettings(games, expert=self.options.expert))
 
     def _update(self, result: PlayResult, steps: int) -> list[dict[str, Any]]:
-        config = self.algorithm.config
-        data = WholeEpisodes(
-            episodes=result.episodes,
-            modules=config.trained_policies(),
-            share_prompts=config.token_ppo_options.share_prompts,
-        )
         objective = SupervisedObjective(steps, self.options.lr, self.options.lr_warmup_steps)
         with self.algorithm.engines_asleep():
+            data = self._whole(result.episodes)
             return update_learners(self.algorithm.learner_group, data, {}, objective=objective)
+
+    def _whole(self, episodes: list[Any]) -> WholeEpisodes:
+        config = self.algorithm.config
+        share = config.token_ppo_options.share_prompts
+        return WholeEpisodes(episodes=episodes, modules=config.trained_policies(), share_prompts=share)
+
+    def _validate_by_loss(self, name: str) -> None:
+        """Log the mean loss of what is held out, over policies."""
+        if self._data is None or not self._data.validation:
+            return
+        data = self._whole(self._data.held_out(self.algorithm.env_runner))
+        with self.algorithm.engines_asleep():
+            losses = measured_losses(self.algorithm.learner_group, data, SupervisedObjective(1, self.options.lr))
+        self.algorithm.metrics.log_value(name, sum(losses.values()) / len(losses), window=1, reduce="mean")
 
     def _validate(self, stop: StopOptions) -> None:
         algorithm = self.algorithm

@@ -349,6 +349,32 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             critic=self.critics.get(module_id),
         )
 
+    def measured_losses(self, episodes: Sequence[Any], objective: Objective) -> dict[str, float]:
+        """The mean loss of ``objective`` on each policy's part of ``episodes``, which it is not trained on.
+
+        All learners must be asked, each with its own episodes, and say the same.
+        """
+        trajectories, found = self._trajectories(episodes), {}
+        with self._in_place_of_configured(objective):
+            for module_id in self.engines:
+                rows = self.build_rows(module_id, trajectories.get(module_id, []))
+                batch, settings = TokenBatch.from_rows(rows) if rows else None, self.settings(module_id)
+                module = self.module[module_id]
+                module.eval()  # Adapters drop nothing.
+                try:
+                    found[module_id] = UpdateLoop(
+                        update=self._module_update(module_id, settings, batch, UpdateMeter()),
+                        objective=objective,
+                        engine=self.engines[module_id],
+                        optimizer=self.get_optimizer(module_id),
+                        lr=0.0,
+                        steps=StepCounts(),
+                        device=self._device,
+                    ).measured_loss()
+                finally:
+                    module.train()
+        return found
+
     # The KL coefficient: RLlib's adaptive one, or scheduled.
 
     def _update_module_kl_coeff(self, *, module_id: str, config: Any, kl_loss: float) -> None:
@@ -509,9 +535,11 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
                 adapters.save(Path(directory), weights)
 
     def _played(self) -> Played | None:
-        """What the policies are trained on, for model cards; ``None`` in a configuration that knows no games."""
+        """What the policies are trained on, for model cards; ``None`` in a configuration that knows no games, or
+        without any.
+        """
         config, sampling = self.config, self.config.inference_options
-        if not hasattr(config, "training_games"):
+        if not hasattr(config, "training_games") or not config.training_games():
             return None
         return Played(
             games=[(game.env, game.env_config) for game in config.training_games()],

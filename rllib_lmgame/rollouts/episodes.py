@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.envs.contract.verdicts import Outcome, outcomes
@@ -186,6 +186,38 @@ def to_multi_agent_episode(played: PlayedEpisode) -> MultiAgentEpisode:
             episode.env_t_to_agent_t[agent] = _time_map(episode, moves, played.ends[agent].step)
     episode.is_terminated, episode.is_truncated = played.terminated, not played.terminated
     episode.custom_data[CUSTOM_DATA_KEY] = dict(played.plan.line_up)
+    return episode
+
+
+def episode_of_texts(
+    trajectories: Mapping[str, Trajectory], observations: Sequence[str], actions: Sequence[str], episode_id: str
+) -> MultiAgentEpisode:
+    """RLlib's episode of a conversation that is no game: all players saw the same and said the same.
+
+    ``observations`` has one text more than ``actions``, the last state.
+    """
+    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+
+    modules = {agent: trajectory.module_id for agent, trajectory in trajectories.items()}
+    episode = MultiAgentEpisode(id_=episode_id, agent_module_ids=modules, agent_to_module_mapping_fn=module_of_agent)
+    episode.env_t = steps = len(actions)
+    for agent, trajectory in trajectories.items():
+        single = episode.agent_episodes[agent] = SingleAgentEpisode(
+            observations=[*observations],
+            actions=[*actions],
+            rewards=[turn.reward for turn in trajectory.turns],
+            infos=[{} for _ in observations],
+            terminated=True,
+            extra_model_outputs=trajectory_columns(trajectory.turns),
+            agent_id=agent,
+            module_id=trajectory.module_id,
+            multi_agent_episode_id=episode_id,
+            len_lookback_buffer=0,
+        )
+        single.custom_data[CUSTOM_DATA_KEY] = trajectory_data(trajectory)
+        episode.env_t_to_agent_t[agent] = _time_map(episode, [*range(steps)], steps)
+    episode.is_terminated = True
     return episode
 
 

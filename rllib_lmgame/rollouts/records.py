@@ -176,6 +176,9 @@ ALLOWED = "allowed"
 STATE_VALUE = "state_value"
 """Column of an episode from whose states rollouts were played; NaN where none was wanted."""
 
+WEIGHT = "loss_weight"
+"""Column of an episode in which some reply counts otherwise than 1."""
+
 CUSTOM_DATA_KEY = "lmgame"
 """Key in ``custom_data`` of RLlib's episodes: what is not per turn; in the whole episode, the line-up."""
 
@@ -197,6 +200,7 @@ class Turn:
         allowed: With constrained decoding, the ids each token was chosen among; log-probabilities are among them.
         observation: :func:`observation_key` of the text the player saw; 0 if unknown.
         value: Of the state before the turn, unscaled, from rollouts that began there; NaN without any.
+        weight: What the supervised loss of the reply's tokens counts; above 0.
     """
 
     prompt_ids: np.ndarray
@@ -209,6 +213,7 @@ class Turn:
     allowed: AllowedTokens | None = None
     observation: int = 0
     value: float = math.nan
+    weight: float = 1.0
 
     @property
     def has_choice(self) -> bool:
@@ -254,6 +259,8 @@ def trajectory_columns(turns: Sequence[Turn]) -> dict[str, list[Any]]:
     }
     if any(t.allowed is not None for t in turns):
         columns[ALLOWED] = [t.allowed for t in turns]
+    if any(t.weight != 1.0 for t in turns):
+        columns[WEIGHT] = [t.weight for t in turns]
     return columns
 
 
@@ -281,6 +288,7 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
     given = episode.extra_model_outputs
     allowed = items_of(given[ALLOWED]) if ALLOWED in given else [None] * len(rewards)
     values = items_of(given[STATE_VALUE]) if STATE_VALUE in given else [math.nan] * len(rewards)
+    weights = items_of(given[WEIGHT]) if WEIGHT in given else [1.0] * len(rewards)
     turns = [
         Turn(
             prompt_ids=outputs[PROMPT_IDS][i],
@@ -293,6 +301,7 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
             allowed=allowed[i],
             observation=observation_key(str(seen[i])),
             value=float(values[i]),
+            weight=float(weights[i]),
         )
         for i in range(len(rewards))
     ]

@@ -47,6 +47,7 @@ class Section:
 
 TOKEN_PPO = "token_ppo"
 SUPERVISED = "supervised"
+SUPERVISED_METRICS = ("supervised_steps", "validation_loss", "validation_loss_before")
 COMMON_SECTIONS: Mapping[str, Section] = {
     "language_model": Section("language_model_options", LanguageModelOptions, played=True),
     "inference": Section("inference_options", InferenceOptions, played=True),
@@ -140,7 +141,7 @@ PPO = AlgorithmEntry(
         "data_selection": Section("data_selection_options", DataSelectionOptions),
         "league": Section("league_options", LeagueOptions, optional=True),
     },
-    metrics=("ppo_iteration", "phase", "supervised_steps"),
+    metrics=("ppo_iteration", "phase", *SUPERVISED_METRICS),
     learner_metrics=LEARNER_NAMES,
 )
 GRPO = dataclasses.replace(
@@ -155,7 +156,7 @@ SFT = AlgorithmEntry(
     algorithm="rllib_lmgame.algorithms.sft:LMGameSFT",
     config="rllib_lmgame.algorithms.sft:LMGameSFTConfig",
     sections={**COMMON_SECTIONS, SUPERVISED: Section("supervised_options", SupervisedOptions)},
-    metrics=("supervised_steps",),
+    metrics=SUPERVISED_METRICS,
     learned_by=SUPERVISED,
 )
 OWN: Mapping[str, AlgorithmEntry] = {entry.name: entry for entry in (PPO, GRPO, SFT)}

@@ -15,11 +15,17 @@ from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.settings.algorithms import TOKEN_PPO
 from rllib_lmgame.settings.plugins import REPLY_FORMATS
 from rllib_lmgame.settings.schedules import check_points
-from rllib_lmgame.settings.schema import leaves
+from rllib_lmgame.settings.schema import declared, leaves, value_at
 from rllib_lmgame.settings.sections.exploiters import share_without_members
 from rllib_lmgame.settings.sections.inference import ADAPTER_ARGUMENTS
 from rllib_lmgame.settings.sections.league import is_league
-from rllib_lmgame.settings.sections.supervised import groups_needed, share_of_groups, spare_groups
+from rllib_lmgame.settings.sections.supervised import (
+    OF_DATA,
+    SupervisedOptions,
+    groups_needed,
+    share_of_groups,
+    spare_groups,
+)
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 from rllib_lmgame.settings.tree import Settings
 
@@ -290,6 +296,44 @@ OWN_MODELS = (
 
 # -- the update of one policy -----------------------------------------------------------------------------------------
 
+
+def _read_without_data(s: Any) -> ConfigError | None:
+    """The first option of what is read of files that is not as it is by default, where no file is."""
+    for stage, options in s.sections.items():
+        if isinstance(options, SupervisedOptions) and options.data is None:
+            for key in OF_DATA:
+                if value_at(options, key) != declared(SupervisedOptions)[key].default:
+                    return ConfigError(f"config.{stage}.{key}", "has no effect without data: an expert plays")
+    return None
+
+
+_FILES_ALONE = "run: LMGameSFT, env: null, "
+TAUGHT = (
+    Rule(
+        "warm_start.format",
+        lambda s, f: _read_without_data(s),
+        "has no effect without data: an expert plays",
+        "warm_start: {format: messages}",
+    ),
+    Rule(
+        "supervised.stop_at",
+        lambda s, f: not s.plays and s.supervised is not None and s.supervised.stop_at is not None,
+        "there is no game to validate on; set config.env, or validation_share, which measures the loss",
+        f"{{{_FILES_ALONE}supervised: {{data: 'data:agentgym-traj', stop_at: {{}}}}}}",
+    ),
+    Rule(
+        "supervised.test_episodes",
+        lambda s, f: not s.plays and s.supervised is not None and s.supervised.test_episodes,
+        "there is no game to play; set config.env",
+        f"{{{_FILES_ALONE}supervised: {{data: 'data:agentgym-traj', test_episodes: 9}}}}",
+    ),
+    Rule(
+        "evaluation_interval",
+        lambda s, f: not s.plays and s.rllib.evaluation_interval,
+        "there is no game to evaluate on; set config.env or config.evaluation_config.games",
+        f"{{{_FILES_ALONE}supervised: {{data: 'data:agentgym-traj'}}, evaluation_interval: 1}}",
+    ),
+)
 UPDATE = (
     Rule(
         "token_ppo.adam_betas",

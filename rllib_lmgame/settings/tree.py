@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.settings.algorithms import TOKEN_PPO, AlgorithmEntry, Section
+from rllib_lmgame.settings.algorithms import SUPERVISED, TOKEN_PPO, AlgorithmEntry, Section
 from rllib_lmgame.settings.names import check_keys, not_in_evaluation
 from rllib_lmgame.settings.schedules import (
     ScheduleOptions,
@@ -258,8 +258,19 @@ class Settings:
         by_ppo = self.entry.learned_by == TOKEN_PPO
         return by_ppo and any(self.policy(name).ppo.ema_decay is not None for name in self.trained_policies())
 
+    @property
+    def plays(self) -> bool:
+        """Whether there are games at all: supervised learning from files can do without."""
+        return bool(self.games or self.evaluation.games)
+
     def training_games(self) -> tuple[GameConfig, ...]:
-        """``games``, or the one of ``env``. Raises: ConfigError: if there is none."""
+        """``games``, or the one of ``env``; none where files alone are learnt from.
+
+        Raises: ConfigError: if there is none and one is needed.
+        """
+        stage = self.supervised
+        if not self.games and self.entry.learned_by == SUPERVISED and stage is not None and stage.data is not None:
+            return ()
         if not self.games or not isinstance(self.games[0].env, str):
             raise ConfigError("env", "set env to a game, e.g. lmgame/Sokoban-v0 (`rllib games list` shows them)")
         return self.games

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from episode_parts import sessions
 
 from rllib_lmgame.cli import main
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.log.episode_log import read_log
-from rllib_lmgame.rollouts.log.replay import LoggedEpisodes
 
 
 def collect(out: Path, *more: str, game: str = "lmgame/Sokoban-v0") -> int:
@@ -24,7 +24,7 @@ def test_the_log_holds_the_experts_episodes(tmp_path: Path, capsys: pytest.Captu
     records = read_log(out)
     assert len(records) == 70 and len({record["infos"]["player"]["level"] for record in records}) > 60
     assert all(record["infos"]["player"]["success"] for record in records)
-    assert len(LoggedEpisodes(out).sessions) == 70
+    assert len(sessions(out)) == 70
 
 
 def test_the_same_seed_gives_the_same_file(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from episode_parts import sessions
 
 from rllib_lmgame.cli import main
-from rllib_lmgame.rollouts.log.replay import LoggedEpisodes
 
 TIC_TAC_TOE = "lmgame/TicTacToe-v0"
 PLAYERS = """
@@ -83,7 +83,7 @@ def test_everything_is_told_and_written(tmp_path: Path, capsys: pytest.CaptureFi
     assert (out / "payoffs-all-zero-sum-games.png").read_bytes().startswith(b"\x89PNG")
     seats = [tuple(seat["module_id"] for seat in record["line_up"].values()) for record in played(out).values()]
     assert {seats.count(order) for order in seats} == {4} and len(set(seats)) == 6
-    assert len(LoggedEpisodes(out / "games.jsonl").sessions) == 24  # Supervised learning can read it.
+    assert len(sessions(out / "games.jsonl")) == 24  # Supervised learning can read it.
 
 
 def test_a_terminal_is_shown_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

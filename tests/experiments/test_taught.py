@@ -29,8 +29,8 @@ def record(game: str = "lmgame/Sokoban-v0", agent: str = "agent_0", **changes) -
     [
         ("", "holds no episodes"),
         ("\n\n", "holds no episodes"),
-        (record() + record()[:40], "line 2: not an episode record"),
-        (record() + "[1]\n", "line 2: not an episode record"),
+        (record() + record()[:40], "line 2: no JSON"),
+        (record() + "[1]\n", "line 2: a record must be a mapping, not list"),
         (record() + record(steps=[]), "line 2: not an episode record (ValueError: it has no steps)"),
         (record() + record("lmgame/KuhnPoker-v0"), "line 2: an episode of lmgame/KuhnPoker-v0, but lmgame/Sokoban-v0"),
     ],
@@ -54,11 +54,11 @@ def test_a_log_with_a_seat_that_nobody_takes_is_refused(tmp_path) -> None:
 
 
 def test_a_log_is_read_once_for_a_grid(tmp_path, monkeypatch) -> None:
-    from rllib_lmgame.rollouts.log import replay
+    from rllib_lmgame.rollouts.taught import source
 
     log, read = tmp_path / "log.jsonl", []
     log.write_text(record())
-    sessions = replay.logged_sessions
-    monkeypatch.setattr(replay, "logged_sessions", lambda path: read.append(path) or sessions(path))
+    records_of = source.records_of
+    monkeypatch.setattr(source, "records_of", lambda path: read.append(path) or records_of(path))
     check(SFT, f"config.supervised.data={log}", "config.supervised.lr={grid_search: [1e-3, 1e-4, 1e-5]}")
     assert read == [log]

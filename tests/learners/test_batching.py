@@ -50,6 +50,7 @@ def make_row(
         episode=f"e{trajectory}",
         observations=100 * trajectory + np.arange(20),
         state_values=np.full(20, np.nan, np.float32),
+        weights=np.ones(20, np.float32),
     )
 
 

@@ -8,11 +8,11 @@ import random
 from collections.abc import Callable
 
 import pytest
+from episode_parts import logged
 from session_play import play_games
 
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.log.episode_log import read_log
-from rllib_lmgame.rollouts.log.replay import LoggedEpisodes
 from rllib_lmgame.rollouts.records import trajectory_of
 
 MakeRunner = Callable[..., TextGameEnvRunner]
@@ -97,7 +97,7 @@ def test_logs_with_and_without_them_are_read(written_before, make_runner, tmp_pa
     if written_before:
         for key in ("allowed_counts", "allowed_ids"):
             path.write_text(path.read_text().replace(f'"{key}"', f'"_{key}"'))
-    replayed = LoggedEpisodes(path).episodes(0, len(episodes), runner)
+    replayed = logged(path).episodes(0, len(episodes), runner)
     assert [turn.response_ids.tolist() for turn in turns_of(replayed)] == [
         turn.response_ids.tolist() for turn in turns_of(episodes)
     ]

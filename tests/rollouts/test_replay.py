@@ -8,12 +8,13 @@ import math
 from collections.abc import Callable
 
 import pytest
+from episode_parts import logged
 from session_play import play_games
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.log.episode_log import read_log
-from rllib_lmgame.rollouts.log.replay import LoggedEpisodes, RecordedSession, replay
+from rllib_lmgame.rollouts.log.replay import RecordedSession, replay
 from rllib_lmgame.rollouts.records import trajectory_of
 
 MakeRunner = Callable[..., TextGameEnvRunner]
@@ -31,7 +32,7 @@ def test_replayed_episodes_are_the_ones_that_were_logged(make_runner, tmp_path, 
     """The same model and format: the very same tokens."""
     runner = make_runner(game)
     path, episodes = log_of(runner, tmp_path)
-    replayed = LoggedEpisodes(path).episodes(0, 4, runner)
+    replayed = logged(path).episodes(0, 4, runner)
     for before, after in zip(episodes, replayed, strict=True):
         after.validate()
         assert (after.is_terminated, after.is_truncated) == (before.is_terminated, before.is_truncated)
@@ -112,7 +113,7 @@ def test_scripted_seats_stay_scripted(make_runner, tmp_path) -> None:
             "policy_mapping_fn": {"X": "player", "O": "rival"},
         },
     )
-    (episode,) = LoggedEpisodes(path).episodes(0, 1, runner)
+    (episode,) = logged(path).episodes(0, 1, runner)
     assert {agent: single.module_id for agent, single in episode.agent_episodes.items()} == {
         "X": "player",
         "O": "rival",
@@ -123,8 +124,8 @@ def test_scripted_seats_stay_scripted(make_runner, tmp_path) -> None:
 def test_the_log_is_gone_round(make_runner, tmp_path) -> None:
     runner = make_runner()
     path, _ = log_of(runner, tmp_path)
-    episodes = LoggedEpisodes(path).episodes(2, 6, runner)
-    assert [episode.id_ for episode in episodes] == [f"log-{i}" for i in range(2, 8)]
+    episodes = logged(path).episodes(2, 6, runner)
+    assert [episode.id_ for episode in episodes] == [f"taught-{i}" for i in range(2, 8)]
     actions = [list(episode.agent_episodes["player"].actions.data) for episode in episodes]
     assert actions[:2] == actions[4:6]
 
@@ -134,7 +135,7 @@ def test_a_context_too_small_truncates(make_runner, tmp_path) -> None:
     longest = max(range(4), key=lambda i: len(episodes[i]))
     first = len(trajectory_of(episodes[longest].agent_episodes["player"]).turns[0].prompt_ids)
     runner = make_runner(model={"context_length": first + 40, "min_tokens_per_turn": 8})
-    episode = LoggedEpisodes(path).episodes(longest, 1, runner)[0]
+    episode = logged(path).episodes(longest, 1, runner)[0]
     assert episode.is_truncated and 0 < len(episode) < len(episodes[longest])
 
 
@@ -180,14 +181,15 @@ def test_malformed_records_are_named_by_line(make_runner, tmp_path, path, value)
     _change(broken, path, value)
     (tmp_path / "broken.jsonl").write_text("\n".join(["", json.dumps(record), json.dumps(broken)]))
     with pytest.raises(ConfigError, match=r"broken\.jsonl, line 3: not an episode record"):
-        LoggedEpisodes(tmp_path / "broken.jsonl")
+        logged(tmp_path / "broken.jsonl")
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"{\n", "line 1"),
-        (b"[]\n", "line 1"),
+        (b"[]\n", "no episodes"),
+        (b"[1]\n", "line 1"),
         (b"\xff\xfe\n", "line 1"),
         (b"", "no episodes"),
         (b"\n\n", "no episodes"),
@@ -196,6 +198,6 @@ def test_malformed_records_are_named_by_line(make_runner, tmp_path, path, value)
 def test_files_that_are_no_logs(tmp_path, content, message) -> None:
     (tmp_path / "log.jsonl").write_bytes(content)
     with pytest.raises(ConfigError, match=message):
-        LoggedEpisodes(tmp_path / "log.jsonl")
-    with pytest.raises(ConfigError, match="no such episode log"):
-        LoggedEpisodes(tmp_path / "none.jsonl")
+        logged(tmp_path / "log.jsonl")
+    with pytest.raises(ConfigError, match="no such file"):
+        logged(tmp_path / "none.jsonl")

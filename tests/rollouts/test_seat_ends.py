@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from episode_parts import sessions
 from pettingzoo import ParallelEnv
 from pettingzoo.test import api_test
 from pettingzoo.utils.conversions import parallel_to_aec
@@ -25,7 +26,6 @@ from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode, trajectory_of_seat
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
-from rllib_lmgame.rollouts.log.replay import LoggedEpisodes
 from rllib_lmgame.rollouts.plans import SeatAssignment
 from rllib_lmgame.rollouts.play import SeatEnd
 from rllib_lmgame.rollouts.records import trajectory_of
@@ -240,7 +240,7 @@ def test_the_verdict_on_who_left_early_is_kept(make_runner, kind, tmp_path) -> N
     assert [(t["terminated"], t["success"], t["outcome"]) for t in record["trajectories"]][1] == (True, False, "loss")
     assert record["trajectories"][1]["ended_at"] < record["trajectories"][2]["ended_at"] == len(record["steps"])
     EpisodeLog(tmp_path / "log.jsonl").write([record])
-    again = play(runner, LoggedEpisodes(tmp_path / "log.jsonl").sessions[0])
+    again = play(runner, sessions(tmp_path / "log.jsonl")[0])
     assert again.ends == played.ends and [s.actions for s in again.steps] == [s.actions for s in played.steps]
 
 
@@ -254,7 +254,7 @@ def test_a_player_who_is_out_from_the_start_is_asked_nothing(make_runner, tmp_pa
     assert "a" not in episode.agent_episodes
     assert [seat.success for seat in summarize(played).seats] == [None, True, True]
     EpisodeLog(tmp_path / "log.jsonl").write([episode_record(played)])
-    assert play(make_runner(answer=saying({})), LoggedEpisodes(tmp_path / "log.jsonl").sessions[0]).ends == played.ends
+    assert play(make_runner(answer=saying({})), sessions(tmp_path / "log.jsonl")[0]).ends == played.ends
 
 
 @pytest.mark.parametrize(
@@ -350,7 +350,7 @@ def test_in_a_game_for_two_who_can_write_no_more_forfeits(make_runner, tmp_path)
     EpisodeLog(tmp_path / "log.jsonl").write([episode_record(played)])
     again = play(
         make_runner(answer=lambda request: "5" if "/X/" in request.request_id else "1"),
-        LoggedEpisodes(tmp_path / "log.jsonl").sessions[0],
+        sessions(tmp_path / "log.jsonl")[0],
     )
     assert [sorted(step.actions) for step in again.steps] == [["X"], ["O"]]
     assert again.steps[1].rewards == {"X": -1.0, "O": 1.0}

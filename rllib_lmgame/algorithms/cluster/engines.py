@@ -53,8 +53,11 @@ def opponent_key(number: int) -> str:
 def engine_sets(config: LMGameConfig, *, training: bool = True) -> list[EngineSet]:
     """The engines a configuration needs: per policy, and for the league's opponents.
 
-    Only ``training`` has opponents, and engines with several adapters: what is saved is merged.
+    None where training plays nothing. Only ``training`` has opponents, and engines with several adapters: what is
+    saved is merged.
     """
+    if training and not config.settings.plays:
+        return []
     count = config.inference_options.num_engines
     policies, trained = config.language_model_policies(), config.trained_policies()
     league = config.settings.league if training else None

@@ -76,6 +76,21 @@ def foreach_learner(learner_group: LearnerGroup, function: Callable[[Any], T]) -
     return answers_of_learners(learner_group, [worker.apply.remote(function) for worker in learner_group._workers])
 
 
+def measured_losses(learner_group: LearnerGroup, data: Any, objective: Any) -> dict[str, float]:
+    """Each policy's mean loss on whole episodes, which nothing is learnt from; raises as :func:`foreach_learner`."""
+    if learner_group.is_local:
+        losses: dict[str, float] = learner_group._learner.measured_losses(data.episodes, objective)
+        return losses
+    workers = learner_group._workers
+    shards = [shard.episodes for shard, _ in data.shard(len(workers))]
+    calls = [
+        worker.apply.remote(lambda learner, shard: learner.measured_losses(shard, objective), shard=shard)
+        for worker, shard in zip(workers, shards, strict=True)
+    ]
+    found: dict[str, float] = answers_of_learners(learner_group, calls)[0]
+    return found
+
+
 def ask_learner(learner_group: LearnerGroup, learner: Any, function: Callable[..., T], *args: Any) -> T:
     """Result of ``function(*args)`` in the process of one learner; raises as :func:`foreach_learner`."""
     answer: T = answers_of_learners(learner_group, [learner.apply.remote(lambda _: function(*args))])[0]

@@ -19,7 +19,7 @@ from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
-from rllib_lmgame.experiments.checks.taught import check_logs, check_taught
+from rllib_lmgame.experiments.checks.taught import check_data, check_taught
 from rllib_lmgame.experiments.checks.told import idle_notices
 from rllib_lmgame.experiments.results.outcome import load_report
 from rllib_lmgame.experiments.search.mutations import MUTATIONS, mutated_alone, mutated_key, mutated_points
@@ -126,7 +126,7 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
     configs = [build_config(algorithm, point) for point in sample_points(spec.config)]
     _check_mutations(spec, algorithm)
     if algorithm.own:
-        check_logs(configs)
+        check_data(configs)
         for config in configs:
             _check_success(spec, config)
             _check_evaluated(spec, config)
@@ -192,7 +192,7 @@ def _check_success(spec: ExperimentSpec, config: Any) -> None:
             continue
         games = config.training_games() if name.startswith("env_runners") else config.games_for_evaluation()
         line_ups = LineUps(config)
-        if all(is_self_play(game, line_ups) for game in games):
+        if games and all(is_self_play(game, line_ups) for game in games):
             raise ConfigError(
                 key,
                 f"trained policies take every seat of {games[0].env} and play against each other, so there is no "

@@ -1,64 +1,78 @@
-"""What supervised learning learns from: a scripted player that is known, or an episode log that can be replayed."""
+"""What supervised learning learns from: a scripted player that is known, or files whose conversations can be learnt."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.settings.sections.supervised import OF_DATA
 from rllib_lmgame.storage import expanded
 
 
 def check_taught(config: Any) -> None:
-    """Check that the expert, or its file, exists. Raises: ConfigError: if not; keys do not start with ``config.``."""
+    """Check that the expert, or its files, exist. Raises: ConfigError: if not; keys do not start with ``config.``."""
     from rllib_lmgame.policies.scripted import make_scripted_player
 
     options = config.supervised_options
     if options is None:
         return
+    section = config.section_of("supervised_options")
     if options.data is not None:
-        if not os.path.isfile(expanded(options.data)):  # Unlike Path's: False for a name that is too long.
-            raise ConfigError(f"{config.section_of('supervised_options')}.data", f"no such file: {options.data}")
+        for name in [options.data] if isinstance(options.data, str) else options.data:
+            # Unlike Path's: False for a name that is too long.
+            if not (":" in name or set("*?[") & set(name) or os.path.exists(expanded(name))):
+                raise ConfigError(f"{section}.data", f"no such file: {name}")
         return
     try:
         make_scripted_player(options.expert)
     except ConfigError as error:
-        raise ConfigError(f"{config.section_of('supervised_options')}.expert", error.message) from None
+        raise ConfigError(f"{section}.expert", error.message) from None
 
 
-def check_logs(configs: Iterable[Any]) -> None:
-    """Check that episode logs hold whole episodes of the trained games, in seats that have policies.
+def check_data(configs: Iterable[Any]) -> None:
+    """Check that files hold what can be learnt: whole conversations, or episodes of the trained games in seats that
+    have policies.
 
-    Each log is read once per set of games and seats. Raises: ConfigError: naming the wrong line.
+    Each set of files is read once per choice, games and seats. Raises: ConfigError: naming the wrong line.
     """
     seen = set()
     for config in configs:
         options = config.supervised_options
         if options is None or options.data is None:
             continue
-        key = f"config.{config.section_of('supervised_options')}.data"
         games = frozenset(_game_ids(config))
-        what = (options.data, games, repr(config.seat_mapping_spec), *config.player_options)
+        chosen = repr([getattr(options, name) for name in ("data", *OF_DATA)])
+        what = (chosen, games, repr(config.seat_mapping_spec), *config.player_options)
         if what not in seen:
             seen.add(what)
-            try:
-                _check_log(expanded(options.data), games, config)
-            except ConfigError as error:
-                raise ConfigError(key, error.message) from None
+            _check(config, games)
 
 
-def _check_log(path: Path, games: frozenset[str], config: Any) -> None:
-    from rllib_lmgame.rollouts.log.replay import logged_sessions, plan_of
+def _check(config: Any, games: frozenset[str]) -> None:
+    from rllib_lmgame.rollouts.taught.source import TaughtEpisodes
+
+    section = f"config.{config.section_of('supervised_options')}"
+    try:
+        data = TaughtEpisodes(config.supervised_options, config.trained_policies())
+        _check_sessions([each for each in (*data.training, *data.validation) if isinstance(each, tuple)], games, config)
+    except ConfigError as error:
+        raise ConfigError(f"{section}.{error.path or 'data'}", error.message) from None
+
+
+def _check_sessions(episodes: Sequence[tuple[str, Any]], games: frozenset[str], config: Any) -> None:
+    from rllib_lmgame.rollouts.log.replay import plan_of
     from rllib_lmgame.rollouts.sources import LineUps
 
     line_ups, seatings = LineUps(config), set()
-    for line, session in logged_sessions(path):
+    for where, session in episodes:
+        if not games:
+            raise ConfigError("", f"{where}: a log is played again in its game; set config.env: {session.game_id}")
         if session.game_id not in games:
             raise ConfigError(
                 "",
-                f"{path}, line {line}: an episode of {session.game_id}, but {', '.join(sorted(games))} is trained on; "
+                f"{where}: an episode of {session.game_id}, but {', '.join(sorted(games))} is trained on; "
                 "set config.env to the log's game, or leave its lines out",
             )
         seating = tuple(session.roles.items())
@@ -67,7 +81,7 @@ def _check_log(path: Path, games: frozenset[str], config: Any) -> None:
             try:
                 line_ups.line_up(plan_of(session, ""), session.roles)
             except ConfigError as error:
-                raise ConfigError("", f"{path}, line {line}: {error.path}: {error.message}") from None
+                raise ConfigError("", f"{where}: {error.path}: {error.message}") from None
 
 
 def _game_ids(config: Any) -> Iterable[str]:

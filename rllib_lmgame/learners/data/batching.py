@@ -110,11 +110,14 @@ MOST_FILLERS = 1 / 8
 
 
 class MinibatchSize(NamedTuple):
-    """Number of learned action tokens, and of turns and trajectories with any; floats, to be summed over learners."""
+    """Number of learned action tokens, and of turns and trajectories with any, and the sum of the tokens' weights;
+    floats, to be summed over learners.
+    """
 
     tokens: float
     turns: float
     trajectories: float
+    weight: float
 
 
 _FILLED_LATER = (
@@ -136,6 +139,7 @@ class TokenBatch:
             empty.
         turn_observation: int64 ``[U]``; key of what the player saw before it.
         turn_value: float32 ``[U]``; value of the state before it, by rollouts; NaN where there were none.
+        turn_weight: float32 ``[U]``; what the supervised loss of its tokens counts.
         roles, games: Names, sorted; ``role`` and ``game`` are int32 ``[N]`` indices into them.
         group: int64 ``[N]``; equal for trajectories of one game, seed and role, in order of appearance.
         episodes, trajectory_ids: Id of the episode, and int64 ``Row.trajectory``, of each trajectory.
@@ -156,6 +160,7 @@ class TokenBatch:
     turn_offsets: np.ndarray
     turn_observation: np.ndarray
     turn_value: np.ndarray
+    turn_weight: np.ndarray
     roles: tuple[str, ...]
     games: tuple[str, ...]
     role: np.ndarray
@@ -252,6 +257,11 @@ class TokenBatch:
         return np.repeat(np.arange(len(self.turn_offsets) - 1), np.diff(self.turn_offsets))
 
     @cached_property
+    def action_weights(self) -> np.ndarray:
+        """Weight of each action token in the supervised loss, float32 ``[A]``."""
+        return self.turn_weight[self.turn]
+
+    @cached_property
     def kept(self) -> np.ndarray:
         """Which action tokens are learned from, bool ``[A]``: all that :meth:`leave_out_stale` has not left out."""
         return np.ones(self.num_actions, bool)
@@ -266,7 +276,8 @@ class TokenBatch:
         slots = np.concatenate([_none(), *(pack.token_slot for pack in minibatch)])
         slots = slots[self.kept[slots]]
         turns, trajectories = (np.count_nonzero(np.bincount(of[slots])) for of in (self.turn, self.trajectory))
-        return MinibatchSize(float(len(slots)), float(turns), float(trajectories))
+        weight = self.action_weights[slots].sum(dtype=np.float64)
+        return MinibatchSize(float(len(slots)), float(turns), float(trajectories), float(weight))
 
     def stretches(self, by: str) -> np.ndarray:
         """Number of each action token's stretch of a row, int64 ``[A]``, rising; ``by`` ``turn`` or ``trajectory``."""
@@ -436,6 +447,7 @@ def _turns(trajectories: Sequence[Row], trajectory: np.ndarray, turn: np.ndarray
         "turn_offsets": np.append(begins, len(turn)),
         "turn_observation": np.concatenate([row.observations for row in trajectories])[place],
         "turn_value": np.concatenate([row.state_values for row in trajectories])[place],
+        "turn_weight": np.concatenate([row.weights for row in trajectories])[place],
     }
 
 

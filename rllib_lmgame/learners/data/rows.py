@@ -207,6 +207,7 @@ class Row:
         group: Episodes of one game and seed; empty where the episode stands alone.
         observations: int64, one per turn of the trajectory; key of what the player saw. Rows share it.
         state_values: float32, one per turn of the trajectory; scaled value of the state before it, NaN if unknown.
+        weights: float32, one per turn of the trajectory; what the supervised loss of its tokens counts. Rows share it.
         context_cut: The row lacks the head of the context its replies were sampled with, for want of room.
         allowed: What the tokens in ``loss_mask`` were chosen among; ``None`` if each was among the whole vocabulary.
     """
@@ -226,6 +227,7 @@ class Row:
     episode: str
     observations: np.ndarray
     state_values: np.ndarray
+    weights: np.ndarray
     context_cut: bool = False
     allowed: AllowedTokens | None = None
 
@@ -426,6 +428,7 @@ def _cut(
     values = {
         index: np.array([turn.value * reward_scale for turn in played], np.float32) for index, played in turns.items()
     }
+    weights = {index: np.array([turn.weight for turn in played], np.float32) for index, played in turns.items()}
     start = 0
     for row, stop, choices in zip(planned, stops.tolist(), allowed, strict=True):
         trajectory = trajectories[row.trajectory]
@@ -440,6 +443,7 @@ def _cut(
             episode=trajectory.episode_id,
             observations=seen[row.trajectory],
             state_values=values[row.trajectory],
+            weights=weights[row.trajectory],
             context_cut=row.context_cut,
             allowed=choices,
         )

@@ -17,6 +17,7 @@ step over micro-batches, or the fit of the critic. Guarantees:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -250,6 +251,19 @@ class UpdateLoop:
                 self.update.meter.first_minibatch = epoch == number == 0
                 self._step(minibatch, one_pass)
 
+    @torch.no_grad()
+    def measured_loss(self) -> float:
+        """The mean loss of all rows under the weights as they are; NaN without any. All learners take part."""
+        packs = self._all_rows(self._pack_tokens)
+        size = self._size_of(packs)
+        if size.tokens == 0:
+            return math.nan
+        update = replace(self.update, minibatch=size)
+        flags = self.objective.forward_flags(update)
+        for pack, inputs in self._passes(packs):
+            update.meter.add(self.objective.loss(update, pack, self.engine.forward(inputs | flags))[1])
+        return update.meter.means(update.ranks)["policy_loss"]
+
     def _has_gradient(self) -> bool:
         """Whether there is anything to learn; it is noted where there is not."""
         if self.objective.has_gradient(self.update):
@@ -389,7 +403,7 @@ class UpdateLoop:
     def _size_of(self, minibatch: Sequence[PackedBatch]) -> MinibatchSize:
         """What a minibatch has on all learners."""
         batch = self.update.batch
-        return MinibatchSize(*self.update.ranks.sum(batch.size_of(minibatch) if batch else [0.0] * 3).tolist())
+        return MinibatchSize(*self.update.ranks.sum(batch.size_of(minibatch) if batch else [0.0] * 4).tolist())
 
     def _count_step(self, skipped: bool, critic_alone: bool) -> None:
         limit = self.update.settings.ppo.max_nan_steps

@@ -43,8 +43,13 @@ class SupervisedObjective(Objective):
         return {"temperature": 1.0, "with_values": False}
 
     def loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
-        """Cross-entropy; ``confident_fraction`` counts tokens the policy gives more than half of the probability."""
-        loss = -out["logprobs"].sum()
+        """Cross-entropy, weighed as the rows say; ``confident_fraction`` counts tokens the policy gives more than half
+        of the probability.
+        """
+        weights, size = update.column(pack, "action_weights", like=out["logprobs"]), update.minibatch
+        # The mean is taken over weights, not tokens.
+        share = size.tokens / size.weight if size is not None and size.weight else 1.0
+        loss = -(weights * out["logprobs"]).sum() * share
         sums = {
             "count": float(pack.num_actions),
             "policy_loss": loss,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,7 +20,7 @@ from rllib_lmgame.envs.contract.functions import GameFunction
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.guard import MessageGuard, Part, Source, text_of
-from rllib_lmgame.policies.chat.rendering import Messages, Rendered, RenderingStopped, render
+from rllib_lmgame.policies.chat.rendering import Job, Messages, Rendered, RenderingStopped, render, render_data
 from rllib_lmgame.policies.chat.replies import ParsedReply, message_parts, reply_format
 from rllib_lmgame.policies.chat.template import (
     PLAIN_CHAT_TEMPLATE,
@@ -377,16 +377,32 @@ class ChatFormat:
             raise ConfigError(
                 "config.language_model.chat_template_kwargs", f"it must be what JSON can hold: {first_line(error)}"
             ) from None
-        variables = {**self.tokenizer.special_tokens_map, **self.options.chat_template_kwargs}
-        if self.template in (PLAIN_CHAT_TEMPLATE, TINY_CHAT_TEMPLATE) or _renders_itself(self.tokenizer):
+        if self._renders_here:
             return [self._render_here(messages) for messages in conversations]
-        return render(self.template, conversations, variables)
+        return render(self.template, conversations, self._variables)
 
-    def _render_here(self, messages: Messages) -> Rendered:
-        arguments = {"add_generation_prompt": True, **self.options.chat_template_kwargs}
+    def rendered(self, jobs: Sequence[Job]) -> Sequence[Rendered]:
+        """Conversations of somebody's data as the template writes them, or why it does not.
+
+        Raises: RenderingStopped: the template takes more than it may.
+        """
+        if self._renders_here:
+            return [self._render_here(messages, own) for messages, own in jobs]
+        return render_data(self.template, jobs, self._variables)
+
+    @property
+    def _renders_here(self) -> bool:
+        return self.template in (PLAIN_CHAT_TEMPLATE, TINY_CHAT_TEMPLATE) or _renders_itself(self.tokenizer)
+
+    @property
+    def _variables(self) -> dict[str, Any]:
+        return {**self.tokenizer.special_tokens_map, **self.options.chat_template_kwargs}
+
+    def _render_here(self, messages: Messages, own: Mapping[str, Any] | None = None) -> Rendered:
+        arguments = {"add_generation_prompt": True, **self.options.chat_template_kwargs, **(own or {})}
         try:
             text = self.tokenizer.apply_chat_template(
-                messages, chat_template=self.template, tokenize=False, **arguments
+                [*messages], chat_template=self.template, tokenize=False, **arguments
             )
         except Exception as error:
             return Rendered("", first_line(error) or type(error).__name__)

@@ -310,6 +310,12 @@ class MessageGuard:
         begins = after is None
         return [i for n, part in enumerate(parts) for i in self._alone(part, begins and n == 0)]
 
+    def encode_rendered(self, text: str, after: str | None = None) -> list[int]:
+        """Ids of a stretch of a rendered conversation, in which special tokens are special; ``after``: as above."""
+        text = _whole(text)
+        ids = self._continued(text, after)
+        return self._behind_anchor(text, split=False) if ids is None else ids
+
     def _together(self, parts: Sequence[Part], after: str | None) -> list[int] | None:
         """Ids of the whole, unless something in it would be structure that is none."""
         if any(source is Source.GAME and self._imitates(text) for source, text in parts):

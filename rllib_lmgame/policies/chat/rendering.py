@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 CPU_LIMIT_S = 5
 """Seconds of processor time for all conversations together; a template of today takes milliseconds."""
+CPU_LIMIT_EACH_S = 0.1
+"""Beside that for each conversation of somebody's data; one of thirty messages takes a hundredth of it."""
 WALL_LIMIT_S = 180
 """Seconds until the process is given up, however busy the machine is."""
 MEMORY_LIMIT = 512 * 2**20
@@ -28,7 +30,10 @@ MAX_TEXT = 2**20
 """Longest template, and longest text one makes of a conversation, in characters."""
 _CODE = "from rllib_lmgame.policies.chat.rendering import main; main()"
 
-Messages = Sequence[Mapping[str, str]]
+Messages = Sequence[Mapping[str, Any]]
+
+Job = tuple[Messages, Mapping[str, Any]]
+"""A conversation, and arguments of its own beside those of all."""
 
 
 class Rendered(NamedTuple):
@@ -48,12 +53,26 @@ def render(template: str, conversations: Sequence[Messages], variables: Mapping[
 
     ``variables``: special tokens, and arguments of one's own. Raises: RenderingStopped: it takes more than it may.
     """
+    _check_length(template)
+    return _remembered(pickle.dumps((template, [([*messages], {}) for messages in conversations], {**variables}, 0.0)))
+
+
+def render_data(template: str, jobs: Sequence[Job], variables: Mapping[str, Any]) -> tuple[Rendered, ...]:
+    """As :func:`render`, of many conversations that are not rendered again; each brings arguments of its own."""
+    _check_length(template)
+    return _render(pickle.dumps((template, [*jobs], {**variables}, CPU_LIMIT_EACH_S * len(jobs))))
+
+
+def _check_length(template: str) -> None:
     if len(template) > MAX_TEXT:
         raise RenderingStopped(f"it has {len(template):,} characters, more than {MAX_TEXT:,}")
-    return _render(pickle.dumps((template, [[dict(m) for m in messages] for messages in conversations], {**variables})))
 
 
 @lru_cache(maxsize=64)
+def _remembered(job: bytes) -> tuple[Rendered, ...]:
+    return _render(job)
+
+
 def _render(job: bytes) -> tuple[Rendered, ...]:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     process = subprocess.Popen(
@@ -90,12 +109,12 @@ def main() -> None:
     os.dup2(2, 1)  # What a package prints while it is imported is no answer.
     from transformers.utils.chat_template_utils import render_jinja_template
 
-    template, conversations, variables = pickle.load(sys.stdin.buffer)
-    _limit_this_process()
+    template, jobs, variables, more_s = pickle.load(sys.stdin.buffer)
+    _limit_this_process(more_s)
     found = []
-    for messages in conversations:
+    for messages, own in jobs:
         try:
-            arguments = {"add_generation_prompt": True, **variables}
+            arguments = {"add_generation_prompt": True, **variables, **own}
             (text,), _ = render_jinja_template(conversations=[messages], chat_template=template, **arguments)
             found.append(Rendered("", problem) if (problem := _text_problem(text)) else Rendered(text))
         except MemoryError:
@@ -117,7 +136,7 @@ def _text_problem(text: str) -> str:
     return ""
 
 
-def _limit_this_process() -> None:
+def _limit_this_process(more_s: float) -> None:
     import resource
 
     with contextlib.suppress(OSError, ValueError):  # Where the system has no such limit, those of time are left.
@@ -125,6 +144,6 @@ def _limit_this_process() -> None:
             own = int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (own + MEMORY_LIMIT, own + MEMORY_LIMIT))
     used = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
-    limit = int(used) + 1 + CPU_LIMIT_S
+    limit = int(used + more_s) + 1 + CPU_LIMIT_S
     resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

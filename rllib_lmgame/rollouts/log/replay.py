@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import operator
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rllib_lmgame.envs.contract.adapters import MAX_REWARD
@@ -15,13 +14,12 @@ from rllib_lmgame.envs.contract.infos import plain_info
 from rllib_lmgame.envs.contract.session import GameSession, Observation, StepResult
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.scripted import SolverPlayer
-from rllib_lmgame.rollouts.episodes import to_multi_agent_episode
+from rllib_lmgame.rollouts.episodes import level_in, to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import run_to_end
-from rllib_lmgame.rollouts.log.episode_log import numbered_records
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
 from rllib_lmgame.rollouts.play import play_episode
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, take_seats
-from rllib_lmgame.rollouts.seats import ExpertReplies
+from rllib_lmgame.rollouts.seats import ExpertReplies, LanguageModelSeat
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
@@ -41,37 +39,12 @@ class Table(Protocol):
         """Chat format of a language-model policy."""
 
 
-class LoggedEpisodes:
-    """Episodes of a log, as data for supervised learning.
-
-    Token ids belong to one tokenizer. So the log is read as text, and the learner's own chat format writes it again.
-    Raises ConfigError if the file is missing, empty or malformed.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self.sessions = [session for _, session in logged_sessions(Path(path))]
-
-    def episodes(self, start: int, count: int, runner: Table) -> list[MultiAgentEpisode]:
-        """``count`` episodes from position ``start`` on, going round the file; ``runner`` as in :func:`replay`."""
-        return [replay(self.sessions[i % len(self.sessions)], runner, f"log-{i}") for i in range(start, start + count)]
-
-
-def logged_sessions(path: Path) -> Iterator[tuple[int, RecordedSession]]:
-    """The episodes of a log with the numbers of their lines, one at a time.
-
-    Raises: ConfigError if the file is missing, empty or malformed (the line is named).
-    """
-    line = 0
-    for line, record in numbered_records(path):
-        try:
-            session = RecordedSession(record)
-        except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise ConfigError(
-                "data", f"{path}, line {line}: not an episode record ({type(error).__name__}: {error})"
-            ) from None
-        yield line, session
-    if not line:
-        raise ConfigError("data", f"{path} holds no episodes")
+def recorded_session(record: Mapping[str, Any], where: str) -> RecordedSession:
+    """The episode of one record. Raises: ConfigError: naming ``where`` it stands, if it is malformed."""
+    try:
+        return RecordedSession(record)
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigError("data", f"{where}: not an episode record ({type(error).__name__}: {error})") from None
 
 
 class RecordedSession(GameSession):
@@ -107,6 +80,16 @@ class RecordedSession(GameSession):
             raise ValueError("it has no steps")
         if set(self._final) != set(self.agent_ids):
             raise ValueError("final_observations must hold every agent")
+
+    @property
+    def mean_return(self) -> float:
+        """What a seat earned, on average."""
+        return sum(reward for step in self._steps for reward in step.rewards.values()) / len(self.agent_ids)
+
+    @property
+    def level_name(self) -> str:
+        """The level's digest if the game gave one, else the seed."""
+        return level_in((self._infos, *(step.infos for step in self._steps))) or str(self.seed)
 
     def reset(self, seed: int) -> None:
         self._at = 0
@@ -182,8 +165,10 @@ def _texts(values: Mapping[str, Any], agents: tuple[str, ...]) -> dict[str, str]
     return dict(values)
 
 
-def replay(session: RecordedSession, runner: Table, episode_id: str) -> MultiAgentEpisode:
+def replay(session: RecordedSession, runner: Table, episode_id: str, weight: float = 1.0) -> MultiAgentEpisode:
     """Play a recorded episode into an RLlib episode with the runner's policies, chat format and budgets.
+
+    ``weight`` is what the loss of its replies counts.
 
     Raises: ConfigError if the first prompt does not fit, or a seat is mapped to no policy.
     """
@@ -199,7 +184,11 @@ def replay(session: RecordedSession, runner: Table, episode_id: str) -> MultiAge
         return LanguageModel(name, None, chat, lambda *_: ExpertReplies(SolverPlayer(), random.Random(0)), options)
 
     seats = partial(take_seats, player_of=player_of)
-    return to_multi_agent_episode(run_to_end(play_episode(session, plan, seats, 0.0)))
+    played = run_to_end(play_episode(session, plan, seats, 0.0))
+    for seat in played.seats.values():
+        for turn in seat.turns if isinstance(seat, LanguageModelSeat) else ():
+            turn.weight = weight
+    return to_multi_agent_episode(played)
 
 
 def plan_of(session: RecordedSession, episode_id: str) -> EpisodePlan:

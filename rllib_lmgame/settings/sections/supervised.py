@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rllib_lmgame.settings.schema import REQUIRED, option, tag
-from rllib_lmgame.settings.trust import is_name
+from rllib_lmgame.settings.schema import REQUIRED, given, option, tag
+from rllib_lmgame.settings.trust import is_name, is_number
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,13 @@ class StopOptions:
     invalid_rate: float | None = option(None, "Share of invalid actions that is low enough.", low=0, high=1)
     every: int = option(100, "Optimizer steps between validations.", low=1)
     episodes: int = option(256, "Validation episodes.", low=1, high=1e6)
+
+
+OF_DATA = (
+    *("format", "on_overlong", "min_return", "top_share", "one_per_level", "weight_by", "validation_share", "epochs"),
+    "shuffle_seed",
+)
+"""Options of a supervised stage that are about what is read of its ``data``."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +41,49 @@ class SupervisedOptions:
         "`package.module:Class`.",
         stranger=is_name,
     )
-    data: str | None = option(None, "Episode log (JSONL) to learn from instead of an expert.", path=True)
+    data: str | list[str] | None = option(
+        None,
+        "Conversations to learn from instead of an expert: a file, directory, pattern (`runs/*.jsonl`) or "
+        "`hf:OWNER/NAME[:SPLIT]`, or a list of these; JSON, JSONL or Parquet.",
+        path=True,
+    )
+    format: str = option(
+        "auto",
+        "How they are written down; `auto` goes by each record's keys.",
+        choices=("auto", "log", "agentgym", "sharegpt", "messages", "prompt_completion"),
+    )
+    on_overlong: str = option(
+        "drop",
+        "What becomes of a conversation that is longer than a row may be: `drop`, `cut_left` (its beginning is not "
+        "seen), or `error`, before anything starts.",
+        choices=("drop", "cut_left", "error"),
+    )
+    min_return: float | dict[str, float] | None = option(
+        None, "Least return of what is learnt from, or that of each game; null: any.", stranger=is_number
+    )
+    top_share: float | None = option(
+        None,
+        "Share of the conversations of each game that is learnt from: those of the highest returns.",
+        above=0,
+        high=1,
+    )
+    one_per_level: str | None = option(
+        None,
+        "One conversation of each level: the `first`, or the `best`, of the highest return.",
+        choices=("first", "best"),
+    )
+    weight_by: str = option(
+        "none",
+        "What the loss of a conversation counts: `return`, by its return over their mean.",
+        choices=("none", "return"),
+    )
+    validation_share: float = option(
+        0.0, "Share of the data that is held out; its loss is `validation_loss`.", low=0, below=1
+    )
+    epochs: float | None = option(
+        None, "Passes over the data; `max_steps` ends it earlier only where it is written.", above=0, high=1e6
+    )
+    shuffle_seed: int | None = option(0, "Seed of the order, another one in each pass; null: as in the files.", low=0)
     episodes_per_step: int = option(32, "Episodes in one optimizer step.", low=1, high=100_000)
     steps_per_iteration: int = option(50, "Optimizer steps per training iteration.", low=1, high=100_000)
     max_steps: int = option(1000, "Most optimizer steps.", low=1)
@@ -49,6 +98,13 @@ class SupervisedOptions:
     )
     lr: float = option(2e-3, "Learning rate.", above=0)
     lr_warmup_steps: int = option(50, "Optimizer steps of linear warm-up.", low=0)
+
+    def last_step(self, conversations: int) -> int:
+        """Optimizer steps in all, with data of so many conversations."""
+        if self.epochs is None:
+            return self.max_steps
+        steps = max(1, math.ceil(self.epochs * conversations / self.episodes_per_step - 1e-9))
+        return min(steps, self.max_steps) if "max_steps" in given(self) else steps
 
 
 def share_of_groups(share: float, groups: int) -> int:

@@ -1,0 +1,213 @@
+"""Conversations that somebody wrote down, as token ids with a mask per message: data for supervised learning.
+
+The model's own chat template writes them. Guarantees, each with a test:
+
+1. A learnt reply stands behind the prompt that the template gives for all before it, and its ids are those that it was
+   given with it: what is learnt is what would be played.
+2. Its ids go from behind that prompt to the token that ends it, which is learnt too. Nothing else is.
+3. Where the template still shows a reply as it was learnt, the next one continues its row. Otherwise (it drops earlier
+   reasoning, or moves the system prompt) each learnt reply begins a row, whose context is as the template shows it.
+4. No text of a message gives the id of a control token: what is written like one is broken apart.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rllib_lmgame.policies.chat.format import ChatFormat
+from rllib_lmgame.policies.chat.rendering import Job, Messages, Rendered
+from rllib_lmgame.policies.chat.template import TemplateError
+
+SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
+ROLES = (SYSTEM, "developer", USER, ASSISTANT, TOOL)
+
+_AT_ONCE = 1000
+"""Renderings of one process, whose results all lie in memory."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """One message.
+
+    Attributes:
+        role: One of :data:`ROLES`.
+        text: What it says.
+        weight: What the loss of its tokens counts; 0: it is not learnt. Of the assistant alone above 0.
+        more: What else the template may show: ``tool_calls``, ``name``, ``reasoning_content`` ...
+    """
+
+    role: str
+    text: str
+    weight: float = 0.0
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def learnt(self) -> bool:
+        return self.weight > 0
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """A conversation, and the tools it was given, as JSON schemas."""
+
+    messages: tuple[Said, ...]
+    tools: tuple[Any, ...] = ()
+
+    @cached_property
+    def learnt(self) -> tuple[int, ...]:
+        """Places of the messages that are learnt."""
+        return tuple(place for place, said in enumerate(self.messages) if said.learnt)
+
+
+@dataclass(frozen=True)
+class LearntTurn:
+    """A learnt reply: int32 ids of what stands before it (all of that if ``new_row``) and of the reply, its weight."""
+
+    prompt_ids: np.ndarray
+    reply_ids: np.ndarray
+    new_row: bool
+    weight: float
+
+
+class TranscriptWriter:
+    """Writes transcripts in one policy's chat format."""
+
+    def __init__(self, chat: ChatFormat) -> None:
+        self.chat = chat
+        tokens = chat.tokenizer.convert_ids_to_tokens(sorted(chat.guard.vocabulary.control))
+        within = [token for token in tokens if any(token in mark for mark in chat.guard.vocabulary.marks)]
+        self._control = _any_of(tokens)
+        self._control_in_replies = _any_of([token for token in tokens if token not in within])
+        self._ends = _any_of(chat.tokenizer.convert_ids_to_tokens(sorted(chat.special_ids)))
+
+    def write(self, transcripts: Sequence[Transcript]) -> list[list[LearntTurn] | TemplateError]:
+        """The learnt turns of each, or why the template cannot write it.
+
+        Raises: RenderingStopped: the template takes more than it may.
+        """
+        shown = [self._messages(transcript) for transcript in transcripts]
+        jobs = [list(self._jobs(*pair)) for pair in zip(transcripts, shown, strict=True)]
+        rendered = self._rendered([job for some in jobs for job in some])
+        return [
+            self._turns(transcript, [next(rendered) for _ in some])
+            for transcript, some in zip(transcripts, jobs, strict=True)
+        ]
+
+    def _rendered(self, jobs: Sequence[Job]) -> Iterator[Rendered]:
+        for start in range(0, len(jobs), _AT_ONCE):
+            yield from self.chat.rendered(jobs[start : start + _AT_ONCE])
+
+    def _jobs(self, transcript: Transcript, messages: Messages) -> Iterator[Job]:
+        """For each learnt message the conversation up to it, and with it."""
+        tools: dict[str, Any] = {"tools": list(transcript.tools)} if transcript.tools else {}
+        joined = len(transcript.messages) - len(messages)
+        for place in transcript.learnt:
+            yield messages[: place - joined], {**tools, "add_generation_prompt": True}
+            yield messages[: place - joined + 1], {**tools, "add_generation_prompt": False}
+
+    def _messages(self, transcript: Transcript) -> list[dict[str, Any]]:
+        """The messages as the template takes them; one without a system role gets the rules in the first other one."""
+        messages = []
+        for said in transcript.messages:
+            control = self._control_in_replies if said.role == ASSISTANT else self._control
+            messages.append({"role": said.role, "content": said.text, **said.more})
+            if control is not None:
+                messages[-1] = _broken_apart(messages[-1], control)
+        if self.chat.pieces.middle is None and [said["role"] for said in messages[:2]] == [SYSTEM, USER]:
+            first, second, *rest = messages
+            messages = [{**second, "content": f"{first['content']}\n\n{second['content']}"}, *rest]
+        return messages
+
+    def _turns(self, transcript: Transcript, rendered: Sequence[Rendered]) -> list[LearntTurn] | TemplateError:
+        turns: list[LearntTurn] = []
+        row = ""
+        for number, place in enumerate(transcript.learnt):
+            before, whole = rendered[2 * number : 2 * number + 2]
+            problem = before.problem or whole.problem
+            if problem:
+                return TemplateError(problem)
+            try:
+                prompt, reply, ended = self._split(before.text, whole.text, transcript.messages[place])
+            except TemplateError as error:
+                return error
+            new_row = not row or not prompt.startswith(row)
+            shown = prompt if new_row else prompt[len(row) :]
+            turns.append(self._turn(shown, reply, ended, new_row, transcript.messages[place].weight))
+            row = prompt + reply
+        return turns
+
+    def _turn(self, shown: str, reply: str, ended: bool, new_row: bool, weight: float) -> LearntTurn:
+        guard, tail = self.chat.guard, self.chat.pieces.tail
+        prompt_ids = guard.encode_rendered(shown, after=None if new_row else "")
+        reply_ids = guard.encode_rendered(reply, after=tail if shown.endswith(tail) else "")
+        if not ended:
+            reply_ids = [*reply_ids, self.chat.end_id]
+        return LearntTurn(np.asarray(prompt_ids, np.int32), np.asarray(reply_ids, np.int32), new_row, weight)
+
+    def _split(self, before: str, whole: str, said: Said) -> tuple[str, str, bool]:
+        """The prompt, the text of the reply behind it, and whether a token that ends replies is the last of that.
+
+        ``before`` is the prompt as the template gives it, ``whole`` the conversation with the reply.
+        """
+        prompt, rest = self._behind(before, whole, said)
+        text = said.text.strip()
+        found = rest.find(text)
+        if found < 0:  # The template shows the reply otherwise, without its reasoning for one.
+            found, text = 0, ""
+        if text and not said.more:
+            end = self._ends.search(rest, found + len(text)) if self._ends else None
+        else:  # What calls of tools are written like is the template's.
+            *_, end = (None, *(self._ends.finditer(rest) if self._ends else ()))
+        if end is not None:
+            return prompt, rest[: end.end()], True
+        return prompt, rest[: found + len(text)] if text and not said.more else rest.rstrip(), False
+
+    def _behind(self, before: str, whole: str, said: Said) -> tuple[str, str]:
+        """The prompt, and what stands behind it in ``whole``: also where the template gives the coming reply more."""
+        form, text = self.chat.reply_format, said.text
+        reasons = form.think_end(text) is not None
+        if whole.startswith(before):
+            rest = whole[len(before) :]
+            lost = reasons and form.think_closing not in rest
+            return before, self._with_reasoning(text, rest) if lost else rest
+        base, opening, _ = before.rpartition(form.think_opening)
+        if opening and whole.startswith(base):
+            given, rest = before[len(base) :], whole[len(base) :]
+            if form.think_closing in given:  # The coming reply begins with a closed reasoning.
+                return (base if reasons else before), rest
+            if not reasons:
+                return before, f"{form.think_closing}\n\n{rest.removeprefix(self.chat.pieces.lead)}"
+            opened = given if text.lstrip().startswith(given) else form.think_opening
+            return before, self._with_reasoning(text, rest).lstrip().removeprefix(opened)
+        place = whole.rfind(text.strip())
+        if place < 0 or not text.strip():
+            raise TemplateError("it does not show a reply behind the prompt that it gives for it")
+        return before, self.chat.pieces.lead + whole[place:]
+
+    def _with_reasoning(self, text: str, rest: str) -> str:
+        """A reply as it was said, where ``rest`` shows it without its reasoning."""
+        answer = text[self.chat.reply_format.think_end(text) :].strip()
+        place = rest.find(answer)
+        if place < 0:
+            raise TemplateError("it does not show what a reply says behind its reasoning")
+        return self.chat.pieces.lead + text.strip() + rest[place + len(answer) :]
+
+
+def _any_of(tokens: Sequence[str]) -> re.Pattern[str] | None:
+    longest_first = sorted(filter(None, tokens), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
+
+
+def _broken_apart(value: Any, control: re.Pattern[str]) -> Any:
+    """``value`` with a blank within what is written like a control token, in all of its texts."""
+    if isinstance(value, str):
+        return control.sub(lambda found: f"{found[0][:1]} {found[0][1:]}", value)
+    if isinstance(value, Mapping):
+        return {key: _broken_apart(each, control) for key, each in value.items()}
+    return [_broken_apart(each, control) for each in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,160 @@
+"""Files of data for supervised learning: records with the places where they stand.
+
+A name is a file, a directory, a pattern (``runs/*.jsonl``), ``data:NAME[:PART]`` (a published data set), or
+``hf:OWNER/NAME[:SPLIT]``, any data set of the hub. JSON (a list, or one record a line) and Parquet are read, records of
+one file in its order, files by name.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.data_sets.places import is_named, paths_of
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.json_files import parse
+from rllib_lmgame.storage import expanded
+from rllib_lmgame.text import first_line
+
+HUB = "hf:"
+KINDS = (".json", ".jsonl", ".ndjson", ".parquet")
+"""Endings of files that are taken from a directory or data set."""
+
+Numbered = tuple[str, Mapping[str, Any]]
+"""Where a record stands (file and line, or row), and the record."""
+
+
+def files_of(names: str | Sequence[str]) -> list[Path]:
+    """The files that ``names`` stand for. Raises: ConfigError: a name stands for none."""
+    found: dict[Path, None] = {}
+    for name in [names] if isinstance(names, str) else names:
+        found |= dict.fromkeys(_files_of(name))
+    if not found:
+        raise ConfigError("data", "names no file")
+    return list(found)
+
+
+def _files_of(name: str) -> list[Path]:
+    if is_named(name):
+        return paths_of(name)
+    if name.startswith(HUB):
+        return _of_hub(name.removeprefix(HUB))
+    path = expanded(name)
+    try:
+        if path.is_file():
+            return [path]
+        if path.is_dir():
+            return _of_directory(path, name)
+        matches = sorted(map(Path, glob.glob(str(path), recursive=True))) if glob.has_magic(name) else []
+    except (OSError, ValueError) as error:
+        raise ConfigError("data", f"{name} cannot be read: {first_line(error)}") from None
+    if not any(match.is_file() for match in matches):
+        raise ConfigError("data", f"no such file: {name}")
+    return [match for match in matches if match.is_file()]
+
+
+def _of_directory(path: Path, name: str, split: str = "") -> list[Path]:
+    files = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in KINDS and file.is_file()]
+    if split:  # As the hub tells splits: a word of the file's name, or of a directory on the way to it.
+        files = [file for file in files if split in re.split(r"[^A-Za-z0-9]+", str(file.relative_to(path)))]
+    if not files:
+        raise ConfigError("data", f"{name} holds no file {' or '.join(KINDS)}" + f" of a split {split!r}" * bool(split))
+    return files
+
+
+def _of_hub(name: str) -> list[Path]:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError
+
+    repository, _, split = name.partition(":")
+    patterns = [f"*{kind}" for kind in KINDS]
+    try:
+        directory = snapshot_download(repository, repo_type="dataset", allow_patterns=patterns)
+    except (OSError, ValueError, HfHubHTTPError) as error:
+        raise ConfigError("data", f"{HUB}{name} cannot be fetched: {first_line(error)}") from None
+    return _of_directory(Path(directory), f"{HUB}{name}", split)
+
+
+def records_of(path: Path) -> Iterator[Numbered]:
+    """The records of a file with their places. Raises: ConfigError: naming the file, and the line that is none."""
+    try:
+        if path.suffix.lower() == ".parquet":
+            yield from _rows(path)
+            return
+        with path.open("rb") as file:
+            start = file.read(4096).lstrip()
+            if start.startswith(b"["):
+                file.seek(0)
+                yield from _entries(path, file.read())
+                return
+            file.seek(0)
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield _numbered(f"{path}, line {number}", line)
+    except OSError as error:
+        raise ConfigError("data", f"{path} cannot be read: {error.strerror or first_line(error)}") from None
+
+
+def _numbered(where: str, line: bytes) -> Numbered:
+    try:
+        record = parse(line)
+    except ValueError as error:
+        raise ConfigError("data", f"{where}: no JSON: {first_line(error)}") from None
+    return where, _mapping(where, record)
+
+
+def _mapping(where: str, record: Any) -> Mapping[str, Any]:
+    if not isinstance(record, Mapping):
+        raise ConfigError("data", f"{where}: a record must be a mapping, not {type(record).__name__}")
+    return record
+
+
+def _entries(path: Path, content: bytes) -> Iterator[Numbered]:
+    """Those of a list, one at a time, with the lines on which they begin."""
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigError("data", f"{path}, line {line}: no UTF-8") from None
+    read, blank = json.JSONDecoder().raw_decode, re.compile(r"\s*")
+    at, line, counted, first = text.index("[") + 1, 1, 0, True
+
+    def behind_blanks(place: int) -> int:
+        return blank.match(text, place).end()  # type: ignore[union-attr]
+
+    while True:
+        at = behind_blanks(at)
+        if not first and text[at : at + 1] == ",":
+            at = behind_blanks(at + 1)
+        elif text[at : at + 1] == "]" and not text[behind_blanks(at + 1) :]:
+            return
+        elif not first:
+            at = len(text) if at >= len(text) else at
+            line += text.count("\n", counted, at)
+            raise ConfigError("data", f"{path}, line {line}: no JSON: the list of records is broken off here")
+        line, counted = line + text.count("\n", counted, at), at
+        try:
+            record, at = read(text, at)
+        except (ValueError, RecursionError) as error:
+            wrong = line if isinstance(error, RecursionError) else getattr(error, "lineno", line)
+            raise ConfigError("data", f"{path}, line {wrong}: no JSON: {first_line(error)}") from None
+        first = False
+        yield f"{path}, line {line}", _mapping(f"{path}, line {line}", record)
+
+
+def _rows(path: Path) -> Iterator[Numbered]:
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        number = 0
+        for batch in parquet.ParquetFile(path).iter_batches(batch_size=256):
+            for record in batch.to_pylist():
+                number += 1
+                yield f"{path}, row {number}", record
+    except pyarrow.ArrowInvalid as error:
+        raise ConfigError("data", f"{path} is no Parquet file: {first_line(error)}") from None

@@ -1,0 +1,216 @@
+"""Forms in which conversations are written down, and what of each is learnt.
+
+Of every form the replies of the assistant are learnt, unless the record says which: ``loss`` (true or false) or
+``weight`` (a number) of a message.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError, did_you_mean
+from rllib_lmgame.policies.chat.transcripts import ASSISTANT, ROLES, SYSTEM, TOOL, USER, Said, Transcript
+from rllib_lmgame.text import is_writable, shown
+
+AUTO, LOG = "auto", "log"
+_SPEAKERS = {
+    **{role: role for role in ROLES},
+    **dict.fromkeys(("human", "user"), USER),
+    **dict.fromkeys(("gpt", "assistant", "model", "bot", "chatgpt"), ASSISTANT),
+    **dict.fromkeys(("tool", "function", "observation", "function_response", "tool_response", "ipython"), TOOL),
+}
+"""What who speaks is called in files -> the template's role."""
+_KEPT = ("tool_calls", "name", "tool_call_id", "reasoning_content", "thinking")
+"""What a message may say beside its text, for templates that show it."""
+_RETURNS, _LEVELS, _GAMES = ("reward", "return"), ("item_id", "level"), ("game", "env")
+
+
+@dataclass(frozen=True)
+class Taught:
+    """One conversation of a file.
+
+    Attributes:
+        where: File and line.
+        game, level: What it was, for choices; ``level`` is empty if unknown.
+        episode_return: What was reached in it, if it is said.
+    """
+
+    where: str
+    transcript: Transcript
+    game: str = ""
+    level: str = ""
+    episode_return: float | None = None
+
+
+def form_of(record: Mapping[str, Any]) -> str:
+    """The form of a record. Raises: ValueError: it is none that is known."""
+    if "trajectories" in record or "final_observations" in record:
+        return LOG
+    if "conversations" in record:
+        said = record["conversations"]
+        marked = isinstance(said, Sequence) and any(isinstance(each, Mapping) and "loss" in each for each in said)
+        return "agentgym" if marked else "sharegpt"
+    if "messages" in record:
+        return "messages"
+    if "prompt" in record and "completion" in record:
+        return "prompt_completion"
+    known = "conversations (ShareGPT, AgentGym), messages, prompt and completion, or an episode log's"
+    raise ValueError(f"its columns are {', '.join(map(str, record)) or 'none'}; known are {known}")
+
+
+def read_record(record: Mapping[str, Any], form: str, where: str) -> Taught:
+    """The conversation of a record. Raises: ConfigError: naming ``where`` it stands and what is wrong."""
+    try:
+        own = form_of(record) if form == AUTO else form
+        messages = tuple(FORMS[own](record))
+        if not any(said.learnt for said in messages):
+            raise ValueError("nothing of it is learnt: it has no reply of the assistant, or none with a loss")
+        first = next(place for place, said in enumerate(messages) if said.learnt)
+        if not first:
+            raise ValueError("it begins with a learnt reply, and nothing stands before that")
+        return Taught(
+            where,
+            Transcript(messages, tuple(_tools(record.get("tools")))),
+            game=str(next((record[key] for key in _GAMES if record.get(key)), "")),
+            level=str(next((record[key] for key in _LEVELS if record.get(key) is not None), "")),
+            episode_return=_return_of(record),
+        )
+    except ValueError as error:
+        raise ConfigError("data", f"{where}: {error}") from None
+
+
+def _return_of(record: Mapping[str, Any]) -> float | None:
+    value = next((record[key] for key in _RETURNS if record.get(key) is not None), None)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e30:
+        raise ValueError(f"its return is {shown(value)}, not a finite number")
+    return float(value)
+
+
+def _conversations(record: Mapping[str, Any]) -> Iterator[Said]:
+    system = record.get("system")
+    if system:
+        yield Said(SYSTEM, _text(system, "system"))
+    yield from _all_said(_listed(record, "conversations"), speaker="from", text="value")
+
+
+def _messages(record: Mapping[str, Any]) -> Iterator[Said]:
+    yield from _all_said(_listed(record, "messages"))
+
+
+def _prompt_and_completion(record: Mapping[str, Any]) -> Iterator[Said]:
+    for key, role, learnt in (("prompt", USER, False), ("completion", ASSISTANT, True)):
+        value = record.get(key)
+        if isinstance(value, str):
+            yield Said(role, _text(value, key), float(learnt))
+        else:
+            for said in _all_said(_listed(record, key)):
+                yield said if learnt else Said(said.role, said.text, more=said.more)
+
+
+FORMS: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Said]]] = {
+    "agentgym": _conversations,
+    "sharegpt": _conversations,
+    "messages": _messages,
+    "prompt_completion": _prompt_and_completion,
+}
+
+
+def _listed(record: Mapping[str, Any], key: str) -> Sequence[Any]:
+    if key not in record:
+        raise ValueError(f"it has no {key}; its columns are {', '.join(map(str, record)) or 'none'}")
+    value = record[key]
+    if not isinstance(value, list) or not value:
+        raise ValueError(f"{key} must be a list of messages, not {shown(value)}")
+    return value
+
+
+def _all_said(messages: Sequence[Any], speaker: str = "role", text: str = "content") -> Iterator[Said]:
+    for number, message in enumerate(messages, 1):
+        try:
+            if not isinstance(message, Mapping):
+                raise ValueError(f"must be a mapping, not {shown(message)}")
+            yield _said(message, speaker, text)
+        except ValueError as error:
+            raise ValueError(f"message {number}: {error}") from None
+
+
+def _said(message: Mapping[str, Any], speaker: str, text: str) -> Said:
+    who = message.get(speaker)
+    if who is None:
+        raise ValueError(f"has no {speaker!r}; it has {', '.join(map(str, message)) or 'nothing'}")
+    role = _SPEAKERS.get(who.lower()) if isinstance(who, str) else None
+    if role is None:
+        hint = did_you_mean(who, _SPEAKERS, f"known are {', '.join(_SPEAKERS)}")
+        raise ValueError(f"{speaker} {shown(who)} is unknown; {hint}")
+    more = {key: message[key] for key in _KEPT if message.get(key)}
+    if "tool_calls" in more:
+        more["tool_calls"] = [_call(call) for call in _listed(more, "tool_calls")]
+    content = message.get(text)
+    if content is None and "tool_calls" in more:
+        content = ""
+    said = _text(content, text)
+    weight = _weight(message, role)
+    if weight and not (said.strip() or more):
+        raise ValueError(f"{text} is empty, and a reply that says nothing is not learnt")
+    return Said(role, said, weight, more)
+
+
+def _weight(message: Mapping[str, Any], role: str) -> float:
+    """What the message's loss counts: as it says, else 1 of a reply and 0 of all else."""
+    loss, weight = message.get("loss"), message.get("weight")
+    if loss is not None and not isinstance(loss, bool):
+        raise ValueError(f"loss is {shown(loss)}; it must be true, false or null")
+    if weight is not None and (
+        isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf
+    ):
+        raise ValueError(f"weight is {shown(weight)}; it must be a number of at least 0")
+    asked = (loss is None or loss) and (weight is None or weight > 0)
+    if role != ASSISTANT:
+        if loss or weight:
+            raise ValueError(f"asks for a loss of what {role} says; replies of the assistant alone are learnt")
+        return 0.0
+    return (1.0 if weight is None else float(weight)) if asked else 0.0
+
+
+def _text(content: Any, name: str) -> str:
+    """A text, or the texts of a list of parts."""
+    if isinstance(content, list) and content:
+        parts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+        texts = [part for part in parts if isinstance(part, str)]
+        if len(texts) == len(parts):
+            content = "".join(texts)
+    if not isinstance(content, str):
+        raise ValueError(f"{name} must be a text, not {shown(content)}")
+    return content if is_writable(content) else content.encode("utf-8", "replace").decode("utf-8")
+
+
+def _call(call: Any) -> Any:
+    """A call of a tool with its arguments as a mapping, as templates want them."""
+    function = call.get("function") if isinstance(call, Mapping) else None
+    arguments = function.get("arguments") if isinstance(function, Mapping) else None
+    if not isinstance(arguments, str):
+        return call
+    try:
+        read = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        raise ValueError(f"the arguments of a tool call are no JSON: {shown(arguments)}") from None
+    return {**call, "function": {**function, "arguments": read}}  # type: ignore[dict-item]
+
+
+def _tools(tools: Any) -> Sequence[Any]:
+    if isinstance(tools, str):
+        try:
+            tools = json.loads(tools or "[]")
+        except (ValueError, RecursionError):
+            raise ValueError(f"tools is no JSON: {shown(tools)}") from None
+    if tools is None:
+        return ()
+    if not isinstance(tools, list):
+        raise ValueError(f"tools must be a list, not {shown(tools)}")
+    return tools

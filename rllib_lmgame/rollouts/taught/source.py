@@ -1,0 +1,188 @@
+"""Conversations of files as episodes to learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies.chat.template import TemplateError
+from rllib_lmgame.policies.chat.transcripts import LearntTurn, TranscriptWriter
+from rllib_lmgame.rollouts.episodes import episode_of_texts
+from rllib_lmgame.rollouts.log.replay import RecordedSession, Table, recorded_session, replay
+from rllib_lmgame.rollouts.records import Trajectory, Turn
+from rllib_lmgame.rollouts.taught.files import files_of, records_of
+from rllib_lmgame.rollouts.taught.formats import AUTO, LOG, Taught, form_of, read_record
+from rllib_lmgame.rollouts.taught.selection import Facts, choose
+from rllib_lmgame.settings.sections.supervised import SupervisedOptions
+
+if TYPE_CHECKING:
+    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+
+AGENT = "assistant"
+"""Who replies in a conversation that is no game."""
+
+
+class TaughtEpisodes:
+    """The conversations of ``options.data``, chosen, shuffled, and some of them held out.
+
+    Raises: ConfigError: naming file and line of what cannot be read, or the option that leaves nothing.
+    """
+
+    def __init__(self, options: SupervisedOptions, policies: Sequence[str]) -> None:
+        self.options = options
+        self.policies = tuple(policies)
+        everything = list(taught(options))
+        chosen = choose([facts_of(each) for each in everything], options)
+        self.training = [everything[place] for place in chosen.training]
+        self.weights = chosen.weights
+        self.validation = [everything[place] for place in chosen.validation]
+        self.overlong = self.unwritten = 0
+        self._writers: dict[str, TranscriptWriter] = {}
+        self._held_out: list[MultiAgentEpisode] | None = None
+
+    def episodes(self, start: int, count: int, table: Table) -> list[MultiAgentEpisode]:
+        """``count`` conversations from position ``start`` on, in pass after pass over them, as episodes.
+
+        Those that are too long, or that the chat template does not write, are left out and counted.
+        """
+        size = len(self.training)
+        places = [self._order(at // size)[at % size] for at in range(start, start + count)]
+        names = [f"taught-{at}" for at in range(start, start + count)]
+        return self._made(
+            [self.training[place] for place in places], [self.weights[place] for place in places], names, table
+        )
+
+    def held_out(self, table: Table) -> list[MultiAgentEpisode]:
+        """The conversations that are held out, made once."""
+        if self._held_out is None:
+            names = [f"held-out-{at}" for at in range(len(self.validation))]
+            self._held_out = self._made(self.validation, [1.0] * len(names), names, table)
+        return self._held_out
+
+    def _order(self, epoch: int) -> Sequence[int]:
+        if self.options.shuffle_seed is None:
+            return range(len(self.training))
+        order: list[int] = (
+            np.random.default_rng([self.options.shuffle_seed, epoch]).permutation(len(self.training)).tolist()
+        )
+        return order
+
+    def _made(
+        self, sources: Sequence[Conversation], weights: Sequence[float], names: Sequence[str], table: Table
+    ) -> list[MultiAgentEpisode]:
+        turns = self._written([each for each in sources if isinstance(each, Taught)], table)
+        episodes = []
+        for source, weight, name in zip(sources, weights, names, strict=True):
+            if isinstance(source, Taught):
+                found = next(turns)
+                if found is not None:
+                    episodes.append(_episode(source, found, weight, name))
+            else:
+                episodes.append(replay(source[1], table, name, weight))
+        return episodes
+
+    def _written(self, sources: Sequence[Taught], table: Table) -> Iterator[dict[str, list[LearntTurn]] | None]:
+        """Per conversation the turns of each policy; ``None`` of one that is left out."""
+        per_policy = {
+            policy: self._writer(policy, table).write([source.transcript for source in sources])
+            for policy in self.policies
+        }
+        for number, _ in enumerate(sources):
+            found = {policy: written[number] for policy, written in per_policy.items()}
+            whole = {policy: turns for policy, turns in found.items() if not isinstance(turns, TemplateError)}
+            if len(whole) < len(found):
+                self.unwritten += 1
+                yield None
+            elif self.options.on_overlong != "cut_left" and any(
+                longest_row(turns) > table.chat(policy).options.context_length for policy, turns in whole.items()
+            ):
+                self.overlong += 1
+                yield None
+            else:
+                yield whole
+
+    def _writer(self, policy: str, table: Table) -> TranscriptWriter:
+        if policy not in self._writers:
+            self._writers[policy] = TranscriptWriter(table.chat(policy))
+        return self._writers[policy]
+
+
+Conversation = Taught | tuple[str, RecordedSession]
+"""One of a file: a written one, or where an episode of a log stands, and that episode."""
+
+
+def taught(options: SupervisedOptions) -> Iterator[Conversation]:
+    """All conversations of ``options.data``, one at a time.
+
+    Raises: ConfigError: naming file and line of what cannot be read, or a file without any.
+    """
+    for path in files_of(options.data or []):
+        empty = True
+        for where, record in records_of(path):
+            empty = False
+            yield _read(where, record, options.format)
+        if empty:
+            raise ConfigError("data", f"{path} holds no episodes or conversations")
+
+
+def _read(where: str, record: Mapping[str, Any], form: str) -> Conversation:
+    if form == AUTO:
+        try:
+            form = form_of(record)
+        except ValueError as error:
+            raise ConfigError("data", f"{where}: {error}") from None
+    return (where, recorded_session(record, where)) if form == LOG else read_record(record, form, where)
+
+
+def texts_of(options: SupervisedOptions, most: int) -> list[str]:
+    """What is said in the first ``most`` written conversations of the files."""
+    some = islice((each.transcript for each in taught(options) if isinstance(each, Taught)), most)
+    return [said.text for transcript in some for said in transcript.messages]
+
+
+def facts_of(source: Conversation) -> Facts:
+    if isinstance(source, Taught):
+        return Facts(source.where, source.game, source.level, source.episode_return)
+    where, session = source
+    return Facts(where, session.game_id, session.level_name, session.mean_return)
+
+
+def longest_row(turns: Sequence[LearntTurn]) -> int:
+    """Tokens of the longest row that ``turns`` make."""
+    longest = tokens = 0
+    for turn in turns:
+        tokens = (0 if turn.new_row else tokens) + len(turn.prompt_ids) + len(turn.reply_ids)
+        longest = max(longest, tokens)
+    return longest
+
+
+def _episode(source: Taught, turns: dict[str, list[LearntTurn]], weight: float, name: str) -> MultiAgentEpisode:
+    """One player per policy, which all learn the same."""
+    messages = source.transcript.messages
+    replies = [messages[place].text for place in source.transcript.learnt]
+    seen = [messages[place - 1].text for place in source.transcript.learnt]
+    trajectories = {
+        AGENT if len(turns) == 1 else policy: Trajectory(
+            [
+                Turn(
+                    prompt_ids=turn.prompt_ids,
+                    response_ids=turn.reply_ids,
+                    rollout_logprobs=np.zeros(len(turn.reply_ids), np.float32),
+                    new_row=turn.new_row,
+                    weight=weight * turn.weight,
+                )
+                for turn in some
+            ],
+            terminated=True,
+            role=AGENT,
+            module_id=policy,
+            episode_id=name,
+            game=source.game,
+        )
+        for policy, some in turns.items()
+    }
+    return episode_of_texts(trajectories, [*seen, ""], replies, name)
