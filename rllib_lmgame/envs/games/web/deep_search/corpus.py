@@ -10,20 +10,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rllib_lmgame.envs.support.bm25 import BM25
+from rllib_lmgame.envs.support.retrieval.passages import Passage
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-@dataclass(frozen=True)
-class Passage:
-    """One result of a search."""
-
-    title: str
-    text: str
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Question:
     """What is asked.
 
@@ -32,12 +25,18 @@ class Question:
         answers: Texts that are right, the first one to be given.
         key: What tells it from other questions.
         path: Titles of the passages that lead to the answer, in the order of reading; empty if they are not known.
+        source: Data set it comes from; empty if that is not known.
+        split: Split its publisher has it in; empty if none.
+        number: Among all questions of Search-R1's seven sets, as AgentGym counts; ``None`` if it is none of them.
     """
 
     text: str
     answers: tuple[str, ...]
     key: str
     path: tuple[str, ...] = ()
+    source: str = ""
+    split: str = ""
+    number: int | None = None
 
     @property
     def hops(self) -> int:
@@ -57,9 +56,9 @@ class Corpus:
         """The search index; a title counts twice."""
         return BM25(f"{passage.title} {passage.title} {passage.text}" for passage in self.passages)
 
-    def search(self, query: str, limit: int) -> list[Passage]:
-        """The passages that fit best."""
-        return [self.passages[row] for row in self.index.search(query, limit)]
+    def search(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:
+        """The passages that fit each query best."""
+        return [[self.passages[row] for row in self.index.search(query, topk)] for query in queries]
 
 
 def normalised(text: str) -> str:
@@ -70,6 +69,11 @@ def normalised(text: str) -> str:
 def exact_match(answer: str, right: Sequence[str]) -> bool:
     """Whether the answer is one of the right ones, normalised."""
     return normalised(answer) in {normalised(text) for text in right}
+
+
+def holds_answer(answer: str, right: Sequence[str]) -> bool:
+    """Whether one of the right answers stands in the answer, both normalised (Search-R1's ``sub_em``)."""
+    return any(normalised(text) in normalised(answer) for text in right)
 
 
 def f1(answer: str, right: Sequence[str]) -> float:

@@ -1,0 +1,92 @@
+"""``rllib retriever``: search a corpus by vectors, for DeepSearch and others."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.new_files import new_file
+
+FLAT = "Flat"
+
+
+def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "retriever",
+        help=summary,
+        description="Serve a corpus at http://HOST:PORT/retrieve, in the protocol of Search-R1: DeepSearch's option "
+        "`retriever` takes the address. With --build, make its index first.",
+    )
+    parser.add_argument(
+        "--corpus", required=True, metavar="FILE", help="passages: JSON lines with title and text, or contents"
+    )
+    parser.add_argument("--index", required=True, metavar="FILE", help="FAISS index of the corpus; mapped from disk")
+    parser.add_argument(
+        "--model", default="intfloat/e5-base-v2", metavar="M", help="hub id or directory of the encoder (%(default)s)"
+    )
+    parser.add_argument(
+        "--build",
+        nargs="?",
+        const=FLAT,
+        metavar="KIND",
+        help="make the index and end; KIND as FAISS's index_factory names it (Flat, which is exact)",
+    )
+    parser.add_argument("--topk", type=int, default=3, metavar="K", help="passages for a query (%(default)s)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
+    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one (%(default)s)")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    from rllib_lmgame.envs.support.retrieval.dense import DenseRetriever, Keys, load_faiss
+    from rllib_lmgame.envs.support.retrieval.passages import PassageFile
+    from rllib_lmgame.envs.support.retrieval.server import MOST_RESULTS, RetrieverServer
+
+    if not 1 <= args.topk <= MOST_RESULTS:
+        raise ConfigError("--topk", f"must be from 1 to {MOST_RESULTS}, got {args.topk}")
+    if not 0 <= args.port < 1 << 16:
+        raise ConfigError("--port", f"must be from 0 to 65535, got {args.port}")
+    load_faiss()
+    corpus = PassageFile(args.corpus, "--corpus")
+    if args.build is not None:
+        return _build(corpus, args)
+    retriever = DenseRetriever(corpus, args.index, args.model, Keys("--corpus", "--index", "--model"))
+    retriever.rows(["capital"], args.topk)  # So that the first to ask does not wait for what is read once.
+    server = RetrieverServer(retriever, args.topk)
+
+    def ready(port: int) -> None:
+        print(f"{len(corpus):,} passages at http://{args.host}:{port}/retrieve", flush=True)
+
+    try:
+        asyncio.run(server.run(args.host, args.port, ready))
+    except KeyboardInterrupt:
+        print(f"stopped; {server.answered:,} requests were answered")
+    return 0
+
+
+def _build(corpus: Any, args: argparse.Namespace) -> int:
+    from rllib_lmgame.envs.support.retrieval.dense import build_index, load_faiss
+    from rllib_lmgame.envs.support.retrieval.encoder import Encoder
+
+    def told(done: int) -> None:
+        print(f"\r{done:,} of {len(corpus):,} passages", end="", file=sys.stderr, flush=True)
+
+    try:
+        with new_file(args.index) as file:
+            index = build_index(corpus, Encoder(args.model, "--model"), args.build, "--build", told)
+            print(file=sys.stderr)
+            try:
+                load_faiss().write_index(index, str(file.scratch))
+            except RuntimeError as error:
+                raise ConfigError("--index", f"{args.index} cannot be written: {error}") from None
+    except ConfigError as error:
+        if error.path == "--out":
+            raise ConfigError("--index", error.message) from None
+        raise
+    if file.path is not None:
+        print(f"{file.path}: {index.ntotal:,} vectors of {index.d} numbers")
+    return file.status()

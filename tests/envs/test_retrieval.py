@@ -1,0 +1,485 @@
+"""Searching a corpus by vectors and over HTTP: the index, the server, the client, and DeepSearch with each of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rllib_lmgame.envs.games.web.deep_search import DeepSearch, retrievers
+from rllib_lmgame.envs.support.retrieval import client
+from rllib_lmgame.envs.support.retrieval.client import HttpRetriever, RetrieverError, passages_of
+from rllib_lmgame.envs.support.retrieval.dense import DenseRetriever, Keys, build_index, load_faiss, open_index
+from rllib_lmgame.envs.support.retrieval.encoder import Encoder
+from rllib_lmgame.envs.support.retrieval.passages import Passage, PassageFile
+from rllib_lmgame.envs.support.retrieval.server import RetrieverServer
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
+
+WORDS = re.findall(
+    r"\w+", "oslo rome paris river capital of italy norway france old new town lake north king bridge the is a"
+)
+KEYS = Keys("--corpus", "--index", "--model")
+
+
+def make_encoder(folder: Path, size: int = 16, seed: int = 0) -> str:
+    """A tiny model of BERT's family with a tokenizer of whole words and letters."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizerFast
+
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "query", "passage", ":", *WORDS, *letters]
+    vocab += [f"##{letter}" for letter in letters]
+    folder.mkdir(parents=True)
+    (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(vocab)))
+    BertTokenizerFast(str(folder / "vocab.txt")).save_pretrained(folder)
+    torch.manual_seed(seed)
+    shape = BertConfig(
+        vocab_size=len(set(vocab)), hidden_size=size, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+    )
+    BertModel(shape, add_pooling_layer=False).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A corpus in both forms of passages, questions, a model and the index of the corpus by it."""
+    folder = tmp_path_factory.mktemp("retrieval")
+    rng = np.random.default_rng(0)
+    lines = []
+    for row in range(60):
+        title, text = (" ".join(rng.choice(WORDS, n)) for n in (2, 12))
+        both = {"title": title, "text": text}
+        lines.append(json.dumps({"id": f"p{row}", "contents": f'"{title}"\n{text}'} if row % 2 else both))
+    (folder / "corpus.jsonl").write_text("\n".join(lines[:30]) + "\n\n" + "\n".join(lines[30:]))
+    (folder / "questions.jsonl").write_text('{"question": "capital of norway?", "golden_answers": ["Oslo"]}')
+    found = {name: str(folder / f"{name}.jsonl") for name in ("corpus", "questions")}
+    found["model"] = make_encoder(folder / "model")
+    found["index"] = str(folder / "flat.index")
+    index = build_index(PassageFile(found["corpus"], KEYS.corpus), Encoder(found["model"], KEYS.encoder), "Flat", "")
+    load_faiss().write_index(index, found["index"])
+    return found
+
+
+@pytest.fixture
+def dense(world: dict[str, str]) -> DenseRetriever:
+    return DenseRetriever(PassageFile(world["corpus"], KEYS.corpus), world["index"], world["model"], KEYS)
+
+
+def test_a_search_equals_brute_force_and_the_vectors_are_e5s(world: dict[str, str], dense: DenseRetriever) -> None:
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(world["model"]), AutoModel.from_pretrained(world["model"]).eval()
+
+    def vector(text: str) -> np.ndarray:  # One by one, without padding.
+        ids = tokenizer(text, truncation=True, max_length=256, return_tensors="pt")
+        with torch.no_grad():
+            mean = model(**ids).last_hidden_state[0].mean(0).numpy()
+        return mean / np.linalg.norm(mean)
+
+    passages = list(dense.corpus)
+    assert len(passages) == 60 and all(passage.title and passage.text for passage in passages)
+    matrix = np.stack([vector(f'passage: "{each.title}"\n{each.text}') for each in passages])
+    queries = ["capital of norway", "the old bridge", "paris", "x" * 3000]
+    rows, scores = dense.rows(queries, 7)
+    for query, found, score in zip(queries, rows, scores, strict=True):
+        products = matrix @ vector(f"query: {query}")
+        best = np.argsort(-products, kind="stable")[:7]
+        np.testing.assert_allclose(score, products[best], atol=1e-5)
+        np.testing.assert_allclose(products[found], products[best], atol=1e-5)
+    assert dense.search(["paris"], 7) == [[passages[row] for row in rows[2]]]
+    assert len(dense.search(["paris"], 100)[0]) == 60
+
+
+@pytest.mark.parametrize("kind", ["HNSW16", "Flat"])
+def test_an_index_of_another_kind_is_mapped_and_asked_too(world: dict[str, str], tmp_path: Path, kind: str) -> None:
+    corpus, encoder = PassageFile(world["corpus"], ""), Encoder(world["model"], "")
+    path = tmp_path / "other.index"
+    load_faiss().write_index(build_index(corpus, encoder, kind, ""), str(path))
+    found = DenseRetriever(corpus, path, world["model"], KEYS).search([corpus[5].contents], 3)
+    assert len(found[0]) == 3
+
+
+def test_places_of_passages_are_kept_until_the_corpus_changes(tmp_path: Path) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_bytes('﻿{"title": "a", "text": "é"}\n\n{"contents": "b"}\r\n'.encode())
+    kept = Path(f"{path}.lines.npy")
+    assert list(PassageFile(path, "k")) == [Passage("a", "é"), Passage("", "b")] == list(PassageFile(path, "k"))
+    places = np.load(kept)
+    kept.write_bytes(kept.read_bytes()[:-3])  # Cut short.
+    assert list(PassageFile(path, "k"))[1] == Passage("", "b") and np.array_equal(np.load(kept), places)
+    path.write_text('{"title": "c", "text": "d"}\n')
+    assert list(PassageFile(path, "k")) == [Passage("c", "d")]
+    path.write_text('{"title": "c", "text": "d"}\n{"title": " ", "text": ""}')
+    with pytest.raises(ConfigError, match=r"k: .*c.jsonl, line 2: the passage has no text"):
+        PassageFile(path, "k")
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "is empty"),
+        ("{", "line 1: not JSON"),
+        ("[1]", "line 1: expected a JSON object"),
+        ('{"title": "a"}', "text"),
+    ],
+)
+def test_faults_of_a_corpus_are_named(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "c.jsonl").write_text(content)
+    with pytest.raises(ConfigError, match=said):
+        PassageFile(tmp_path / "c.jsonl", "k")
+
+
+def test_an_index_that_is_none_of_this_corpus_by_this_model_is_refused(world: dict[str, str], tmp_path: Path) -> None:
+    faiss, corpus = load_faiss(), PassageFile(world["corpus"], "")
+
+    def refused(index: str | Path, model: str, said: str, corpus: PassageFile = corpus) -> None:
+        with pytest.raises(ConfigError, match=said):
+            DenseRetriever(corpus, index, model, KEYS)
+
+    refused(tmp_path / "none", world["model"], "--index: .*does not exist; `rllib retriever --build`")
+    refused(world["index"], str(tmp_path / "none"), "--model: .*none' cannot be loaded")
+    refused(world["index"], make_encoder(tmp_path / "wide", size=32), "vectors of 16 numbers, and .* makes 32")
+    refused(world["index"], make_encoder(tmp_path / "other", seed=1), "of another model, or of another corpus")
+    (tmp_path / "c.jsonl").write_text('{"title": "a", "text": "b"}')
+    refused(world["index"], world["model"], "has 60 vectors, and .* 1 passages", PassageFile(tmp_path / "c.jsonl", ""))
+    cut = tmp_path / "cut.index"
+    cut.write_bytes(Path(world["index"]).read_bytes()[:500])
+    refused(cut, world["model"], "is no FAISS index that can be read")
+    cut.write_bytes(b"nonsense")
+    refused(cut, world["model"], "is no FAISS index that can be read")
+    distances = faiss.IndexFlatL2(16)
+    distances.add(np.zeros((60, 16), np.float32))
+    faiss.write_index(distances, str(cut))
+    refused(cut, world["model"], "compares by distances")
+    with pytest.raises(ConfigError, match="must be trained first"):
+        build_index(corpus, Encoder(world["model"], ""), "IVF4,Flat", "--build")
+    with pytest.raises(ConfigError, match="--build: FAISS knows no index 'Nonsense'"):
+        build_index(corpus, Encoder(world["model"], ""), "Nonsense", "--build")
+
+
+def test_without_faiss_the_command_that_installs_it_is_named(
+    world: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'rllib-lmgame\[retriever\]'"):
+        open_index(world["index"], "--index")
+
+
+class Served(ThreadingHTTPServer):
+    """A retriever that answers what ``answer`` says: a status and content."""
+
+    daemon_threads = True
+
+    def __init__(self, answer: Callable[[dict[str, Any]], tuple[int, Any]]) -> None:
+        super().__init__(("127.0.0.1", 0), _Requests)
+        self.answer = answer
+        self.asked: list[dict[str, Any]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/retrieve"
+
+
+class _Requests(BaseHTTPRequestHandler):
+    server: Served
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append(asked)
+        status, content = self.server.answer(asked)
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args: Any) -> None:
+        """Nothing."""
+
+
+def echo(asked: dict[str, Any]) -> tuple[int, Any]:
+    """Search-R1's form: one passage for each query, which says it."""
+    return 200, {
+        "result": [[{"document": {"id": "1", "contents": f'"T"\n{q}'}, "score": 1.0}] for q in asked["queries"]]
+    }
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Served]]:
+    servers: list[Served] = []
+
+    def start(answer: Callable[[dict[str, Any]], tuple[int, Any]] = echo) -> Served:
+        servers.append(Served(answer))
+        threading.Thread(target=servers[-1].serve_forever, daemon=True).start()
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_searches_that_come_together_are_one_request(serve: Callable[..., Served]) -> None:
+    server = serve()
+    everybody_is_there = threading.Event()
+    retriever = HttpRetriever(server.url, 60, "k", gather=everybody_is_there.wait)
+    found: dict[str, Any] = {}
+
+    def search(query: str) -> None:
+        found[query] = retriever.search([query], 2)
+
+    threads = [threading.Thread(target=search, args=(f"q{i}",)) for i in range(20)]
+    for thread in threads:
+        thread.start()
+    while sum(len(batch.queries) for batch in retriever._open.values()) < len(threads):
+        pass
+    everybody_is_there.set()
+    for thread in threads:
+        thread.join()
+    assert found == {f"q{i}": [[Passage("T", f"q{i}")]] for i in range(20)}
+    assert [sorted(asked["queries"]) for asked in server.asked] == [sorted(found)]
+    assert server.asked[0]["topk"] == 2 and server.asked[0]["return_scores"] is True
+
+
+@pytest.mark.parametrize("status", client.PASSING)
+def test_faults_that_may_pass_are_tried_again(serve: Callable[..., Served], status: int, monkeypatch: Any) -> None:
+    monkeypatch.setattr(client, "FIRST_WAIT_S", 0.01)
+    server = serve(lambda asked: echo(asked) if len(server.asked) > 2 else (status, b"busy"))
+    assert HttpRetriever(server.url, 60, "k").search(["a", "b"], 1) == [[Passage("T", "a")], [Passage("T", "b")]]
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((404, b"gone"), "HTTP 404: gone"),
+        ((302, b""), "HTTP 302"),
+        ((200, b"<html>"), "sent no JSON with a `result`: <html>"),
+        ((200, {"results": []}), "sent no JSON with a `result`"),
+        ((200, {"result": "x"}), "results are str, not a list"),
+        ((200, {"result": [[], []]}), "results for 2 queries; asked were 1"),
+        ((200, {"result": [[5]]}), "result 1 is int, not a document"),
+        ((200, {"result": [[{"document": {"contents": 5}}]]}), "result 1: field 'contents' is int"),
+        ((200, {"result": [[{"document": {"contents": ""}}]]}), "result 1: the passage has no text"),
+        ((503, b"busy"), "answered HTTP 503: busy"),
+    ],
+)
+def test_answers_that_are_none_are_told(serve: Callable[..., Served], answer: Any, said: str) -> None:
+    server = serve(lambda asked: answer)
+    with pytest.raises(RetrieverError, match=said):
+        HttpRetriever(server.url, 0.2 if answer[0] == 503 else 60, "k").search(["a"], 1)
+
+
+def test_a_server_that_hangs_is_given_up(serve: Callable[..., Served]) -> None:
+    never = threading.Event()
+    server = serve(lambda asked: (never.wait(), (200, b""))[1])
+    with pytest.raises(RetrieverError, match=r"gave no answer within 0\.2 s"):
+        HttpRetriever(server.url, 0.2, "k").search(["a"], 1)
+    never.set()
+
+
+def test_a_server_of_single_queries_is_asked_one_by_one(serve: Callable[..., Served]) -> None:
+    def answer(asked: dict[str, Any]) -> tuple[int, Any]:
+        return (200, {"result": [{"document": {"contents": asked["query"]}}]}) if "query" in asked else (422, b"")
+
+    server = serve(answer)
+    retriever = HttpRetriever(server.url, 60, "k")
+    retriever.check(1)
+    assert retriever.search(["a", "b"], 1) == [[Passage("", "a")], [Passage("", "b")]]
+
+
+def test_forms_of_results() -> None:
+    plain, passage = {"title": "t", "text": "x"}, Passage("t", "x")
+    assert passages_of([[passage, plain, '"t"\nx', {"document": plain}]], 1) == [[passage] * 4]
+    assert passages_of([], 1) == [[]] and passages_of([[], [plain]], 2) == [[], [passage]]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [(None, "no answer"), ((200, b"{}"), "sent no JSON with a `result`"), ((503, b"no"), "HTTP 503")],
+)
+def test_a_retriever_that_is_not_there_is_told_before_a_run(
+    world: dict[str, str], serve: Callable[..., Served], fresh: None, tmp_path: Path, answer: Any, said: str
+) -> None:
+    from rllib_lmgame.experiments.checks.check import check_experiments
+    from rllib_lmgame.experiments.checks.servers import check_servers
+    from rllib_lmgame.experiments.files.reading import read_experiments
+
+    url = "http://127.0.0.1:9/retrieve" if answer is None else serve(lambda asked: answer).url
+    run = {"run": "LMGamePPO", "env": "lmgame/DeepSearch-v0", "stop": {"ppo_iteration": 1}}
+    run["config"] = {"env_config": {"data": world["questions"], "retriever": url, "split": "all"}}
+    (tmp_path / "run.yaml").write_text(json.dumps({"search": run}))
+    checked = check_experiments(read_experiments(str(tmp_path / "run.yaml")))
+    with pytest.raises(ConfigError, match=rf"config.env_config.retriever: .*{said}.*`rllib retriever` starts one"):
+        check_servers(checked, needed=True)
+    check_servers(checked, needed=False)
+    assert checked[0].missing
+
+
+@pytest.mark.parametrize("url", ["http://", "http://a:b/x", "http://[::1/x", "http://h:99999/"])
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(ConfigError, match="is no address"):
+        HttpRetriever(url, 1, "k")
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """Retrievers are made once per process; here once per test."""
+    retrievers.retriever_of.cache_clear()
+    yield
+    retrievers.retriever_of.cache_clear()
+
+
+class Own:
+    """A retriever of one's own."""
+
+    def search(self, queries: list[str], topk: int) -> list[list[dict[str, str]]]:
+        if queries == ["fail"]:
+            raise ZeroDivisionError("no")
+        return [[{"title": "Own", "text": query}] * (topk + 1) for query in queries]
+
+
+class NoSearch:
+    """Not a retriever."""
+
+
+def game(world: dict[str, str], **options: Any) -> DeepSearch:
+    made = DeepSearch(data=world["questions"], split="all", show_rules=False, **options)
+    made.reset(seed=0)
+    return made
+
+
+def test_deep_search_by_a_server(world: dict[str, str], serve: Callable[..., Served], fresh: None) -> None:
+    server = serve()
+    playing = game(world, retriever=server.url, top_k=2)
+    assert "[1] T: fish" in playing.step("search[fish]")[0]
+    assert playing.slow_calls and not playing.replayable
+    assert [asked["queries"] for asked in server.asked] == [["fish"]] and server.url in playing.check_ready()
+    server.answer = lambda asked: (404, b"gone")
+    with pytest.raises(RetrieverError, match="HTTP 404"):
+        playing.step("search[fish]")
+
+
+def test_deep_search_by_vectors_finds_what_the_index_does(
+    world: dict[str, str], dense: DenseRetriever, fresh: None
+) -> None:
+    playing = game(world, retriever="e5", corpus=world["corpus"], index=world["index"], encoder=world["model"])
+    shown = playing.step("search[old bridge]")[0]
+    best = dense.search(["old bridge"], 3)[0]
+    assert [f"[{i}] {each.title}: {each.text}" for i, each in enumerate(best, 1)] == shown.splitlines()[-3:]
+
+
+def test_deep_search_by_a_class_of_ones_own(world: dict[str, str], fresh: None) -> None:
+    playing = game(world, retriever=f"{__name__}:Own", top_k=2)
+    assert playing.step("search[x]")[0].splitlines()[-2:] == ["[1] Own: x", "[2] Own: x"]
+    with pytest.raises(RetrieverError, match="retriever Own raised ZeroDivisionError: no"):
+        playing.step("search[fail]")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"retriever": "http://"}, "env_config.retriever: 'http://' is no address"),
+        ({"retriever": "bm26"}, "env_config.retriever: 'bm26' is none: give bm25, e5, an address"),
+        ({"retriever": f"{__name__}:NoSearch"}, "env_config.retriever: .*NoSearch.search"),
+        ({"retriever": f"{__name__}:Gone"}, "env_config.retriever: .*has no 'Gone'"),
+        ({"retriever": "e5", "corpus": "c"}, "env_config.index: must be given with data and corpus"),
+        ({"retriever": "e5", "corpus": "c", "index": "i", "max_passages": 3}, "env_config.max_passages: has no effect"),
+        ({"retriever": "http://h/", "index": "i"}, "env_config.index: has no effect"),
+        ({"index": "i"}, "env_config.corpus: must be given"),
+    ],
+)
+def test_what_cannot_work_is_refused_at_once(world: dict[str, str], fresh: None, options: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        game(world, **options)
+
+
+async def _served(dense: Any, use: Callable[[str], Any]) -> Any:
+    """What ``use`` gives, in a thread beside a server whose address it is given."""
+    server, port = RetrieverServer(dense, 3), asyncio.get_running_loop().create_future()
+    running = asyncio.create_task(server.run("127.0.0.1", 0, port.set_result))
+    try:
+        return await asyncio.to_thread(use, f"http://127.0.0.1:{await port}/retrieve")
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+def test_the_server_answers_as_search_r1s(dense: DenseRetriever) -> None:
+    import urllib.error
+    import urllib.request
+
+    def ask(url: str, body: bytes) -> tuple[int, Any]:
+        try:
+            with urllib.request.urlopen(urllib.request.Request(url, body)) as response:
+                return response.status, json.load(response)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    def use(url: str) -> None:
+        rows, scores = dense.rows(["rome", "old lake"], 3)
+        status, said = ask(url, b'{"queries": ["rome", "old lake"], "topk": 2, "return_scores": true}')
+        assert status == 200 and [len(found) for found in said["result"]] == [2, 2]
+        first, passage = said["result"][1][0], dense.corpus[int(rows[1][0])]
+        assert first["score"] == pytest.approx(float(scores[1][0]), abs=1e-5)
+        assert first["document"]["contents"] == f'"{passage.title}"\n{passage.text}'
+        assert first["document"]["id"] in (f"p{rows[1][0]}", str(rows[1][0]))
+        status, plain = ask(url, b'{"query": "rome"}')
+        assert len(plain["result"][0]) == 3 and plain["result"][0][0] == said["result"][0][0]["document"]
+        assert HttpRetriever(url, 60, "k").search(["rome"], 3) == dense.search(["rome"], 3)
+        assert ask(url, b'{"queries": []}') == (200, {"result": []})
+        for wrong in (
+            b"",
+            b"[]",
+            b'{"queries": [1]}',
+            b"{}",
+            b'{"query": "a", "topk": 0.5}',
+            b'{"query": "a", "topk": -1}',
+        ):
+            assert ask(url, wrong)[0] == 400, wrong
+
+    asyncio.run(_served(dense, use))
+
+
+def test_the_command_builds_an_index_serves_it_and_stops(world: dict[str, str], tmp_path: Path) -> None:
+    index = tmp_path / "new.index"
+    command = [
+        sys.executable,
+        "-m",
+        "rllib_lmgame.cli",
+        "retriever",
+        "--corpus",
+        world["corpus"],
+        "--model",
+        world["model"],
+    ]
+    command += ["--index", str(index)]
+    built = subprocess.run([*command, "--build"], capture_output=True, text=True)
+    assert built.returncode == 0 and "60 vectors of 16 numbers" in built.stdout, built.stderr
+    assert np.array_equal(
+        load_faiss().read_index(str(index)).reconstruct_n(0, 60),
+        load_faiss().read_index(world["index"]).reconstruct_n(0, 60),
+    )
+    again = subprocess.run([*command, "--build"], capture_output=True, text=True)
+    assert again.returncode == 2 and "--index" in again.stderr and "exists" in again.stderr
+    serving = subprocess.Popen([*command, "--port", "0"], stdout=subprocess.PIPE, text=True, env=os.environ)
+    assert serving.stdout is not None
+    said = serving.stdout.readline()
+    assert said.startswith("60 passages at http://127.0.0.1:")
+    assert len(HttpRetriever(said.split()[-1], 60, "k").search(["rome"], 2)[0]) == 2
+    serving.send_signal(signal.SIGINT)
+    assert serving.communicate(timeout=60)[0] == "stopped; 1 requests were answered\n" and serving.returncode == 0
