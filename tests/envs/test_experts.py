@@ -27,6 +27,7 @@ ALONE = [
     ("GSM8K", {}, 1000, 10.0),
     ("GSM8K", {"steps": (1, 5), "split": "test"}, 1000, 10.0),
     ("MathReasoning", {}, 1000, 1.0),
+    ("MathProblems", {}, 300, 1.0),
     ("BIRD", {}, 1000, 1.0),
     ("DeepSearch", {}, 1000, 1.0),
     ("TextCraft", {}, 200, 1.0),

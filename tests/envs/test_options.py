@@ -33,6 +33,7 @@ REFUSED = [
     ("CarDealer", {"personas": ["grumpy"]}, "personas", "grumpy"),
     ("GSM8K", {"steps": [3, 9]}, "steps", ""),
     ("GSM8K", {"families": ["bakry"]}, "families", "did you mean 'bakery'"),
+    ("MathProblems", {"tolerance": 2}, "tolerance", ""),
     ("MathReasoning", {"difficulty": [4, 2]}, "difficulty", ""),
     ("MathReasoning", {"families": ["liner"]}, "families", "did you mean 'linear'"),
     ("TextCraft", {"depth": [3, 2]}, "depth", "must be two numbers"),

@@ -1,0 +1,1 @@
+"""Sets of problems of mathematics, with answers of any kind."""

@@ -1,0 +1,1 @@
+"""Whether two answers to a problem of mathematics are the same, whatever form they are written in."""
