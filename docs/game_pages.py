@@ -95,12 +95,19 @@ env_config:
   ids: data:agentgym-ids:textcraft  # rllib data fetch agentgym-ids; or a file, or 0-99
   test_ids: data:agentgym-ids:textcraft-test
   split: all                        # all of `ids`, none kept for validation
-language_model: {reply_format: react}
+language_model: {reply_format: react, conversation_start: user}
+evaluation_config:
+  games:
+    - {env: agentgym:textcraft, env_config: {url: "http://127.0.0.1:36001", ids: "...", test_ids: "...", split: test}}
 ```
+
+- **Items** are each played once before any is played again, in an order that the run's seed decides; the games of a \
+group share one. An evaluation of as many episodes as the list has plays all of it.
 
 - **Before a run** the server is asked whether it is there and opens a session. `--dry-run` says what is missing.
 - **Sessions** are used again from episode to episode, and closed when the run ends, if the server knows `close`. \
-What a killed process left open is closed by the next one on its machine.
+What a killed process left open is closed by the next one on its machine. SQLGym's server has eight sessions: play \
+no more games at once (`num_envs_per_env_runner` of all env runners together).
 - **What goes wrong**, an error, a time-out, an answer of another form, drops the episode and counts it; \
 another takes its place. A server that is busy (503) or not there is asked again, up to `retries` times.
 - **Time** of a request is limited by `timeout_s`, not by `text_rollouts.env_step_timeout_s`. No other game waits.

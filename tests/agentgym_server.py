@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -54,6 +55,8 @@ class FakeServer:
     open: dict[int, dict[str, Any]] = field(default_factory=dict)
     asked: Counter[str] = field(default_factory=Counter)
     bodies: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    most: int | None = None
+    """Sessions it has; then it gives out the old ones again, in turn."""
     created: int = 0
     most_open: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -85,7 +88,7 @@ class FakeServer:
     def post_create(self, body: dict[str, Any]) -> Any:
         if self.task in ("searchqa", *TOOLS):
             assert body["id"] == 0
-        number, self.created = self.created, self.created + 1
+        number, self.created = self.created % (self.most or sys.maxsize), self.created + 1
         self.open[number] = {}
         self.most_open = max(self.most_open, len(self.open))
         if self.task in NUMBERED:

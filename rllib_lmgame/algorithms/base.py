@@ -47,6 +47,7 @@ from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.rollouts.episodes import over_levels
+from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
@@ -362,7 +363,8 @@ class LMGameAlgorithm(PPO):
         )
         evaluators = self.eval_env_runner_group
         remote = evaluators is not None and evaluators.num_remote_env_runners()
-        return self.play(plans, settings, runners=evaluators if remote else None)
+        dealt = ItemOrder(0, purpose).dealt(plans, games)
+        return self.play(dealt, settings, runners=evaluators if remote else None)
 
     @contextmanager
     def evaluation_weights(self) -> Iterator[None]:

@@ -21,6 +21,7 @@ from rllib_lmgame.new_files import new_file
 from rllib_lmgame.policies.model.files import check_model, load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import over_levels, success_by_seed
+from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat, unread_replies
 from rllib_lmgame.rollouts.plans import plan_evaluation
 from rllib_lmgame.rollouts.players import Player
@@ -58,7 +59,8 @@ class LoadedPolicies:
         """
         guests = {name: player.assignment for name, player in (against or {}).items()}
         line_ups = LineUps(self.config, players, guests)
-        seated, failures = line_ups.seated(plan_evaluation(len(games), num_episodes), games)
+        plans = ItemOrder(0, "evaluation").dealt(plan_evaluation(len(games), num_episodes), games)
+        seated, failures = line_ups.seated(plans, games)
         seeded = self.config.text_rollout_options.deterministic
         result = self.runner.play(
             seated, PlaySettings(games, temperature=temperature, seeded=seeded, log=log, keep="nothing"), against

@@ -110,7 +110,7 @@ def test_a_score_is_paid_by_what_it_changes_and_a_fall_below_zero_counts_as_none
 
 def test_what_is_special_in_a_dialect() -> None:
     with serving("wordle") as server:
-        assert begun(server).observe("player").text.startswith("Words: crane slate")
+        assert begun(server).observe("player").text == "item 7\nWords: crane slate"
     with serving("alfworld") as server:
         seen = begun(server).observe("player")
         assert seen.text.endswith("AVAILABLE ACTIONS: look,win") and seen.legal_actions == ("look", "win")
@@ -278,6 +278,34 @@ def test_what_goes_wrong_costs_its_own_episode_and_closes_its_session() -> None:
         wait_for(lambda: not server.open)  # Those of failed episodes are closed by threads of their own.
 
 
+def test_a_server_that_gives_out_a_session_twice_gives_it_to_one_game_alone() -> None:
+    with serving("sqlgym", most=3) as server:
+        games_ = [begun(server, retries=3) for _ in range(3)]
+        with pytest.raises(WaitedTooLong, match=r"all 8 sessions .* are taken"):
+            begun(server, retries=3)
+        games_.pop().close()
+        begun(server, retries=3).step({"player": "SELECT 7"})
+
+
+def test_sessions_of_a_server_that_was_started_anew_are_opened_anew() -> None:
+    with serving("textcraft") as server:
+        before = [begun(server), begun(server)]
+        server.open.clear()
+        server.created = 0
+        with pytest.raises(GameError, match="KeyError"):
+            before[1].step({"player": "look"})
+        fresh = begun(server)  # It is called as the first one was.
+        fresh.step({"player": "look"})
+        for session in before:
+            session.reset(1)
+        assert len(server.open) == 3 and "heard" in fresh.observe("player").text
+        fresh.step({"player": "win 7"})
+        before[0].step({"player": "look"})
+        for session in (*before, fresh):
+            session.close()
+        assert not server.open
+
+
 def wait_for(condition: Callable[[], bool]) -> None:
     for _ in range(2_000):
         if condition():
@@ -386,6 +414,10 @@ def test_games_are_found_by_task_and_a_wrong_one_names_the_nearest() -> None:
         game_spec("agentgym:textcrat")
     with pytest.raises(ConfigError, match=r"needs the address of a server .*lmrlgym --host"):
         make_game("agentgym:maze", {"ids": "0-24"})
+    nothing = make_game("agentgym:maze", {"url": "http://127.0.0.1:9"})
+    for call in (nothing.check_ready, nothing.reset):
+        with pytest.raises(ConfigError, match=r"env_config.ids: .* needs its items: .*data:agentgym-ids:maze"):
+            call()
     with pytest.raises(ConfigError, match=r"env_config.url: .*no address"):
         make_game("agentgym:maze", {"url": "127.0.0.1:36001", "ids": "0-24"})
 
@@ -400,3 +432,19 @@ def test_the_check_before_a_run_opens_a_session_and_closes_it() -> None:
     game = make_game("agentgym:textcraft", {"url": "http://127.0.0.1:9", "ids": "0-9"})
     with pytest.raises(ConfigError, match=r"no server answers at .*start one with: textcraft"):
         game.check_ready()
+
+
+def test_consecutive_seeds_are_the_items_of_a_split_one_after_another() -> None:
+    with serving("textcraft") as server:
+        found = {}
+        for split in ("train", "validation", "test", "all"):
+            session = begun(server, ids="0-199", split=split)
+            played = []
+            for seed in range(200):
+                session.reset(seed)
+                played.append(item_of(session))
+            found[split] = set(played)
+            assert len(found[split]) == len(set(played[: len(found[split])])), "each once before any comes again"
+            session.close()
+    assert found["all"] == set(range(200)) == found["train"] | found["validation"] | found["test"]
+    assert len(found["train"]) + len(found["validation"]) + len(found["test"]) == 200

@@ -430,6 +430,11 @@ def test_messages_are_those_of_models_in_this_process() -> None:
     assert noted[-1]["content"].startswith("Your last reply could not be read: the reply has no <answer>")
     talk.reply("again")
     assert [message["content"][:3] for message in talk.prompt(Observation("three"))] == ["Rul", "You", "aga", "thr"]
+    as_user = MessageConversation(LanguageModelOptions(conversation_start="user"), "Rules.").prompt(Observation("one"))
+    assert [(message["role"], message["content"][:6]) for message in as_user][:2] == [
+        ("user", "Rules."),
+        ("assistant", "OK."),
+    ]
     stripped = MessageConversation(LanguageModelOptions(history="strip_think", think="optional"))
     stripped.prompt(Observation("one"))
     stripped.reply("<think>hm</think><answer>go</answer>")

@@ -219,6 +219,23 @@ def test_system_prompt_of_the_options(chat_of) -> None:
     assert decode(shown[""]).startswith("<|user|>\nu</s>")
 
 
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("history", ["keep", "window"])
+def test_rules_in_a_first_user_message_are_answered_before_the_game_speaks(chat_of, style: str, history: str) -> None:
+    chat = chat_of(style, conversation_start="user", history=history)
+    conversation = Conversation(chat, "The rules.")
+    begun = [{"role": "user", "content": "The rules."}, {"role": "assistant", "content": "OK."}]
+    prompt = conversation.prompt(Observation("A board."))
+    messages = [*begun, {"role": "user", "content": "A board."}]
+    assert prompt.ids == chat.tokenizer.apply_chat_template(
+        messages, tokenize=True, add_generation_prompt=True, return_dict=False
+    )
+    conversation.reply(reply_of(chat, "up"))
+    after = conversation.prompt(Observation("Another one."))
+    assert after.ids[: len(prompt.ids)] == prompt.ids if history == "keep" else after.new_row
+    assert conversation.tokens_of_examples() == 0 and chat.tokenizer.decode(after.ids).count("The rules.") == 1
+
+
 # -- replies ---------------------------------------------------------------------------------------------------------
 
 

@@ -31,7 +31,7 @@ from rllib_lmgame.policies.chat.template import (
     cut,
 )
 from rllib_lmgame.settings.sections.demonstrations import Demonstration
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.settings.sections.language_model import AGREED, LanguageModelOptions
 from rllib_lmgame.storage import expanded
 from rllib_lmgame.text import first_line
 
@@ -274,7 +274,7 @@ class ChatFormat:
         pieces = self.pieces
         if not system:
             return (Part(Source.TEMPLATE, pieces.bare_head), *_trimmed(user, pieces.trims_user))
-        head, rules = Part(Source.TEMPLATE, pieces.head), self._rules(system)
+        head, rules = Part(Source.TEMPLATE, pieces.head), self.rules_part(system)
         if pieces.middle is None:
             return (head, *_trimmed((rules, Part(Source.OWN, "\n\n"), *user), pieces.trims_first))
         middle = Part(Source.TEMPLATE, pieces.middle)
@@ -313,10 +313,11 @@ class ChatFormat:
         closing: tuple[Part, ...] = (Part(Source.TEMPLATE, pieces.turn_end),)
         if system and pieces.moved is not None:
             before, behind = (Part(Source.TEMPLATE, text) for text in pieces.moved)
-            closing = (before, *_trimmed((self._rules(system),), pieces.trims_system), behind)
+            closing = (before, *_trimmed((self.rules_part(system),), pieces.trims_system), behind)
         return (*closing, *_trimmed(user, pieces.trims_user))
 
-    def _rules(self, system: str) -> Part:
+    def rules_part(self, system: str) -> Part:
+        """The rules as part of a message."""
         return Part(Source.GAME if self.options.system_prompt is None else Source.OWN, system)
 
     @cached_property
@@ -440,8 +441,9 @@ class ChatFormat:
 class Conversation:
     """One player's conversation in an episode: builds prompts, keeps replies as ids.
 
-    The game's rules, ``instructions``, are the system prompt unless the options set another. Demonstrations for this
-    ``role`` of this ``game`` stand in front, whatever else of the history is shown.
+    The game's rules, ``instructions``, are the system prompt unless the options set another, or begin with a user
+    message that has them and an answer to it. Demonstrations for this ``role`` of this ``game`` stand in front,
+    whatever else of the history is shown.
     """
 
     chat: ChatFormat
@@ -455,12 +457,23 @@ class Conversation:
 
     def __post_init__(self) -> None:
         self.demonstrations = self.chat.options.shown(self.game, self.role)
-        self._examples = [self.chat.example(turn) for turn in self.demonstrations]
+        chat, told = self.chat, self._told if self._tells_as_user else ""
+        self._begun: list[Example] = [((chat.rules_part(told),), chat.pieces.lead + AGREED)] if told else []
+        self._examples = [*self._begun, *map(chat.example, self.demonstrations)]
 
     @property
     def system(self) -> str:
+        """The system prompt; empty if there is none."""
+        return "" if self._tells_as_user else self._told
+
+    @property
+    def _told(self) -> str:
         override = self.chat.options.system_prompt
         return self.instructions if override is None else override
+
+    @property
+    def _tells_as_user(self) -> bool:
+        return self.chat.options.conversation_start == "user"
 
     def prompt(self, observation: Observation, note: str | None = None) -> Prompt:
         """Show ``observation``; call :meth:`reply` next. ``note``: why the last reply could not be read."""
@@ -485,7 +498,7 @@ class Conversation:
         """Tokens by which demonstrations make a prompt longer."""
         system, user = self.system, self._users[-1]
         shown = self.chat.opening_ids(system, user, examples=self._examples)
-        return len(shown) - len(self.chat.opening_ids(system, user))
+        return len(shown) - len(self.chat.opening_ids(system, user, examples=self._begun))
 
     @property
     def _written_anew(self) -> bool:

@@ -15,7 +15,7 @@ from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.guard import TAG_NAMES
 from rllib_lmgame.policies.chat.replies import ParsedReply, apart, marks_of, message_parts, reply_format
 from rllib_lmgame.settings.sections.demonstrations import Demonstration
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.settings.sections.language_model import AGREED, LanguageModelOptions
 
 Message = dict[str, str]
 
@@ -68,7 +68,11 @@ class MessageConversation:
         self._users.append(self._shown(observation, note))
         own = self.options.system_prompt
         system = self.harmless(self.instructions) if own is None else own
-        messages = [_message("system", system)] if system else []
+        messages = []
+        if system and self.options.conversation_start == "user":
+            messages = [_message("user", system), _message("assistant", AGREED)]
+        elif system:
+            messages = [_message("system", system)]
         for example in self.demonstrations:
             seen = Observation(example.observation, turns_left=example.turns_left)
             messages.append(_message("user", self._shown(seen, None)))

@@ -55,6 +55,9 @@ class TinyModelOptions:
     seed: int = option(0, "Seed of the initial weights.", low=0)
 
 
+AGREED = "OK."
+"""What a model has said to rules that are a user message."""
+
 ALL_LINEAR = "all-linear"
 
 
@@ -142,6 +145,12 @@ class LanguageModelOptions:
 
     system_prompt: str | None = option(
         None, "System message; null takes the game's own instructions, empty text leaves it out.", stranger=True
+    )
+    conversation_start: str = option(
+        "system",
+        "Where the rules stand: in the `system` message, or in a first `user` message, which is answered `OK.` before "
+        "the game's first words, as in AgentGym.",
+        choices=("system", "user"),
     )
     chat_template: str | None = option(
         None,

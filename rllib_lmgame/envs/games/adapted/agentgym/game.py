@@ -6,13 +6,16 @@ import math
 import random
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction, TextGameOptions, invalid_rule
-from rllib_lmgame.envs.contract.splits import TEST, TRAIN, VALIDATION, split_of_digest
+from rllib_lmgame.envs.contract.splits import ALL, TEST, TRAIN, VALIDATION, level_digest, split_of_digest
 from rllib_lmgame.envs.games.adapted.agentgym.items import Item, read_items
+from rllib_lmgame.envs.games.adapted.agentgym.server import Server, Session, check_address
 from rllib_lmgame.envs.games.adapted.agentgym.tasks import ITEM, SCHEME, TASKS, Task
 from rllib_lmgame.envs.games.adapted.agentgym.told import RULES, functions_of
+from rllib_lmgame.envs.support.item_order import item_of_seed
 from rllib_lmgame.envs.support.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
@@ -66,41 +69,48 @@ class AgentGym(WholeReplyGame):
     Options: ClassVar[type[TextGameOptions]] = AgentGymOptions
     slow_calls = True  # the server is a process of its own
     replayable = False  # nobody here knows what it does
+    lists_levels = True
     options: AgentGymOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
         super().__init__(render_mode, **env_config)
-        from rllib_lmgame.envs.games.adapted.agentgym.server import Server, check_address
-
         chosen = self.options
         self.task: Task = TASKS[chosen.task]
-        name = f"{SCHEME}:{chosen.task}"
+        self._name = name = f"{SCHEME}:{chosen.task}"
         if chosen.url is None:
             start = f"{self.task.start} --host 127.0.0.1 --port 36001"
             message = f"{name} needs the address of a server ({self.task.package} of AgentGym): start one with"
             raise ConfigError("env_config.url", f"{message} `{start}` and write url: http://127.0.0.1:36001")
-        if chosen.ids is None:
-            message = f"{name} needs its items: a file of AgentGym's, data:agentgym-ids:{chosen.task}, or numbers: 0-99"
-            raise ConfigError("env_config.ids", message)
         address = check_address(chosen.url, "env_config.url")
         url = address if address.endswith(self.task.path) else address + self.task.path
         self.server = Server(url, self.task.start, chosen.timeout_s, chosen.retries)
-        self._items = read_items(chosen.ids, chosen.task, chosen.id_table, "env_config.ids")
-        self._test_items = self._items
-        if chosen.test_ids is not None:
-            self._test_items = read_items(chosen.test_ids, chosen.task, chosen.id_table, "env_config.test_ids")
-        self._session: dict[str, Any] | None = None
+        self._items = self._items_of(chosen.ids, "ids")
+        self._test_items = self._items if chosen.test_ids is None else self._items_of(chosen.test_ids, "test_ids")
+        self._place: int | None = None
+        self._session: Session | None = None
         self._seen = ""
         self._listed: tuple[str, ...] = ()
         self._score = self._last = 0.0
         self._over = False
 
+    def _items_of(self, source: str | None, key: str) -> tuple[Item, ...]:
+        if source is None:
+            return ()
+        return read_items(source, self.options.task, self.options.id_table, f"env_config.{key}")
+
+    def _check_items(self) -> None:
+        if not self._items and not (self._test_items and self.options.split == TEST):
+            lists = f"a file of AgentGym's, data:agentgym-ids:{self.options.task}, or numbers: 0-99"
+            raise ConfigError("env_config.ids", f"{self._name} needs its items: {lists}")
+
     def check_ready(self) -> str:
         """Ask the server whether it is there, and open and close a session.
 
         Returns: What was found, in a few words.
-        Raises: ConfigError: if it is not there, or opens no session; the message says how one is started.
+        Raises: ConfigError: if it is not there, or opens no session; the message says how one is started. Also if there
+            are no items to play.
         """
+        self._check_items()
         patient, self.server = self.server, self.server.hurried()
         try:
             self.server.check()
@@ -125,10 +135,27 @@ class AgentGym(WholeReplyGame):
         """Those of the task, by AgentGym's names; none for most."""
         return functions_of(self.options.task)
 
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Begin the item of ``seed``."""
+        self._check_items()
+        self._place = seed
+        return super().reset(seed=seed, options=options)
+
     def levels(self, rng: random.Random) -> Iterator[Item]:
-        items = self._test_items if self.options.split == TEST else self._items
+        items = self._of_split or self._items
+        if self._place is not None:
+            yield items[item_of_seed(self._place, len(items))]
         while True:
             yield rng.choice(items)
+
+    @cached_property
+    def _of_split(self) -> tuple[Item, ...]:
+        """The items of the split that is played."""
+        split = self.options.split
+        if split == ALL:
+            return self._items
+        items = self._test_items if split == TEST else self._items
+        return tuple(one for one in items if self.split_of_level(level_digest(self.level_key(one)), one) == split)
 
     def level_key(self, level: Item) -> str:
         return f"{SCHEME} {self.options.task} {level.name}"
@@ -143,6 +170,8 @@ class AgentGym(WholeReplyGame):
 
     def start(self, level: Item) -> None:
         self._score, self._last, self._over, self._listed = 0.0, 0.0, False, ()
+        if self._session is not None and not self.server.knows(self._session):
+            self.close()
         session = self._open()
         body = {key: level.number if value == ITEM else value for key, value in self.task.reset.items()}
         answer = self.server.post("/reset", {**session, **body})
@@ -156,7 +185,7 @@ class AgentGym(WholeReplyGame):
             words = self.server.get("/filtered_vocab", **session)
             if not isinstance(words, list):
                 raise self._nonsense("/filtered_vocab", words)
-            shown_first.insert(0, "Words: " + " ".join(map(str, words)))
+            shown_first.append("Words: " + " ".join(map(str, words)))
         self._seen = "\n".join(shown_first)
         self._list_actions(answer)
         if self._listed and self.options.task == "alfworld":
@@ -207,29 +236,33 @@ class AgentGym(WholeReplyGame):
         return False
 
     def close(self) -> None:
-        """Close the session, if one is open and the server knows how."""
+        """Give the session back; it is closed if the server knows how."""
         session, self._session = self._session, None
-        if session is not None and self.task.closes:
+        if session is not None:
             self.server.close(session)
 
     def _open(self) -> dict[str, Any]:
-        """The session, opened when it is first needed; its requests carry it."""
-        if self._session is None:
+        """What requests carry to name the session, which is opened when it is first needed."""
+        most = self.task.most_sessions
+        for _ in range(self.server.retries + 1):
+            if self._session is not None:
+                return self._session.fields
             answer = self.server.post("/create", self.task.create)
             found = self._field("/create", answer, self.task.created, int) if self.task.created else answer
             if isinstance(found, bool) or not isinstance(found, int):
                 raise self._nonsense("/create", answer)
-            self._session = {self.task.key: found}
-            if self.task.closes:
-                self.server.opened(self._session)
-        return self._session
+            session = Session({self.task.key: found})
+            if self.server.take(session, closes=self.task.closes, limited=most is not None):
+                self._session = session
+                return session.fields
+        raise WaitedTooLong(f"all {most} sessions of {self.server.url} are taken; play fewer games at once")
 
     def _list_actions(self, answer: Any) -> None:
         if self.options.task == "alfworld":
             listed = self._field("", answer, "available_actions", list)
             self._listed = tuple(action for action in listed if isinstance(action, str))
         elif self.options.task == "webshop" and self.options.show_legal_actions:
-            found = self.server.get("/available_actions", **(self._session or {}))
+            found = self.server.get("/available_actions", **self._open())
             clickable = self._field("/available_actions", found, "clickables", list)
             self._listed = tuple(f"click[{text}]" for text in clickable)
 

@@ -52,6 +52,12 @@ class LeftOpen:
         """It is closed; whether it was open."""
         return self._note(url, dict(body), open_now=False)
 
+    def forget(self, url: str) -> None:
+        """All that ``url`` closes are gone."""
+        for address, body in self.remaining():
+            if address == url:
+                self.remove(address, body)
+
     def remaining(self) -> list[Closing]:
         """Sessions that are open."""
         with self._lock:
@@ -86,20 +92,32 @@ class LeftOpen:
             if open_now:
                 self._open[key] = (url, body)
             with contextlib.suppress(OSError):
-                self._write(json.dumps({"open": open_now, "url": url, "body": body}) + "\n")
+                if self._file is None:
+                    self._begin()
+                else:
+                    self._file.write(_line(url, body, open_now))
             return was_open
 
-    def _write(self, line: str) -> None:
-        if self._path is None:
-            self._path = directory() / f"{os.getpid()}-{os.urandom(4).hex()}.jsonl"
-            directory().mkdir(mode=0o700, exist_ok=True)
-            if directory().stat().st_uid != os.getuid():
-                return
-            file = self._path.open("ab", buffering=0)
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._file = file
-        if self._file is not None:
-            self._file.write(line.encode())
+    def _begin(self) -> None:
+        """Make the file, with all that is open."""
+        folder = directory()
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if folder.stat().st_uid != os.getuid():
+            return
+        path = folder / f"{os.getpid()}-{os.urandom(4).hex()}.jsonl"
+        file = path.open("ab", buffering=0)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # Another process may have taken it for one of the dead.
+        except OSError:
+            file.close()
+            raise
+        self._file, self._path = file, path
+        for url, body in self._open.values():
+            file.write(_line(url, body, open_now=True))
+
+
+def _line(url: str, body: Mapping[str, Any], open_now: bool) -> bytes:
+    return json.dumps({"open": open_now, "url": url, "body": body}).encode() + b"\n"
 
 
 def _taken(path: Path) -> Iterator[Closing]:

@@ -10,6 +10,7 @@ Guarantees (each has a test):
    is a :class:`~rllib_lmgame.waiting.WaitedTooLong`: no level is to blame.
 4. A session is closed when its game is, and at the end of the process. What a killed process left open is closed by the
    next one on its machine that opens a session (:mod:`.left_open`).
+5. No two games of a process share a session, also where a server gives one out twice, or begins to count anew.
 
 Requests run in one thread with an event loop of its own. Whoever makes one waits in the thread of the call.
 """
@@ -24,7 +25,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -79,6 +80,29 @@ class _Broken(Exception):
     """The connection broke."""
 
 
+@dataclass
+class Session:
+    """A session: what requests carry to name it, and the ``start`` of the server in which it was opened."""
+
+    fields: dict[str, Any]
+    start: int = 0
+
+    @property
+    def name(self) -> str:
+        return str(self.fields)
+
+
+@dataclass
+class _Held:
+    """Names of the sessions of a server that games of this process have, and how often it was started anew."""
+
+    names: set[str] = field(default_factory=set)
+    start: int = 0
+
+
+_held: dict[str, _Held] = {}
+
+
 @dataclass(frozen=True)
 class Server:
     """A server.
@@ -116,19 +140,46 @@ class Server:
         except (_Unreachable, _Broken, ValueError) as error:
             raise ConfigError("env_config.url", f"no server answers at {self.url} ({error}); {self._how}") from None
 
-    def opened(self, session: Mapping[str, Any]) -> None:
-        """A session is open that ``POST /close`` with this body closes."""
-        asker = _the_asker()
-        for url, body in asker.left_open.take_over():
-            asker.submit(_quietly(url, body))
-        asker.left_open.add(f"{self.url}/close", session)
+    def take(self, session: Session, *, closes: bool, limited: bool) -> bool:
+        """Take a session that was opened for one game alone; whether it is no other's.
 
-    def close(self, session: Mapping[str, Any]) -> None:
-        """Close it as far as the server does so, in seconds at most; once closed, do nothing."""
+        ``closes``: the server knows ``POST /close`` with the session. ``limited``: it has so many sessions, then gives
+        out old ones. A server of another kind that names a session again was started anew, and the old ones are gone.
+        """
+        with _lock:
+            held = _held.setdefault(self.url, _Held())
+            if session.name in held.names and limited:
+                return False
+            anew = session.name in held.names
+            if anew:
+                held.start += 1
+                held.names.clear()
+            held.names.add(session.name)
+            session.start = held.start
+        asker = _the_asker()
+        if anew:
+            asker.left_open.forget(f"{self.url}/close")
+        if closes:
+            for url, body in asker.left_open.take_over():
+                asker.submit(_quietly(url, body))
+            asker.left_open.add(f"{self.url}/close", session.fields)
+        return True
+
+    def knows(self, session: Session) -> bool:
+        """Whether the server has not been started anew since, as far as can be seen."""
+        with _lock:
+            return _held.setdefault(self.url, _Held()).start == session.start
+
+    def close(self, session: Session) -> None:
+        """Give a session back: it is closed as far as the server does so, in seconds at most."""
+        with _lock:
+            held = _held.setdefault(self.url, _Held())
+            if held.start == session.start:
+                held.names.discard(session.name)
         asker, url = _the_asker(), f"{self.url}/close"
-        if not asker.left_open.remove(url, session):
+        if not self.knows(session) or not asker.left_open.remove(url, session.fields):
             return
-        done = asker.submit(_quietly(url, session))
+        done = asker.submit(_quietly(url, session.fields))
         if _slow.get(self.url, 0.0) > time.monotonic():
             return
         try:
@@ -212,8 +263,9 @@ class _Asker:
         """Only in the loop."""
         if self.client is None:
             self.client = aiohttp.ClientSession(
-                # Names are remembered: at the end of the process nobody can be asked any more.
-                connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=None),
+                # A connection that the server is about to close would lose a step. Names are remembered: at the end of
+                # the process nobody can be asked any more.
+                connector=aiohttp.TCPConnector(limit=0, force_close=True, ttl_dns_cache=None),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"Accept-Encoding": "identity"},
                 auto_decompress=False,
@@ -248,6 +300,7 @@ def _forget() -> None:
         _asker.left_open.abandon()
         _of_parents.append(_asker)
     _asker, _lock = None, threading.Lock()
+    _held.clear()
 
 
 os.register_at_fork(after_in_child=_forget)
@@ -275,8 +328,8 @@ async def _ask(method: str, url: str, body: Mapping[str, Any] | None, limit_s: f
                         raise ValueError(f"answers more than {MOST_BYTES:,} bytes")
                 return response.status, bytes(content)
     except aiohttp.ClientConnectorError as error:
-        code = error.os_error.errno
-        raise _Unreachable(os.strerror(code) if code else in_words(error)) from None
+        code = getattr(getattr(error, "os_error", None), "errno", None) or 0
+        raise _Unreachable(os.strerror(code) if code > 0 else in_words(error)) from None
     except aiohttp.InvalidURL as error:
         raise _Unreachable(in_words(error)) from None
     except (aiohttp.ClientError, OSError) as error:
@@ -293,7 +346,9 @@ async def _quietly(url: str, body: Mapping[str, Any]) -> None:
 
 def _close_all() -> None:
     """At the end of the process."""
-    asker = _the_asker()
+    asker = _asker
+    if asker is None:  # A forked child has none.
+        return
     left: list[Future[Any]] = [asker.submit(_quietly(url, body)) for url, body in asker.left_open.remaining()]
     if asker.client is not None:
         left.append(asker.submit(_after(tuple(left), asker.client)))

@@ -71,6 +71,7 @@ class Task:
         scale: Of the server's rewards, so that a score of 1 is the best.
         wins_above: Scores above it are a success.
         closes: Whether the server knows ``close``.
+        most_sessions: Sessions that the server has; then it gives out old ones again.
         form: Reply format (``language_model.reply_format``) that is AgentGym's.
         sent: An action as the server takes it.
     """
@@ -93,6 +94,7 @@ class Task:
     scale: float = 1.0
     wins_above: float = 0.99
     closes: bool = False
+    most_sessions: int | None = None
     form: str = "react"
     sent: Callable[[str], str] = field(default=as_it_is)
 
@@ -181,6 +183,7 @@ TASKS: Mapping[str, Task] = {
         created="",
         first=(),
         text="state",
+        most_sessions=8000,
     ),
     "sqlgym": Task(
         "Answer a question about a database of BIRD with an SQL query.",
@@ -192,6 +195,7 @@ TASKS: Mapping[str, Task] = {
         created="",
         first=(),
         text="state",
+        most_sessions=8,
         sent=sql,
     ),
     "webarena": Task(
@@ -220,7 +224,7 @@ TASKS: Mapping[str, Task] = {
         create={"id": 0},
         first=(),
         closes=True,
-        form="raw",
+        form="whole",
     ),
     "weather": _tool("Answer questions about the weather with tools.", "weather", 10),
     "movie": _tool("Answer questions about films with tools.", "movie", 12),

@@ -1,0 +1,53 @@
+"""Levels that are items of a list: each is played once before any is played again.
+
+A game of such a list (``TextGame.lists_levels``) makes an order of its own of the upper bits of a seed, and a place in
+it of the lower ones (:mod:`~rllib_lmgame.envs.support.item_order`). So plans with consecutive lower bits
+are one item after another, whichever process plays them. The driver counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from rllib_lmgame.envs.registry import game_spec, load_factory
+from rllib_lmgame.envs.support.item_order import PLACES, seed_of_place
+from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
+from rllib_lmgame.settings.sections.games import GameConfig
+
+
+class ItemOrder:
+    """How many items of each list have been dealt, by the number of the game.
+
+    Args:
+        run_seed: Decides the orders.
+        purpose: As of :func:`~rllib_lmgame.rollouts.plans.plan_episodes`: different ones have different orders.
+    """
+
+    def __init__(self, run_seed: int, purpose: str) -> None:
+        self._seed = stable_seed(run_seed, purpose, "items")
+        self._dealt: Counter[int] = Counter()
+
+    def dealt(self, plans: Sequence[EpisodePlan], games: Sequence[GameConfig]) -> list[EpisodePlan]:
+        """``plans`` whose games are lists get the next items, one for each group; all others stay as they are."""
+        lists = {number for number in {plan.game for plan in plans} if _is_list(games[number])}
+        seeds: dict[str, int] = {}
+        for plan in plans:
+            if plan.game in lists and plan.beginning is None and plan.group not in seeds:
+                times, place = divmod(self._dealt[plan.game], PLACES)
+                seeds[plan.group] = seed_of_place(stable_seed(self._seed, times), place)
+                self._dealt[plan.game] += 1
+        return [replace(plan, seed=seeds[plan.group]) if plan.group in seeds else plan for plan in plans]
+
+    def state(self) -> dict[str, int]:
+        """For checkpoints."""
+        return {str(game): count for game, count in self._dealt.items()}
+
+    def set_state(self, state: Mapping[str, int]) -> None:
+        """Go on from a state of :meth:`state`."""
+        self._dealt = Counter({int(game): int(count) for game, count in state.items()})
+
+
+def _is_list(game: GameConfig) -> bool:
+    return bool(getattr(load_factory(game_spec(game.env)), "lists_levels", False))

@@ -1,0 +1,42 @@
+"""Servers that games need are asked before Ray starts; a dry run only says that one is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from agentgym_server import serving
+
+from rllib_lmgame.cli.main import main
+
+
+def run(path: Path, url: str, *flags: str, **env_config: Any) -> int:
+    game = {"url": url, "ids": "0-9", "split": "all", "max_turns": 2, **env_config}
+    model = {"model": "tiny", "tiny": {"hidden_size": 32, "num_layers": 1, "num_heads": 1}, "context_length": 1024}
+    config = {"env_config": game, "language_model": model, "inference": {"engine": "transformers"}}
+    experiment = {"run": "LMGamePPO", "env": "agentgym:textcraft", "stop": {"ppo_iteration": 1}, "config": config}
+    path.write_text(yaml.safe_dump({"crafting": experiment}))
+    return main(["train", "file", str(path), "--storage-path", str(path.parent / "runs"), *flags])
+
+
+def test_a_dry_run_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving("textcraft") as server:
+        assert run(tmp_path / "a.yaml", server.url, "--dry-run") == 0
+        assert f"#   agentgym:textcraft answers at {server.url} and opens sessions" in capsys.readouterr().out
+        assert server.created == server.asked["/close"] and not server.open
+    assert run(tmp_path / "a.yaml", "http://127.0.0.1:9", "--dry-run") == 0
+    told = capsys.readouterr().out
+    assert "#   warning: agentgym:textcraft: no server answers at http://127.0.0.1:9" in told
+    assert "start one with: textcraft --host 127.0.0.1 --port 9" in told
+
+
+def test_a_run_without_its_server_never_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(tmp_path / "a.yaml", "http://127.0.0.1:9") == 2
+    told = capsys.readouterr().err
+    assert "a.yaml:" in told and "config.env_config.url: agentgym:textcraft: no server answers" in told
+    assert "Connection refused" in told and not (tmp_path / "runs").exists()
+    with serving("textcraft", fault=lambda path, body: (500, b"out of order") if path == "/create" else None) as server:
+        assert run(tmp_path / "a.yaml", server.url) == 2
+    assert "no session of textcraft can be opened" in capsys.readouterr().err
