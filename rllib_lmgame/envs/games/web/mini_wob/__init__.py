@@ -1,0 +1,1 @@
+"""MiniWoB++: small web tasks in a real browser."""

@@ -1,0 +1,277 @@
+"""MiniWoB in a real browser: tasks done by their scripts, pages that hang, browsers that die, processes that end."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("browsergym.miniwob")
+
+from rllib_lmgame.envs.contract.base import GameError, InvalidAction
+from rllib_lmgame.envs.games.web.browser import host
+from rllib_lmgame.envs.games.web.browser.actions import ON_A_PAGE, read_call
+from rllib_lmgame.envs.games.web.browser.sight import elements_of
+from rllib_lmgame.envs.games.web.mini_wob import game as game_module
+from rllib_lmgame.envs.games.web.mini_wob.expert import SOLVED
+from rllib_lmgame.envs.games.web.mini_wob.game import TASKS, MiniWoB
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from tests.envs.begun import begun
+
+END_TIMEOUT_S = 20
+
+try:
+    host.find_chromium()
+    game_module.pages_url()
+    needs_browser = pytest.mark.skipif(False, reason="")
+except MissingDependencyError as missing:
+    if os.environ.get("CI"):
+        raise  # `make test` installs both where it may.
+    needs_browser = pytest.mark.skipif(True, reason=str(missing))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[host.Pages]:
+    """A game that keeps the browser open, so that not every test starts one."""
+    pages = host.Pages(15.0)
+    pages.begin({})
+    yield pages
+    pages.close()
+
+
+def chromiums() -> list[psutil.Process]:
+    """The browsers that this process has started, without the processes below them."""
+    below = [each for each in psutil.Process().children(recursive=True) if each.status() != psutil.STATUS_ZOMBIE]
+    return [
+        each for each in below if "--headless" in (line := each.cmdline()) and not any("--type=" in x for x in line)
+    ]
+
+
+def played(game: MiniWoB) -> tuple[float, dict]:
+    """Return and last info of the expert's game from here."""
+    total, done, cut = 0.0, False, False
+    info: dict = {}
+    while not (done or cut):
+        _, reward, done, cut, info = game.step(game.expert_action() or "")
+        assert not info["invalid_action"]
+        total += reward
+    return total, info
+
+
+@needs_browser
+@pytest.mark.parametrize("task", SOLVED)
+def test_the_script_does_its_task(task: str, browser: host.Pages) -> None:
+    game = begun(MiniWoB(tasks=task, split="all"), seed=3)
+    total, info = played(game)
+    assert total == 1.0 and info["success"]
+    game.close()
+
+
+def test_there_are_more_than_a_dozen_scripts_of_tasks_that_exist() -> None:
+    assert len(SOLVED) > 12 and SOLVED.keys() <= TASKS.keys() and len(TASKS) == 125
+
+
+@needs_browser
+def test_a_mistake_ends_the_task_without_reward(browser: host.Pages) -> None:
+    game = begun(MiniWoB(tasks="click-test-2", split="all"))
+    wrong = next(each.id for each in elements_of(game.board()) if each.role == "button" and each.name == "TWO")
+    assert "Click button ONE" in game.board()
+    board, reward, done, cut, info = game.step(f"click('{wrong}')")
+    assert (reward, done, cut, info["success"]) == (0.0, True, False, False) and board.endswith("The task is failed.")
+    game.close()
+
+
+@needs_browser
+def test_what_the_page_does_not_allow_is_told_and_the_game_goes_on(browser: host.Pages) -> None:
+    game = begun(MiniWoB(tasks="enter-text", split="all"))
+    button = next(each.id for each in elements_of(game.board()) if each.role == "button")
+    board, reward, done, _, info = game.step(f"fill('{button}', 'a')")
+    assert reward == 0 and not done and not info["invalid_action"] and "The last action failed: " in board
+    board, reward, _, _, info = game.step("click('999')")
+    assert reward == -0.1 and info["invalid_action"] and "no element '999'" in board
+    assert played(game)[0] == 1.0
+    game.close()
+
+
+@needs_browser
+def test_a_level_is_the_same_every_time(browser: host.Pages) -> None:
+    game = MiniWoB(tasks="click-checkboxes")
+    first = game.reset(seed=5)[0]
+    assert game.reset(seed=6)[0] != first and game.reset(seed=5)[0] == first
+    game.close()
+
+
+@needs_browser
+def test_a_page_that_never_loads_costs_one_episode(monkeypatch: pytest.MonkeyPatch, browser: host.Pages) -> None:
+    good = begun(MiniWoB(tasks="click-test-2", split="all"))
+    with socket.create_server(("127.0.0.1", 0)) as server:  # It takes connections and says nothing.
+        monkeypatch.setenv("MINIWOB_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+        bad = MiniWoB(tasks="click-test", page_timeout_s=1.0)
+        failed: list[BaseException] = []
+
+        def reset() -> None:
+            with pytest.raises(
+                GameError, match=r"task click-test: (the page did not answer within 1 s|.*Timeout)"
+            ) as e:
+                bad.reset(seed=0)
+            failed.append(e.value)
+
+        thread = threading.Thread(target=reset)
+        thread.start()
+        assert played(good)[0] == 1.0
+        thread.join(END_TIMEOUT_S)
+    assert failed
+    good.close()
+    bad.close()
+
+
+@needs_browser
+def test_a_page_that_computes_for_ever_costs_one_episode(browser: host.Pages) -> None:
+    game, other = (begun(MiniWoB(tasks="click-test", split="all", page_timeout_s=2.0)) for _ in range(2))
+    page = game._pages.page
+    game._pages.do(
+        "a trap", page.evaluate, "() => document.querySelector('button').onclick = () => { while (true) {} }"
+    )
+    with pytest.raises(GameError, match="click: the page did not answer within 2 s"):
+        game.step(game.expert_action())
+    assert played(other)[0] == 1.0
+    with pytest.raises(GameError, match="closed"):
+        game.step(game.expert_action())
+    game.reset(seed=1)
+    assert played(game)[0] == 1.0
+    game.close()
+    other.close()
+
+
+@needs_browser
+def test_pages_are_closed_when_a_task_is_over_and_when_a_game_is_forgotten(browser: host.Pages) -> None:
+    def contexts() -> int:
+        return len(browser._held.browser._browser.contexts)
+
+    before = contexts()
+    game = begun(MiniWoB(tasks="click-test", split="all"))
+    assert contexts() == before + 1
+    played(game)
+    assert contexts() == before
+    begun(game)
+    assert contexts() == before + 1
+    del game
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "browser-close":
+            thread.join(END_TIMEOUT_S)
+    assert contexts() == before
+
+
+def kill_browser() -> None:
+    """Kill that of this process, and wait until it is known to be dead."""
+    (browser, _), (process,) = host._shared[os.getpid()], chromiums()
+    process.kill()
+    browser._thread.join(END_TIMEOUT_S)
+
+
+@needs_browser
+def test_a_browser_that_dies_fails_its_games_and_the_next_one_is_another() -> None:
+    game = begun(MiniWoB(tasks="click-test", split="all"))
+    kill_browser()
+    with pytest.raises(GameError):
+        game.step("click('13')")
+    game.reset(seed=0)
+    assert played(game)[0] == 1.0 and len(chromiums()) == 1
+    game.close()
+    assert not chromiums()
+
+
+@needs_browser
+@pytest.mark.parametrize("end", ["game.close()", "sys.exit(0)", f"os.kill(os.getpid(), {int(signal.SIGKILL)})"])
+def test_the_browser_ends_with_the_last_game_and_with_the_process(end: str) -> None:
+    code = (
+        "import os, sys; from tests.envs.test_mini_wob import MiniWoB, chromiums\n"
+        "game = MiniWoB(tasks='click-test'); game.reset(seed=0); (browser,) = chromiums()\n"
+        f"print(browser.pid, flush=True); {end}; print(browser.is_running())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=120, check=False, cwd=Path.cwd()
+    )
+    pid, *rest = done.stdout.split()
+    assert rest == (["False"] if end == "game.close()" else [])
+    if psutil.pid_exists(int(pid)):
+        psutil.Process(int(pid)).wait(END_TIMEOUT_S)
+    assert not psutil.pid_exists(int(pid))
+
+
+def test_tasks_by_name() -> None:
+    with pytest.raises(
+        ConfigError, match=r"env_config.tasks: there is no task 'click-tests'; did you mean 'click-test'"
+    ):
+        game_module.chosen_tasks("click-tests")
+    with pytest.raises(ConfigError, match="names no task"):
+        game_module.chosen_tasks(())
+    assert game_module.chosen_tasks(("click-test", "book-flight")) == ["click-test", "book-flight"]
+    assert game_module.chosen_tasks("all") == list(TASKS) and game_module.chosen_tasks("solvable") == list(SOLVED)
+
+
+def test_a_missing_browser_or_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(game_module.importlib.util, "find_spec", lambda name: None)
+        patch.delenv("MINIWOB_URL", raising=False)
+        with pytest.raises(MissingDependencyError, match="pip install --no-deps miniwob"):
+            game_module.pages_url()
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(MissingDependencyError, match="apt-get install chromium"):
+        host.find_chromium()
+    monkeypatch.setenv("RLLIB_LMGAME_CHROMIUM", "/nowhere/chromium")
+    with pytest.raises(MissingDependencyError, match="'/nowhere/chromium', which is no program"):
+        host.find_chromium()
+
+
+@needs_browser
+def test_a_program_that_is_no_browser_is_an_error_of_the_game(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLLIB_LMGAME_CHROMIUM", "true")
+    with pytest.raises(GameError, match=r"the browser /.*true does not start"):
+        host.Chromium(host.find_chromium())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "click",
+        "click(12)",
+        "click('12', 'top')",
+        "click('12'); click('13')",
+        "click(bid=__import__('os').getcwd())",
+        "page.close()",
+        "goto('http://localhost')",
+        "upload_file('12', '/etc/passwd')",
+        "noop(1e9)",
+        "noop(True)",
+        "scroll('a', 1)",
+        "select_option('12', [1])",
+        "click('12', modifiers=['Hyper'])",
+        "fill('12')",
+        "fill('12', 'a', 'b', 'c', 'd')",
+        "(" * 5000,
+    ],
+)
+def test_what_is_no_action(text: str) -> None:
+    with pytest.raises(InvalidAction):
+        read_call(text, ON_A_PAGE)
+
+
+@pytest.mark.parametrize(
+    "text", ["click('12')", "fill('a5', 'it\\'s || \"so\"\\n')", "select_option('1', ['a', 'b'])", "scroll(0, -20.5)"]
+)
+def test_what_is_an_action_is_written_as_it_was_read(text: str) -> None:
+    call = read_call(text, ON_A_PAGE)
+    assert read_call(call.text, ON_A_PAGE) == call and call.text.startswith(text.partition("(")[0])
+    assert {call} == {read_call(f"  {text} ", ON_A_PAGE)}
