@@ -65,7 +65,8 @@ def player_settings(
 
     Raises: ConfigError: for a value out of range, even an unused one, or a section that is none.
     """
-    from rllib_lmgame.evaluation.players.settings import EndpointOptions, PlayerSettings
+    from rllib_lmgame.endpoints.settings import EndpointOptions
+    from rllib_lmgame.evaluation.players.settings import PlayerSettings
     from rllib_lmgame.settings.schema import build
 
     if args.temperature is not None and not 0 <= args.temperature < math.inf:

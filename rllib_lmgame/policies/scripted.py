@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import ClassVar, Protocol
 
+from rllib_lmgame.endpoints.address import ENDPOINT
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.imports import import_path
@@ -68,7 +69,8 @@ SCRIPTED_PLAYERS: dict[str, type[ScriptedPlayer]] = {
     for name in player.names
 }
 
-HUGGING_FACE, ENDPOINT = MODEL_PREFIXES = ("hf:", "openai:")
+HUGGING_FACE = "hf:"
+MODEL_PREFIXES = (HUGGING_FACE, ENDPOINT)
 """Before the name of a model that is a player of a command, and none of a run."""
 
 FORMS = (

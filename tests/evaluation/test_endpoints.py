@@ -15,18 +15,19 @@ from aiohttp.test_utils import TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_lmgame.envs.contract.session import Observation
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.evaluation.players.endpoints.address import Address, read_address
-from rllib_lmgame.evaluation.players.endpoints.client import (
+from rllib_lmgame.endpoints.address import Address, read_address
+from rllib_lmgame.endpoints.client import (
     GIVE_UP_AFTER,
     ConversationTooLong,
     EndpointClient,
     EndpointError,
 )
-from rllib_lmgame.evaluation.players.endpoints.secrecy import RUN, gives_away
+from rllib_lmgame.endpoints.secrecy import RUN, gives_away
+from rllib_lmgame.endpoints.settings import EndpointOptions
+from rllib_lmgame.envs.contract.session import Observation
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.naming import make_players
-from rllib_lmgame.evaluation.players.settings import EndpointOptions, PlayerSettings
+from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.tournament.run import Outcome, Tournament, play_tournament
 from rllib_lmgame.policies.chat.messages import MessageConversation
 from rllib_lmgame.rollouts.records import GameConfig

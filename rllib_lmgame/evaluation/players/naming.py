@@ -18,10 +18,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from rllib_lmgame.endpoints.address import ENDPOINT
 from rllib_lmgame.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.policies.model.gguf_files import is_gguf
-from rllib_lmgame.policies.scripted import ENDPOINT, FORMS, HUGGING_FACE, SCRIPTED_PLAYERS, make_scripted_player
+from rllib_lmgame.policies.scripted import FORMS, HUGGING_FACE, SCRIPTED_PLAYERS, make_scripted_player
 from rllib_lmgame.rollouts.players import Player, Scripted
 from rllib_lmgame.storage import expanded
 from rllib_lmgame.text import is_writable

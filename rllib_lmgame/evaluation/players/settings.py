@@ -1,4 +1,4 @@
-"""What the players of a command share, and options of endpoints."""
+"""What the players of a command share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
@@ -38,18 +37,3 @@ class PlayerSettings:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(game.env for game in self.games)
-
-
-@dataclass(frozen=True)
-class EndpointOptions:
-    """The ``endpoint`` section of ``--config``."""
-
-    attempts: int = option(5, "Attempts of one request before its game is given up.", low=1, high=100)
-    first_wait_s: float = option(
-        0.5, "Wait before the second attempt; it doubles each time, unless the server names another.", low=0
-    )
-    longest_wait_s: float = option(30.0, "Longest wait between two attempts, whatever the server asks for.", low=0)
-    max_answer_bytes: int = option(262_144, "Largest answer that is read.", low=1024)
-    request: dict[str, Any] = option(
-        {}, "Further fields of the request; null leaves one out: `{max_tokens: null, max_completion_tokens: 512}`."
-    )

@@ -6,11 +6,12 @@ import dataclasses
 from typing import Any, Self
 
 from rllib_lmgame.algorithms.demonstrations import with_demonstrations
+from rllib_lmgame.endpoints.address import read_address
+from rllib_lmgame.endpoints.client import Answer, ConversationTooLong, EndpointClient, EndpointError
+from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.evaluation.players.endpoints.address import read_address
-from rllib_lmgame.evaluation.players.endpoints.client import Answer, ConversationTooLong, EndpointClient, EndpointError
-from rllib_lmgame.evaluation.players.settings import EndpointOptions, PlayerSettings
+from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.messages import MessageConversation
 from rllib_lmgame.policies.chat.replies import reply_format

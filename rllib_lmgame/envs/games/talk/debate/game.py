@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rllib_lmgame.endpoints.address import ENDPOINT
 from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions, Variant
 from rllib_lmgame.envs.contract.base import MAX_QUOTED
 from rllib_lmgame.envs.games.talk.base import TalkGame, TalkOptions
 from rllib_lmgame.envs.games.talk.debate.expert import speech_of
-from rllib_lmgame.envs.games.talk.debate.judging import MAX_WORDS, RuleJudge, Speech, verdict
+from rllib_lmgame.envs.games.talk.debate.judging import MAX_WORDS, ModelJudge, RuleJudge, Speech, verdict
 from rllib_lmgame.envs.games.talk.debate.topics import CON, PRO, Topic, own_topics, read_topics, splits_of
+from rllib_lmgame.envs.support.asked_models import AskedModel
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.settings.plugins import check_call, made
 from rllib_lmgame.settings.schema import option
@@ -39,8 +41,8 @@ class DebateOptions(TalkOptions):
     speeches: int = option(2, "Speeches of each side.", low=1, high=5)
     judge: str = option(
         RULES_JUDGE,
-        "Who decides: `rules`, or `package.module:Class`, such as a frozen language model. Made without arguments; its "
-        "`decide(topic, speeches)` returns a number: above 0 for PRO, below 0 for CON.",
+        "`rules`, `openai:MODEL@URL` (a language model), or `package.module:Class`, whose `decide(topic, speeches)` "
+        "returns above 0 for PRO, below 0 for CON.",
     )
     data: str | None = option(
         None,
@@ -58,9 +60,10 @@ class Debate(TalkGame):
         offender alone; three in a row forfeit (-1, the other side 1).
     Judge: by rule, from the words alone, as ``RuleJudge`` in ``rllib_lmgame.envs.games.talk.debate.judging`` says. It
         reads 120 words of a speech and is made so that length, repetition, copying and keywords do not help; it cannot
-        tell whether what is said is true, nor whose side it is on. A judge of one's own (option ``judge``) is called
-        within the limit of ``text_rollouts.env_step_timeout_s``; if it fails, takes longer or gives no verdict, the
-        episode is dropped and counted, and nobody is paid.
+        tell whether what is said is true, nor whose side it is on. A language model (``openai:MODEL@URL``) reads the
+        speeches and ends with PRO, CON or DRAW. It, or a judge of one's own (option ``judge``), is called within the
+        limit of ``text_rollouts.env_step_timeout_s``. If it fails, takes longer or gives no verdict, the episode is
+        dropped and counted, and nobody is paid.
     Horizon: two speeches of each side.
     Agents: ``pro``, who begins, and ``con``; roles of the same names.
     Levels: 31 statements, a tenth of them (three) each for validation and test; or those of a file (option ``data``).
@@ -85,6 +88,10 @@ class Debate(TalkGame):
         self._judge = RuleJudge() if chosen.judge == RULES_JUDGE else own_judge(chosen.judge)
         self.slow_calls = chosen.judge != RULES_JUDGE
         self.replayable = chosen.judge == RULES_JUDGE
+
+    def check_ready(self) -> str:
+        """Ask a judge that is a language model whether it is there. Raises: ConfigError: it is not."""
+        return self._judge.model.check() if isinstance(self._judge, ModelJudge) else ""
 
     @property
     def rules(self) -> str:
@@ -178,12 +185,15 @@ class Debate(TalkGame):
 
 
 def own_judge(path: str) -> Any:
-    """The judge at an import path.
+    """The judge at an import path, or the language model at an endpoint.
 
     Raises:
-        ConfigError: if there is no such class, it cannot be made without arguments, or has no method ``decide``.
+        ConfigError: if there is no such class, it cannot be made without arguments, or has no method ``decide``; or the
+            endpoint's address or key is none.
     """
     key = "env_config.judge"
+    if path.startswith(ENDPOINT):
+        return ModelJudge(AskedModel(path, key))
     judge = made(import_path(path, key), path, key)
     takes = "a judge of debates has a method decide(topic, speeches)"
     check_call(getattr(judge, "decide", None), f"{path}.decide", key, takes, None, None)

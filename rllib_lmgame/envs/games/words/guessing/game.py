@@ -58,6 +58,11 @@ class GuessingGame(WholeReplyGame):
         super().__init__(render_mode, **env_config)
         self._own_oracle = own_oracle(self.options.oracle)
         self.replayable = self._own_oracle is None
+        self.slow_calls = self._own_oracle is not None
+
+    def check_ready(self) -> str:
+        """Ask an oracle that is a language model whether it is there. Raises: ConfigError: it is not."""
+        return "" if self._own_oracle is None else self._own_oracle.check_ready()
 
     @property
     @abstractmethod

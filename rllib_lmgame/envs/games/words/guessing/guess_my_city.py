@@ -40,8 +40,8 @@ class GuessMyCityOptions(GuessingOptions):
     )
     oracle: str = option(
         TABLE,
-        "Who answers: `table` (facts about every city), or `package.module:function`, such as a frozen language "
-        "model: of the city's name and the question. The game judges guesses itself.",
+        "Who answers: `table` (facts about every city), `openai:MODEL@URL` (a language model), or "
+        "`package.module:function` of name and question.",
     )
 
 

@@ -1,11 +1,13 @@
-"""Oracles of one's own: a function that answers the questions of a guessing game, such as a frozen language model."""
+"""Oracles of one's own: a function, or a language model at an endpoint, answers the questions of a guessing game."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from rllib_lmgame.endpoints.address import ENDPOINT
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.words.guessing.questions import all_words, shown
+from rllib_lmgame.envs.support.asked_models import AskedModel
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.settings.plugins import check_call
 
@@ -17,6 +19,10 @@ MAX_ANSWER = 200
 """Characters kept of an answer."""
 
 
+ORACLE = """You answer the questions of a guessing game. What is meant is: {thing}. Answer the question truly, in one \
+short sentence; a question of yes or no with "Yes.", "No." or "I don't know." Never say the name of what is meant."""
+
+
 class OwnOracle:
     """Answers by a function ``f(thing, question) -> answer``, all three of them text.
 
@@ -24,18 +30,33 @@ class OwnOracle:
     where it would.
 
     Args:
-        path: Import path of the function, ``package.module:function``.
+        path: Import path of the function, ``package.module:function``, or ``openai:MODEL@URL``.
 
     Raises:
-        ConfigError: if there is no such function.
+        ConfigError: if there is no such function, or the endpoint's address or key is none.
     """
 
     def __init__(self, path: str) -> None:
+        self._path = path
+        self._model = AskedModel(path, "env_config.oracle") if path.startswith(ENDPOINT) else None
+        if self._model is not None:
+            self._function: Callable[[str, str], str] = self._ask
+            return
         function = import_path(path, "env_config.oracle")
         takes = "an oracle is called with the name of what is meant and the question"
         check_call(function, path, "env_config.oracle", takes, None, None)
-        self._path = path
-        self._function: Callable[[str, str], str] = function
+        self._function = function
+
+    def check_ready(self) -> str:
+        """Ask a language model whether it is there; nothing of a function. Raises: ConfigError: it is not."""
+        return "" if self._model is None else self._model.check()
+
+    def _ask(self, thing: str, question: str) -> str:
+        assert self._model is not None
+        said = self._model.ask(ORACLE.format(thing=thing), question).strip()
+        if not any(mark.isalnum() for mark in said):
+            raise GameError(f"{self._model.name} gave no answer")
+        return said
 
     def answer(self, thing: str, question: str, names: Iterable[str]) -> str:
         """The answer to ``question`` about ``thing``, or :data:`UNKNOWN` if it is empty or tells one of the ``names``.

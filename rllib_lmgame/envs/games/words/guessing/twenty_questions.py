@@ -45,8 +45,8 @@ class TwentyQuestionsOptions(GuessingOptions):
 
     oracle: str = option(
         TABLE,
-        "Who answers: `table` (attributes of every object), or `package.module:function`, such as a frozen language "
-        "model: of the object's name and the question. The game judges guesses itself.",
+        "Who answers: `table` (attributes of every object), `openai:MODEL@URL` (a language model), or "
+        "`package.module:function` of name and question.",
     )
 
 

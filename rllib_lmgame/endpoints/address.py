@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.scripted import ENDPOINT
+
+ENDPOINT = "openai:"
+"""Begins what names an endpoint."""
 
 KNOWN_KEYS = {"api.openai.com": "OPENAI_API_KEY"}
 """Hosts whose key stands in a variable that everybody knows. No other host is sent it."""

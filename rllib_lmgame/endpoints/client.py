@@ -18,13 +18,14 @@ from typing import Any, Self, TypeGuard, TypeVar
 
 import aiohttp
 
+from rllib_lmgame.endpoints.address import Address
+from rllib_lmgame.endpoints.secrecy import gives_away, is_pretended
+from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.errors import ConfigError, did_you_mean
-from rllib_lmgame.evaluation.players.endpoints.address import Address
-from rllib_lmgame.evaluation.players.endpoints.secrecy import gives_away, is_pretended
-from rllib_lmgame.evaluation.players.settings import EndpointOptions
 from rllib_lmgame.json_files import parse
-from rllib_lmgame.policies.chat.messages import Message
 from rllib_lmgame.text import one_line, printable
+
+Message = dict[str, str]
 
 T = TypeVar("T")
 

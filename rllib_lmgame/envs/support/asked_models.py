@@ -1,0 +1,99 @@
+"""Language models that a game asks: its judge, its oracle.
+
+1. A question ends: with a text, or with :class:`GameError` after bounded attempts and time. The episode is then dropped
+   and counted; nobody is paid for a judge that is not there.
+2. What players said never becomes structure of the model's prompt (:func:`harmless`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from rllib_lmgame.endpoints.address import read_address
+from rllib_lmgame.endpoints.settings import EndpointOptions
+from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.errors import ConfigError
+
+T = TypeVar("T")
+
+TIME_LIMIT_S = 60.0
+"""Of one attempt."""
+
+MAX_TOKENS = 1024
+"""Of one answer."""
+
+ATTEMPTS = EndpointOptions(attempts=3)
+HURRIED = EndpointOptions(attempts=1)
+THOUGHT = re.compile(r".*</think>", re.DOTALL)
+MARK = re.compile(r"([<\[\]])(?=\S)")
+
+
+def harmless(text: str) -> str:
+    """A player's words with what control tokens and tags are made of broken apart."""
+    return MARK.sub(r"\1 ", text)
+
+
+class AskedModel:
+    """The model behind an endpoint, asked greedily.
+
+    Args:
+        source: ``openai:MODEL@URL`` or ``openai:MODEL@URL#VARIABLE``, the environment variable of its key.
+        key: Option that names it.
+
+    Raises:
+        ConfigError: if it is no address, or the variable holds no key.
+    """
+
+    def __init__(self, source: str, key: str) -> None:
+        self._key = key
+        self._address = read_address(source, key)
+        self._address.key()
+
+    @property
+    def name(self) -> str:
+        """As messages call it."""
+        return f"{self._address.model} at {self._address.url}"
+
+    def check(self) -> str:
+        """Whether it is there, in a few words. Raises: ConfigError: nobody answers, or the key is refused."""
+
+        from rllib_lmgame.endpoints.client import EndpointClient
+
+        async def checked() -> None:
+            async with EndpointClient(self._address, HURRIED, TIME_LIMIT_S / 6, 1) as client:
+                await client.check()
+
+        try:
+            _run(checked())
+        except ConfigError as error:
+            raise ConfigError(self._key, error.message) from None
+        return f"asks {self.name}"
+
+    def ask(self, instructions: str, question: str) -> str:
+        """Its reply, without the reasoning before it.
+
+        Raises:
+            GameError: it gives none.
+        """
+
+        from rllib_lmgame.endpoints.client import EndpointClient, EndpointError
+
+        async def asked() -> str:
+            messages = [{"role": "system", "content": instructions}, {"role": "user", "content": question}]
+            async with EndpointClient(self._address, ATTEMPTS, TIME_LIMIT_S, 1) as client:
+                return (await client.answer(messages, temperature=0.0, max_tokens=MAX_TOKENS)).text
+
+        try:
+            return THOUGHT.sub("", _run(asked()))
+        except EndpointError as error:
+            raise GameError(f"no answer of {self._address.model}: {error}") from None
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine, in a thread of its own: the caller's may have a loop that runs."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
