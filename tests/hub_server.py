@@ -12,7 +12,9 @@ import zipfile
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from rllib_lmgame.data_sets import table
 
@@ -154,3 +156,26 @@ def serve_bird(hub: HubServer, monkeypatch: pytest.MonkeyPatch, dev: bytes, trai
     bird = table.SETS["bird"]
     sources = (*bird.sources[:-1], dataclasses.replace(bird.sources[-1], origin=hub.url, sha256={}))
     monkeypatch.setitem(table.SETS, "bird", dataclasses.replace(bird, sources=sources))  # type: ignore[arg-type]
+
+
+def parquet_of(records: list[dict[str, Any]]) -> bytes:
+    held = io.BytesIO()
+    parquet.write_table(pyarrow.Table.from_pylist(records), held)
+    return held.getvalue()
+
+
+def word_problems(split: str, count: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "question": f"{split}: {n} nuts and one more?",
+            "answer": f"Add.\n{n} + 1 = <<{n}+1={n + 1}>>{n + 1}\n#### {n + 1}",
+        }
+        for n in range(count)
+    ]
+
+
+def serve_gsm8k(hub: HubServer, test: bytes | None = None) -> None:
+    hub.repositories["datasets/openai/gsm8k"] = {
+        "main/train-00000-of-00001.parquet": parquet_of(word_problems("train", 60)),
+        "main/test-00000-of-00001.parquet": parquet_of(word_problems("test", 9)) if test is None else test,
+    }

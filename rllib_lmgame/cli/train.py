@@ -153,6 +153,10 @@ def run(args: argparse.Namespace) -> int:
     from rllib_lmgame.experiments.runner import check_resumed, run_experiments
 
     quieten_ray(args.verbosity or 0)
+    if args.dry_run:
+        from rllib_lmgame.experiments.checks.data_sets import stand_in_for_missing
+
+        stand_in_for_missing(specs)
     checked = check_experiments(specs)
     from rllib_lmgame.experiments.checks.prompts import check_prompts
     from rllib_lmgame.experiments.checks.servers import check_servers

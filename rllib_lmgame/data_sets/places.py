@@ -36,6 +36,10 @@ def is_named(value: Any) -> bool:
     return isinstance(value, str) and value.startswith(PREFIX)
 
 
+class DataMissing(ConfigError):
+    """A data set that is known is not here, whole: the message says how to bring it."""
+
+
 @dataclass(frozen=True)
 class Named:
     """A data set that a configuration names.
@@ -62,8 +66,9 @@ class Named:
 
     @property
     def fetched_by(self) -> str:
-        """The command that brings it."""
-        return f"rllib data fetch {self.name}"
+        """The command that brings it: a part alone, where that saves anything."""
+        apart = any(self.part in source.parts for source in self.set.sources)
+        return f"rllib data fetch {self.name}:{self.part}" if apart else f"rllib data fetch {self.name}"
 
     def paths(self) -> list[Path]:
         """Files of the part, in order.
@@ -112,11 +117,10 @@ class Named:
                 raise self._missing(f"was altered: {path} has {size:,} bytes instead of {about['bytes']:,}")
         return list(dict.fromkeys(found))
 
-    def _missing(self, what: str) -> ConfigError:
-        return ConfigError(
-            self.key,
-            f"data set {self.name!r} {what}; `{self.fetched_by}` brings it ({size_text(self.set.size)}) into "
-            f"{self.folder}",
+    def _missing(self, what: str) -> DataMissing:
+        size = size_text(self.set.part_sizes.get(self.part, self.set.size))
+        return DataMissing(
+            self.key, f"data set {self.name!r} {what}; `{self.fetched_by}` brings it ({size}) into {self.folder}"
         )
 
 

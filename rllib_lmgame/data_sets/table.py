@@ -52,6 +52,7 @@ class DataSet:
         sources: Where its files come from.
         parts: Files of each part, as patterns of paths below the set's folder: a publisher's splits, or tasks.
         beside: For an option of a game (``db_root``) the pattern of its path in each part; ``""``: in any.
+        part_sizes: Bytes of parts that can be fetched alone.
         join: A file made of others laid end to end (``{"whole": ("part_aa", "part_ab")}``).
     """
 
@@ -61,6 +62,7 @@ class DataSet:
     sources: tuple[Source, ...]
     parts: Mapping[str, tuple[str, ...]]
     beside: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    part_sizes: Mapping[str, int] = field(default_factory=dict)
     join: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -198,6 +200,7 @@ SETS: Mapping[str, DataSet] = {
         ),
         {TRAIN: ("train/train_with_schema.json",), TEST: ("dev/**/dev.json",)},
         {"db_root": {TRAIN: "train/**/train_databases", TEST: "dev/**/dev_databases"}},
+        {TRAIN: 33 * GB, TEST: 2 * GB},
     ),
     "webshop": DataSet(
         "1.18 million products and 12,087 wishes of people",
@@ -208,12 +211,12 @@ SETS: Mapping[str, DataSet] = {
         {"attributes_data": {"": "items_ins_v2.json"}, "goals_data": {"": "items_human_ins.json"}},
     ),
     "webshop-1000": DataSet(
-        "WebShop's first 1,000 products, with the wishes of people for them",
+        "WebShop's first 1,000 products, with the wishes written for them",
         "MIT",
-        10 * MB,
-        (_hub(_WEBSHOP_SMALL, "items_shuffle_1000.json", "items_ins_v2_1000.json", "items_human_ins.json"),),
+        5 * MB,
+        (_hub(_WEBSHOP_SMALL, "items_shuffle_1000.json", "items_ins_v2_1000.json"),),
         {"products": ("items_shuffle_1000.json",)},
-        {"attributes_data": {"": "items_ins_v2_1000.json"}, "goals_data": {"": "items_human_ins.json"}},
+        {"attributes_data": {"": "items_ins_v2_1000.json"}},
     ),
     "agentgym-traj": DataSet(
         "AgentTraj-L: 14,485 conversations of AgentGym's tasks",
@@ -264,6 +267,7 @@ SETS: Mapping[str, DataSet] = {
             Source(f"{HUB}intfloat/e5-base-v2", _MODEL_FILES, parts=("model",), below="e5-base-v2"),
         ),
         {"corpus": ("wiki-18.jsonl.gz",), "index": ("e5_Flat.index",), "model": ("e5-base-v2",)},
+        part_sizes={"corpus": 5 * GB, "index": 65 * GB, "model": 440 * MB},
         join={"e5_Flat.index": ("part_aa", "part_ab")},
     ),
 }

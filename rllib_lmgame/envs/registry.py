@@ -294,3 +294,14 @@ def session_of(game_id: str, env: Any, own: bool = False) -> GameSession:
     raise GameError(
         f"{game_id}: {type(env).__name__} is neither a gymnasium.Env nor a pettingzoo AECEnv or ParallelEnv"
     )
+
+
+def made_up_levels(games: Iterable[Any]) -> list[str]:
+    """A line for each of the games (with ``env`` and ``env_config``) that make up levels like published ones."""
+    said = []
+    for game in games:
+        spec = game_spec(game.env)
+        option, real = getattr(load_factory(spec), "real_levels", ("", ""))
+        if option and {**spec.defaults, **game.env_config}.get(option) is None:
+            said.append(f"{game.env} plays made-up levels, not {real}")
+    return list(dict.fromkeys(said))

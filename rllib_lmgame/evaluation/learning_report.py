@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE
 from rllib_lmgame.envs.contract.splits import SPLITS, TEST
+from rllib_lmgame.envs.registry import made_up_levels
 from rllib_lmgame.evaluation.evaluate import loaded_policies
 from rllib_lmgame.measures.statistics import notes_on_levels, paired_by_level, rate_over_levels
 from rllib_lmgame.rollouts.episodes import seed_and_level, success_by_seed
@@ -52,11 +53,20 @@ def _report_trial(directory: Path, checkpoint: Path, episodes: int, split: str) 
             for name, temperature in temperatures.items()
         }
         policies.play(games, 1, log="report")
+    made_up = made_up_levels(games)
     milestones |= {name: success_by_seed(summaries) for name, summaries in played.items()}
     outcomes = {name: _outcomes(summaries) for name, summaries in played.items()}
-    content = {"episodes": episodes, "split": split, "successes": milestones, "outcomes": outcomes}
+    content = {
+        "episodes": episodes,
+        "split": split,
+        "made_up_levels": made_up,
+        "successes": milestones,
+        "outcomes": outcomes,
+    }
     (directory / REPORT_FILE).write_text(json.dumps(content), encoding="utf-8")
     print()
+    for line in made_up:
+        print(f"note: {line}")
     print("\n\n".join(table for table in (success_table(milestones, split), outcome_table(outcomes)) if table))
     print()
     print("One held-out episode, replayed:")

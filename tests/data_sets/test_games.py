@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sqlite3
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow
 import pytest
-from hub_server import HubServer, quiet, serve_bird, zipped
-from pyarrow import parquet
+from hub_server import HubServer, parquet_of, quiet, serve_bird, serve_gsm8k, zipped
 
 from rllib_lmgame.data_sets.fetch import fetch
 from rllib_lmgame.envs.games.code.bird.game import BIRD
 from rllib_lmgame.envs.games.code.code_execution.game import CodeExecution
 from rllib_lmgame.envs.games.mathematics.gsm8k import GSM8K
 from rllib_lmgame.errors import ConfigError
-
-
-def table(records: list[dict[str, Any]]) -> bytes:
-    held = io.BytesIO()
-    parquet.write_table(pyarrow.Table.from_pylist(records), held)
-    return held.getvalue()
-
-
-def word_problems(split: str, count: int) -> list[dict[str, Any]]:
-    return [
-        {
-            "question": f"{split}: {n} nuts and one more?",
-            "answer": f"Add.\n{n} + 1 = <<{n}+1={n + 1}>>{n + 1}\n#### {n + 1}",
-        }
-        for n in range(count)
-    ]
-
-
-def serve_gsm8k(hub: HubServer, test: bytes | None = None) -> None:
-    hub.repositories["datasets/openai/gsm8k"] = {
-        "main/train-00000-of-00001.parquet": table(word_problems("train", 60)),
-        "main/test-00000-of-00001.parquet": table(word_problems("test", 9)) if test is None else test,
-    }
 
 
 def drawn(game: Any, count: int = 200) -> set[str]:
@@ -72,7 +46,7 @@ def test_gsm8k_keeps_its_publishers_splits(hub: HubServer) -> None:
     ],
 )
 def test_a_table_with_other_columns_is_named_with_its_row(hub: HubServer, records: Any, says: str) -> None:
-    serve_gsm8k(hub, table(records))
+    serve_gsm8k(hub, parquet_of(records))
     fetch("gsm8k", report=quiet)
     with pytest.raises(ConfigError, match=rf"test-00000-of-00001\.parquet, {says}"):
         GSM8K(data="data:gsm8k", split="test")
@@ -85,10 +59,10 @@ def test_a_table_that_is_none_is_named(hub: HubServer) -> None:
         GSM8K(data="data:gsm8k", split="test")
 
 
-@pytest.mark.parametrize(("make", "name"), [(GSM8K, "gsm8k"), (CodeExecution, "mbpp"), (BIRD, "bird")])
+@pytest.mark.parametrize(("make", "name"), [(GSM8K, "gsm8k"), (CodeExecution, "mbpp"), (BIRD, "bird:train")])
 def test_a_set_that_is_not_here_is_told_when_the_game_is_made(hub: HubServer, make: Any, name: str) -> None:
     with pytest.raises(ConfigError, match=rf"env_config\.data: .*`rllib data fetch {name}` brings it") as error:
-        make(data=f"data:{name}")
+        make(data=f"data:{name.partition(':')[0]}")
     assert error.value.path == "env_config.data"
 
 
@@ -106,7 +80,7 @@ def test_the_real_humaneval_is_played_and_all_of_it_is_for_testing(hub: HubServe
 
 def test_mbpp_keeps_its_publishers_splits(hub: HubServer) -> None:
     def programs(split: str) -> bytes:
-        return table(
+        return parquet_of(
             [
                 {
                     "task_id": n,

@@ -23,6 +23,7 @@ from rllib_lmgame.cli.main import main
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly
+from rllib_lmgame.experiments.checks.data_sets import stand_in_for_missing
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file, read_experiments
@@ -49,6 +50,7 @@ TINY_FILES = [path for path in HERE if path not in GPU_FILES and path.stem != "c
 def checked_all(path: Path) -> list[CheckedExperiment]:
     specs = read_experiments(str(path), [])
     check_quickly(specs)
+    stand_in_for_missing(specs)  # As a dry run on a machine without the data sets.
     return check_experiments(specs)
 
 

@@ -41,7 +41,6 @@ REFUSED = [
     ("BIRD", {"max_actions_per_turn": 2}, "max_actions_per_turn", ""),
     ("DeepSearch", {"min_hops": 3, "max_hops": 2}, "min_hops", "must not be more than max_hops"),
     ("WebShop", {"goals_data": "x.json"}, "goals_data", "belongs to a catalogue file"),
-    ("WebShop", {"num_products": None}, "num_products", "the generated shop needs a number"),
     ("WebNavigation", {"sections": ["shop", "blog"]}, "sections", "'blog' is not one of shop, forum, tracker, cms"),
     ("WebNavigation", {"sections": []}, "sections", "names no section"),
     ("WebNavigation", {"families": ["shop_steal"]}, "families", "'shop_steal' is not one of shop_price"),

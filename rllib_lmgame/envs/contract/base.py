@@ -230,6 +230,8 @@ class TextGame(gymnasium.Env[str, str]):
     """What every move costs. A forfeit costs as much as the moves left, so that giving up is never
     better than playing on.
     """
+    real_levels: ClassVar[tuple[str, str]] = ("", "")
+    """Option that names published levels, and what these are: without it the game makes up levels like them."""
     slow_calls: bool = False
     """A call may take long: it starts a process, asks another program, or searches deep. So it is made in a thread of
     its own, with a time limit, and no other game waits for it. Sessions of the game are then used from several threads

@@ -28,6 +28,7 @@ from rllib_lmgame.algorithms.cluster.threads import is_small, places_here, threa
 from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts
 from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
+from rllib_lmgame.experiments.checks.data_sets import look_alike_lines
 from rllib_lmgame.experiments.checks.resources import (
     asked_by,
     footprints_here,
@@ -118,6 +119,7 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
         *_gpu_warning(experiment),
         *_thread_lines(experiment),
         *dry_run_sandbox(experiment),
+        *look_alike_lines(experiment),
         *dry_run_servers(experiment),
         *_memory_lines(experiment),
         *_prompt_lines(experiment.first_prompt),

@@ -78,6 +78,7 @@ class GSM8K(AnswerGame):
         ),
     )
     Options: ClassVar[type[TextGameOptions]] = GSM8KOptions
+    real_levels = ("data", "GSM8K (`data: data:gsm8k`)")
     rules_text = RULES
     options: GSM8KOptions
 

@@ -88,6 +88,7 @@ class BIRD(WholeReplyGame):
         Variant("lmgame/BIRDFiveTries-v0", (-0.5, 1.0), "BIRD with five tries.", {"max_turns": 5}),
     )
     Options: ClassVar[type[TextGameOptions]] = BIRDOptions
+    real_levels = ("data", "BIRD (`data: data:bird`)")
     turns_are_tries = True
     slow_calls = True  # queries run in a process of their own
     replayable = False  # queries may ask for the time, and are stopped by a clock

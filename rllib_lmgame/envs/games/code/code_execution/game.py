@@ -76,6 +76,7 @@ class CodeExecution(WholeReplyGame):
 
     variants = (Variant("lmgame/CodeExecution-v0", (-0.3, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = CodeExecutionOptions
+    real_levels = ("data", "HumanEval or MBPP (`data: data:mbpp`)")
     turns_are_tries = True
     slow_calls = True  # programs run in processes of their own
     replayable = False  # programs may ask for the time, and are stopped by a clock

@@ -83,6 +83,7 @@ class WebNavigation(TextGame):
 
     variants = (Variant("lmgame/WebNavigation-v0", (-1.1, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = WebNavigationOptions
+    real_levels = ("url", "WebArena's sites (`url`)")
     options: WebNavigationOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:

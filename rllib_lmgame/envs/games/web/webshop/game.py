@@ -9,18 +9,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from rllib_lmgame.data_sets.places import beside, is_named, level_files
 from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions, Variant
-from rllib_lmgame.envs.contract.splits import split_of
+from rllib_lmgame.envs.contract.splits import TEST, TRAIN, VALIDATION, split_of
 from rllib_lmgame.envs.games.web.webshop.expert import Seen, keywords, next_moves
 from rllib_lmgame.envs.games.web.webshop.generated import generated_catalogue, generated_goals
-from rllib_lmgame.envs.games.web.webshop.loader import load_catalogue
 from rllib_lmgame.envs.games.web.webshop.pages import BUY, Page, clickables, clicked, page_text
-from rllib_lmgame.envs.games.web.webshop.products import Goal, Score, draw_price_limit, score
+from rllib_lmgame.envs.games.web.webshop.products import Catalogue, Goal, Score, draw_price_limit, score
+from rllib_lmgame.envs.games.web.webshop.shelf import Shelf, catalogue_of
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.trust import is_data_set
 
 ACTION = re.compile(r"(search|click)\s*\[(.*)\]", re.IGNORECASE | re.DOTALL)
 LONGEST_SEARCH = 500
+GENERATED = 1500
+"""Products of the generated shop, by default."""
+
+SESSIONS = {TEST: (0, 500), VALIDATION: (500, 1500), TRAIN: (1500, 2**31)}
+"""Of the published program's goals, in its order, by split."""
 
 RULES = """You shop in a text web shop. Buy the product that the instruction describes: the right type of product, \
 with every attribute and
@@ -42,13 +49,18 @@ class WebShopOptions(TextGameOptions):
     max_actions_per_turn: int = option(10, "Moves per reply, joined by `||`; what goes beyond is not played.", low=1)
     max_actions: int | None = option(30, "Moves per episode; null is no limit.", low=1)
     num_products: int | None = option(
-        1500,
-        "Products in the shop; null reads all of `data` (the generated shop needs a number).",
+        None,
+        f"Products in the shop; null is all of `data`, and {GENERATED:,} in the generated shop.",
         low=60,
         high=2_000_000,
     )
     catalogue_seed: int = option(0, "Which generated shop.", low=0)
-    data: str | None = option(None, "WebShop's `items_shuffle*.json`; null generates a shop.", path=True)
+    data: str | None = option(
+        None,
+        "WebShop's `items_shuffle*.json`, or `data:webshop`, which has the other files too; null generates a shop.",
+        path=True,
+        stranger=is_data_set,
+    )
     attributes_data: str | None = option(None, "WebShop's `items_ins_v2*.json`, with `data`.", path=True)
     goals_data: str | None = option(
         None,
@@ -75,30 +87,45 @@ class WebShop(TextGame):
     Levels: a product of the shop, some of its attributes, a value of each option and a price limit drawn by WebShop's
         rule. The product decides the split: products to be found in the test are never asked for in training. ``data``
         plays the published catalogue; there a price range counts with its mean, and a missing price as 100 dollars.
+        Of ``data:webshop`` the wishes of people are played, in the published program's order: its sessions 0 to 499 are
+        ``test``, 500 to 1499 ``validation``, the others ``train``. A large catalogue is put into a file once, which
+        all processes search (SQLite's BM25).
     Solver: searches for the instruction's words, opens the first product whose title and price fit, reads options and
         attributes, and buys if they fit; it wins all levels of the generated shop.
     """
 
     variants = (Variant("lmgame/WebShop-v0", (-0.8, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = WebShopOptions
+    real_levels = ("data", "WebShop's products (`data: data:webshop`)")
     options: WebShopOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         chosen = self.options
+        self._catalogue: Catalogue | Shelf
+        self._sessions: range | None = None
         if chosen.data is None:
             for key in ("attributes_data", "goals_data"):
                 if getattr(chosen, key) is not None:
                     raise ConfigError(f"env_config.{key}", "belongs to a catalogue file; give env_config.data as well")
-            if chosen.num_products is None:
-                raise ConfigError(
-                    "env_config.num_products", "the generated shop needs a number of products, for example 1500"
-                )
-            self._catalogue = generated_catalogue(chosen.num_products, chosen.catalogue_seed)
+            self._human = False
+            self._catalogue = generated_catalogue(chosen.num_products or GENERATED, chosen.catalogue_seed)
         else:
-            self._catalogue = load_catalogue(
-                chosen.data, chosen.attributes_data, chosen.goals_data, chosen.num_products
-            )
+            data, attributes, goals = self._files(chosen.data)
+            self._human = goals is not None
+            self.slow_calls = True  # a search in a file of a million products
+            self._catalogue = catalogue_of(data, attributes, goals, chosen.num_products)
+            if is_named(chosen.data) and self._human:
+                self._sessions = sessions_of(chosen.split, len(self._catalogue.wishes))
+
+    def _files(self, data: str) -> tuple[str, str | None, str | None]:
+        """Catalogue, attributes and goals."""
+        chosen = self.options
+        if not is_named(data):
+            return data, chosen.attributes_data, chosen.goals_data
+        file = level_files(data, chosen.split).files[0]
+        own = {name: beside(data, file, name) for name in ("attributes_data", "goals_data")}
+        return str(file), chosen.attributes_data or own["attributes_data"], chosen.goals_data or own["goals_data"]
 
     @property
     def rules(self) -> str:
@@ -129,15 +156,18 @@ class WebShop(TextGame):
         return chosen.data is None and budget
 
     def levels(self, rng: random.Random) -> Iterator[Goal]:
-        if not self._catalogue.wishes:
+        if isinstance(self._catalogue, Catalogue) and not self._catalogue.wishes:
             yield from generated_goals(self._catalogue, rng)
         while True:
             yield self._draw_wish(rng)
 
     def level_key(self, level: Goal) -> str:
-        return f"webshop {level.product.asin} {level.text} {list(level.attributes)} {list(level.options)}"
+        session = "" if self._sessions is None else f"{level.session} "
+        return f"webshop {session}{level.product.asin} {level.text} {list(level.attributes)} {list(level.options)}"
 
     def split_of_level(self, digest: str, level: Goal) -> str:
+        if self._sessions is not None and level.session is not None:
+            return next(name for name, (low, high) in SESSIONS.items() if low <= level.session < high)
         return split_of(f"webshop product {level.product.asin}")
 
     def start(self, level: Goal) -> None:
@@ -217,11 +247,22 @@ class WebShop(TextGame):
         """One of the data set's wishes with what is left to chance: the price limit and, where it names
         none, the options.
         """
-        goal = rng.choice(self._catalogue.wishes)
-        if not self.options.goals_data:
+        wishes = self._catalogue.wishes
+        goal = wishes[rng.choice(self._sessions if self._sessions is not None else range(len(wishes)))]
+        if not self._human:
             chosen = {name: rng.choice(values) for name, values in goal.product.options.items() if values}
             text = ", and ".join(f"{name}: {value}" for name, value in chosen.items())
             goal = replace(
                 goal, options=tuple(chosen.values()), instruction=goal.instruction + (f" with {text}" if text else "")
             )
         return replace(goal, price_limit=draw_price_limit(rng, goal.product.price))
+
+
+def sessions_of(split: str, count: int) -> range:
+    """The sessions of a split among ``count``. Raises: ConfigError: there is none."""
+    low, high = SESSIONS.get(split, (0, count))
+    if low >= count:
+        raise ConfigError(
+            "env_config.split", f"there are {count} wishes of people, and the {split} split begins with number {low}"
+        )
+    return range(low, min(high, count))

@@ -9,8 +9,10 @@ The catalogue is one JSON array of products, the other two are JSON objects by p
 
 from __future__ import annotations
 
+import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -28,6 +30,10 @@ PRODUCT_FIELDS: Mapping[str, type | tuple[type, ...]] = {
     "query": str,
     "product_category": str,
 }
+KEPT = (*PRODUCT_FIELDS, "pricing", "full_description", "small_description", "customization_options")
+SESSION_SEED = 233
+"""With which the published program shuffles its goals."""
+
 AMOUNT = re.compile(r"\d[\d,]{0,15}(?:\.\d{1,6})?", re.ASCII)
 
 
@@ -46,25 +52,48 @@ def load_catalogue(
     Raises:
         ConfigError: for a file that cannot be used; the message names file and record.
     """
-    raw = _raw_products(data, num_products)
-    attributes = _attributes(attributes_data, raw)
+    raw: dict[str, tuple[str, dict[str, Any]]] = {}
+    for asin, where, record in raw_products(data, num_products):
+        raw.setdefault(asin, (where, record))
+    attributes = {asin: value for asin, value in raw_attributes(attributes_data) if asin in raw}
     products = {
-        asin: _product(record, attributes.get(asin, {}).get("attributes", []), where)
+        asin: product_of(record, attributes.get(asin, {}).get("attributes", []), where)
         for asin, (where, record) in raw.items()
     }
-    wishes = _human_goals(goals_data, products) if goals_data else _written_goals(attributes, products)
+    human = human_wishes(goals_data) if goals_data else None
+    wishes = [
+        goal
+        for asin, product in products.items()
+        for goal in (
+            written_goals(product, attributes.get(asin)) if human is None else human_goals(product, human.get(asin))
+        )
+    ]
+    check_wishes(len(wishes), len(products), data, attributes_data, goals_data)
+    return Catalogue(list(products.values()), wishes if human is None else in_sessions(wishes))
+
+
+def check_wishes(wishes: int, products: int, data: str, attributes_data: str | None, goals_data: str | None) -> None:
+    """Raises: ConfigError: there is no goal for any product."""
     if not wishes:
         files = " and ".join(filter(None, (attributes_data, goals_data))) or "attributes_data or goals_data"
         raise ConfigError(
             "env_config.data",
-            f"no goal for the {len(products)} products of {data}; {files} must hold instructions for some of them",
+            f"no goal for the {products} products of {data}; {files} must hold instructions for some of them",
         )
-    return Catalogue(list(products.values()), wishes)
 
 
-def _raw_products(path: str, limit: int | None) -> dict[str, tuple[str, dict[str, Any]]]:
-    """Records by product number, the first of each; odd numbers are left out, as in WebShop."""
-    found: dict[str, tuple[str, dict[str, Any]]] = {}
+def in_sessions(wishes: list[Goal]) -> list[Goal]:
+    """Wishes of people in the order of the published program's sessions: those of the catalogue, shuffled."""
+    order = list(range(len(wishes)))
+    random.Random(SESSION_SEED).shuffle(order)
+    return [replace(wishes[row], session=session) for session, row in enumerate(order)]
+
+
+def raw_products(path: str, limit: int | None) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Product number, place in words and record of each product of the file; odd numbers are left out, as in WebShop.
+    A number may come again; the first one counts.
+    """
+    found = False
     for count, (where, record) in enumerate(stream_array(path, "env_config.data")):
         if count == limit:
             break
@@ -73,37 +102,28 @@ def _raw_products(path: str, limit: int | None) -> dict[str, tuple[str, dict[str
         check_fields(record, PRODUCT_FIELDS, "env_config.data", where)
         asin = record["asin"].upper()
         if len(asin) <= ASIN_LENGTH and asin != "NAN":
-            kept = (
-                "asin",
-                "name",
-                "query",
-                "product_category",
-                "pricing",
-                "full_description",
-                "small_description",
-                "customization_options",
-            )
-            found.setdefault(asin, (where, {name: record.get(name) for name in kept}))
+            found = True
+            yield asin, where, {name: record.get(name) for name in KEPT}
     if not found:
         raise ConfigError("env_config.data", f"{path} holds no product")
-    return found
 
 
-def _attributes(path: str | None, known: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    found = {}
-    for where, asin, value in stream_object(path, "env_config.attributes_data") if path else ():
-        if asin.upper() in known:
-            if not isinstance(value, dict):
-                raise ConfigError(
-                    "env_config.attributes_data",
-                    f"{where} ({asin}): expected a JSON object, got {type(value).__name__}",
-                )
-            _texts(value.get("attributes"), "attributes", "env_config.attributes_data", f"{where} ({asin})")
-            found[asin.upper()] = {**value, "where": f"{where} ({asin})"}
-    return found
+def raw_attributes(path: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Product number and record of each entry of the attributes file; the record has its place in words as ``where``.
+
+    Raises:
+        ConfigError: names the entry that is none.
+    """
+    key = "env_config.attributes_data"
+    for place, asin, value in stream_object(path, key) if path else ():
+        where = f"{place} ({asin})"
+        if not isinstance(value, dict):
+            raise ConfigError(key, f"{where}: expected a JSON object, got {type(value).__name__}")
+        _texts(value.get("attributes"), "attributes", key, where)
+        yield asin.upper(), {**value, "where": where}
 
 
-def _product(record: dict[str, Any], attributes: list[str], where: str) -> Product:
+def product_of(record: dict[str, Any], attributes: list[str], where: str) -> Product:
     price, tag = read_price(record["pricing"], where)
     features = record["small_description"]
     lines = features if isinstance(features, list) else [features]
@@ -162,11 +182,14 @@ def _options(raw: Any, where: str) -> dict[str, tuple[str, ...]]:
     return options
 
 
-def _human_goals(path: str, products: Mapping[str, Product]) -> list[Goal]:
-    key, goals = "env_config.goals_data", []
+def human_wishes(path: str) -> dict[str, list[dict[str, Any]]]:
+    """Wishes of people by product number, each checked, with its place in words as ``where``.
+
+    Raises:
+        ConfigError: names the entry that is wrong.
+    """
+    key, found = "env_config.goals_data", {}
     for place, asin, wishes in stream_object(path, key):
-        if asin.upper() not in products:
-            continue
         where = f"{place} ({asin})"
         if not isinstance(wishes, list) or not all(isinstance(wish, dict) for wish in wishes):
             raise ConfigError(key, f"{where}: expected a list of objects")
@@ -177,31 +200,30 @@ def _human_goals(path: str, products: Mapping[str, Product]) -> list[Goal]:
                 key,
                 where,
             )
-            asked = _texts(wish["instruction_attributes"], "instruction_attributes", key, where)
-            options = wish["instruction_options"]
-            values = _texts(
-                list(options.values()) if isinstance(options, dict) else options, "instruction_options", key, where
-            )
-            if asked:  # WebShop leaves out instructions without attributes.
-                goals.append(
-                    Goal(readable(wish["instruction"]).strip("."), products[asin.upper()], asked, values, NO_LIMIT)
-                )
-    return goals
+        found[asin.upper()] = [{**wish, "where": where} for wish in wishes]
+    return found
 
 
-def _written_goals(attributes: Mapping[str, dict[str, Any]], products: Mapping[str, Product]) -> list[Goal]:
-    """Goals of the attributes file: attributes only, options are drawn when a level is."""
-    goals = []
-    for asin, record in attributes.items():
-        if record.get("instruction") and record.get("instruction_attributes"):
-            asked = _texts(
-                record["instruction_attributes"],
-                "instruction_attributes",
-                "env_config.attributes_data",
-                record["where"],
-            )
-            goals.append(Goal(readable(str(record["instruction"])).strip("."), products[asin], asked, (), NO_LIMIT))
-    return goals
+def human_goals(product: Product, wishes: list[dict[str, Any]] | None) -> Iterator[Goal]:
+    """Goals of the wishes for a product; WebShop leaves out those without attributes."""
+    key = "env_config.goals_data"
+    for wish in wishes or ():
+        asked = _texts(wish["instruction_attributes"], "instruction_attributes", key, wish["where"])
+        options = wish["instruction_options"]
+        values = _texts(
+            list(options.values()) if isinstance(options, dict) else options, "instruction_options", key, wish["where"]
+        )
+        if asked:
+            yield Goal(readable(wish["instruction"]).strip("."), product, asked, values, NO_LIMIT)
+
+
+def written_goals(product: Product, record: Mapping[str, Any] | None) -> Iterator[Goal]:
+    """The goal of the attributes file for a product: attributes only, options are drawn when a level is."""
+    if record and record.get("instruction") and record.get("instruction_attributes"):
+        asked = _texts(
+            record["instruction_attributes"], "instruction_attributes", "env_config.attributes_data", record["where"]
+        )
+        yield Goal(readable(str(record["instruction"])).strip("."), product, asked, (), NO_LIMIT)
 
 
 def _texts(values: Any, name: str, key: str, where: str) -> tuple[str, ...]:

@@ -92,6 +92,7 @@ class Goal:
         attributes: Asked for.
         options: Values asked for.
         price_limit: In dollars; ``NO_LIMIT`` if there is none.
+        session: Its number in the published program, of wishes of people.
     """
 
     instruction: str
@@ -99,6 +100,7 @@ class Goal:
     attributes: tuple[str, ...]
     options: tuple[str, ...]
     price_limit: float
+    session: int | None = None
 
     @property
     def text(self) -> str:

@@ -1,0 +1,81 @@
+"""Runs on data sets that are not here: refused before Ray starts, looked at by a dry run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from hub_server import HubServer, quiet, serve_gsm8k
+
+from rllib_lmgame.cli.main import main
+from rllib_lmgame.data_sets.fetch import fetch
+from rllib_lmgame.envs.registry import made_up_levels
+from rllib_lmgame.settings.sections.games import GameConfig
+
+RUN = {
+    "tiny": {
+        "run": "LMGamePPO",
+        "env": "lmgame/Sokoban-v0",
+        "stop": {"training_iteration": 1},
+        "config": {
+            "env_config": {"split": "train"},
+            "language_model": {"model": "tiny", "dtype": "float32", "max_tokens_per_turn": 16, "context_length": 1024},
+            "inference": {"engine": "transformers"},
+            "evaluation_interval": 1,
+            "evaluation_config": {"games": [{"env": "lmgame/GSM8K-v0", "env_config": {"data": "data:gsm8k"}}]},
+        },
+    }
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "run.yaml"
+    path.write_text(yaml.safe_dump(RUN), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_run_is_refused_with_the_command_that_brings_its_data(
+    hub: HubServer, file: Path, capsys: pytest.CaptureFixture[str], training: bool
+) -> None:
+    more = ["--set", "env=lmgame/GSM8K-v0", "--set", "config.env_config.data=data:gsm8k"] if training else []
+    assert main(["train", "file", str(file), *more]) == 2
+    key = "config.env_config.data" if training else r"config.evaluation_config.games[0].env_config.data"
+    said = capsys.readouterr().err
+    assert key in said and "`rllib data fetch gsm8k` brings it (3 MB)" in said
+
+
+def test_a_dry_run_goes_on_and_says_what_is_made_up(
+    hub: HubServer, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "file", str(file), "--dry-run"]) == 0
+    said = capsys.readouterr()
+    assert "config.evaluation_config.games[0].env_config.data: data set 'gsm8k' is not here" in said.err
+    assert "this dry run looks at made-up levels in its place" in said.err
+    assert "lmgame/GSM8K-v0 plays made-up levels, not GSM8K (`data: data:gsm8k`)" in said.out
+
+
+def test_a_dry_run_with_the_data_speaks_of_nothing_made_up(
+    hub: HubServer, file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    serve_gsm8k(hub)
+    fetch("gsm8k", report=quiet)
+    assert main(["train", "file", str(file), "--dry-run"]) == 0
+    said = capsys.readouterr()
+    assert [line for line in (said.err + said.out).splitlines() if "made-up" in line] == []
+    assert "data:gsm8k" in said.out
+
+
+def test_made_up_levels_are_told_of_games_that_imitate_published_ones() -> None:
+    games = [
+        GameConfig("lmgame/GSM8KFiveTries-v0", env_config={}),
+        GameConfig("lmgame/Sokoban-v0", env_config={}),
+        GameConfig("lmgame/BIRD-v0", env_config={"data": "data:bird"}),
+        GameConfig("lmgame/WebShop-v0", env_config={"data": None}),
+    ]
+    assert made_up_levels(games) == [
+        "lmgame/GSM8KFiveTries-v0 plays made-up levels, not GSM8K (`data: data:gsm8k`)",
+        "lmgame/WebShop-v0 plays made-up levels, not WebShop's products (`data: data:webshop`)",
+    ]
