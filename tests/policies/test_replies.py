@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.engines.core import choices_error
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, allowed_tokens
 from rllib_lmgame.policies.chat.format import ChatFormat
@@ -89,6 +90,34 @@ def test_names_of_the_tags() -> None:
     assert parser.think_end("<plan>p</plan>x") == len("<plan>p</plan>")
     assert parser.think_end("x<plan>p</plan>") is None
     assert parser.think_end("<plan>p") is None
+
+
+@given(plain, st.sampled_from(["search", "answer"]), modes)
+def test_of_several_tags_the_game_is_told_which(action: str, name: str, think: str) -> None:
+    parser = tags(answer_tag=["search", "answer"], think=think)
+    said = f"<{name}>{action.strip()}</{name}>"
+    assert parser.parse(f"<think>t</think>\n<{name}>{action}</{name}>").action == said
+    assert parser.parse(parser.write("t" if think != "off" else None, said)).action == said
+    assert parser.say("up", None) == "<search>up</search>" and parser.stops == ("</search>", "</answer>")
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        ("up", "no <search>...</search> or <answer>...</answer>"),
+        ("<search>up</answer>", "<search> is not closed by </search>"),
+        ("<search>a<answer>b</answer></search>", "<search> is not closed"),
+        ("<search>a</search><answer>a</answer>", "2 different answers"),
+        ("<think><answer>up</answer></think>", "no <search>"),
+    ],
+)
+def test_several_tags_are_no_guess_either(reply: str, error: str) -> None:
+    assert error in str(tags(answer_tag=["search", "answer"]).parse(reply).error)
+
+
+def test_no_tag_is_no_form() -> None:
+    with pytest.raises(ConfigError, match="answer_tag: must name a tag"):
+        tags(answer_tag=[])
 
 
 def test_many_tags_are_read_in_one_pass() -> None:

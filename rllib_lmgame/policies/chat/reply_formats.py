@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.replies import ParsedReply, ReplyFormat, is_name, marks_of
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
@@ -11,42 +12,55 @@ from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 class Tags(ReplyFormat):
     """`<answer>up</answer>`: the action is the one pair of tags (`answer_tag`) outside the reasoning.
 
-    No pair, two pairs that differ, or an unclosed pair is an error, never a guess.
+    No pair, two pairs that differ, or an unclosed pair is an error, never a guess. Of a list of tags the reply has one,
+    which the game is told: the action keeps its tags.
     """
 
     def __init__(self, options: LanguageModelOptions) -> None:
         super().__init__(options)
-        self.opening, self.closing = self.tags = (f"<{options.answer_tag}>", f"</{options.answer_tag}>")
-        self.stops = (self.closing,)
+        names = options.answer_tag
+        self.keeps = not isinstance(names, str)
+        if not names:
+            raise ConfigError("config.language_model.answer_tag", "must name a tag")
+        named = (names,) if isinstance(names, str) else tuple(dict.fromkeys(names))
+        self.closings = {f"<{name}>": f"</{name}>" for name in named}
+        self.stops = tuple(self.closings.values())
+        self.tags = (*self.closings, *self.stops)
+        self._opening = re.compile("|".join(map(re.escape, self.closings)))
+        self._pairs = " or ".join(f"{opening}...{closing}" for opening, closing in self.closings.items())
 
     def form(self) -> str:
-        reply = f"{self.opening}your reply{self.closing}"
+        reply = self._pairs.replace("...", "your reply")
         if self.options.think == "off":
             return f"Write your reply between tags: {reply}. Nothing else is read."
         if not is_name(self.options.think_tag):  # Control tokens: the model knows them, and they are no text.
             return f"Write your reply, after your reasoning, between tags: {reply}. The reply alone is played."
         reasoning = "your reasoning".join(marks_of(self.options.think_tag))
-        return f"Write your reasoning and your reply between tags: {reasoning}{reply}. The reply alone is played."
+        behind = f", then {reply}" if len(self.closings) > 1 else reply
+        return f"Write your reasoning and your reply between tags: {reasoning}{behind}. The reply alone is played."
 
     def read(self, text: str) -> ParsedReply:
-        opening, closing = self.opening, self.closing
         answers = []
         position = 0
-        while (start := text.find(opening, position)) >= 0:
-            end = text.find(closing, start)
-            answer = text[start + len(opening) : end] if end >= 0 else ""
-            if end < 0 or opening in answer:
-                return ParsedReply(None, None, f"{opening} is not closed by {closing}")
-            answers.append(answer.strip())
+        while found := self._opening.search(text, position):
+            closing = self.closings[found[0]]
+            end = text.find(closing, found.end())
+            answer = text[found.end() : end] if end >= 0 else ""
+            if end < 0 or self._opening.search(answer):
+                return ParsedReply(None, None, f"{found[0]} is not closed by {closing}")
+            answers.append(f"{found[0]}{answer.strip()}{closing}" if self.keeps else answer.strip())
             position = end + len(closing)
         if not answers:
-            return ParsedReply(None, None, f"the reply has no {opening}...{closing}")
+            return ParsedReply(None, None, f"the reply has no {self._pairs}")
         if len(set(answers)) > 1:
             return ParsedReply(None, None, f"the reply has {len(answers)} different answers")
         return ParsedReply(answers[0])
 
     def say(self, action: str, thought: str | None) -> str:
-        return f"{self.opening}{action}{self.closing}"
+        if self.keeps and self.read(action).action == action.strip():
+            return action.strip()
+        opening, closing = next(iter(self.closings.items()))
+        return f"{opening}{action}{closing}"
 
 
 class Boxed(ReplyFormat):

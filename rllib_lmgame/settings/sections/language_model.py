@@ -165,7 +165,11 @@ class LanguageModelOptions:
     reply_format: str = option(
         "tags", f"[Form of a reply](parts.md#reply-formats): {REPLY_FORMATS.listed()}.", stranger=is_name
     )
-    answer_tag: str = option("answer", "Name of the tag the action stands in.", stranger=True)
+    answer_tag: str | list[str] = option(
+        "answer",
+        "Name of the tag the action stands in. Of a list one, which the game is told: the action keeps its tags.",
+        stranger=True,
+    )
     think_tag: str = option(
         "think",
         "Name of the tag the reasoning stands in; or its opening mark as it is written, for a model that has control "
