@@ -9,12 +9,15 @@ from typing import Any
 
 
 class Endpoint(ThreadingHTTPServer):
-    """An OpenAI-compatible server whose model always says ``text``; ``refused`` of its requests it does not take."""
+    """An OpenAI-compatible server whose model always says ``text``; ``refused`` of its requests it does not take, and
+    ``unanswered`` ones it leaves waiting.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Requests)
         self.text = "<answer>rock</answer>"
         self.refused: set[int] = set()
+        self.unanswered: set[int] = set()
         self.asked: list[dict[str, Any]] = []
         self.lock = threading.Lock()
 
@@ -36,6 +39,8 @@ class _Requests(BaseHTTPRequestHandler):
             self.server.asked.append(body)
         if number in self.server.refused:
             return self._send(400, {"error": {"message": "not today"}})
+        if number in self.server.unanswered:
+            threading.Event().wait()
         usage = {"prompt_tokens": 7, "completion_tokens": 3}
         return self._send(200, {"choices": [{"message": {"content": self.server.text}}], "usage": usage})
 

@@ -1,31 +1,42 @@
-"""``rllib evaluate``: measure a checkpoint, or a model as it is."""
+"""``rllib evaluate``: measure checkpoints, models and players of any kind on the same levels."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
-from rllib_lmgame.cli.evaluation_table import evaluation_table
+from rllib_lmgame.cli.evaluation_table import evaluation_markdown, evaluation_table
+from rllib_lmgame.cli.game_list import FLAG, FORM, listed, named_games, suite, with_names
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, add_verbosity, parse_env_config
 from rllib_lmgame.cli.player_options import SECTIONS, add_time_limit, player_settings, seed
-from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.files.reading import parse_value
 from rllib_lmgame.imports import find_in_current_directory
-from rllib_lmgame.new_files import NewFile, out_path
-from rllib_lmgame.policies.scripted import FORMS
-from rllib_lmgame.storage import expanded
+from rllib_lmgame.new_files import out_path
+from rllib_lmgame.policies.scripted import FORMS, HUGGING_FACE, MODEL_PREFIXES
+from rllib_lmgame.storage import expanded, is_uri
 
 if TYPE_CHECKING:
+    from rllib_lmgame.algorithms.config import LMGameConfig
+    from rllib_lmgame.evaluation.comparison.contenders import Connect, Contender, PoliciesOfRun
+    from rllib_lmgame.evaluation.comparison.files import EvaluationDirectory
+    from rllib_lmgame.evaluation.comparison.run import Evaluation, Results
     from rllib_lmgame.evaluation.players.settings import PlayerSettings
+    from rllib_lmgame.rollouts.players import Player
+    from rllib_lmgame.rollouts.records import GameConfig
 
+PLAYER = "PLAYER"
+DEFAULT_EPISODES = 512
+DEFAULT_AT_ONCE = 16
+"""Games in play at the same time, of players without a run."""
 _SHOWN = ("episode_return_mean", "episode_return_min", "episode_return_max", "episode_len_mean", "num_episodes")
 """Of a stock algorithm, if it has them."""
 
@@ -35,28 +46,27 @@ def add_parser(subparsers: Any, summary: str) -> None:
         "evaluate",
         help=summary,
         description=(
-            "Play episodes with the policy of a checkpoint, or (with --env) with a Hugging Face model as it is, and "
-            "print how it does: one row per game. Checkpoints of stock RLlib algorithms hold pickled code, which runs "
-            "when they are loaded: only load what you trust."
+            "Play the same levels with every player and print how each does: one row per game and player. Of a "
+            "checkpoint alone the games are those it was trained on. The same command with the same --out goes on "
+            "where it was interrupted, and plays again what failed. Checkpoints of stock RLlib algorithms hold "
+            "pickled code, which runs when they are loaded: only load what you trust."
         ),
         allow_abbrev=False,
     )
     parser.add_argument(
-        "checkpoint",
-        metavar="CHECKPOINT",
-        help=(
-            "checkpoint directory, or the directory of its trial or experiment; with --env also a Hugging Face "
-            "directory or hub id, a .gguf file, or a name that `rllib models` lists"
-        ),
+        "players",
+        metavar=PLAYER,
+        nargs="+",
+        help=f"{FORMS}; also the directory of a trial or experiment, and without hf: a Hugging Face directory, an id "
+        "with a slash, a .gguf file, or a name that `rllib models` lists; NAME=PLAYER gives one a name",
     )
     _add_games(parser)
     _add_opponents(parser)
     _add_sampling(parser)
     parser.add_argument(
-        "--out",
-        metavar="FILE",
-        help="write every episode to this JSONL file, which must not exist yet (language models)",
+        "--out", metavar="DIR", help="write every episode (results.jsonl) and the table there; go on from it"
     )
+    parser.add_argument("--baseline", metavar="NAME", help="also say how far the others are from this player")
     parser.add_argument("--json", action="store_true", help="print all numbers as JSON")
     _add_loading(parser)
     _add_obsolete(parser)
@@ -68,17 +78,39 @@ def _add_games(parser: argparse.ArgumentParser) -> None:
         "--episodes",
         type=int,
         metavar="N",
-        help="episodes to play of each game (default: 512 of a language model, 10 otherwise)",
+        help=f"levels of each game (default: {DEFAULT_EPISODES}; 10 of stock algorithms)",
     )
-    parser.add_argument("--env", "-e", metavar="ID", help="another game or environment than the ones trained on")
-    parser.add_argument(
+    parser.add_argument("--samples", type=int, default=1, metavar="K", help="episodes on each level (default 1)")
+    games = parser.add_mutually_exclusive_group()
+    games.add_argument(
+        *("--games", "--env", "-e"),
+        nargs="+",
+        action="extend",
+        metavar="GAMES",
+        help=f"games joined by commas, each {FORM}; other ones than the first checkpoint was trained on",
+    )
+    games.add_argument(
         "--evaluation-games",
         action="store_true",
-        help="play the games of its evaluation_config, not those it was trained on",
+        help="play the games of the first checkpoint's evaluation_config, not those it was trained on",
     )
-    add_env_config(parser, "the game or environment")
+    games.add_argument(
+        "--suite",
+        metavar="NAME",
+        help="play the evaluation games of a tuned example (`grl` stands for all whose id begins so), or of a file",
+    )
+    add_env_config(parser, "all games")
     parser.add_argument(
-        "--split", choices=("train", "validation", "test"), help="levels to play (language models; default: test)"
+        "--split",
+        choices=("train", "validation", "test"),
+        help="levels to play (language models; default: those that --games names, or test)",
+    )
+    parser.add_argument(
+        "--parallel",
+        type=int,
+        metavar="N",
+        help=f"games in play at the same time (default: as in training; {DEFAULT_AT_ONCE} of others); with 1 language "
+        "models repeat bit for bit",
     )
 
 
@@ -88,8 +120,8 @@ def _add_opponents(parser: argparse.ArgumentParser) -> None:
         metavar="PLAYER",
         nargs="+",
         action="extend",
-        help="who plays all seats but one of games for several, each as often, whatever was so in training; the policy "
-        f"takes every seat as often (language models): {FORMS}; NAME=PLAYER gives one a name",
+        help="who plays all seats but one of games for several, each as often, whatever was so in training; who is "
+        f"evaluated takes every seat as often: {FORMS}",
     )
     add_time_limit(parser)
 
@@ -111,13 +143,13 @@ def _add_loading(parser: argparse.ArgumentParser) -> None:
         "--config",
         "-c",
         metavar="YAML",
-        help="other settings of the algorithm's configuration (stock algorithms, models); with --against the sections "
-        f"{', '.join(SECTIONS)} are also those of hf: and openai: opponents",
+        help="other settings of the algorithm's configuration (stock algorithms, models); the sections "
+        f"{', '.join(SECTIONS)} are also those of hf: and openai: players",
     )
     parser.add_argument(
         "--last-iterate",
         action="store_true",
-        help="of a checkpoint with averaged weights (token_ppo.ema_decay) those in training (language models)",
+        help="of checkpoints with averaged weights (token_ppo.ema_decay) those in training (language models)",
     )
     parser.add_argument("--trust-checkpoint", action="store_true", help=TRUST_HELP)
     parser.add_argument("--seed", type=seed, metavar="N", help="seed of the environments (stock algorithms)")
@@ -135,66 +167,240 @@ def _add_obsolete(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _explain_obsolete(args)
-    from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
+    for flag, number in (("--episodes", args.episodes), ("--samples", args.samples), ("--parallel", args.parallel)):
+        if number is not None and number < 1:
+            raise ConfigError("", f"{flag} must be at least 1, got {number}")
     from rllib_lmgame.evaluation.players.naming import without_names
-
-    is_model = _is_model(args.checkpoint)
-    if is_model and args.env is None:
-        on_hub = "no directory, but perhaps a model of the Hugging Face hub"
-        what = "a Hugging Face model" if expanded(args.checkpoint).is_dir() else on_hub
-        raise CheckpointError(f"{args.checkpoint} is {what}; name the game it is to play with --env")
-    checkpoint = args.checkpoint if is_model else find_checkpoint(args.checkpoint)
-    env_config = None if args.env_config is None else parse_env_config(args.env_config)
-    find_in_current_directory([args.env, without_names(args.against or ()), env_config])
-    if args.time_limit is not None and not args.against:
-        raise ConfigError("--time-limit", "is for opponents: endpoints and players of your own, see --against")
-    if args.episodes is not None and args.episodes < 1:
-        raise ConfigError("", f"--episodes must be at least 1, got {args.episodes}")
-    evaluate = _evaluate if is_model or is_own_checkpoint(checkpoint) else _evaluate_stock
     from rllib_lmgame.experiments.run.cluster import quieten_ray
 
+    env_config = parse_env_config(args.env_config)
+    sources = without_names(args.players)
+    find_in_current_directory([args.games, sources, without_names(args.against or ()), env_config])
     quieten_ray(args.verbosity or 0)
-    numbers = evaluate(checkpoint, env_config, args)
-    written = numbers.pop("out", None)
-    print_numbers(checkpoint, numbers, as_json=args.json)
-    return 0 if args.out is None else NewFile(Path(), out_path(args.out), written and Path(written)).status()
+    stock = next((source for source in sources if _is_stock(source)), None)
+    if stock is not None:
+        return _run_stock(stock, env_config, args)
+    with ExitStack() as stack:
+        evaluation = _evaluation(env_config, args, _connecting(args, stack))
+        directory = _directory(args.out, stack)
+        results = _play(evaluation, directory, args)
+        numbers = _numbers(evaluation, results, args)
+        if directory is not None:
+            _write(directory, numbers)
+    if args.json:
+        print(json.dumps(numbers | {"counts": results.counts}, indent=1))
+    else:
+        print(evaluation_table(numbers | {"counts": results.counts}))
+    if results.failures and directory is not None:
+        print(f"{directory.path}: the same command plays what was dropped again", file=sys.stderr)
+    return 1 if results.failures else 0
 
 
-def _evaluate(checkpoint: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, Any]:
-    from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint, evaluate_model
-    from rllib_lmgame.rollouts.seats import EpisodeFailed
+def _evaluation(env_config: dict[str, Any], args: argparse.Namespace, connect: Connect) -> Evaluation:
+    """What is to be played, checked: nothing has been loaded."""
+    from rllib_lmgame.algorithms.games import on_split
+    from rllib_lmgame.evaluation.comparison.contenders import PoliciesOfRun
+    from rllib_lmgame.evaluation.comparison.run import Evaluation
+    from rllib_lmgame.evaluation.evaluate import AGAINST, check_games
+    from rllib_lmgame.evaluation.players.naming import make_players, split_name
 
-    shared = {
-        "env_config": env_config,
-        "num_episodes": args.episodes or 512,
-        "temperature": 0.0 if args.greedy else args.temperature,
-        "split": args.split or "test",
-        "against": args.against or (),
-        "out": args.out,
-        "connected": _ray(args),
-    }
+    why = "is for stock algorithms; use --temperature, --games, --split or --config"
+    _refuse(args, why, "--explore", "--seed")
+    asked = args.against or any(":" in split_name(text)[1] for text in args.players)
+    if args.time_limit is not None and not asked:
+        raise ConfigError("--time-limit", "is for endpoints and players of your own, also those of --against")
+    named, episodes = _games(env_config, args)
+    games = dict(zip(named, on_split([*named.values()], args.split or "test", override=bool(args.split)), strict=True))
+    settings = _player_settings(args, tuple(games.values()))
+    opponents = make_players(args.against or (), replace(settings, flag=AGAINST))
+    making = _Contenders(args, opponents, connect)
+    runs = making.checkpoints(settings)
+    if not (games or runs):
+        making.all(runs, settings)  # Who is nobody is told first.
+        raise ConfigError(FLAG, f"{args.players[0]} was trained on no game; name the games it is to play with {FLAG}")
+    games = games or _games_of_run(next(iter(runs.values())).config, env_config, args)
+    check_games([*games.values()], args.against or ())
+    contenders = making.all(runs, replace(settings, games=tuple(games.values())))
+    for contender in contenders:
+        if isinstance(contender, PoliciesOfRun):
+            contender.config.other_games = tuple(games.values())
+    names = [contender.name for contender in contenders]
+    if args.baseline is not None and args.baseline not in names:
+        raise ConfigError("--baseline", f"{args.baseline!r} is nobody who plays; players: {', '.join(names)}")
+    levels = args.episodes or episodes or DEFAULT_EPISODES
+    return Evaluation(games, contenders, levels, args.samples, opponents, args.parallel)
+
+
+def _games(env_config: dict[str, Any], args: argparse.Namespace) -> tuple[dict[str, GameConfig], int | None]:
+    """The games that are named, and how many levels of each, if that is said; none: those of a checkpoint."""
+    if args.games:
+        return named_games(listed(args.games), env_config), None
+    if args.suite:
+        games, episodes = suite(args.suite)
+        return with_names([replace(game, env_config={**game.env_config, **env_config}) for game in games]), episodes
+    return {}, None
+
+
+def _games_of_run(config: LMGameConfig, env_config: dict[str, Any], args: argparse.Namespace) -> dict[str, GameConfig]:
+    from rllib_lmgame.algorithms.games import on_split
+
+    split = args.split or "test"
+    games = config.games_for_evaluation(split) if args.evaluation_games else config.training_games()
+    games = tuple(replace(game, env_config={**game.env_config, **env_config}) for game in games)
+    return with_names(games if args.evaluation_games else on_split(games, split, override=True))
+
+
+def _player_settings(args: argparse.Namespace, games: tuple[GameConfig, ...]) -> PlayerSettings:
+    settings = _mapping(args.config, "--config") or {}
+    sections = {name: settings[name] for name in SECTIONS if name in settings}
+    at_once = args.parallel or DEFAULT_AT_ONCE
+    made = player_settings(args, games, at_once=at_once, sections=sections)
+    return replace(made, seed=0, flag=PLAYER, temperature=0.0 if args.greedy else made.temperature)
+
+
+@dataclass(frozen=True)
+class _Contenders:
+    """Makes the players that are evaluated: first checkpoints, which may say what is played, then the others."""
+
+    args: argparse.Namespace
+    opponents: Mapping[str, Player]
+    connect: Connect
+
+    def _named(self) -> dict[str, str]:
+        """Texts of the players by their names."""
+        from rllib_lmgame.evaluation.players.naming import player_name, split_name
+
+        found: dict[str, str] = {}
+        for text in self.args.players:
+            found[player_name(text, [*found, *self.opponents], PLAYER)] = split_name(text)[1]
+        return found
+
+    def checkpoints(self, settings: PlayerSettings) -> dict[str, PoliciesOfRun]:
+        from rllib_lmgame.evaluation.comparison.contenders import policies_of_checkpoint
+
+        return {
+            name: policies_of_checkpoint(
+                name, source, settings, self.opponents, self.connect, last=self.args.last_iterate
+            )
+            for name, source in self._named().items()
+            if expanded(source).is_dir() and not _is_model(source)
+        }
+
+    def all(self, checkpoints: Mapping[str, PoliciesOfRun], settings: PlayerSettings) -> list[Contender]:
+        return [checkpoints.get(name) or self._other(name, source, settings) for name, source in self._named().items()]
+
+    def _other(self, name: str, source: str, settings: PlayerSettings) -> Contender:
+        from rllib_lmgame.evaluation.comparison.contenders import OnePlayer, policies_of_model
+        from rllib_lmgame.evaluation.players.naming import make_player
+        from rllib_lmgame.settings.schema import build
+        from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+
+        model = source.removeprefix(HUGGING_FACE)
+        if model != source or _is_model(source):
+            if not settings.games:
+                raise ConfigError(FLAG, f"{name} was trained on no game; name the games it is to play with {FLAG}")
+            given = (_mapping(self.args.config, "--config") or {}).items()
+            own = {key: value for key, value in given if key != "endpoint"}
+            return policies_of_model(name, model, own, settings, self.opponents, self.connect)
+        options = build(TextRolloutOptions, settings.sections.get("text_rollouts", {}), "--config.text_rollouts")
+        player = make_player(name, source, settings)
+        return OnePlayer(player, self.opponents, options, settings.at_once)
+
+
+def _connecting(args: argparse.Namespace, stack: ExitStack) -> Connect:
+    """Connects to Ray when the first player needs it, until ``stack`` is left."""
+    connected: list[None] = []
+
+    @contextmanager
+    def connect() -> Iterator[None]:
+        if not connected:
+            connected.append(stack.enter_context(_ray(args)))
+        yield
+
+    return connect
+
+
+def _directory(out: str | None, stack: ExitStack) -> EvaluationDirectory | None:
+    if out is None:
+        return None
+    from rllib_lmgame.evaluation.comparison.files import EvaluationDirectory
+
     try:
-        if _is_model(checkpoint):
-            why = "is not for a model without a run; use --temperature, --env-config, --split or --config"
-            _refuse(args, why, "--explore", "--seed", "--evaluation-games", "--last-iterate")
-            settings = _mapping(args.config, "--config") or {}
-            sections = {name: settings[name] for name in SECTIONS if name in settings} if args.against else {}
-            own = {name: value for name, value in settings.items() if name != "endpoint" or not args.against}
-            opponents = _opponents(args, sections)
-            return evaluate_model(checkpoint, args.env, settings=own, opponents=opponents, **shared)
-        why = "is for stock algorithms; use --temperature, --env-config or --split"
-        _refuse(args, why, *([] if args.against else ["--config"]), "--explore", "--seed")
-        return evaluate_checkpoint(
-            checkpoint,
-            env=args.env,
-            evaluation_games=args.evaluation_games,
-            opponents=_opponents(args),
-            last_iterate=args.last_iterate,
-            trust=args.trust_checkpoint,
-            **shared,
-        )
-    except EpisodeFailed as failure:
-        raise CheckpointError(f"{checkpoint}: {failure}") from failure
+        directory = EvaluationDirectory(out_path(out))
+        stack.enter_context(directory.held())
+    except OSError as error:
+        raise ConfigError("--out", f"{out} cannot be written: {error.strerror}") from None
+    return directory
+
+
+def _play(evaluation: Evaluation, directory: EvaluationDirectory | None, args: argparse.Namespace) -> Results:
+    from tqdm import tqdm
+
+    from rllib_lmgame.evaluation.comparison.run import play_evaluation
+    from rllib_lmgame.rollouts.play import first_error
+
+    with tqdm(total=0, unit="episode", disable=not sys.stderr.isatty(), leave=False) as bar:
+
+        def begun(played: int, planned: int) -> None:
+            if played and not args.json:
+                print(f"{played} of {planned} episodes have been played before")
+            bar.reset(total=planned)
+            bar.update(played)
+
+        try:
+            return asyncio.run(play_evaluation(evaluation, directory, begun, bar.update))
+        except BaseExceptionGroup as group:
+            error = first_error(group)
+            if isinstance(error, OSError):
+                raise ConfigError("--out", f"an episode could not be written down: {error}") from error
+            raise error from None
+
+
+def _numbers(evaluation: Evaluation, results: Results, args: argparse.Namespace) -> dict[str, Any]:
+    from rllib_lmgame.evaluation.comparison.numbers import rows
+
+    players = {contender.name: {"temperature": contender.temperature} for contender in evaluation.contenders}
+    reasons = [f"{place.player} in {place.game}: {one.message}" for place, one in results.failures.items()]
+    return {
+        "players": players,
+        "samples": evaluation.samples,
+        "baseline": args.baseline,
+        "evaluated": rows(evaluation, results, args.baseline),
+        "dropped": reasons,
+    }
+
+
+def _write(directory: EvaluationDirectory, numbers: Mapping[str, Any]) -> None:
+    from rllib_lmgame.evaluation.comparison.files import RESULTS
+    from rllib_lmgame.json_files import write_json
+
+    try:
+        write_json(directory.path / f"{RESULTS}.json", numbers, indent=1)
+        (directory.path / f"{RESULTS}.md").write_text(evaluation_markdown(numbers), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError("--out", f"the table could not be written: {error}") from None
+
+
+def _is_stock(source: str) -> bool:
+    """Whether this is a checkpoint that none of this package's algorithms wrote."""
+    from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
+
+    if is_uri(source) and not source.startswith(MODEL_PREFIXES):
+        return True
+    if _is_model(source) or not expanded(source).is_dir():
+        return False
+    return not is_own_checkpoint(find_checkpoint(source))
+
+
+def _run_stock(source: str, env_config: dict[str, Any], args: argparse.Namespace) -> int:
+    from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
+
+    checkpoint = find_checkpoint(source)
+    if len(args.players) > 1:
+        raise ConfigError(PLAYER, f"{source} is the checkpoint of a stock algorithm, which is evaluated alone")
+    numbers = _evaluate_stock(checkpoint, env_config or None, args)
+    print_numbers(checkpoint, numbers, as_json=args.json)
+    return 0
 
 
 def _refuse(args: argparse.Namespace, why: str, *flags: str) -> None:
@@ -202,16 +408,6 @@ def _refuse(args: argparse.Namespace, why: str, *flags: str) -> None:
         value = getattr(args, flag.removeprefix("--").replace("-", "_"))
         if value is not None and value is not False:
             raise ConfigError("", f"{flag} {why}")
-
-
-def _opponents(args: argparse.Namespace, sections: Mapping[str, Any] | None = None) -> PlayerSettings | None:
-    if not args.against:
-        return None
-    from rllib_lmgame.rollouts.records import GameConfig
-
-    named = (GameConfig(args.env, parse_env_config(args.env_config)),) if args.env else ()
-    settings = player_settings(args, named, at_once=1, sections=sections)
-    return replace(settings, temperature=0.0) if args.greedy else settings
 
 
 def _is_model(source: str) -> bool:
@@ -229,7 +425,10 @@ def _is_model(source: str) -> bool:
 
 def _evaluate_stock(checkpoint: str, env_config: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, Any]:
     why = "is for language models; this is the checkpoint of a stock algorithm"
-    _refuse(args, why, "--temperature", "--out", "--split", "--evaluation-games", "--last-iterate", "--against")
+    given = ("--temperature", "--out", "--split", "--evaluation-games", "--last-iterate", "--against")
+    _refuse(args, why, *given, "--suite", "--baseline", "--parallel")
+    if args.samples > 1 or len(args.games or ()) > 1:
+        raise ConfigError("--samples" if args.samples > 1 else FLAG, why)
     check_unpickling(checkpoint, args.trust_checkpoint)
     from rllib_lmgame.experiments.stock.evaluation import evaluate_stock_checkpoint
 
@@ -237,7 +436,7 @@ def _evaluate_stock(checkpoint: str, env_config: dict[str, Any] | None, args: ar
     with _ray(args):
         return evaluate_stock_checkpoint(
             checkpoint,
-            env=args.env,
+            env=args.games[0] if args.games else None,
             env_config=env_config,
             num_episodes=args.episodes or 10,
             explore=args.explore,
@@ -251,9 +450,6 @@ def print_numbers(checkpoint: str, numbers: Mapping[str, Any], *, as_json: bool)
         print(json.dumps({"checkpoint": checkpoint, **numbers}, indent=1, default=float))
         return
     print(checkpoint)
-    if "evaluated" in numbers:
-        print(evaluation_table(numbers))
-        return
     plain = {key: value for key, value in numbers.items() if isinstance(value, int | float)}
     shown = [key for key in _SHOWN if key in plain] or sorted(plain)
     for key in shown:

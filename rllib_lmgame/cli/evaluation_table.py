@@ -1,55 +1,94 @@
-"""What ``rllib evaluate`` prints: one row per game, with what was played and how."""
+"""What ``rllib evaluate`` prints and writes: one row per game and player, with what was played and how."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
-from rllib_lmgame.cli.tournament_table import spent_lines
+from rllib_lmgame.cli.tournament_table import SHOWN_FAILURES, spent_lines
 from rllib_lmgame.measures.statistics import notes_on_levels
 from rllib_lmgame.text import columns, printable
 
-HEAD = (
-    *("game", "split", "episodes", "levels", "success", "95 % interval", "return", "turns"),
-    *("unreadable", "illegal", "truncated"),
-)
 MAX_REPLY = 100
 """Characters shown of a reply that could not be read."""
 
 
 def evaluation_table(numbers: Mapping[str, Any]) -> str:
-    """Text of the numbers of :func:`~rllib_lmgame.evaluation.evaluate.evaluate_checkpoint`.
+    """Text of the numbers of ``rllib evaluate``, or of :func:`~rllib_lmgame.evaluation.evaluate.evaluate_checkpoint`.
 
-    A row per game, then wins by role, the game's measures and what opponents cost. Return and success are the policies'
-    own where others have seats; otherwise the return is the sum over all seats.
+    A row per game and player, then wins by role, the game's measures and what endpoints cost. Return and success are
+    the player's own where others have seats; otherwise the return is the sum over all seats.
     """
-    rows = [HEAD, *(_row(game) for game in numbers["evaluated"])]
-    head, *table = columns(rows, left=2)
-    lines = [f"temperature {numbers['temperature']:g}" + " (greedy)" * (numbers["temperature"] == 0), head]
+    head, *table = columns(_cells(numbers), left=_named(numbers) + 2)
+    lines = [*_temperatures(numbers), head]
     for line, game in zip(table, numbers["evaluated"], strict=True):
         lines += [line, *_details(game)]
+    dropped = Counter(numbers.get("dropped", {}) if "players" in numbers else ())
+    lines += [f"dropped {count} times: {message}" for message, count in dropped.most_common(SHOWN_FAILURES)]
     return printable("\n".join([*lines, *spent_lines(numbers.get("counts", {}))]))
 
 
-def _row(game: Mapping[str, Any]) -> Sequence[str]:
-    def shown(key: str, form: str) -> str:
-        return form.format(game[key]) if key in game else "-"
+def evaluation_markdown(numbers: Mapping[str, Any]) -> str:
+    """The same rows as a Markdown table."""
+    head, *rows = ([cell.replace("|", "\\|") for cell in row] for row in _cells(numbers))
+    left = _named(numbers) + 2
+    lines = [head, ["---"] * left + ["--:"] * (len(head) - left), *rows]
+    return printable("".join(f"| {' | '.join(line)} |\n" for line in lines))
 
-    interval = "{:.3f} - {:.3f}".format(*game["success_interval"]) if "success_interval" in game else "-"
-    return (
-        game["game"],
-        game["split"] or "-",
-        str(game["num_episodes"]),
-        shown("levels", "{}"),
-        shown("success_rate", "{:.3f}"),
-        interval,
-        shown("own_return_mean" if "own_return_mean" in game else "episode_return_mean", "{:+.3f}"),
-        shown("turns_per_episode", "{:.2f}"),
-        shown("format_error_rate", "{:.3f}"),
-        shown("illegal_action_rate", "{:.3f}"),
-        shown("truncated_rate", "{:.3f}"),
-    )
+
+def _named(numbers: Mapping[str, Any]) -> int:
+    """Columns that say who played."""
+    return int("players" in numbers)
+
+
+def _temperatures(numbers: Mapping[str, Any]) -> list[str]:
+    if "players" not in numbers:
+        return [_temperature(numbers["temperature"])]
+    of = {name: one["temperature"] for name, one in numbers["players"].items() if one["temperature"] is not None}
+    if len(set(of.values())) == 1:
+        return [_temperature(next(iter(of.values())))]
+    return [f"{name}: {_temperature(temperature)}" for name, temperature in of.items()]
+
+
+def _temperature(value: float) -> str:
+    return f"temperature {value:g}" + " (greedy)" * (value == 0)
+
+
+def _cells(numbers: Mapping[str, Any]) -> list[list[str]]:
+    """Rows of a table, the head first."""
+    samples, baseline = numbers.get("samples", 1), numbers.get("baseline")
+    passed = [k for k in (2**i for i in range(1, samples.bit_length())) if k < samples]
+    passed += [samples] if samples > 1 else []
+    head = ["player"] * _named(numbers) + ["game", "split", "episodes", "levels"]
+    head += [f"avg@{samples}" if samples > 1 else "success", "95 % interval", *(f"pass@{k}" for k in passed), "return"]
+    head += ["best return"] * bool(passed) + [f"success over {baseline}", f"return over {baseline}"] * bool(baseline)
+    head += ["turns", "tokens", "unreadable", "illegal", "truncated"]
+    rows = []
+    for game in numbers["evaluated"]:
+        own = "own_return_mean" if "own_return_mean" in game else "episode_return_mean"
+        row = [game.get("player", "")] * _named(numbers) + [game.get("name", game["game"]), game["split"] or "-"]
+        row += [str(game["num_episodes"]), _shown(game, "levels", "{}"), _shown(game, "success_rate", "{:.3f}")]
+        row += ["{:.3f} - {:.3f}".format(*game["success_interval"]) if "success_interval" in game else "-"]
+        row += [_shown(game.get("pass_at_k", {}), str(k), "{:.3f}") for k in passed] + [_shown(game, own, "{:+.3f}")]
+        row += [_shown(game, "best_return_mean", "{:+.3f}")] * bool(passed)
+        row += [_gain(game, key) for key in ("success_gain", "return_gain")] * bool(baseline)
+        row += [_shown(game, "turns_per_episode", "{:.2f}"), _shown(game, "tokens_per_turn", "{:.1f}")]
+        rates = ("format_error_rate", "illegal_action_rate", "truncated_rate")
+        rows.append(row + [_shown(game, rate, "{:.3f}") for rate in rates])
+    return [head, *rows]
+
+
+def _shown(numbers: Mapping[str, Any], key: str, form: str) -> str:
+    return form.format(numbers[key]) if numbers.get(key) is not None else "-"
+
+
+def _gain(game: Mapping[str, Any], key: str) -> str:
+    mean, *bounds = game.get(key, [None])
+    if mean is None:
+        return "-"
+    return f"{mean:+.3f}" + (f" ({bounds[0]:+.3f} to {bounds[1]:+.3f})" if bounds else "")
 
 
 def _details(game: Mapping[str, Any]) -> list[str]:

@@ -55,11 +55,12 @@ class ConversationTooLong(EndpointError):
 
 @dataclass(frozen=True)
 class Answer:
-    """A reply of the model; ``reasoning`` and ``tokens`` (written) where the server tells them."""
+    """A reply of the model; ``reasoning``, and tokens (written and read), where the server tells them."""
 
     text: str
     reasoning: str | None
     tokens: int | None
+    prompt_tokens: int | None
 
 
 @dataclass
@@ -211,17 +212,18 @@ class EndpointClient:
             raise _Passing(f"{self.address.url} sent a chat completion that is no text")
         if any(said and self._key_in_reply(said) for said in (text, reasoning)):
             raise _Passing(f"{self.address.url} sent a reply that holds the key")
-        return Answer(text or "", reasoning, self._count(response.get("usage")))
+        return Answer(text or "", reasoning, *self._count(response.get("usage")))
 
-    def _count(self, usage: Any) -> int | None:
+    def _count(self, usage: Any) -> tuple[int, int] | tuple[None, None]:
+        """Tokens written and read, where the server says them."""
         spent = usage if isinstance(usage, dict) else {}
         prompt, completion = spent.get("prompt_tokens"), spent.get("completion_tokens")
         if not (_is_count(prompt) and _is_count(completion)):
             self.counts.answers_without_token_counts += 1
-            return None
+            return None, None
         self.counts.prompt_tokens += prompt
         self.counts.completion_tokens += completion
-        return completion
+        return completion, prompt
 
     def _told(self, status: int, content: bytes) -> str:
         return f"{self.address.url} answered HTTP {status}: {self._clean(_error_of(content))}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -130,12 +130,15 @@ def ray_cluster() -> Iterator[None]:
             ray.shutdown()
 
 
-def _check_games(games: Sequence[GameConfig], against: Sequence[str] = ()) -> None:
+def check_games(games: Sequence[GameConfig], against: Sequence[str] = ()) -> None:
+    """Build each game once. Raises: ConfigError: wrong options; somebody to play ``against``, and all have one seat."""
+    most = 0
     for game in games:
         session = make_session(game.env, game.env_config)
         session.close()
-        if against and len(session.agent_ids) == 1:
-            raise ConfigError(AGAINST, f"{game.env} has one seat; there is nobody to play against")
+        most = max(most, len(session.agent_ids))
+    if against and most == 1:
+        raise ConfigError(AGAINST, f"{games[0].env} has one seat; there is nobody to play against")
 
 
 def opponents_of(against: Sequence[str], settings: PlayerSettings, config: LMGameConfig) -> dict[str, Player]:
@@ -233,19 +236,27 @@ def evaluate_model(
     ``settings`` are sections of the algorithm's configuration (``language_model``, ``inference``, ``policies`` ...).
     All else, and what is returned, as in :func:`evaluate_checkpoint`.
     """
+    games = on_split([GameConfig(env, env_config or {})], split, override=True)
+    config = model_as_run(model, games, settings or {})
+    opponents = opponents or PlayerSettings()
+    return _evaluate(config, games, num_episodes, temperature, against, opponents, out, connected)
+
+
+def model_as_run(model: str, games: Sequence[GameConfig], settings: Mapping[str, Any]) -> LMGameConfig:
+    """The configuration of a run that has not begun: a Hugging Face model as it is, on its ``settings``.
+
+    Raises: ConfigError: no such model, or a wrong setting.
+    """
     from rllib_lmgame.algorithms.models import prepare_models
 
-    games = on_split([GameConfig(env, env_config or {})], split, override=True)
     check_model(model, "MODEL")
-    own = dict(settings or {})
+    own = dict(settings)
     section = {**own.pop("language_model", {}), "model": model}
-    named = {"language_model": section, "env": env, "env_config": dict(games[0].env_config)}
-    config = PPO.config_class()().update_from_dict({**own, **named})
+    config = PPO.config_class()().update_from_dict({**own, "language_model": section, "games": tuple(games)})
     config.validate()
     load_tokenizer(model, config.language_model_options)
     config.model_files = prepare_models(config)
-    opponents = opponents or PlayerSettings()
-    return _evaluate(config, games, num_episodes, temperature, against, opponents, out, connected)
+    return config
 
 
 def _evaluate(
@@ -259,7 +270,7 @@ def _evaluate(
     connected: AbstractContextManager[Any] | None,
     players: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    _check_games(games, against)
+    check_games(games, against)
     config.other_games = games
     others = opponents_of(against, opponents, config)
     with ExitStack() as stack:
@@ -286,14 +297,20 @@ def measure(
     result = policies.play(games, num_episodes, temperature=temperature, players=players, against=against, log=log)
     numbers = episode_metrics(result.summaries, (failure.reason for failure in result.failures))
     used = policies.config.inference_options.temperature if temperature is None else temperature
-    rows = [_game_numbers(result, number, game, greedy=used == 0) for number, game in enumerate(games)]
+    rows = []
+    for number, game in enumerate(games):
+        own = [summary for summary in result.summaries if summary.game == number]
+        dropped = [failure.reason for failure in result.failures if failure.plan.game == number]
+        rows.append(game_numbers(game, own, dropped, greedy=used == 0))
     spent = {"counts": {name: player.counts() for name, player in against.items()}} if against else {}
     return {**numbers, "temperature": used, "successes": success_by_seed(result.summaries), "evaluated": rows, **spent}
 
 
-def _game_numbers(result: PlayResult, number: int, game: GameConfig, *, greedy: bool) -> dict[str, Any]:
-    summaries = [summary for summary in result.summaries if summary.game == number]
-    numbers = episode_metrics(summaries, (failure.reason for failure in result.failures if failure.plan.game == number))
+def game_numbers(
+    game: GameConfig, summaries: Sequence[EpisodeSummary], dropped: Iterable[str], *, greedy: bool
+) -> dict[str, Any]:
+    """An entry of ``evaluated`` (:func:`evaluate_checkpoint`); ``dropped`` are reasons of episodes without an end."""
+    numbers = episode_metrics(summaries, dropped)
     split = game.env_config.get("split") if has_option(game.env, "split") else None
     played = {"game": game.env, "env_config": dict(game.env_config), "split": split}
     most_unread = numbers.get("format_error_rate", 0.0) > MOSTLY

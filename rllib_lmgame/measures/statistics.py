@@ -58,7 +58,7 @@ def rate_over_levels(results: Sequence[float], levels: Sequence[Hashable], confi
 
     Raises: ValueError: if there are no results.
     """
-    played = _by_level(results, levels)
+    played = by_level(results, levels)
     count, mean = len(results), fmean(results)
     if len(played) == 1 < count:
         return Rate(mean, 1, None, None)
@@ -107,7 +107,8 @@ def _prior(played: Mapping[Hashable, Sequence[float]], mean: float, least: float
     return PRIOR_LEVELS * size**2 * ((mean - least) ** 2 + (1 - mean) ** 2)
 
 
-def _by_level(results: Sequence[float], levels: Sequence[Hashable]) -> dict[Hashable, list[float]]:
+def by_level(results: Sequence[float], levels: Sequence[Hashable]) -> dict[Hashable, list[float]]:
+    """The results of each level. Raises: ValueError: there are none, or not as many levels."""
     if not results:
         raise ValueError("no results")
     played: dict[Hashable, list[float]] = defaultdict(list)
@@ -132,7 +133,7 @@ def mean_interval(
     """
     if not values:
         raise ValueError("no values")
-    played = _by_level(values, range(len(values)) if levels is None else levels)
+    played = by_level(values, range(len(values)) if levels is None else levels)
     mean = fmean(values)
     half = _half_width(played, mean, 0.0, confidence)
     return mean, mean - half, mean + half
@@ -166,6 +167,6 @@ def paired_by_level(
     if len(shared) < 2:
         raise ValueError(f"{len(after)} and {len(before)} results do not pair up")
     differences = [float(after[name]) - float(before[name]) for name in shared]
-    played, mean = _by_level(differences, [level_of(name) for name in shared]), fmean(differences)
+    played, mean = by_level(differences, [level_of(name) for name in shared]), fmean(differences)
     half = _half_width(played, mean, 2 * _prior(played, mean, -1.0), confidence)
     return len(shared), mean, mean - half, mean + half

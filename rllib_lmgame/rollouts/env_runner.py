@@ -79,7 +79,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         start = time.perf_counter()
         options = settings.rollouts or self.config.text_rollout_options
         guests = guests or {}
-        seats = partial(take_seats, player_of=cache(partial(self._player, settings, guests)))
+        seats = partial(take_seats, player_of=cache(partial(self.player, settings, guests)))
         at_once = self.config.num_envs_per_env_runner
         try:
             coroutine = play_many(plans, settings.games, seats, self, options, at_once)
@@ -160,7 +160,8 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     def line_ups(self) -> LineUps:
         return LineUps(self.config)
 
-    def _player(self, settings: PlaySettings, guests: Mapping[str, Player], assignment: SeatAssignment) -> Player:
+    def player(self, settings: PlaySettings, guests: Mapping[str, Player], assignment: SeatAssignment) -> Player:
+        """Who takes a seat: a guest, a scripted player, or a policy on its engines."""
         name = assignment.module_id
         if name in guests:
             return guests[name]

@@ -151,9 +151,9 @@ def _summarize_seat(
         episode_return=seat.episode_return,
         turns=seat.turns_played,
         invalid_actions=seat.invalid_actions,
-        format_errors=seat.format_errors if isinstance(seat, LanguageModelSeat) else 0,
-        response_tokens=sum(len(turn.response_ids) for turn in turns),
-        prompt_tokens=sum(len(turn.prompt_ids) for turn in turns),
+        format_errors=seat.format_errors,
+        response_tokens=seat.response_tokens + sum(len(turn.response_ids) for turn in turns),
+        prompt_tokens=seat.prompt_tokens + sum(len(turn.prompt_ids) for turn in turns),
         rows=sum(turn.new_row for turn in turns),
         success=_verdict(info),
         min_policy_version=min((turn.policy_version for turn in turns), default=0),
@@ -162,7 +162,7 @@ def _summarize_seat(
         member=assignment.member,
         measures=info.get("measures") or {},
         illegal_actions=seat.illegal_actions,
-        unread=seat.unread if isinstance(seat, LanguageModelSeat) else None,
+        unread=seat.unread,
     )
 
 

@@ -63,6 +63,8 @@ class Seat:
         episode_return: Sum of all rewards, unscaled.
         invalid_actions, illegal_actions: Actions the game refused; those of them that could be read.
         turns_played: Actions handed in.
+        format_errors: Replies without a readable answer; ``unread`` is the first of them, shortened.
+        prompt_tokens, response_tokens: What a model that keeps no record of its turns read and wrote.
         thought: Reasoning before the last action, if any.
         failed: The episode is dropped because this seat gave no reply.
         played_for: While such a seat is left, the game is played on (language models).
@@ -76,6 +78,10 @@ class Seat:
     invalid_actions: int = 0
     illegal_actions: int = 0
     turns_played: int = 0
+    format_errors: int = 0
+    unread: str | None = None
+    prompt_tokens: int = 0
+    response_tokens: int = 0
     thought: str | None = None
     failed: bool = False
 
@@ -96,6 +102,10 @@ class Seat:
         self.turns_played += 1
         self.invalid_actions += invalid
         self.illegal_actions += invalid and self.was_read()
+        if not self.was_read():
+            self.format_errors += 1
+            if self.unread is None:
+                self.unread = (self.said() or "")[:MAX_SHOWN]
 
     def was_read(self) -> bool:
         """Whether the last reply had a readable answer."""
@@ -237,7 +247,6 @@ class LanguageModelSeat(Seat):
 
     Attributes:
         turns: One per reply that the game took, rewards credited.
-        format_errors: Replies without a readable answer; ``unread`` is the first of them, shortened.
         bootstrap_turn_limit: To the learner, a game's turn limit is a truncation, not the end.
         bootstrap_token_budget: The same of ``max_tokens_per_episode``.
         final_prompt: If truncated after at least one turn: the last state, as much of it as the context holds. The
@@ -255,8 +264,6 @@ class LanguageModelSeat(Seat):
     bootstrap_turn_limit: bool = True
     bootstrap_token_budget: bool = False
     turns: list[Turn] = field(default_factory=list)
-    format_errors: int = 0
-    unread: str | None = None
     final_prompt: Prompt | None = None
 
     def __post_init__(self) -> None:
@@ -299,10 +306,7 @@ class LanguageModelSeat(Seat):
         super().acted(invalid)
         self._open_prompt = None
         if not self.was_read():
-            self.format_errors += 1
             self.turns[-1].reward += self.format_penalty
-            if self.unread is None:
-                self.unread = (self.said() or "")[:MAX_SHOWN]
 
     def reward(self, value: float) -> None:
         super().reward(value)

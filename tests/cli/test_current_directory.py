@@ -86,7 +86,7 @@ def test_an_opponent_with_a_name_is_found(mine, tiny_model_dir, monkeypatch, cap
     def stop(*_: object) -> None:
         raise ConfigError("", "far enough")
 
-    monkeypatch.setattr("rllib_lmgame.evaluation.evaluate.engines_for", stop)
+    monkeypatch.setattr("rllib_lmgame.evaluation.comparison.contenders.engines_for", stop)
     game = ["--env", "lmgame/TicTacToe-v0", "--against", "first=mine:FirstLegal"]
     assert main(["evaluate", tiny_model_dir, *game]) == 2
     assert "far enough" in capsys.readouterr().err

@@ -91,13 +91,14 @@ def test_every_kind_of_plug_in_is_brought_along(installed, ray_cluster, experime
     (checkpoint,) = json.loads((tmp_path / "report.json").read_text())
 
     before = requests(tmp_path)
-    log = tmp_path / "evaluated.jsonl"
+    out = tmp_path / "evaluated"
     capsys.readouterr()
-    assert main(["evaluate", checkpoint, "--episodes", "16", "--json", "--out", str(log)]) == 0, capsys.readouterr().err
+    assert main(["evaluate", checkpoint, "--episodes", "16", "--json", "--out", str(out)]) == 0, capsys.readouterr().err
     evaluated = json.loads(capsys.readouterr().out)["evaluated"]
     assert {row["game"]: row["num_episodes"] for row in evaluated} == dict.fromkeys(GAMES, 16)
-    check_games_and_seats(read_log(log))
-    assert requests(tmp_path) == before + sum(len(part["turns"]) for part in learners_parts(read_log(log)))
+    log = read_log(out / "results.jsonl")
+    check_games_and_seats(log)
+    assert requests(tmp_path) == before + sum(len(part["turns"]) for part in learners_parts(log))
 
 
 def check_games_and_seats(played) -> None:

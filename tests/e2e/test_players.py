@@ -139,7 +139,7 @@ def test_what_is_evaluated_plays_an_endpoint_and_the_log_says_who_sat_where(
     kind, start, make_config, endpoint, tiny_model_dir, tmp_path, capsys
 ) -> None:
     """The whole command, with an engine."""
-    game, out = "lmgame/RockPaperScissors-v0", tmp_path / "games.jsonl"
+    game, out = "lmgame/RockPaperScissors-v0", tmp_path / "evaluated"
     settings = {"language_model": {"max_tokens_per_turn": 8}, "endpoint": {"attempts": 1}}
     if kind == "model":
         source = tiny_model_dir
@@ -153,8 +153,10 @@ def test_what_is_evaluated_plays_an_endpoint_and_the_log_says_who_sat_where(
     said = capsys.readouterr().out
     numbers = json.loads(said[said.index("{") :])
     assert numbers["counts"] == {"stone": {"requests": 4, "prompt_tokens": 28, "completion_tokens": 12}}
-    assert set(numbers["win_rate"]) == {"player", "stone"} and numbers["num_episodes"] == 4
+    (row,) = numbers["evaluated"]
+    assert set(row["win_rate"]) == {"player", "stone"} and row["num_episodes"] == 4
     assert {(body["temperature"], body["max_tokens"]) for body in endpoint.asked} == {(0.5, 8)}
-    line_ups = [{agent: seat["module_id"] for agent, seat in game["line_up"].items()} for game in read_log(out)]
+    log = read_log(out / "results.jsonl")
+    line_ups = [{agent: seat["module_id"] for agent, seat in game["line_up"].items()} for game in log]
     assert [line["player_0"] for line in line_ups].count("stone") == 2 and len(line_ups) == 4
     assert all(set(line.values()) == {"player", "stone"} for line in line_ups)

@@ -16,7 +16,7 @@ Each of them may be given a name: ``NAME=PLAYER``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from rllib_lmgame.endpoints.address import ENDPOINT
 from rllib_lmgame.errors import CheckpointError, ConfigError, did_you_mean
@@ -48,15 +48,20 @@ def make_players(texts: Sequence[str], settings: PlayerSettings) -> dict[str, Pl
     """
     players: dict[str, Player] = {}
     for text in texts:
-        named, source = split_name(text)
-        name = named or source.rstrip("/")
-        if not is_writable(name):
-            why = "it must be text that UTF-8 holds; write NAME=..."
-            raise ConfigError(settings.flag, f"{name!r} is no name of a player: {why}")
-        if name in players:
-            raise ConfigError(settings.flag, f"two players are called {name!r}; give one another name: NAME={source}")
-        players[name] = make_player(name, source, settings)
+        name = player_name(text, players, settings.flag)
+        players[name] = make_player(name, split_name(text)[1], settings)
     return players
+
+
+def player_name(text: str, taken: Container[str], flag: str) -> str:
+    """What a player is called. Raises: ConfigError: the name is ``taken``, or UTF-8 cannot hold it."""
+    named, source = split_name(text)
+    name = named or source.rstrip("/")
+    if not is_writable(name):
+        raise ConfigError(flag, f"{name!r} is no name of a player: it must be text that UTF-8 holds; write NAME=...")
+    if name in taken:
+        raise ConfigError(flag, f"two players are called {name!r}; give one another name: NAME={source}")
+    return name
 
 
 def make_player(name: str, source: str, settings: PlayerSettings) -> Player:

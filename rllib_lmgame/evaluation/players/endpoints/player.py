@@ -105,26 +105,29 @@ class EndpointSeat(Seat):
     seed: int = 0
     _note: str | None = None
     _turns: int = 0
-    _written: int = 0
     _said: str | None = None
 
     async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
-        if self.max_tokens is not None and self._written >= self.max_tokens:
+        if self.max_tokens is not None and self.response_tokens >= self.max_tokens:
             raise OutOfTokens(StopReason.TOKEN_BUDGET)
         answer = await self._answer(observation)
         self._turns += 1
-        self._written += answer.tokens or 0
+        self.response_tokens += answer.tokens or 0
+        self.prompt_tokens += answer.prompt_tokens or 0
         self._said = self._whole(answer)
         parsed = self.conversation.reply(self._said)
         self._note, self.thought = parsed.error, parsed.think
         return "" if parsed.action is None else parsed.action
+
+    def was_read(self) -> bool:
+        return self._note is None
 
     def said(self) -> str | None:
         return self._said
 
     async def _answer(self, observation: Observation) -> Answer:
         messages = self.conversation.prompt(observation, self._note)
-        most = self.sampling["max_tokens"] if self.max_tokens is None else self.max_tokens - self._written
+        most = self.sampling["max_tokens"] if self.max_tokens is None else self.max_tokens - self.response_tokens
         sampling = {**self.sampling, "max_tokens": min(self.sampling["max_tokens"], most)}
         try:
             return await self.client.answer(messages, **sampling, seed=stable_seed(self.seed, self._turns))

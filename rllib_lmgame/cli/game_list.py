@@ -1,0 +1,118 @@
+"""Which games ``rllib evaluate`` plays: ``--games a,b@{num_boxes: 2},NAME=c``, or those of a tuned example."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rllib_lmgame.errors import ConfigError, did_you_mean
+
+if TYPE_CHECKING:
+    from rllib_lmgame.rollouts.records import GameConfig
+
+FLAG = "--games"
+FORM = "GAME, NAME=GAME or GAME@{num_boxes: 2}"
+_OPENING, _CLOSING = "{[(", "}])"
+
+
+def listed(texts: Iterable[str]) -> list[str]:
+    """The entries of lists joined by commas; those between brackets or quotes join nothing.
+
+    Raises: ConfigError: an entry is empty, or a bracket or quote is not closed.
+    """
+    found = []
+    for text in texts:
+        depth, quote, entry = 0, "", ""
+        for char in text:
+            if quote:
+                quote = "" if char == quote else quote
+            elif depth and char in "\"'":
+                quote = char
+            elif char == "," and not depth:
+                found.append(entry.strip())
+                entry = ""
+                continue
+            depth += 0 if quote else (char in _OPENING) - (char in _CLOSING)
+            entry += char
+        if depth or quote:
+            raise ConfigError(FLAG, f"a bracket or a quote is not closed in {text!r}")
+        found.append(entry.strip())
+    if not all(found):
+        raise ConfigError(FLAG, f"expected games joined by commas, each {FORM}")
+    return found
+
+
+def named_games(entries: Iterable[str], env_config: Mapping[str, Any]) -> dict[str, GameConfig]:
+    """The games by name; one without a name is called by its id. ``env_config`` goes on top of the options of each.
+
+    Raises: ConfigError: no such game, options that are no mapping, or a name twice.
+    """
+    from rllib_lmgame.envs.registry import game_spec
+    from rllib_lmgame.evaluation.players.naming import split_name
+    from rllib_lmgame.experiments.files.reading import parse_value
+    from rllib_lmgame.rollouts.records import GameConfig
+
+    games: dict[str, GameConfig] = {}
+    for entry in entries:
+        head, at, options = entry.partition("@{")
+        name, env = split_name(head.strip())
+        own = parse_value("{" + options, f"{FLAG} {entry}") if at else {}
+        if not isinstance(own, dict):
+            raise ConfigError(FLAG, f"{entry!r}: the options of a game are a mapping, {FORM}")
+        game = GameConfig(game_spec(env).game_id, {**own, **env_config})
+        name = name or game.env
+        if name in games:
+            raise ConfigError(FLAG, f"two games are called {name!r}; give one another name: NAME={entry}")
+        games[name] = game
+    return games
+
+
+def with_names(games: Sequence[GameConfig]) -> dict[str, GameConfig]:
+    """Games of a configuration by their names; of those that share one the second is ``ID (2)``, and so on."""
+    seen: Counter[str] = Counter()
+    named = {}
+    for game in games:
+        seen[game.env] += 1
+        named[game.env if seen[game.env] == 1 else f"{game.env} ({seen[game.env]})"] = game
+    return named
+
+
+def suite(name: str) -> tuple[tuple[GameConfig, ...], int | None]:
+    """The evaluation games of all experiments of a tuned example or a file, and how many episodes they play of each.
+
+    ``grl`` stands for all examples whose id begins so. The number is ``None`` if experiments say none, or several.
+
+    Raises: ConfigError: there is no such example, or several that play other games.
+    """
+    from rllib_lmgame.cli.example import examples
+    from rllib_lmgame.experiments.files.reading import read_experiments
+    from rllib_lmgame.storage import expanded
+
+    known = examples()
+    named = {name: known[name]} if name in known else {key: known[key] for key in known if key.startswith(f"{name}-")}
+    if not named and expanded(name).is_file():
+        named = {name: expanded(name)}
+    if not named:
+        hint = did_you_mean(name, known, "it is the id of a tuned example (`rllib example list`) or a file")
+        raise ConfigError("--suite", f"there is no suite {name!r}; {hint}")
+    found = []
+    for file in named.values():
+        played = [_evaluated(spec.config) for spec in read_experiments(str(file))]
+        games = {game.key: game for each, _ in played for game in each}
+        episodes = {number for _, number in played}
+        found.append((tuple(games.values()), episodes.pop() if len(episodes) == 1 else None))
+    if any(games != found[0][0] for games, _ in found):
+        raise ConfigError("--suite", f"{name!r} are several examples with other games: {', '.join(named)}")
+    return found[0]
+
+
+def _evaluated(config: Mapping[str, Any]) -> tuple[tuple[GameConfig, ...], int | None]:
+    from rllib_lmgame.settings.algorithms import PPO
+
+    own = {key: config[key] for key in config if key in ("env", "env_config", "games")}
+    games = (config.get("evaluation_config") or {}).get("games")
+    evaluation = {"evaluation_config": {"games": games}} if games else {}
+    episodes = config.get("evaluation_duration")
+    played = PPO.config_class()().update_from_dict({**own, **evaluation}).games_for_evaluation("test")
+    return played, episodes if isinstance(episodes, int) else None

@@ -1,0 +1,225 @@
+"""Who is evaluated: one player of any kind, or the policies of a run, who sit as in its training."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from rllib_lmgame.algorithms.checkpoints.manifest import MANIFEST, file_hash
+from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.evaluation.evaluate import LoadedPolicies, engines_for, model_as_run, saved_policies
+from rllib_lmgame.evaluation.players.endpoints.player import EndpointPlayer
+from rllib_lmgame.evaluation.players.language_model import files_digest
+from rllib_lmgame.evaluation.players.settings import PlayerSettings
+from rllib_lmgame.policies.mapping import MappingFn, SharedMapping, VersusMapping
+from rllib_lmgame.policies.model.files import model_directory
+from rllib_lmgame.rollouts.plans import EpisodePlan, LineUp, SeatAssignment
+from rllib_lmgame.rollouts.play import Sessions
+from rllib_lmgame.rollouts.players import Player, Scripted
+from rllib_lmgame.rollouts.records import PlaySettings
+from rllib_lmgame.rollouts.sources import LineUps, Roles
+from rllib_lmgame.settings.schema import as_mapping
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+from rllib_lmgame.storage import expanded
+
+if TYPE_CHECKING:
+    from rllib_lmgame.algorithms.config import LMGameConfig
+
+
+class Contender(ABC):
+    """A row of the table, an asynchronous context: what it loads is freed at the end.
+
+    Attributes:
+        options: Limits of its episodes.
+        at_once: Games it plays at the same time, if nobody says so.
+        temperature: Of its replies; ``None`` where it has none.
+        turn: The lowest is played first: those whose fault shows at once, and what is loaded last.
+    """
+
+    turn: int
+
+    def __init__(self, name: str, options: TextRolloutOptions, at_once: int, temperature: float | None) -> None:
+        self.name = name
+        self.options = options
+        self.at_once = at_once
+        self.temperature = temperature
+
+    @abstractmethod
+    async def __aenter__(self) -> Self: ...
+
+    @abstractmethod
+    async def __aexit__(self, *error: object) -> None: ...
+
+    @abstractmethod
+    def line_up(self, plan: EpisodePlan, roles: Roles) -> LineUp:
+        """Who sits where. The same for the same plan."""
+
+    @abstractmethod
+    def player(self, assignment: SeatAssignment) -> Player:
+        """Who takes a seat of one of its line-ups."""
+
+    @abstractmethod
+    def sessions(self) -> Sessions:
+        """Where games stay between episodes."""
+
+    @abstractmethod
+    def identity(self) -> dict[str, Any]:
+        """As :meth:`Player.identity`."""
+
+    def counts(self) -> dict[str, int]:
+        """As :meth:`Player.counts`."""
+        return {}
+
+
+class OnePlayer(Contender):
+    """A player who takes all seats, or every seat as often against ``opponents``."""
+
+    def __init__(self, player: Player, opponents: Mapping[str, Player], options: TextRolloutOptions, at_once: int):
+        settings = getattr(player, "settings", None)
+        super().__init__(player.name, options, at_once, None if settings is None else settings.temperature)
+        self._player = player
+        self._opponents = opponents
+        against = dict.fromkeys(opponents, 1.0)
+        self._mapping: MappingFn = VersusMapping([player.name], against) if opponents else SharedMapping(player.name)
+        self.turn = 0 if isinstance(player, EndpointPlayer) else 1 if isinstance(player, Scripted) else 2
+
+    async def __aenter__(self) -> Self:
+        await self._player.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._player.__aexit__(*error)
+
+    def line_up(self, plan: EpisodePlan, roles: Roles) -> LineUp:
+        seats = {agent: self._mapping(agent, agent_ids=tuple(roles), number=plan.number) for agent in roles}
+        own = replace(self._player.assignment, trained=True, member=None)
+        return {agent: own if who == self.name else self._opponents[who].assignment for agent, who in seats.items()}
+
+    def player(self, assignment: SeatAssignment) -> Player:
+        return self._player if assignment.module_id == self.name else self._opponents[assignment.module_id]
+
+    def sessions(self) -> Sessions:
+        return Sessions()
+
+    def identity(self) -> dict[str, Any]:
+        return self._player.identity()
+
+    def counts(self) -> dict[str, int]:
+        return self._player.counts()
+
+
+Connect = Callable[[], AbstractContextManager[Any]]
+"""Connects to a Ray cluster."""
+
+
+class PoliciesOfRun(Contender):
+    """The policies of a checkpoint, or a Hugging Face model, on engines of their own settings.
+
+    ``weights`` tell its files from others; ``is_checkpoint``: it was trained, on games. Raises: ConfigError: an
+    opponent is called like a policy.
+    """
+
+    turn = 3
+
+    def __init__(
+        self,
+        name: str,
+        config: LMGameConfig,
+        weights: Mapping[str, Any],
+        opponents: Mapping[str, Player],
+        temperature: float | None,
+        connect: Connect = nullcontext,
+        *,
+        is_checkpoint: bool = True,
+    ) -> None:
+        self.is_checkpoint = is_checkpoint
+        asked = config.settings.evaluation.sampling if temperature is None else temperature
+        used = config.inference_options.temperature if asked is None else asked
+        super().__init__(name, config.text_rollout_options, config.num_envs_per_env_runner, used)
+        for taken in opponents:
+            if taken in config.player_options:
+                raise ConfigError(
+                    "--against", f"a policy of {name} is called {taken!r} too; write NAME={opponents[taken].source}"
+                )
+        self.config = config
+        self._weights = dict(weights)
+        self._opponents = opponents
+        self._asked = asked
+        self._connect = connect
+        self._line_ups = LineUps(config, guests={name: player.assignment for name, player in opponents.items()})
+        self._stack = AsyncExitStack()
+        self._loaded: LoadedPolicies | None = None
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            self._loaded = stack.enter_context(engines_for(self.config, None, self._connect()))
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+    def line_up(self, plan: EpisodePlan, roles: Roles) -> LineUp:
+        return self._line_ups.line_up(plan, roles)
+
+    def player(self, assignment: SeatAssignment) -> Player:
+        assert self._loaded is not None
+        settings = PlaySettings((), temperature=self._asked, seeded=True)
+        return self._loaded.runner.player(settings, self._opponents, assignment)
+
+    def sessions(self) -> Sessions:
+        assert self._loaded is not None
+        return self._loaded.runner
+
+    def identity(self) -> dict[str, Any]:
+        policies = self.config.language_model_policies()
+        inference = self.config.inference_options
+        return {
+            **self._weights,
+            "temperature": self.temperature,
+            "sampling": [inference.top_p, inference.top_k] if self._asked is None else [],
+            "legal_moves_only": self.options.legal_moves_only,
+            "language_models": {policy: as_mapping(self.config.language_model_of(policy)) for policy in policies},
+        }
+
+
+def policies_of_checkpoint(
+    name: str,
+    source: str,
+    settings: PlayerSettings,
+    opponents: Mapping[str, Player],
+    connect: Connect,
+    *,
+    last: bool = False,
+) -> PoliciesOfRun:
+    """The policies of a checkpoint, or of the newest one of a trial; ``last``: the weights in training, no average.
+
+    Raises: CheckpointError: not one of this package, damaged or not to be trusted; ConfigError: wrong settings.
+    """
+    place = find_checkpoint(source)
+    config = saved_policies(place, trust=settings.trust, games=settings.names, last=last)
+    weights = {"checkpoint": file_hash(Path(place) / MANIFEST), "last_iterate": last}
+    return PoliciesOfRun(name, config, weights, opponents, settings.temperature, connect)
+
+
+def policies_of_model(
+    name: str,
+    model: str,
+    own: Mapping[str, Any],
+    settings: PlayerSettings,
+    opponents: Mapping[str, Player],
+    connect: Connect,
+) -> PoliciesOfRun:
+    """A Hugging Face model as it is; ``own`` are sections of an algorithm's configuration.
+
+    Raises: ConfigError: no such model, or a wrong setting.
+    """
+    config = model_as_run(model, settings.games, own)
+    files = expanded(model_directory(model, settings.flag))
+    weights = {"model_files": files_digest(files)} if files.is_dir() else {"model": model}
+    return PoliciesOfRun(name, config, weights, opponents, settings.temperature, connect, is_checkpoint=False)

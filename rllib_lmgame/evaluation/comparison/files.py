@@ -1,0 +1,69 @@
+"""The directory of an evaluation: ``results.jsonl`` has a record an episode, written as it ends.
+
+What was played there once is never played again: the same command goes on, and one with further players, games, levels
+or samples plays these alone. Other weights, options or opponents under a name that is there are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.evaluation.record_directory import RecordDirectory, difference, plain
+from rllib_lmgame.rollouts.records import EpisodeSummary, SeatSummary
+
+RESULTS = "results"
+KEY = "evaluated"
+"""In a record of ``results.jsonl``: who played what, and the episode's numbers."""
+GROWING = ("players", "games")
+"""Settings to which more may come."""
+
+
+class Place(NamedTuple):
+    """Which episode: the ``sample``-th of a player on the ``level``-th level of a game."""
+
+    player: str
+    game: str
+    level: int
+    sample: int
+
+
+class EvaluationDirectory(RecordDirectory):
+    what = "evaluation"
+    settings_file = "evaluation.json"
+    records_file = f"{RESULTS}.jsonl"
+
+    def played(self, settings: Mapping[str, Any]) -> dict[Place, EpisodeSummary]:
+        """What was played already. Raises: ConfigError: with other settings, or a line is no record."""
+        there = self.settings()
+        if there is None:
+            return {}
+        wanted = plain(settings)
+        for section in GROWING:
+            before = there.get(section)
+            before = before if isinstance(before, dict) else {}
+            gone = next((name for name in before if name not in wanted[section]), None)
+            self.refuse(None if gone is None else f"{section}.{gone} was given, now it is not")
+            wanted[section] = {name: value for name, value in wanted[section].items() if name in before}
+        self.refuse(difference(there, wanted))
+        found: dict[Place, EpisodeSummary] = {}
+        for where, record in self.records():
+            try:
+                place, summary = _read(record)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise ConfigError("--out", f"{where}: no record of an evaluated episode ({error!r})") from None
+            if place.player not in there["players"] or place.game not in there["games"]:
+                raise ConfigError("--out", f"{where}: {place.player} in {place.game} belongs to another evaluation")
+            found.setdefault(place, summary)
+        return found
+
+
+def _read(record: Mapping[str, Any]) -> tuple[Place, EpisodeSummary]:
+    own = dict(record[KEY])
+    numbers = dict(own.pop("summary"))
+    place = Place(**own)
+    if not (isinstance(place.level, int) and isinstance(place.sample, int)):
+        raise ValueError(f"{place} is no place")
+    seats = [SeatSummary(**seat) for seat in numbers.pop("seats")]
+    return place, EpisodeSummary(**{**numbers, "seats": seats, "continued": {}})

@@ -1,0 +1,105 @@
+"""Numbers of an evaluation: a row for each player and game, and how far it is from the baseline."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from statistics import fmean
+from typing import Any
+
+from rllib_lmgame.evaluation.comparison.files import Place
+from rllib_lmgame.evaluation.comparison.run import Evaluation, Results
+from rllib_lmgame.evaluation.evaluate import game_numbers
+from rllib_lmgame.measures.samples import interval_over_levels, mean_pass_at_k
+from rllib_lmgame.measures.statistics import mean_interval, paired_by_level
+from rllib_lmgame.rollouts.episodes import level_name
+from rllib_lmgame.rollouts.records import EpisodeSummary
+
+
+def rows(evaluation: Evaluation, results: Results, baseline: str | None = None) -> list[dict[str, Any]]:
+    """What the table says, game by game, of each player in order.
+
+    Of each: its numbers as in ``evaluated`` of :func:`~rllib_lmgame.evaluation.evaluate.evaluate_checkpoint`, and
+
+    * ``player``, ``name`` (of the game), ``samples`` (a level);
+    * ``pass_at_k`` (k -> value) where there is success; ``success_rate`` is that of all samples, known as avg@k;
+    * ``best_return_mean``: mean over levels of the best return;
+    * ``success_gain`` and ``return_gain``: mean difference to the baseline on the same levels, lower and upper bound.
+    """
+    found = []
+    for name, game in evaluation.games.items():
+        for contender in evaluation.contenders:
+            own = results.of(contender.name, name)
+            dropped = [
+                failure.reason
+                for place, failure in results.failures.items()
+                if (place.player, place.game) == (contender.name, name)
+            ]
+            greedy = evaluation.samples == 1 and contender.temperature == 0
+            row = {"player": contender.name, "name": name, "samples": evaluation.samples}
+            row |= game_numbers(game, [*own.values()], dropped, greedy=greedy)
+            row |= _scores(own, evaluation.samples)
+            if baseline is not None and contender.name != baseline:
+                row |= _gains(own, results.of(baseline, name))
+            found.append(row)
+    return found
+
+
+def _scores(own: Mapping[Place, EpisodeSummary], samples: int) -> dict[str, Any]:
+    if not own:
+        return {}
+    best = [max(map(own_return, on_level)) for on_level in _by_level(own).values()]
+    scores: dict[str, Any] = {"best_return_mean": fmean(best)}
+    judged = _judged(own)
+    if judged:
+        success = [*map(own_success, judged.values())]
+        interval = interval_over_levels(success, [level_name(summary) for summary in judged.values()])
+        if interval is not None:
+            scores["success_interval"] = list(interval)
+        passed = [[summary.success == 1 for summary in level] for level in _by_level(judged).values()]
+        at = {k: mean_pass_at_k(passed, k) for k in range(1, samples + 1)}
+        scores["pass_at_k"] = {str(k): value for k, value in at.items() if value is not None}
+    return scores
+
+
+def _gains(own: Mapping[Place, EpisodeSummary], others: Mapping[Place, EpisodeSummary]) -> dict[str, Any]:
+    gains: dict[str, Any] = {}
+    names = {str(place.level): level_name(summary) for place, summary in {**own, **others}.items()}
+    after, before = (_level_means(_judged(each), own_success) for each in (own, others))
+    if len(after.keys() & before.keys()) > 1:
+        _, *gains["success_gain"] = paired_by_level(after, before, names.__getitem__)
+    earned, least = (_level_means(each, own_return) for each in (own, others))
+    shared = [level for level in earned if level in least]
+    if len(shared) > 1:
+        differences = [earned[level] - least[level] for level in shared]
+        mean, low, high = mean_interval(differences, [names[level] for level in shared])
+        gains["return_gain"] = [mean, low, high] if math.isfinite(low) else [mean]
+    return gains
+
+
+def _judged(own: Mapping[Place, EpisodeSummary]) -> dict[Place, EpisodeSummary]:
+    return {place: summary for place, summary in own.items() if summary.success is not None}
+
+
+def _level_means(own: Mapping[Place, EpisodeSummary], value: Callable[[EpisodeSummary], float]) -> dict[str, float]:
+    return {str(level): fmean(map(value, on_level)) for level, on_level in _by_level(own).items()}
+
+
+def _by_level(own: Mapping[Place, EpisodeSummary]) -> dict[int, list[EpisodeSummary]]:
+    """Episodes of each level, in order."""
+    found: dict[int, list[EpisodeSummary]] = defaultdict(list)
+    for place, summary in own.items():
+        found[place.level].append(summary)
+    return dict(found)
+
+
+def own_success(summary: EpisodeSummary) -> float:
+    """Success of an episode that has one."""
+    return float(summary.success or 0.0)
+
+
+def own_return(summary: EpisodeSummary) -> float:
+    """Mean return of the player's own seats; with no other seat their sum, as everywhere."""
+    own = [seat.episode_return for seat in summary.seats if seat.trained]
+    return fmean(own) if own and len(own) < len(summary.seats) else sum(seat.episode_return for seat in summary.seats)

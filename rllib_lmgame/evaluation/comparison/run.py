@@ -1,0 +1,187 @@
+"""Plays an evaluation: all players on the same levels, every episode written down as it ends.
+
+1. Who plays what on which level with which seed follows from the player, the game, the level and the sample alone:
+   other players and games beside them change nothing, nor does an interruption.
+2. A failed episode is dropped, counted and written down with its reason, and played again by the same command.
+3. Players are loaded one after the other, and one who has played everything is not loaded again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.evaluation.comparison.contenders import Contender
+from rllib_lmgame.evaluation.comparison.files import KEY, EvaluationDirectory, Place
+from rllib_lmgame.rollouts.episodes import summarize
+from rllib_lmgame.rollouts.game_calls import abandon, open_session
+from rllib_lmgame.rollouts.log.episode_log import episode_record
+from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation
+from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions, play_one
+from rllib_lmgame.rollouts.players import Player, take_seats
+from rllib_lmgame.rollouts.records import EpisodeSummary, Failure, GameConfig
+from rllib_lmgame.rollouts.seats import EpisodeFailed
+from rllib_lmgame.rollouts.sources import Roles
+from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
+
+MISCONFIGURED = "misconfigured"
+"""Reason of a game in which a player found that it cannot play it."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is to be played: ``samples`` episodes on each of ``levels`` levels of every game, by everybody.
+
+    ``at_once`` games are in play at the same time; ``None`` leaves it to the players.
+    """
+
+    games: Mapping[str, GameConfig]
+    contenders: Sequence[Contender]
+    levels: int
+    samples: int = 1
+    opponents: Mapping[str, Player] = field(default_factory=dict)
+    at_once: int | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """What makes it this evaluation and no other, as plain data."""
+        return {
+            "games": {name: {"env": game.env, "env_config": game.env_config} for name, game in self.games.items()},
+            "players": {contender.name: contender.identity() for contender in self.contenders},
+            "against": {name: player.identity() for name, player in self.opponents.items()},
+        }
+
+    def plans(self) -> Iterator[tuple[str, int, int, EpisodePlan]]:
+        """Game, level, sample and plan of each episode of a player, in order."""
+        for number, game in enumerate(self.games):
+            for level, plan in enumerate(plan_evaluation(1, self.levels)):
+                for sample in range(self.samples):
+                    name = f"{game}-{sample}-{level}"
+                    yield game, level, sample, dataclasses.replace(plan, episode_id=name, game=number)
+
+
+@dataclass
+class Results:
+    """What was played, also by earlier calls, in the order of the plans; ``failures`` of this one, by place."""
+
+    played: dict[Place, EpisodeSummary] = field(default_factory=dict)
+    failures: dict[Place, Failure] = field(default_factory=dict)
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def of(self, player: str, game: str) -> dict[Place, EpisodeSummary]:
+        return {place: one for place, one in self.played.items() if (place.player, place.game) == (player, game)}
+
+
+async def play_evaluation(
+    evaluation: Evaluation,
+    directory: EvaluationDirectory | None = None,
+    begun: Callable[[int, int], None] = lambda played, planned: None,
+    ended: Callable[[], object] = lambda: None,
+) -> Results:
+    """Play what has not been played yet, and write it to ``directory``, which the caller holds.
+
+    ``begun`` is called with the episodes played before and those planned, ``ended`` with every one that ends.
+
+    Raises: ConfigError: a game or player cannot begin, or the directory of another evaluation; MissingDependencyError;
+    OSError: an episode could not be written.
+    """
+    roles = [await _roles(game) for game in evaluation.games.values()]
+    settings = {} if directory is None else evaluation.settings()
+    before = {} if directory is None else directory.played(settings)
+    planned = {
+        Place(contender.name, game, level, sample): (contender, plan)
+        for contender in evaluation.contenders
+        for game, level, sample, plan in evaluation.plans()
+    }
+    played = {place: before[place] for place in planned if place in before}
+    left = {place: planned[place] for place in planned if place not in before}
+    begun(len(played), len(planned))
+    results = Results(dict(played))
+    if directory is not None:
+        directory.begin(settings)
+    async with AsyncExitStack() as stack:
+        if left:
+            for opponent in evaluation.opponents.values():
+                await stack.enter_async_context(opponent)
+        for contender in sorted(evaluation.contenders, key=lambda contender: contender.turn):
+            own = {
+                place: dataclasses.replace(plan, line_up=contender.line_up(plan, roles[plan.game]))
+                for place, (whose, plan) in left.items()
+                if whose is contender
+            }
+            if own:
+                async with contender:
+                    await _Hall(evaluation, contender, results, directory, ended).play(own)
+    results.played = {place: results.played[place] for place in planned if place in results.played}
+    results.failures = {place: results.failures[place] for place in planned if place in results.failures}
+    spent = {contender.name: contender.counts() for contender in evaluation.contenders}
+    spent |= {name: player.counts() for name, player in evaluation.opponents.items()}
+    results.counts = {name: counts for name, counts in spent.items() if counts}
+    return results
+
+
+async def _roles(game: GameConfig) -> Roles:
+    try:
+        session = await open_session(game, CALL_LIMIT_S)
+    except EpisodeFailed as failure:
+        raise ConfigError("--games", str(failure)) from None
+    abandon(session)
+    return dict(session.roles)
+
+
+@dataclass
+class _Hall:
+    """Where one player plays its episodes, several side by side."""
+
+    evaluation: Evaluation
+    contender: Contender
+    results: Results
+    directory: EvaluationDirectory | None
+    ended: Callable[[], object]
+
+    async def play(self, plans: Mapping[Place, EpisodePlan]) -> None:
+        queue = collections.deque(plans.items())
+        sessions = self.contender.sessions()
+
+        async def board() -> None:
+            while queue:
+                await self._one(*queue.popleft(), sessions)
+                await asyncio.sleep(0)  # Scripted players never wait for anything.
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(len(queue), self.evaluation.at_once or self.contender.at_once)):
+                    group.create_task(board())
+        finally:
+            sessions.close()
+
+    async def _one(self, place: Place, plan: EpisodePlan, sessions: Sessions) -> None:
+        game = self.evaluation.games[place.game]
+
+        def sit(session: Any, plan: EpisodePlan) -> Any:
+            return take_seats(session, plan, self.contender.player)
+
+        try:
+            played = await play_one(plan, game, sit, sessions, self.contender.options)
+        except ConfigError as error:
+            played = Failure(plan, MISCONFIGURED, str(error))
+        if isinstance(played, PlayedEpisode):
+            self._keep(place, played)
+        else:
+            self.results.failures[place] = played
+            if self.directory is not None:
+                told = {"seed": plan.seed, "reason": played.reason, "message": played.message}
+                self.directory.add_failure({**place._asdict(), **told})
+        self.ended()
+
+    def _keep(self, place: Place, played: PlayedEpisode) -> None:
+        summary = summarize(played)
+        if self.directory is not None:
+            own = {KEY: {**place._asdict(), "summary": dataclasses.asdict(summary)}}
+            self.directory.add({**own, **episode_record(played)})
+        self.results.played[place] = summary

@@ -1,0 +1,258 @@
+"""``rllib evaluate`` with players that need no engine: the table, what is gone on with, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.cli import main
+from rllib_lmgame.cli.game_list import listed, suite
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.rollouts.log.episode_log import read_log
+
+GAMES = "lmgame/FrozenLake-v0,small=lmgame/Sokoban-v0@{dim_room: [5, 5]},lmgame/KuhnPoker-v0"
+COMMAND = ["evaluate", "random", "best=solver", "--games", GAMES, "--episodes", "6", "--samples", "3"]
+RPS = "lmgame/RockPaperScissors-v0"
+
+
+def table(out: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    rows = json.loads((out / "results.json").read_text())["evaluated"]
+    return {(row["player"], row["name"]): row for row in rows}
+
+
+def records(out: Path) -> dict[tuple[str, str], dict[int, list[dict[str, Any]]]]:
+    """Own numbers of the episodes by player and game, and level."""
+    found: dict[Any, Any] = defaultdict(lambda: defaultdict(list))
+    for record in read_log(out / "results.jsonl"):
+        own = record["evaluated"]
+        found[own["player"], own["game"]][own["level"]].append(own["summary"])
+    return found
+
+
+def test_the_table_says_what_the_records_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "table"
+    assert main([*COMMAND, "--baseline", "random", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].split()[:5] == ["player", "game", "split", "episodes", "levels"] and "avg@3" in printed[0]
+    markdown = (out / "results.md").read_text().splitlines()
+    assert len(markdown) == 2 + 6 and "| pass@2 | pass@3 |" in markdown[0]
+    assert {line.split(" | ")[1] for line in markdown[2:]} == {"lmgame/FrozenLake-v0", "small", "lmgame/KuhnPoker-v0"}
+    rows, played = table(out), records(out)
+    for (player, game), levels in played.items():
+        row = rows[player, game]
+        assert len(levels) == 6 and all(len(on_level) == 3 for on_level in levels.values())
+        assert len({on_level[0]["seed"] for on_level in levels.values()}) == 6
+        best = [max(sum(seat["episode_return"] for seat in one["seats"]) for one in level) for level in levels.values()]
+        assert row["best_return_mean"] == pytest.approx(fmean(best))
+        if game == "lmgame/KuhnPoker-v0":  # Of self-play there is no success.
+            assert "success_rate" not in row and "pass_at_k" not in row
+            continue
+        success = {level: [one["success"] for one in on_level] for level, on_level in levels.items()}
+        assert row["success_rate"] == pytest.approx(fmean(itertools.chain(*success.values())))
+        for k in (1, 2, 3):
+            shares = [fmean(map(max, itertools.combinations(own, k))) for own in success.values()]
+            assert row["pass_at_k"][str(k)] == pytest.approx(fmean(shares))
+        low, high = row["success_interval"]
+        assert 0 <= low <= row["success_rate"] <= high <= 1
+        others = played["random", game]
+        if player == "best":
+            gain, low, high = row["success_gain"]
+            assert gain == pytest.approx(
+                fmean(fmean(own) for own in success.values()) - rows["random", game]["success_rate"]
+            )
+            assert low < gain < high
+        assert [one[0]["seed"] for one in levels.values()] == [one[0]["seed"] for one in others.values()]
+    assert rows["best", "small"]["pass_at_k"]["3"] == 1.0 > rows["random", "small"]["success_rate"]
+    assert "success_gain" not in rows["random", "small"]
+
+
+def test_the_same_command_goes_on_and_comes_to_the_same_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """After a kill, which leaves whole records and half of one."""
+    whole, out = tmp_path / "whole", tmp_path / "cut"
+    assert main([*COMMAND, "--out", str(whole)]) == 0
+    written = (whole / "results.jsonl").read_bytes()
+    settings = (whole / "evaluation.json").read_bytes()
+    for length in (0, len(written) // 3, len(written) - 7, len(written)):
+        out.mkdir(exist_ok=True)
+        (out / "evaluation.json").write_bytes(settings)
+        (out / "results.jsonl").write_bytes(written[:length])
+        (out / "results.md").unlink(missing_ok=True)
+        capsys.readouterr()
+        assert main([*COMMAND, "--out", str(out)]) == 0
+        before = written[:length].count(b"\n")
+        assert (f"{before} of 108 episodes have been played before" in capsys.readouterr().out) == (before > 0)
+        assert (out / "results.jsonl").read_bytes().count(b"\n") == 108
+        for name in ("results.json", "results.md"):
+            assert (out / name).read_bytes() == (whole / name).read_bytes(), length
+
+
+def test_more_players_games_levels_and_samples_are_played_alone(tmp_path: Path) -> None:
+    out = tmp_path / "grows"
+    first = ["evaluate", "random", "--games", "lmgame/FrozenLake-v0", "--episodes", "4", "--out", str(out)]
+    assert main(first) == 0
+    before = (out / "results.jsonl").read_bytes()
+    alone = table(out)["random", "lmgame/FrozenLake-v0"]
+    more = ["evaluate", "solver", "random", "--games", "lmgame/Maze-v0", "lmgame/FrozenLake-v0", "--out", str(out)]
+    assert main([*more, "--episodes", "5", "--samples", "2"]) == 0
+    assert (out / "results.jsonl").read_bytes().startswith(before)
+    assert len(read_log(out / "results.jsonl")) == 4 * 5 * 2
+    assert main([*more, "--episodes", "4"]) == 0
+    assert len(read_log(out / "results.jsonl")) == 4 * 5 * 2, "all of it was there"
+    assert table(out)["random", "lmgame/FrozenLake-v0"] == alone
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (
+            {"lmgame/FrozenLake-v0": "lmgame/FrozenLake-v0@{max_turns: 3}"},
+            "games.lmgame/FrozenLake-v0.env_config.max_turns",
+        ),
+        ({"random": "solver"}, "players.random was given, now it is not"),
+        ({"random": "random=solver"}, "players.random.player was 'random', now it is 'solver'"),
+    ],
+)
+def test_the_directory_of_another_evaluation_is_refused(changed, words, tmp_path, capsys) -> None:
+    command = [
+        "evaluate",
+        "random",
+        "--games",
+        "lmgame/FrozenLake-v0",
+        "--episodes",
+        "2",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    assert main(command) == 0
+    before = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    assert main([changed.get(word, word) for word in command]) == 2
+    said = capsys.readouterr().err
+    assert "holds another evaluation" in said and words in said
+    assert before == {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+
+
+@pytest.mark.parametrize("line", ["{}\n", '{"evaluated": {"player": "random"}}\n', "[1]\n", "no record\n"])
+def test_a_file_of_something_else_is_named_with_its_line(line, tmp_path, capsys) -> None:
+    out = tmp_path / "out"
+    command = ["evaluate", "random", "--games", "lmgame/FrozenLake-v0", "--episodes", "2", "--out", str(out)]
+    assert main(command) == 0
+    with (out / "results.jsonl").open("a") as file:
+        file.write(line)
+    assert main(command) == 2
+    assert "results.jsonl, line 3" in capsys.readouterr().err
+    (out / "evaluation.json").unlink()
+    assert main(command) == 2
+    assert "holds results.jsonl, but no evaluation.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["random", "random"], "PLAYER: two players are called 'random'; give one another name: NAME=random"),
+        (["rnadom", "--games", RPS], "unknown player 'rnadom'; did you mean 'random'?"),
+        (["random", "--games", "lmgame/Sokobn-v0"], "did you mean 'lmgame/Sokoban-v0'"),
+        (["random", "--games", "lmgame/Maze-v0,lmgame/Maze-v0"], "two games are called 'lmgame/Maze-v0'"),
+        (["random", "--games", "lmgame/Maze-v0@{max_turns: 3"], "a bracket or a quote is not closed"),
+        (["random", "--games", "lmgame/Maze-v0,"], "expected games joined by commas"),
+        (["random", "--games", "lmgame/Maze-v0@{max_trns: 3}"], "max_trns"),
+        (["random", "--suite", "glr"], "--suite: there is no suite 'glr'"),
+        (["random", "--suite", "sokoban"], "are several examples with other games"),
+        (["random", "--games", "lmgame/Maze-v0", "--baseline", "best"], "'best' is nobody who plays; players: random"),
+        (["random", "--games", "lmgame/Maze-v0", "--samples", "0"], "--samples must be at least 1"),
+        (["random", "--games", "lmgame/Maze-v0", "--parallel", "0"], "--parallel must be at least 1"),
+        (["random", "--games", "lmgame/Maze-v0", "--seed", "3"], "--seed is for stock algorithms"),
+        (["random", "--games", RPS, "--against", "random"], "two players are called 'random'"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_written(arguments, words, tmp_path, capsys) -> None:
+    out = tmp_path / "out"
+    assert main(["evaluate", *arguments, "--out", str(out)]) == 2
+    assert words in capsys.readouterr().err and not out.exists()
+
+
+def test_entries_of_a_list_are_parted_where_nothing_is_open() -> None:
+    assert listed(["a,b@{x: [1, 2], y: 'a, }'}", "n=c"]) == ["a", "b@{x: [1, 2], y: 'a, }'}", "n=c"]
+    with pytest.raises(ConfigError, match="expected games"):
+        listed(["a,,b"])
+
+
+def test_a_suite_is_the_evaluation_of_an_example() -> None:
+    games, _ = suite("grl")
+    assert len(games) > 3 and {game.env_config["split"] for game in games if "split" in game.env_config} == {"test"}
+    assert suite("frozenlake-tiny")[0][0].env == "lmgame/FrozenLake-v0"
+
+
+def test_an_endpoint_plays_games_for_one_and_its_tokens_are_counted(endpoint, tmp_path: Path, capsys) -> None:
+    endpoint.text = "<answer>Down</answer>"
+    command = ["evaluate", f"far={endpoint.player}", "random", "--games", "lmgame/FrozenLake-v0", "--episodes", "3"]
+    assert main([*command, "--json"]) == 0
+    numbers = json.loads(capsys.readouterr().out)
+    row = numbers["evaluated"][0]
+    assert row["player"] == "far" and row["num_episodes"] == 3 and row["format_error_rate"] == 0.0
+    assert numbers["counts"]["far"]["requests"] == len(endpoint.asked) == row["turns_per_episode"] * 3
+    assert row["response_tokens"] == 3 * len(endpoint.asked) and row["tokens_per_turn"] == 3
+    endpoint.text = "no answer"
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["evaluated"][0]["format_error_rate"] == 1.0
+
+
+def test_an_endpoint_that_hangs_costs_an_episode_that_is_played_again(endpoint, tmp_path: Path, capsys) -> None:
+    out = tmp_path / "out"
+    endpoint.unanswered = {0}
+    command = ["evaluate", f"far={endpoint.player}", "--games", RPS, "--against", "wild=random", "--out", str(out)]
+    command += ["--episodes", "4", "--time-limit", "0.5", "--config", "{endpoint: {attempts: 1}}", "--parallel", "1"]
+    assert main(command) == 1
+    printed = capsys.readouterr()
+    assert "dropped, engine_error: 1" in printed.out and "no answer" in printed.out
+    assert "the same command plays what was dropped again" in printed.err
+    row = table(out)["far", RPS]
+    assert row["num_episodes"] == 3 and row["dropped"] == {"engine_error": 1}
+    (failure,) = read_log(out / "failures.jsonl")
+    assert failure["reason"] == "engine_error" and failure["player"] == "far" and failure["level"] == 0
+    assert main(command) == 0
+    assert table(out)["far", RPS]["num_episodes"] == 4 and not (out / "failures.jsonl").exists()
+
+
+def test_an_endpoint_that_is_not_there_is_named_before_anybody_plays(endpoint, tmp_path: Path, capsys) -> None:
+    address, out = endpoint.player, tmp_path / "out"
+    endpoint.server_close()
+    command = ["evaluate", "random", f"gone={address}", "--games", RPS, "--episodes", "2", "--out", str(out)]
+    assert main([*command, "--config", "{endpoint: {attempts: 1}}"]) == 2
+    assert "player 'gone': no answer from" in capsys.readouterr().err
+    assert not (out / "results.jsonl").exists()
+
+
+def test_who_cannot_play_a_game_drops_its_episodes(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["evaluate", "solver", "random", "--games", "lmgame/OpenSpiel-v0@{game: kuhn_poker},lmgame/FrozenLake-v0"]
+    pytest.importorskip("pyspiel")
+    assert main([*command, "--episodes", "2", "--json"]) == 1
+    numbers = json.loads(capsys.readouterr().out)
+    assert [row["num_episodes"] for row in numbers["evaluated"]] == [0, 2, 2, 2]
+    assert numbers["evaluated"][0]["dropped"] == {"misconfigured": 2} and "has no solver" in numbers["dropped"][0]
+
+
+def test_a_disk_that_is_full_ends_it_and_what_was_played_stays(tmp_path: Path, monkeypatch, capsys) -> None:
+    out = tmp_path / "out"
+    command = ["evaluate", "random", "--games", "lmgame/FrozenLake-v0", "--episodes", "4", "--parallel", "1"]
+    command += ["--out", str(out)]
+    from rllib_lmgame.rollouts.log.episode_log import EpisodeLog
+
+    before, count = EpisodeLog.write, itertools.count()
+
+    def full(self, records) -> None:
+        if next(count) == 2:
+            raise OSError(28, "No space left on device")
+        before(self, records)
+
+    monkeypatch.setattr(EpisodeLog, "write", full)
+    assert main(command) == 2
+    assert "an episode could not be written down" in capsys.readouterr().err
+    assert len(read_log(out / "results.jsonl")) == 2
+    assert main(command) == 0
+    assert len(read_log(out / "results.jsonl")) == 4
