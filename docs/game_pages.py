@@ -113,6 +113,7 @@ another takes its place. A server that is busy (503) or not there is asked again
 - **Time** of a request is limited by `timeout_s`, not by `text_rollouts.env_step_timeout_s`. No other game waits.
 - **Replies** are what the task asks for, read by `reply_format`. What belongs to a reply of AgentGym's own form \
 (`Action:`, a fence) is put around the action where a server looks for it.
+- SearchQA's tags reach its server with `answer_tag: [search, answer]` and `think: optional`.
 - **Functions** ({functions}) have AgentGym's names, for `reply_format: function_calling`.
 - **Not here**: AgentGym's own words to the player. The rules are told in words of this package.
 """

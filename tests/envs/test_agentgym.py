@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from agentgym_server import CLOSES, ITEM_IS, WINS, FakeServer, serving
 
+from rllib_lmgame.cli.main import main
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.games.adapted.agentgym import left_open
@@ -371,6 +372,21 @@ def test_lists_of_items(tmp_path: Path) -> None:
             session.close()
     assert found["test"] == {900, 901}
     assert found["train"] | found["validation"] <= set(range(200)) and not found["train"] & found["validation"]
+
+
+def test_published_lists_of_items_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = tmp_path / "files"
+    files.mkdir()
+    items_file(files / "textcraft_train.json", *(f"textcraft_{n}" for n in range(20)))
+    items_file(files / "textcraft_test.json", "textcraft_77")
+    monkeypatch.setenv("RLLIB_LMGAME_DATA", str(tmp_path / "data"))
+    named = {"ids": "data:agentgym-ids:textcraft", "test_ids": "data:agentgym-ids:textcraft-test"}
+    with serving("textcraft") as server:
+        with pytest.raises(ConfigError, match=r"env_config\.ids: .*rllib data fetch agentgym-ids"):
+            begun(server, **named)
+        assert main(["data", "fetch", "agentgym-ids", "--from", str(files)]) == 0
+        assert item_of(begun(server, **named, split="test")) == 77
+        assert item_of(begun(server, **named, split="all")) < 20
 
 
 def test_ids_of_alfworld_that_are_texts_get_their_numbers_from_its_table(tmp_path: Path) -> None:

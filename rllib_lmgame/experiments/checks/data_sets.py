@@ -24,7 +24,7 @@ def stand_in_for_missing(specs: Iterable[ExperimentSpec]) -> None:
         missing = dict(_taken_out("config", spec.config))
         for said in dict.fromkeys(missing.values()):
             keys = ", ".join(key for key, each in missing.items() if each == said)
-            spec.notices.append(f"{keys}: {said}; this dry run looks at made-up levels in its place")
+            spec.notices.append(f"{keys}: {said}; this dry run goes on without it")
 
 
 def _taken_out(place: str, settings: Any) -> Iterator[tuple[str, str]]:

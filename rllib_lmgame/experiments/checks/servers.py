@@ -29,9 +29,10 @@ def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> 
                     asked[server] = _found(place, game)
                 found = asked[server]
                 if isinstance(found, ConfigError):
+                    message = found.message if game.env in found.message else f"{game.env}: {found.message}"
                     if needed:
-                        raise ConfigError(f"{place}.{found.path}", f"{game.env}: {found.message}") from None
-                    experiment.missing[game.key] = f"{game.env}: {found.message}"
+                        raise ConfigError(f"{place}.{found.path}", message) from None
+                    experiment.missing[game.key] = message
                 elif found:
                     experiment.servers.setdefault(server, f"{game.env} {found}")
 

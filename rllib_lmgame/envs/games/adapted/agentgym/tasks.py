@@ -224,7 +224,7 @@ TASKS: Mapping[str, Task] = {
         create={"id": 0},
         first=(),
         closes=True,
-        form="whole",
+        form="tags",
     ),
     "weather": _tool("Answer questions about the weather with tools.", "weather", 10),
     "movie": _tool("Answer questions about films with tools.", "movie", 12),
