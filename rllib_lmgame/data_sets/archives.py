@@ -52,7 +52,7 @@ def unpack(archive: Path, folder: Path, within: int = _DEEPEST) -> None:
 def _check(entry: zipfile.ZipInfo, archive: Path) -> None:
     name = entry.filename
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name or not path.parts:
+    if path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts:
         raise ConfigError("", f"{archive}: {name!r} leads out of the folder it is unpacked to; nothing was unpacked")
     kind = stat.S_IFMT(entry.external_attr >> 16)
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):

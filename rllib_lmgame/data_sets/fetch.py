@@ -124,11 +124,13 @@ def fetch(name: str, source: Path | None = None, report: Report = print) -> Path
 def verify(name: str) -> list[str]:
     """What is wrong with a data set's files, in words; nothing if all are what they were when they were fetched.
 
+    Of a set that is here in part it is the part that is looked at.
+
     Raises: ConfigError: the set is not here.
     """
     chosen = named(PREFIX + name, "")
     problems = []
-    for path, about in chosen.check_here()["files"].items():
+    for path, about in chosen.source()["files"].items():
         file = chosen.folder / path
         if not file.is_file():
             problems.append(f"{file} is gone")
@@ -336,6 +338,7 @@ def _copy_of(source: Source, path: str, file: Path, of: Mapping[str, str]) -> _I
 def _of_folder(chosen: Named, source: Source, place: Path) -> Iterator[_Item]:
     """Files that lie in a folder: below it as in their repository, as in the set's folder, or side by side."""
     rooms = [place / chosen.name / source.below, place / chosen.name, place / source.below, place]
+    nothing = True
     for pattern in source.files:
         found: dict[str, Path] = {}
         for room in rooms:
@@ -349,7 +352,10 @@ def _of_folder(chosen: Named, source: Source, place: Path) -> Iterator[_Item]:
         if not found and "*" not in pattern:
             raise ConfigError("--from", f"{place} has no {pattern} (looked for {_local(source, pattern)} as well)")
         for path, file in found.items():
+            nothing = False
             yield _copy_of(source, path, file, {"url": str(file.absolute())})
+    if nothing:
+        raise ConfigError("--from", f"{place} has no {' or '.join(source.files)}")
 
 
 def _copied_set(chosen: Named, place: Path) -> tuple[list[_Item], list[str]] | None:

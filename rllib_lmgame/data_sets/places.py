@@ -87,18 +87,24 @@ class Named:
         pattern = said.get(self.part, said.get(""))
         return None if pattern is None else str(self._found((pattern,))[0])
 
-    def check_here(self) -> dict[str, Any]:
-        """What ``SOURCE.json`` says. Raises: ConfigError: the part is not here."""
+    def source(self) -> dict[str, Any]:
+        """What ``SOURCE.json`` says. Raises: DataMissing: there is none that can be read."""
         try:
             source = json_files.read_mapping(self.folder / SOURCE, _MOST_BYTES)
-            parts = list(source["parts"])
-            json_files.mapping_of(source["files"], "files")
+            for about in json_files.mapping_of(source["files"], "files").values():
+                json_files.count_of(about["bytes"], "bytes")
+            list(source["parts"])
+            return source
         except FileNotFoundError:
             raise self._missing("is not here") from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self._missing(f"has a {SOURCE} that cannot be read ({error})") from None
+
+    def check_here(self) -> dict[str, Any]:
+        """What ``SOURCE.json`` says. Raises: DataMissing: the part is not here."""
+        source = self.source()
         wanted = [self.part] if self.part else list(self.set.parts)
-        if missing := [part for part in wanted if part not in parts]:
+        if missing := [part for part in wanted if part not in source["parts"]]:
             raise self._missing(f"is here in part only, without {', '.join(missing)}")
         return source
 

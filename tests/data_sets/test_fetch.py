@@ -56,6 +56,7 @@ def test_a_part_alone_is_fetched_and_the_rest_later(gsm8k: HubServer) -> None:
     assert [each.path.rsplit("/", 1)[1][:4] for each in gsm8k.files_asked()] == ["test"]
     with pytest.raises(ConfigError, match="in part only, without train"):
         paths_of("data:gsm8k")
+    assert verify("gsm8k") == []
     fetch("gsm8k", report=quiet)
     assert [each.path.rsplit("/", 1)[1][:4] for each in gsm8k.files_asked()] == ["test", "trai"]
 
@@ -280,6 +281,14 @@ def test_files_are_taken_from_a_folder_without_asking_anybody(
     with pytest.raises(ConfigError, match=r"has no main/train-"):
         shutil.rmtree(tmp_path / "data")
         fetch("gsm8k", tmp_path / "stick", report=quiet)
+
+
+def test_a_folder_without_the_files_is_told(hub: HubServer, tmp_path: Path) -> None:
+    for name, says in (("aime24", r"has no \*\.parquet or \*\.jsonl"), ("math500", r"has no test\.jsonl")):
+        with pytest.raises(ConfigError, match=says):
+            fetch(name, tmp_path, report=quiet)
+        with pytest.raises(ConfigError, match="is not here"):
+            path_of(f"data:{name}")
 
 
 def test_a_set_fetched_elsewhere_is_copied_whole_and_compared(

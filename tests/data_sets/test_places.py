@@ -10,6 +10,7 @@ import pytest
 from rllib_lmgame.data_sets import places
 from rllib_lmgame.envs.support.datasets import read_jsonl
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.settings.trust import is_data_set
 
 
 @pytest.fixture
@@ -95,3 +96,31 @@ def test_a_hash_splits_only_what_its_publisher_did_not(
     published: str | None, has_validation: bool, by_hash: str, split: str
 ) -> None:
     assert places.LevelFiles((), published, has_validation).split_of(by_hash) == split
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"parts": 3, "files": {}}', '{"parts": [], "files": {"a": {}}}'])
+def test_a_damaged_record_is_told_with_the_command(root: Path, content: str) -> None:
+    put(root, "math500", {"test.jsonl": b"{}"}, ("test",))
+    (root / "math500" / places.SOURCE).write_text(content)
+    with pytest.raises(places.DataMissing, match=r"SOURCE\.json that cannot be read .*`rllib data fetch math500`"):
+        places.path_of("data:math500")
+
+
+@pytest.mark.parametrize(
+    ("value", "taken"),
+    [
+        ("data:gsm8k", True),
+        ("data:gsm8k:test", True),
+        (None, True),
+        ("data:../x", False),
+        ("data:gsm8k:../x", False),
+        ("data:", False),
+        ("data:a:b:c", False),
+        ("data:https://host/x", False),
+        ("/etc/passwd", False),
+        ("gsm8k.jsonl", False),
+        (3, False),
+    ],
+)
+def test_a_strangers_file_may_name_a_set_and_no_path(value: object, taken: bool) -> None:
+    assert is_data_set(value) is taken

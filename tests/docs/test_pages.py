@@ -17,6 +17,7 @@ from rllib_lmgame.cli.main import COMMANDS, make_parser
 from rllib_lmgame.envs.registry import own_games
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
+from rllib_lmgame.experiments.checks.data_sets import stand_in_for_missing
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.imports import IMPORTING_KEYS
 from rllib_lmgame.learners.advantages import resolve_estimator
@@ -83,6 +84,7 @@ def test_settings_in_commands_are_taken(command: str) -> None:
     (path,) = [word for word in words if word.startswith("tuned_examples/")]
     specs = read_experiments(str(ROOT / path), make_parser("train").parse_args(words).overrides)
     check_quickly(specs)
+    stand_in_for_missing(specs)
     assert check_experiments(specs)
 
 

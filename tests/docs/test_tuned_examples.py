@@ -23,7 +23,7 @@ from rllib_lmgame.cli.main import main
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly
-from rllib_lmgame.experiments.checks.data_sets import stand_in_for_missing
+from rllib_lmgame.experiments.checks.data_sets import look_alike_lines, stand_in_for_missing
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file, read_experiments
@@ -351,6 +351,21 @@ def test_grl_examples_validate_on_its_thirteen_tasks(path: Path) -> None:
         assert {game.env_config["split"] for game in games} == {"validation"}
 
 
+@pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
+def test_a_gpu_example_names_real_data_and_the_command_that_fetches_it(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    named = set(re.findall(r'"data:([\w-]+)"', text))
+    (fetched,) = re.findall(r"^#.*: rllib data fetch (.*)$", text, re.MULTILINE) or [""]
+    assert named == set(fetched.split())
+    for experiment in checked_all(path):
+        assert not look_alike_lines(experiment) or named or path in AGENTGYM_FILES
+    settings = load_file(path)[0].values()
+    games = [game for each in settings for game in each["config"].get("evaluation_config", {}).get("games", ())]
+    imitated = [f"lmgame/{name}-v0" for name in GRL_TASKS if name.startswith(("GSM8K", "WebShop", "BIRD"))]
+    assert not [game for game in games if game in imitated], "played on made-up levels"
+    assert not named or named == {"gsm8k", "webshop", "bird"}
+
+
 @pytest.mark.parametrize("path", MULTIPLAYER_FILES, ids=lambda path: path.stem)
 def test_multiplayer_example_has_a_tiny_one_of_each_line_up(path: Path) -> None:
     names = {spec.name.partition("-qwen")[0] for spec in read_experiments(str(path), [])}
@@ -377,7 +392,9 @@ def test_gpu_example_fits_the_cards_it_names(path: Path) -> None:
     for smaller, setting in re.findall(r"On a GPU of (\d+) GB: --set (.*)", text):
         config = experiment.configs[0]
         assert not fits(config, int(smaller))
-        config = check_experiments(read_experiments(str(path), [setting]))[0].configs[0]
+        specs = read_experiments(str(path), [setting])
+        stand_in_for_missing(specs)
+        config = check_experiments(specs)[0].configs[0]
         assert fits(config, int(smaller))
 
 

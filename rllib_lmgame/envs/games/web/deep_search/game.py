@@ -125,6 +125,7 @@ class DeepSearch(WholeReplyGame):
 
     variants = (Variant("lmgame/DeepSearch-v0", (-0.4, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = DeepSearchOptions
+    real_levels = ("data", "questions about Wikipedia (`data: data:searchqa`)")
     options: DeepSearchOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:

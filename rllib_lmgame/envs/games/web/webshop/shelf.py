@@ -12,7 +12,7 @@ import json
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
@@ -142,26 +142,17 @@ def _make(path: Path, data: str, attributes_data: str | None, goals_data: str | 
             ((asin, json.dumps(value)) for asin, value in loader.raw_attributes(attributes_data)),
         )
         human = loader.human_wishes(goals_data) if goals_data else None
-        goals: list[Goal] = []
-        count = 0
+        wishes: list[Goal] = []
+        products = goals = 0
         for product, attributes in _products(connection, data, num_products):
-            connection.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (count, product.searched_text))
-            count += 1
-            goals += (
-                loader.written_goals(product, attributes)
-                if human is None
-                else loader.human_goals(product, human.get(product.asin))
-            )
-        loader.check_wishes(len(goals), count, data, attributes_data, goals_data)
-        for number, goal in enumerate(goals if human is None else loader.in_sessions(goals)):
-            said = {
-                "instruction": goal.instruction,
-                "attributes": goal.attributes,
-                "options": goal.options,
-                "price_limit": goal.price_limit,
-                "session": goal.session,
-            }
-            connection.execute("INSERT INTO goal VALUES (?, ?, ?)", (number, goal.product.asin, json.dumps(said)))
+            connection.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (products, product.searched_text))
+            products += 1
+            if human is not None:
+                wishes += loader.human_goals(product, human.get(product.asin))
+            else:
+                goals = _add_goals(connection, goals, loader.written_goals(product, attributes))
+        goals = _add_goals(connection, goals, loader.in_sessions(wishes))
+        loader.check_wishes(goals, products, data, attributes_data, goals_data)
         connection.execute("INSERT INTO words (words) VALUES ('optimize')")
         connection.commit()
     except BaseException:
@@ -170,6 +161,21 @@ def _make(path: Path, data: str, attributes_data: str | None, goals_data: str | 
         raise
     connection.close()
     part.replace(path)
+
+
+def _add_goals(connection: sqlite3.Connection, number: int, goals: Iterable[Goal]) -> int:
+    """Put goals behind the ``number`` that are there; gives how many there are then."""
+    for goal in goals:
+        said = {
+            "instruction": goal.instruction,
+            "attributes": goal.attributes,
+            "options": goal.options,
+            "price_limit": goal.price_limit,
+            "session": goal.session,
+        }
+        connection.execute("INSERT INTO goal VALUES (?, ?, ?)", (number, goal.product.asin, json.dumps(said)))
+        number += 1
+    return number
 
 
 def _products(
