@@ -33,7 +33,7 @@ from rllib_lmgame.envs.registry import INDEX
 from rllib_lmgame.errors import MissingDependencyError
 from rllib_lmgame.settings.schema import NAMED, declared, walk
 from rllib_lmgame.settings.sections.games import GameConfig
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, TalkOptions
 
 DOCS = Path(__file__).resolve().parent
 NOTICE = "<!-- Written by docs/generate.py from the code; edit the code, then run it again. -->"
@@ -105,7 +105,9 @@ def section(title: str, text: str, group: type | None) -> str:
     parts = [f"## {title}", text, option_table(group) if group else ""]
     for each in walk(group) if group else ():
         inner = each.group or (
-            each.holds.group if each.holds and each.holds.group not in (GameConfig, LanguageModelOptions) else None
+            each.holds.group
+            if each.holds and each.holds.group not in (GameConfig, LanguageModelOptions, TalkOptions)
+            else None
         )
         if inner:
             parts.append(

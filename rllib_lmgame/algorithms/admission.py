@@ -19,6 +19,7 @@ from rllib_lmgame.algorithms.games_fit import (
     check_success,
     close_game,
     games_blamed_first,
+    games_of,
 )
 from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.algorithms.schedule_metrics import check_metrics
@@ -72,6 +73,7 @@ def admit(config: Any) -> None:
     refuse(rules.TAUGHT, s, run)
     for name in s.language_model_policies():
         _check_language_model(s.policy(name), trained=s.is_trained(name))
+    _check_talk(config, s)
     _check_updates(config, s)
     if not any(key.startswith(_PLAYED) for key in s.schedules):  # Else each of their values is looked at.
         refuse((*rules.PLAY, *rules.SELECTION), s, run)
@@ -117,6 +119,8 @@ def _place(s: Settings, *keys: str) -> str:
         section, _, option = key.partition(".")
         if section == "language_model" and option.partition(".")[0] in s.policies[s.name].language_model:
             return f"config.policies.{s.name}.{key}"
+        if section == "language_model" and option in s.asked:
+            return f"config.{s.asked[option]}.{key}"
     return f"config.{keys[0]}"
 
 
@@ -163,8 +167,8 @@ def _most_play(s: Settings) -> MostPlay:
 
     return MostPlay(
         policies=len(s.trained_policies()),
-        groups=highest("text_rollouts.episodes_per_iteration") // s.play.group_size,
-        group_size=s.play.group_size,
+        groups=highest("text_rollouts.episodes_per_iteration") // s.least_size,
+        group_size=max(s.group_sizes),
         rounds=1 + highest("data_selection.constant_groups.max_refill"),
         games=len(s.training_games()),
     )
@@ -244,6 +248,22 @@ def _check_players(config: Any, s: Settings) -> None:
                     f"config.policies.{name}.trained", f"the scripted player {options.player!r} cannot be trained"
                 )
     config.seat_mapping()
+
+
+def _check_talk(config: Any, s: Settings) -> None:
+    """What games ask for in place of ``language_model``."""
+    policies = s.language_model_policies()
+    for place, game in games_of(config):
+        place = place.rstrip(".")
+        for key in game.language_model:
+            if all(key in s.policies[name].language_model for name in policies):
+                raise ConfigError(f"config.{place}.language_model.{key}", "has no effect: every policy has its own")
+        if "history_window" in game.language_model and not any(
+            s.model_of(name, game).history == "window" for name in policies
+        ):
+            raise ConfigError(f"config.{place}.language_model.history_window", "has no effect without history: window")
+        for name in policies if game.language_model else ():
+            _check_language_model(s.policy(name).in_game(game, place), trained=False)
 
 
 def _check_language_model(s: Settings, *, trained: bool) -> None:
@@ -377,6 +397,8 @@ def _check_alone(key: str, s: Settings, policies: Mapping[str, tuple[Settings, P
         raise ConfigError(path, f"config.{key} is a schedule of RLlib's already; set it to a number")
     if section == "language_model" and not any(s.policy(name).follows(key) for name in s.language_model_policies()):
         raise ConfigError(path, "has no effect: every policy has its own")
+    if section == "language_model" and all(key.partition(".")[2] in game.language_model for game in s.games):
+        raise ConfigError(path, "has no effect: every game has its own")
     found = []
     for policy, f in policies.values() if section != "language_model" else ():
         moving = tuple(rule for rule in rules.FOLLOWED if rule.key == key)
@@ -422,10 +444,14 @@ def _check_lengths(config: Any, s: Settings) -> None:
     """The lengths of every policy; its own options stay as they are."""
     rows = tuple(rule for rule in rules.UPDATE if rule.key == "token_ppo.max_row_tokens")
     policies = {name: s.policy(name) for name in s.language_model_policies()}
-    for values, (name, policy) in itertools.product(_together(config, "language_model"), policies.items()):
+    games = [None, *(number for number, game in enumerate(s.games) if game.language_model)]
+    every = itertools.product(_together(config, "language_model", "games"), policies.items(), games)
+    for values, (name, policy), number in every:
         at = policy.at({key: value for key, value in values.items() if policy.follows(key)})
+        at = at if number is None else at.in_game(at.games[number], f"games[{number}]")
         for rule, message in broken((*rules.LENGTHS, *(rows if s.is_trained(name) else ())), at, None):
-            key = next((key for key in (rule.key, *rule.beside) if key in values), next(iter(values)))
+            keys = [named for key in (rule.key, *rule.beside) for named in (f"games.{number}.{key}", key)]
+            key = next((key for key in keys if key in values), next(iter(values)))
             raise ConfigError(place_of(key), message)
 
 
@@ -443,7 +469,7 @@ def _check_overlong(config: Any, s: Settings, run: RunFacts) -> None:
 
 def _check_weights(config: Any) -> None:
     """Some game must be played: not all weights may be 0 at the same time."""
-    weights = {key: options for key, options in config.schedule_options.items() if not game_of(key)[1]}
+    weights = {key: options for key, options in config.schedule_options.items() if game_of(key)[1] == "weight"}
     moved = {game_of(key)[0] for key in weights}
     if not weights or any(game.weight > 0 for n, game in enumerate(config.training_games()) if n not in moved):
         return

@@ -355,9 +355,9 @@ class LMGameAlgorithm(PPO):
         temperature: float | None = None,
         purpose: str = "evaluation",
     ) -> PlayResult:
-        """Play ``num_episodes`` of every game on fixed levels; the n-th plan is the same level at every call."""
+        """Play ``num_episodes`` of every game that does not say how many; the n-th plan is always the same level."""
         self.tell("evaluating")
-        plans = plan_evaluation(len(games), num_episodes, purpose)
+        plans = plan_evaluation(len(games), num_episodes, purpose, [game.episodes for game in games])
         settings = PlaySettings(
             tuple(games), temperature=temperature, seeded=self.config.text_rollout_options.deterministic, keep="nothing"
         )

@@ -308,7 +308,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             key: each for key, each in self.schedule_options.items() if key.partition(".")[0] not in self.entry.sections
         }
         if any(key.startswith("games.") for key in flat):
-            values["games"] = [dataclasses.asdict(game) for game in self.games]
+            values["games"] = [game.as_mapping() for game in self.games]
         values["schedule_options"] = {key: each for key, each in self.schedule_options.items() if key not in flat}
         return with_schedules(values, flat)
 
@@ -338,7 +338,8 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         """
         if self.evaluation_options.games:
             return on_split(self.evaluation_options.games, split, override=split != "validation")
-        return on_split(self.training_games(), split, override=True)
+        sampling, games = self.evaluation_options.sampling, self.training_games()
+        return on_split([game.evaluated(sampling) for game in games], split, override=True)
 
     def trained_policies(self) -> list[str]:
         """Trained policies, in the order given."""
@@ -348,9 +349,11 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         """Policies that need an engine."""
         return self.settings.language_model_policies()
 
-    def language_model_of(self, policy: str) -> LanguageModelOptions:
-        """The ``language_model`` section with this policy's overrides, and the demonstrations of all games."""
-        options = self.settings.model_of(policy)
+    def language_model_of(self, policy: str, game: GameConfig | None = None) -> LanguageModelOptions:
+        """The ``language_model`` section with what a game asks for, this policy's overrides, and the demonstrations of
+        all games.
+        """
+        options = self.settings.model_of(policy, game)
         if not isinstance(options.demonstrations, int) or not options.demonstrations:
             return options
         games = (*self.training_games(), *self.games_for_evaluation(), *self.other_games)

@@ -38,10 +38,13 @@ def with_demonstrations(options: LanguageModelOptions, games: Iterable[GameConfi
     if not isinstance(count, int) or not count:
         return options
     first: dict[str, GameConfig] = {}
+    think: set[str] = set()
     for game in on_split(tuple(games), TRAIN, override=True):
         first.setdefault(game.env, game)
-    found, thinks = [], options.think != "off"
+        think |= {game.env} if game.language_model.get("think", options.think) != "off" else set()
+    found = []
     for game in first.values():
+        thinks = options.think != "off" or game.env in think
         key = (game.key, count, thinks, seed)
         if key not in _MADE:
             if len(_MADE) >= MOST_MADE:

@@ -51,8 +51,8 @@ class RunFacts:
 
     def longest_reply(self, s: Settings) -> int:
         """Tokens of the longest reply of a policy that learns."""
-        own = (s.policies[name].language_model.get("max_tokens_per_turn") for name in s.trained_policies())
-        return max(length or s.lm.max_tokens_per_turn for length in own)
+        games = s.games or (None,)
+        return max(s.model_of(name, game).max_tokens_per_turn for name in s.trained_policies() for game in games)
 
 
 class PolicyFacts:

@@ -24,14 +24,14 @@ _PLAN = EpisodePlan("", 0, 0, "", 0, number=0)
 
 def check_games_known(config: Any) -> None:
     """Raise :class:`ConfigError` if there is no such game; keys do not start with ``config.``."""
-    for place, game in _games_of(config):
+    for place, game in games_of(config):
         with _blamed(place, game):
             load_factory(game_spec(game.env))
 
 
 def check_games_can_be_made(config: Any) -> None:
     """Raise :class:`ConfigError` if a game cannot be made as it is configured; keys do not start with ``config.``."""
-    for place, game in _games_of(config):
+    for place, game in games_of(config):
         with _blamed(place, game):
             made, spec = make_game(game.env, game.env_config), game_spec(game.env)
             session_of(spec.game_id, made, own=spec.own)
@@ -55,8 +55,8 @@ def close_game(game: Any) -> None:
         close()
 
 
-def _games_of(config: Any) -> list[tuple[str, GameConfig]]:
-    """Where each game stands, of training and of evaluation, and the game."""
+def games_of(config: Any) -> list[tuple[str, GameConfig]]:
+    """Where each game stands below ``config`` (with a dot at the end), of training and of evaluation, and the game."""
     games = [(f"games[{n}]." if config.games else "", game) for n, game in enumerate(config.training_games())]
     evaluated = enumerate(config.evaluation_options.games or ())
     return games + [(f"evaluation_config.games[{n}].", game) for n, game in evaluated]
@@ -143,7 +143,7 @@ def check_legal_moves(config: Any) -> None:
     """Raise :class:`ConfigError` if ``legal_moves_only`` is asked of a game that does not list its legal actions."""
     if not config.text_rollout_options.legal_moves_only:
         return
-    for place, game in _games_of(config):
+    for place, game in games_of(config):
         try:
             if lists_legal_actions(game):
                 continue

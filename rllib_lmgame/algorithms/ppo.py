@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -28,10 +29,10 @@ from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.rollouts.item_order import ItemOrder
-from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
+from rllib_lmgame.rollouts.plans import EpisodePlan, deal_games, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.settings import algorithms as registry
-from rllib_lmgame.settings.schedules import ENV_STEPS, PPO_ITERATION, game_of
+from rllib_lmgame.settings.schedules import ENV_STEPS, PPO_ITERATION, game_of, shown_key
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.supervised import groups_needed
 from rllib_lmgame.settings.tree import Settings
@@ -143,7 +144,8 @@ class LMGamePPO(LMGameAlgorithm):
 
     def at_present(self) -> Settings:
         """What schedules make of the configuration in this iteration."""
-        values = self._schedules.values()
+        now, games = self._schedules.values(), self.config.games
+        values = {key: now[shown_key(key, games)] for key in self.config.schedule_options}
         if self._present is None or self._present.present != values:
             self._present = self.config.settings.at(values)
         return self._present
@@ -183,17 +185,19 @@ class LMGamePPO(LMGameAlgorithm):
         self.log_numbers(ENV_RUNNER_RESULTS, counts)
 
     def _play_and_select(self, present: Settings) -> Selected:
-        rollouts, settings = present.play, _settings(present)
+        settings, sizes = _settings(present), present.group_sizes
+        exact = [game.episodes for game in present.games]
 
-        def plans(episodes: int, purpose: str) -> list[EpisodePlan]:
+        def plans(episodes: int, purpose: str, exact: Sequence[int | None]) -> list[EpisodePlan]:
             return plan_episodes(
                 episodes,
                 run_seed=self.config.seed or 0,
                 purpose=purpose,
                 iteration=self._ppo_iteration,
-                group_size=rollouts.group_size,
                 game_weights=[game.weight for game in present.games],
                 oversample=present.data.oversample,
+                sizes=sizes,
+                exact=exact,
             )
 
         def play(plans: Sequence[EpisodePlan]) -> PlayResult:
@@ -202,13 +206,26 @@ class LMGamePPO(LMGameAlgorithm):
                 return self.play(plans, settings)
             return self._league.play(plans, settings, self._ppo_iteration)
 
+        planned = plans(present.play.episodes_per_iteration, "train", exact)
+
+        def refill(number: int, groups: int) -> list[EpisodePlan]:
+            purpose = f"train-refill-{number}"
+            if not any(exact):
+                return plans(groups * present.shared_size, purpose, exact)
+            played = Counter(plan.game for plan in planned if not plan.spare)  # Each game is dealt as large a share.
+            shares = [played[game] // size for game, size in enumerate(sizes)]
+            dealt = Counter(
+                deal_games(groups, shares, stable_seed(self.config.seed or 0, self._ppo_iteration, purpose))
+            )
+            again = [dealt[game] * size for game, size in enumerate(sizes)]
+            return plans(sum(again), purpose, again)
+
         selected = play_and_select(
-            plans(rollouts.episodes_per_iteration, "train"),
+            planned,
             play,
-            lambda number, groups: plans(groups * rollouts.group_size, f"train-refill-{number}"),
+            refill,
             present.data,
-            group_size=rollouts.group_size,
-            least=groups_needed(self.config.num_learners, rollouts.group_size, self._needs_groups),
+            least=groups_needed(self.config.num_learners, present.least_size, self._needs_groups),
         )
         if self._league is not None:
             self._league.record(selected.result.summaries)

@@ -13,7 +13,7 @@ from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.algorithms import OWN
-from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, PPO_ITERATION, place_of
+from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, PPO_ITERATION, place_of, shown_key
 from rllib_lmgame.telemetry import metrics
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 
@@ -77,7 +77,7 @@ def check_metrics(config: Any) -> None:
     for key, options in config.schedule_options.items():
         by, path = options.by, place_of(key)
         problem = metric_problem(by, config) or _lacks_critic(by, config)
-        if problem is None and by == f"schedules/{key}":
+        if problem is None and by in (f"schedules/{key}", f"schedules/{shown_key(key, config.games)}"):
             problem = f"{by} is the schedule's own value"
         if problem is None and by.startswith("evaluation/") and not config.evaluation_interval:
             problem = f"{by} is never measured: set config.evaluation_interval"
@@ -103,7 +103,7 @@ def followed(config: Any) -> Below:
         ),
         "learners": Below(dict.fromkeys([*config.trained_policies(), "__all_modules__"], of_policy)),
         "timers": Below(dict.fromkeys((*metrics.TIMER_COLUMNS, *_RLLIB_TIMERS)), others=True),
-        "schedules": Below(dict.fromkeys(config.schedule_options)),
+        "schedules": Below(dict.fromkeys(shown_key(key, config.games) for key in config.schedule_options)),
     }
     if config.settings.selects:
         known[SELECTION] = Below(dict.fromkeys(COUNTS))
@@ -223,7 +223,7 @@ def _hint_of_game(name: str, above: str, games: Callable[[], Sequence[GameConfig
     if not name.startswith("env_runners/games/"):
         return None
     _, _, game, *rest = name.split("/")
-    ids = sorted({game_spec(config.env).game_id.replace("/", "_") for config in games()})
+    ids = sorted({config.called(game_spec(config.env).game_id).replace("/", "_") for config in games()})
     if len(ids) == 1:
         number = "/".join(itertools.dropwhile(lambda part: part not in metrics.EPISODE_NAMES, rest))
         number = "success_rate" if not number or number in _SEVERAL else number

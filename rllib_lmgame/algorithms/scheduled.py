@@ -21,9 +21,11 @@ from rllib_lmgame.settings.schedules import (
     is_whole,
     nearest_whole,
     place_of,
+    shown_key,
     typed,
 )
-from rllib_lmgame.settings.schema import Limits, arms_of, leaves, limits, unknown_key, value_at
+from rllib_lmgame.settings.schema import Limits, arms_of, leaves, unknown_key, value_at
+from rllib_lmgame.settings.sections.language_model import TalkOptions
 from rllib_lmgame.settings.sections.rllib import key_rule
 
 MOST = 1024
@@ -31,8 +33,9 @@ MOST = 1024
 
 
 def schedules_of(config: Any) -> Schedules:
-    """The schedules of a configuration, at their start."""
-    return Schedules(config.schedule_options, whole_keys(config))
+    """The schedules of a configuration, at their start, by their keys as results say them."""
+    whole = {shown_key(key, config.games) for key in whole_keys(config)}
+    return Schedules({shown_key(key, config.games): each for key, each in config.schedule_options.items()}, whole)
 
 
 def whole_keys(config: Any) -> frozenset[str]:
@@ -46,11 +49,13 @@ def kind_of(key: str, config: Any) -> tuple[Any, Limits]:
     if game is not None:
         if section == "env_config" and config.games:
             raise ConfigError(path, "has no effect beside `games`; write it in the `env_config` of one of them")
-        if option:
-            return _kind_in_game(path, config.training_games()[game].env, option)
-        if len(config.training_games()) == 1:
+        group, _, inner = option.partition(".")
+        if group == "env_config":
+            return _kind_in_game(path, config.training_games()[game].env, inner)
+        if option == "weight" and len(config.training_games()) == 1:
             raise ConfigError(path, "has no effect: there is one game; list several below `games`")
-        return float, limits(low=0)
+        own = leaves(TalkOptions)[inner] if inner else leaves(GameConfig)[option]
+        return own.hint, own.says
     if not name:
         return key_rule(key)
     leaf, above = leaves(config.entry.groups[section])[name], name.rpartition(".")[0]
@@ -85,7 +90,8 @@ def game_variants(config: Any, most: int = MOST) -> Iterator[tuple[GameConfig, M
     seen = {game.key for game in config.training_games()}
     named = {key: game_of(key) for key in s.schedules}
     for number in range(len(s.games)):
-        followed = {key: s.schedules[key] for key, (game, option) in named.items() if game == number and option}
+        own = (key for key, (game, option) in named.items() if game == number and option.startswith("env_config."))
+        followed = {key: s.schedules[key] for key in own}
         for values in occurring(followed, whole, most):
             variant = s.at(values).games[number]
             if variant.key not in seen:

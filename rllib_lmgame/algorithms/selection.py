@@ -53,18 +53,16 @@ def play_and_select(
     plan_more: PlanMore,
     options: DataSelectionOptions,
     *,
-    group_size: int,
     least: int = 1,
 ) -> Selected:
     """Play, play more to replace dropped groups, and choose.
 
     Args:
         plan_more: Makes more plans.
-        group_size: Episodes of a group.
         least: Groups that are kept even if constant: what the learners need.
     """
     result, rounds, planned = play(plans), 0, len(plans)
-    wanted = sum(not plan.spare for plan in plans) // group_size
+    wanted = len({plan.group for plan in plans if not plan.spare})
     while rounds < options.constant_groups.max_refill:
         missing = wanted - sum(spread > EQUAL for spread in group_spreads(result.episodes).values())
         if missing <= 0:

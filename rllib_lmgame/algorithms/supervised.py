@@ -14,6 +14,7 @@ from rllib_lmgame.rollouts.metrics import episode_metrics
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.rollouts.taught.source import TaughtEpisodes
+from rllib_lmgame.settings.sections.games import shares_of
 from rllib_lmgame.settings.sections.supervised import StopOptions, SupervisedOptions
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER
 
@@ -78,7 +79,7 @@ class SupervisedStage:
             run_seed=config.seed or 0,
             purpose="supervised",
             iteration=self.steps,
-            game_weights=[game.weight for game in games],
+            game_weights=shares_of(games),
         )
         return self.algorithm.play(plans, PlaySettings(games, expert=self.options.expert))
 
@@ -104,7 +105,7 @@ class SupervisedStage:
 
     def _validate(self, stop: StopOptions) -> None:
         algorithm = self.algorithm
-        games = algorithm.config.games_for_evaluation()
+        games = [game.evaluated(None) for game in algorithm.config.games_for_evaluation()]
         result = algorithm.evaluate_games(games, stop.episodes, purpose="validation")
         self._validated = episode_metrics(result.summaries)
         algorithm.log_numbers(("evaluation", ENV_RUNNER_RESULTS), self._validated)
@@ -113,7 +114,7 @@ class SupervisedStage:
         """Play the held-out test levels and keep the success on each for the report."""
         if not self.options.test_episodes:
             return
-        games = self.algorithm.config.games_for_evaluation("test")
+        games = [game.evaluated(None) for game in self.algorithm.config.games_for_evaluation("test")]
         result = self.algorithm.evaluate_games(games, self.options.test_episodes)
         self.milestones[name] = success_by_seed(result.summaries)
 

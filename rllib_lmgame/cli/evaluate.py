@@ -247,6 +247,7 @@ def _games_of_run(config: LMGameConfig, env_config: dict[str, Any], args: argpar
     split = args.split or "test"
     games = config.games_for_evaluation(split) if args.evaluation_games else config.training_games()
     games = tuple(replace(game, env_config={**game.env_config, **env_config}) for game in games)
+    games = tuple(game.evaluated(args.temperature) for game in games)
     return with_names(games if args.evaluation_games else on_split(games, split, override=True))
 
 

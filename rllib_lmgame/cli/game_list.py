@@ -73,8 +73,9 @@ def with_names(games: Sequence[GameConfig]) -> dict[str, GameConfig]:
     seen: Counter[str] = Counter()
     named = {}
     for game in games:
-        seen[game.env] += 1
-        named[game.env if seen[game.env] == 1 else f"{game.env} ({seen[game.env]})"] = game
+        called = game.called(game.env)
+        seen[called] += 1
+        named[called if seen[called] == 1 else f"{called} ({seen[called]})"] = game
     return named
 
 

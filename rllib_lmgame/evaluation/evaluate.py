@@ -59,7 +59,8 @@ class LoadedPolicies:
         """
         guests = {name: player.assignment for name, player in (against or {}).items()}
         line_ups = LineUps(self.config, players, guests)
-        plans = ItemOrder(0, "evaluation").dealt(plan_evaluation(len(games), num_episodes), games)
+        own = [game.episodes for game in games]
+        plans = ItemOrder(0, "evaluation").dealt(plan_evaluation(len(games), num_episodes, exact=own), games)
         seated, failures = line_ups.seated(plans, games)
         seeded = self.config.text_rollout_options.deterministic
         result = self.runner.play(
@@ -202,7 +203,8 @@ def evaluate_checkpoint(
     base: tuple[GameConfig, ...] = () if env is None else (GameConfig(env),)
     if not base:
         base = config.games_for_evaluation(split) if evaluation_games else config.training_games()
-    games = tuple(GameConfig(game.env, {**game.env_config, **(env_config or {})}) for game in base)
+    games = tuple(replace(game, env_config={**game.env_config, **(env_config or {})}) for game in base)
+    games = tuple(game.evaluated(temperature) for game in games)
     if not (evaluation_games and env is None):  # Of those the configuration says which levels are played.
         games = on_split(games, split, override=True)
     settings = replace(opponents or PlayerSettings(), trust=trust)
@@ -312,7 +314,7 @@ def game_numbers(
     """An entry of ``evaluated`` (:func:`evaluate_checkpoint`); ``dropped`` are reasons of episodes without an end."""
     numbers = episode_metrics(summaries, dropped)
     split = game.env_config.get("split") if has_option(game.env, "split") else None
-    played = {"game": game.env, "env_config": dict(game.env_config), "split": split}
+    played = {"game": game.called(game.env), "env_config": dict(game.env_config), "split": split}
     most_unread = numbers.get("format_error_rate", 0.0) > MOSTLY
     unread = {"unreadable": unread_replies(summaries)} if most_unread else {}
     return {**played, **numbers, **returns_by_seat(summaries), **_over_levels(summaries, greedy), **unread}

@@ -284,6 +284,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def build_rows(self, module_id: str, trajectories: Sequence[Trajectory]) -> list[Row]:
         """The rows a policy is trained on; override to change what becomes of a trajectory."""
         settings = self.settings(module_id)
+        if "text_rollouts.reward_scale" in self.config.settings.own_keys(module_id):
+            trajectories = [replace(each, reward_scale=None) for each in trajectories]
         limit = settings.ppo.max_row_tokens or self.module[module_id].options.context_length
         return build_rows(trajectories, max_row_tokens=limit, reward_scale=settings.reward_scale)
 

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.utils.checkpoints import Checkpointable
 
 from rllib_lmgame.envs.contract.session import GameSession
+from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
@@ -33,9 +35,10 @@ from rllib_lmgame.rollouts.play import PlayedEpisode, PlayedPlans, Sessions, fir
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies, take_seats
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
-from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource
+from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource, Seat
 from rllib_lmgame.rollouts.sources import LineUps
-from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
+from rllib_lmgame.settings.sections.games import shares_of
+from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LIMITS
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -60,7 +63,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
                 module_id: config.module_spec(module_id, inference_only=True) for module_id in config.player_options
             }
         ).build()
-        self._chats: dict[str, ChatFormat] = {}
+        self._chats: dict[tuple[str, str], ChatFormat] = {}
         self._clients: dict[str, EngineClient] = {}
         self._games_played: list[frozenset[str]] = []
         self._sampled = 0
@@ -79,7 +82,14 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         start = time.perf_counter()
         options = settings.rollouts or self.config.text_rollout_options
         guests = guests or {}
-        seats = partial(take_seats, player_of=cache(partial(self.player, settings, guests)))
+
+        @cache
+        def player(number: int, assignment: SeatAssignment) -> Player:
+            return self.player(settings, guests, assignment, settings.games[number])
+
+        def seats(session: GameSession, plan: EpisodePlan) -> dict[str, Seat]:
+            return take_seats(session, plan, partial(player, plan.game))
+
         at_once = self.config.num_envs_per_env_runner
         try:
             coroutine = play_many(plans, settings.games, seats, self, options, at_once)
@@ -109,7 +119,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
             run_seed=config.seed or 0,
             purpose=f"runner-{self.worker_index}",
             iteration=self._sampled,
-            game_weights=[game.weight for game in games],
+            game_weights=shares_of(games),
         )
         seated, _ = self.line_ups.seated(plans, games)
         result = self.play(seated, PlaySettings(games))
@@ -125,17 +135,30 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         for key in [key for key in self._sessions if key not in wanted]:
             _close_all(self._sessions.pop(key))
 
-    def chat(self, module_id: str, changes: Mapping[str, Any] | None = None) -> ChatFormat:
-        """Chat format of a language-model policy; ``changes`` are options that a schedule has changed."""
+    def chat(
+        self, module_id: str, changes: Mapping[str, Any] | None = None, game: GameConfig | None = None
+    ) -> ChatFormat:
+        """Chat format of a language-model policy in a game; one is made for each policy and different way of talking.
+
+        ``changes`` are options that a schedule has changed; what the policy or the game has of its own stays.
+        """
         own = self.config.player_options[module_id].language_model
-        changes = {key: value for key, value in (changes or {}).items() if key not in own}
-        if changes:
-            return self.chat(module_id).with_options(**changes)
-        if module_id not in self._chats:
-            options = self.config.language_model_of(module_id)
+        asked = {} if game is None else game.asked(own)
+        limits = {key: value for key, value in (changes or {}).items() if key not in own}
+        limits |= {key: value for key, value in asked.items() if key in LIMITS}
+        talk = {key: value for key, value in sorted(asked.items()) if key not in LIMITS}
+        key = (module_id, repr(talk))
+        if key not in self._chats:
+            options = replace(self.config.language_model_of(module_id), **talk)
             tokenizer = load_tokenizer(self.config.model_files[module_id].directory(), options)
-            self._chats[module_id] = ChatFormat(tokenizer, options)
-        return self._chats[module_id]
+            self._chats[key] = ChatFormat(tokenizer, options)
+        return self._chats[key].with_options(**limits) if limits else self._chats[key]
+
+    def entry(self, game_id: str, name: str | None) -> GameConfig | None:
+        """The training game of this name, or else of this id; ``None`` if there is none."""
+        games = self.config.training_games()
+        called = [game for game in games if name is not None and game.name == name]
+        return next(iter((*called, *(game for game in games if game_spec(game.env).game_id == game_id))), None)
 
     def client(self, weights: str, members: Mapping[str, tuple[str, ...]] | None = None) -> EngineClient:
         """Client of the engines that hold the weights of a policy or a member; raises ConfigError if none does."""
@@ -160,25 +183,37 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     def line_ups(self) -> LineUps:
         return LineUps(self.config)
 
-    def player(self, settings: PlaySettings, guests: Mapping[str, Player], assignment: SeatAssignment) -> Player:
-        """Who takes a seat: a guest, a scripted player, or a policy on its engines."""
+    def player(
+        self, settings: PlaySettings, guests: Mapping[str, Player], assignment: SeatAssignment, game: GameConfig
+    ) -> Player:
+        """Who takes a seat of a game: a guest, a scripted player, or a policy on its engines."""
         name = assignment.module_id
         if name in guests:
             return guests[name]
         if assignment.player != LANGUAGE_MODEL:
             return Scripted(name, assignment.player)
-        chat = self.chat(name, settings.language_model)
+        chat = self.chat(name, settings.language_model, game)
         options = settings.rollouts or self.config.text_rollout_options
-        return LanguageModel(name, assignment.weights, chat, partial(self._replies, settings, assignment), options)
+        if game.format_penalty is not None:
+            options = replace(options, format_penalty=game.format_penalty)
+        replies = partial(self._replies, settings, game, assignment)
+        temperature = game.temperature if settings.expert is None else None
+        return LanguageModel(name, assignment.weights, chat, replies, options, temperature)
 
-    def _replies(self, settings: PlaySettings, assignment: SeatAssignment, plan: EpisodePlan, seed: int) -> ReplySource:
+    def _replies(
+        self, settings: PlaySettings, game: GameConfig, assignment: SeatAssignment, plan: EpisodePlan, seed: int
+    ) -> ReplySource:
         if settings.expert is not None:
             return ExpertReplies(make_scripted_player(settings.expert), random.Random(seed))
+        inference, temperature = settings.inference or self.config.inference_options, settings.temperature
+        if game.temperature is not None:  # Top-p and top-k are those of what it takes the place of.
+            inference = replace(inference, temperature=game.temperature)
+            temperature = None if temperature is None else game.temperature
         return engine_replies(
             partial(self.client(assignment.weights, settings.members).generate, key=plan.episode_id),
-            settings.inference or self.config.inference_options,
+            inference,
             settings.rollouts or self.config.text_rollout_options,
-            temperature=settings.temperature,
+            temperature=temperature,
             seeded=settings.seeded,
         )
 

@@ -42,9 +42,11 @@ def trajectory_of_seat(played: PlayedEpisode, seat: LanguageModelSeat) -> Trajec
         module_id=seat.module_id,
         episode_id=played.plan.episode_id,
         group=played.plan.group,
-        game=played.game_id,
+        game=played.called,
         final_prompt_ids=None if final is None else final.delta,
         final_new_row=final is not None and final.new_row,
+        temperature=seat.temperature,
+        reward_scale=None if played.game is None else played.game.reward_scale,
     )
 
 
@@ -61,7 +63,7 @@ def summarize(played: PlayedEpisode) -> EpisodeSummary:
         episode_id=played.plan.episode_id,
         index=played.plan.index,
         game=played.plan.game,
-        game_id=played.game_id,
+        game_id=played.called,
         seed=played.plan.seed,
         terminated=played.terminated,
         stop_reason=played.stop_reason.value,

@@ -147,6 +147,8 @@ def plan_episodes(
     group_size: int = 1,
     game_weights: Sequence[float] = (1.0,),
     oversample: float = 1.0,
+    sizes: Sequence[int] = (),
+    exact: Sequence[int | None] = (),
 ) -> list[EpisodePlan]:
     """Plan one iteration, in order of ``index``; each game's number of groups differs from its share by less than one.
 
@@ -155,11 +157,20 @@ def plan_episodes(
         group_size: Episodes per level.
         game_weights: Share of each game.
         oversample: Planned groups of each game / needed groups. The rest is spare and comes last.
+        sizes: Episodes per level of each game, in place of ``group_size``.
+        exact: Of each game the number of episodes, whole groups, or ``None``: these share what is left by weight, and
+            have one size.
     """
-    dealt = deal_games(-(-num_episodes // group_size), game_weights, stable_seed(run_seed, purpose, iteration, "games"))
+    sizes = sizes or [group_size] * len(game_weights)
+    exact = exact or [None] * len(game_weights)
+    fixed = [None if count is None else count // size for count, size in zip(exact, sizes, strict=True)]
+    shared = next((size for size, count in zip(sizes, exact, strict=True) if count is None), 1)
+    groups = -(-(num_episodes - sum(count or 0 for count in exact)) // shared) + sum(count or 0 for count in fixed)
+    dealt = deal_games(groups, game_weights, stable_seed(run_seed, purpose, iteration, "games"), fixed)
     needed = Counter(dealt)
     dealt += [game for game in sorted(needed) for _ in range(spare_groups(needed[game], oversample))]
-    spare = (len(dealt) - needed.total()) * group_size
+    placed = [group for group, game in enumerate(dealt) for _ in range(sizes[game])]
+    placed = [*placed[:num_episodes], *(group for group in placed[num_episodes:] if group >= groups)]
     starts = [stable_seed(run_seed, purpose, iteration, game, "start") % _STARTS for game in range(len(game_weights))]
     counters = list(map(itertools.count, starts))
     numbers = [next(counters[game]) for game in dealt]
@@ -173,31 +184,40 @@ def plan_episodes(
             number=numbers[group],
             spare=index >= num_episodes,
         )
-        for index in range(num_episodes + spare)
-        for group in [index // group_size]
+        for index, group in enumerate(placed)
     ]
 
 
-def plan_evaluation(num_games: int, episodes_per_game: int, purpose: str = "evaluation") -> list[EpisodePlan]:
+def plan_evaluation(
+    num_games: int, episodes_per_game: int, purpose: str = "evaluation", exact: Sequence[int | None] = ()
+) -> list[EpisodePlan]:
     """Plans of an evaluation: the same levels at every call, in every run, during training and after it.
 
-    Different ``purpose``, different levels.
+    Different ``purpose``, different levels. ``exact`` are numbers of episodes of games that have their own.
     """
-    return plan_episodes(
-        num_games * episodes_per_game, run_seed=0, purpose=purpose, iteration=0, game_weights=[1.0] * num_games
-    )
+    episodes = [count or episodes_per_game for count in exact or [None] * num_games]
+    weights = [1.0] * num_games
+    return plan_episodes(sum(episodes), run_seed=0, purpose=purpose, iteration=0, game_weights=weights, exact=episodes)
 
 
-def deal_games(groups: int, weights: Sequence[float], seed: int) -> list[int]:
-    """The game of each group, by systematic sampling: shares are met within one group, and exactly in the long run."""
+def deal_games(groups: int, weights: Sequence[float], seed: int, fixed: Sequence[int | None] = ()) -> list[int]:
+    """The game of each group, by systematic sampling: shares are met within one group, and exactly in the long run.
+
+    Games with a ``fixed`` number of groups have it; the others share the rest.
+    """
     if len(weights) == 1:
         return [0] * groups
     rng = random.Random(seed)
     start = Fraction(rng.getrandbits(30), 2**30)
-    total = sum(map(Fraction, weights))
+    fixed = fixed or [None] * len(weights)
+    groups -= sum(count or 0 for count in fixed)
+    total = sum(Fraction(weight) for weight, count in zip(weights, fixed, strict=True) if count is None)
     dealt: list[int] = []
     reached = Fraction(0)
     for game, weight in enumerate(weights):
+        if (count := fixed[game]) is not None:
+            dealt += [game] * count
+            continue
         begin, reached = reached, reached + Fraction(weight)
         first, last = (math.ceil(bound / total * groups - start) for bound in (begin, reached))
         dealt += [game] * (last - first)

@@ -123,7 +123,7 @@ async def play_one(
     try:
         async with asyncio.timeout(options.episode_timeout_s) as limit:
             session = sessions.free_session(game) or await open_session(game, options.env_step_timeout_s)
-            episode = await play_episode(session, plan, seats, options.env_step_timeout_s)
+            episode = await play_episode(session, plan, seats, options.env_step_timeout_s, game)
             check_reached(episode)
         reusable = True
         return episode
@@ -184,6 +184,7 @@ class PlayedEpisode:
         infos: The game's last infos per agent (``success`` and more), also of those who left early.
         instructions: The game's rules.
         cooperative: The players reach the goal together or not at all.
+        game: Its entry in the configuration; ``None`` where there is none.
     """
 
     plan: EpisodePlan
@@ -196,6 +197,12 @@ class PlayedEpisode:
     infos: dict[str, dict[str, Any]]
     instructions: str = ""
     cooperative: bool = False
+    game: GameConfig | None = None
+
+    @property
+    def called(self) -> str:
+        """The game in numbers and logs: the name of its entry, or its id."""
+        return self.game_id if self.game is None else self.game.called(self.game_id)
 
     @property
     def terminated(self) -> bool:
@@ -208,7 +215,11 @@ Views = dict[str, Observation]
 
 
 async def play_episode(
-    session: GameSession, plan: EpisodePlan, seat_factory: SeatFactory, step_timeout_s: float
+    session: GameSession,
+    plan: EpisodePlan,
+    seat_factory: SeatFactory,
+    step_timeout_s: float,
+    config: GameConfig | None = None,
 ) -> PlayedEpisode:
     """Play one episode; ``session`` is reset here, ``step_timeout_s`` limits calls into games of others.
 
@@ -228,6 +239,7 @@ async def play_episode(
         infos=game.infos,
         instructions=session.instructions,
         cooperative=session.cooperative,
+        game=config,
     )
 
 

@@ -98,15 +98,22 @@ Replies = Callable[[EpisodePlan, int], ReplySource]
 
 
 class LanguageModel(Player):
-    """A language model; ``options`` say the penalties, and which limits bootstrap."""
+    """A language model; ``options`` say the penalties, and which limits bootstrap; ``temperature`` is a game's own."""
 
     def __init__(
-        self, name: str, source: str | None, chat: ChatFormat, replies: Replies, options: TextRolloutOptions
+        self,
+        name: str,
+        source: str | None,
+        chat: ChatFormat,
+        replies: Replies,
+        options: TextRolloutOptions,
+        temperature: float | None = None,
     ) -> None:
         super().__init__(name, source)
         self._chat = chat
         self._replies = replies
         self._options = options
+        self._temperature = temperature
 
     @property
     def assignment(self) -> SeatAssignment:
@@ -125,6 +132,7 @@ class LanguageModel(Player):
             episode_id=plan.episode_id,
             seed=seed,
             format_penalty=self._options.format_penalty,
+            temperature=self._temperature,
             bootstrap_turn_limit=self._options.bootstrap_turn_limit,
             bootstrap_token_budget=self._options.bootstrap_token_budget,
         )

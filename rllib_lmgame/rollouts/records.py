@@ -232,6 +232,7 @@ class Trajectory:
         module_id: Weights that played.
         episode_id: RLlib's id of the episode.
         group: Same group: same seed of the same game. Empty if the episode stands alone.
+        temperature, reward_scale: What the game's entry says in place of everybody's; ``None``: nothing.
         final_prompt_ids: Truncated only: the ids that show the last state (a delta, or all if ``final_new_row``); the
             value at their last token is the bootstrap value.
     """
@@ -246,6 +247,8 @@ class Trajectory:
     game: str = ""
     final_prompt_ids: np.ndarray | None = None
     final_new_row: bool = False
+    temperature: float | None = None
+    reward_scale: float | None = None
 
 
 def trajectory_columns(turns: Sequence[Turn]) -> dict[str, list[Any]]:
@@ -271,6 +274,8 @@ def trajectory_data(trajectory: Trajectory) -> dict[str, Any]:
         "game": trajectory.game,
         "final_prompt_ids": trajectory.final_prompt_ids,
         "final_new_row": trajectory.final_new_row,
+        "temperature": trajectory.temperature,
+        "reward_scale": trajectory.reward_scale,
     }
 
 
@@ -317,6 +322,8 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
         game=data["game"],
         final_prompt_ids=data["final_prompt_ids"],
         final_new_row=data["final_new_row"],
+        temperature=data.get("temperature"),
+        reward_scale=data.get("reward_scale"),
     )
 
 

@@ -43,8 +43,8 @@ class RunnerConfig(Protocol):
     def seat_mapping(self) -> MappingFn:
         """Which policy takes which seat."""
 
-    def language_model_of(self, policy: str) -> LanguageModelOptions:
-        """How a policy's model is talked to."""
+    def language_model_of(self, policy: str, game: GameConfig | None = None) -> LanguageModelOptions:
+        """How a policy's model is talked to, in a game."""
 
     def module_spec(self, policy: str, inference_only: bool = False) -> Any:
         """RLModule of a policy."""

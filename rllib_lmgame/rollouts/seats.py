@@ -247,6 +247,7 @@ class LanguageModelSeat(Seat):
 
     Attributes:
         turns: One per reply that the game took, rewards credited.
+        temperature: That of the game's entry, if it says one and replies are sampled.
         bootstrap_turn_limit: To the learner, a game's turn limit is a truncation, not the end.
         bootstrap_token_budget: The same of ``max_tokens_per_episode``.
         final_prompt: If truncated after at least one turn: the last state, as much of it as the context holds. The
@@ -261,6 +262,7 @@ class LanguageModelSeat(Seat):
     episode_id: str = ""
     seed: int = 0
     format_penalty: float = 0.0
+    temperature: float | None = None
     bootstrap_turn_limit: bool = True
     bootstrap_token_budget: bool = False
     turns: list[Turn] = field(default_factory=list)

@@ -288,7 +288,11 @@ OWN_MODELS = (
     ),
     no_effect(
         "language_model.history_window",
-        lambda s, f: any(s.model_of(name).history == "window" for name in s.language_model_policies()),
+        lambda s, f: any(
+            s.model_of(name, game).history == "window"
+            for name in s.language_model_policies()
+            for game in (None, *s.games, *(s.evaluation.games or ()))
+        ),
         "without history: window",
         "language_model: {history_window: 2}",
     ),
@@ -537,24 +541,82 @@ BASELINE = (
 # -- what is played, and what is trained on ---------------------------------------------------------------------------
 
 
-def groups(s: Settings) -> int:
-    """Groups in an iteration."""
-    return s.play.episodes_per_iteration // s.play.group_size
-
-
 def _kept(s: Settings) -> int:
-    return share_of_groups(s.data.keep_groups, groups(s))
+    return share_of_groups(s.data.keep_groups, s.groups)
 
 
 def _spare(s: Settings) -> int:
-    return spare_groups(groups(s), s.data.oversample)
+    return spare_groups(s.groups, s.data.oversample)
+
+
+def _parts(s: Settings, f: Any) -> ConfigError | None:
+    """What a game says of its ``episodes`` must be whole groups."""
+    for number, (game, size) in enumerate(zip(s.games, s.group_sizes, strict=True)):
+        if game.episodes and game.episodes % size:
+            say = f"{game.episodes} is not a multiple of group_size={size}"
+            return ConfigError(f"games[{number}].episodes", say)
+    return None
+
+
+def _one_size(s: Settings, f: Any) -> ConfigError | None:
+    """Games that share by weight have groups of one size."""
+    for number, (game, size) in enumerate(zip(s.games, s.group_sizes, strict=True)):
+        if not game.episodes and size != s.shared_size:
+            say = f"{size} differs from {s.shared_size} of another game with a `weight`; set `episodes` of this one"
+            return ConfigError(f"games[{number}].group_size", say)
+    return None
+
+
+def _does_not_add_up(s: Settings) -> str | None:
+    """What is wrong with an iteration whose games say their ``episodes``: something must be left to the others."""
+    exact = [game.episodes for game in s.games]
+    total, named = s.play.episodes_per_iteration, sum(count or 0 for count in exact)
+    if not named or (total == named if all(exact) else total > named):
+        return None
+    left = "" if all(exact) else ", which leaves nothing to the games with a `weight`"
+    return f"{total}, but `episodes` of games come to {named}{left}; set {'' if all(exact) else 'more than '}{named}"
+
+
+def _no_group(s: Settings) -> str | None:
+    """Place of the ``group_size`` of a game without groups, if there is one."""
+    if s.least_size > 1:
+        return None
+    number = next((number for number, size in enumerate(s.group_sizes) if size == 1), None)
+    if number is None:
+        return "text_rollouts.group_size"
+    return "text_rollouts.group_size" if s.games[number].group_size is None else f"games[{number}].group_size"
+
+
+def _without_groups(s: Settings, f: Any) -> ConfigError | None:
+    place = f.compares and _no_group(s)
+    return ConfigError(place, f"{f.compares} compares the episodes of a group; set at least 2") if place else None
 
 
 PLAY = (
     Rule(
+        "games[1].episodes",
+        _parts,
+        "must be whole groups",
+        "games: [lmgame/Maze-v0, {env: lmgame/FrozenLake-v0, episodes: 15, group_size: 2}]",
+    ),
+    Rule(
+        "games[1].group_size",
+        _one_size,
+        "must be that of the other games with a `weight`",
+        "games: [lmgame/Maze-v0, {env: lmgame/FrozenLake-v0, group_size: 2}]",
+    ),
+    Rule(
         "text_rollouts.episodes_per_iteration",
-        lambda s, f: s.play.episodes_per_iteration % s.play.group_size,
-        "{s.play.episodes_per_iteration} is not a multiple of group_size={s.play.group_size}",
+        lambda s, f: _does_not_add_up(s),
+        "must be what `episodes` of games come to, or more where other games share the rest",
+        "games: [{env: lmgame/Maze-v0, episodes: 32}, {env: lmgame/FrozenLake-v0, episodes: 16}]",
+    ),
+    Rule(
+        "text_rollouts.episodes_per_iteration",
+        lambda s, f: (
+            s.shared_episodes % s.shared_size and f"{s.shared_episodes} is not a multiple of group_size={s.shared_size}"
+        ),
+        "must be whole groups",
         "text_rollouts: {episodes_per_iteration: 64, group_size: 3}",
     ),
     Rule(
@@ -565,17 +627,17 @@ PLAY = (
     ),
     Rule(
         "text_rollouts.group_size",
-        lambda s, f: f.compares and s.play.group_size == 1,
-        "{f.compares} compares the episodes of a group; set at least 2",
+        _without_groups,
+        "the episodes of a group are compared; set at least 2",
         "token_ppo: {advantage_estimator: grpo}",
     ),
     Rule(
         "text_rollouts.episodes_per_iteration",
         lambda s, f: (
             f.compares
-            and groups(s) < s.rllib.num_learners
-            and f"{f.compares} needs whole groups and each learner at least one: with group_size={s.play.group_size} "
-            f"and num_learners={s.rllib.num_learners} that is {s.play.group_size * s.rllib.num_learners} episodes"
+            and s.groups < s.rllib.num_learners
+            and f"{f.compares} needs whole groups and each learner at least one: with group_size={s.shared_size} "
+            f"and num_learners={s.rllib.num_learners} that is {s.shared_size * s.rllib.num_learners} episodes"
         ),
         "whole groups are needed, and for each learner at least one",
         "{num_learners: 3, token_ppo: {advantage_estimator: grpo}, "
@@ -586,8 +648,10 @@ SELECTION = (
     *(
         Rule(
             f"data_selection.{name}",
-            lambda s, f, asks=asks: asks(s.data) and s.play.group_size == 1,
-            "compares the episodes of a group; set text_rollouts.group_size to at least 2",
+            lambda s, f, asks=asks: (
+                asks(s.data) and _no_group(s) and f"compares the episodes of a group; set {_no_group(s)} to at least 2"
+            ),
+            "compares the episodes of a group",
             f"data_selection: {{{name}: {value}}}",
         )
         for name, value, asks in (
@@ -600,8 +664,8 @@ SELECTION = (
         "data_selection.keep_groups",
         lambda s, f: (
             s.data.keep_groups < 1
-            and _kept(s) < (least := groups_needed(s.rllib.num_learners, s.play.group_size, bool(f.compares)))
-            and f"{s.data.keep_groups:g} of {groups(s)} groups leaves {_kept(s)}, but {least} must stay"
+            and _kept(s) < (least := groups_needed(s.rllib.num_learners, s.least_size, bool(f.compares)))
+            and f"{s.data.keep_groups:g} of {s.groups} groups leaves {_kept(s)}, but {least} must stay"
             + (f", {'one' if f.compares else 'an episode'} for each learner" if least > 1 else "")
         ),
         "too few groups stay; set a larger share",
@@ -635,9 +699,9 @@ SELECTION = (
             ),
             (
                 lambda s: (
-                    s.rllib.num_env_runners > groups(s)
-                    and f"makes each env runner stop by itself, after whole groups: {groups(s)} of them are too few "
-                    f"for num_env_runners={s.rllib.num_env_runners}; set at most {groups(s)}"
+                    s.rllib.num_env_runners > s.groups
+                    and f"makes each env runner stop by itself, after whole groups: {s.groups} of them are too few "
+                    f"for num_env_runners={s.rllib.num_env_runners}; set at most {s.groups}"
                 ),
                 "groups are too few for so many env runners",
                 "{num_env_runners: 3, text_rollouts: {episodes_per_iteration: 2}, data_selection: {oversample: 4}}",
@@ -645,9 +709,9 @@ SELECTION = (
             (
                 lambda s: (
                     s.rllib.num_env_runners > _spare(s)
-                    and f"{s.data.oversample:g} times {groups(s)} groups are {_spare(s)} more than are needed, and "
+                    and f"{s.data.oversample:g} times {s.groups} groups are {_spare(s)} more than are needed, and "
                     f"each of {s.rllib.num_env_runners} env runners must have one to spare; set at least "
-                    f"{math.ceil((1 + s.rllib.num_env_runners / groups(s)) * 1e4 - 1e-6) / 1e4:g}"
+                    f"{math.ceil((1 + s.rllib.num_env_runners / s.groups) * 1e4 - 1e-6) / 1e4:g}"
                 ),
                 "each env runner needs a group to spare; set more",
                 "{num_env_runners: 2, text_rollouts: {episodes_per_iteration: 4}, data_selection: {oversample: 1.25}}",

@@ -161,6 +161,9 @@ def without_schedules(group: type, values: Any, path: str) -> tuple[Any, dict[st
             own = {name: read_schedule(item, f"{where}.{name}") for name, item in value.items() if is_schedule(item)}
             found |= {f"{key}.{name}": options for name, options in own.items()}
             rest[key] = {**value, **{name: options.last for name, options in own.items()}}
+        elif each is not None and each.holds and not each.holds.form:
+            rest[key], below = without_schedules(each.holds.group, value, where)
+            found |= {f"{key}.{name}": options for name, options in below.items()}
         elif each is not None and each.says.get("schedulable") and is_meant_as_schedule(value):
             found[key] = read_schedule(value, where)
             check_numbers(found[key], each.hint, each.says, where)
@@ -214,14 +217,21 @@ def place_of(key: str) -> str:
 
 
 def game_of(key: str) -> tuple[int | None, str]:
-    """The game whose option a schedule's key names (``None``: none of a game), and the option; a weight is ``""``."""
+    """The game whose option a schedule's key names (``None``: none of a game), and the option's key in its entry."""
     section, _, name = key.partition(".")
     if section == "env_config":
-        return 0, name
+        return 0, key
     if section != "games":
         return None, key
     number, _, name = name.partition(".")
-    return int(number), "" if name == "weight" else name.removeprefix("env_config.")
+    return int(number), name
+
+
+def shown_key(key: str, games: Sequence[Any]) -> str:
+    """A schedule's key as results say it: ``games.0.weight`` of a game with a name is ``games.NAME.weight``."""
+    number, option = game_of(key)
+    name = games[number].name if number is not None and key.startswith("games.") and number < len(games) else None
+    return key if name is None else f"games.{name}.{option}"
 
 
 def read_schedule(value: Any, path: str) -> ScheduleOptions:

@@ -29,7 +29,7 @@ from rllib_lmgame.settings.schema import (
     value_at,
     with_changes,
 )
-from rllib_lmgame.settings.sections.games import GameConfig, read_games
+from rllib_lmgame.settings.sections.games import GameConfig, check_evaluated, read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import (
     LANGUAGE_MODEL,
@@ -71,6 +71,7 @@ class Settings:
         keys: Dotted keys that were given; a policy's settings include its own.
         name: The policy; ``""`` for everybody's settings.
         present: Present values of schedules (:meth:`at`).
+        asked: Options of ``language_model`` that a game asks for -> the place of its entry (:meth:`in_game`).
     """
 
     entry: AlgorithmEntry
@@ -86,6 +87,7 @@ class Settings:
     keys: frozenset[str] = frozenset()
     name: str = ""
     present: Mapping[str, Any] = field(default_factory=dict)
+    asked: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: Any) -> Settings:
@@ -247,10 +249,22 @@ class Settings:
         """Policies that need an engine."""
         return [name for name, options in self.policies.items() if options.player == LANGUAGE_MODEL]
 
-    def model_of(self, policy: str) -> LanguageModelOptions:
-        """The section ``language_model`` with what a policy has of its own."""
+    def model_of(self, policy: str, game: GameConfig | None = None) -> LanguageModelOptions:
+        """The section ``language_model`` with what a game asks for, and above it what a policy has of its own."""
         own = self.policies[policy].language_model
-        return build(LanguageModelOptions, own, f"config.policies.{policy}.language_model", self.lm)
+        asked = {} if game is None else game.asked(own)
+        base = build(LanguageModelOptions, asked, "config.games.language_model", self.lm) if asked else self.lm
+        return build(LanguageModelOptions, own, f"config.policies.{policy}.language_model", base)
+
+    def in_game(self, game: GameConfig, place: str) -> Settings:
+        """A policy's settings (:meth:`policy`) in one game, whose entry stands at ``place`` below ``config``."""
+        asked = game.asked(self.policies[self.name].language_model)
+        sections = {**self.sections, "language_model": build(LanguageModelOptions, asked, "", self.lm)}
+        others = {
+            key for key in self.keys if not key.startswith("language_model.")
+        }  # What these ask for acts elsewhere.
+        keys = frozenset(others | {f"language_model.{key}" for key in asked})
+        return dataclasses.replace(self, sections=sections, keys=keys, asked=dict.fromkeys(asked, place))
 
     @property
     def averages(self) -> bool:
@@ -274,6 +288,33 @@ class Settings:
         if not self.games or not isinstance(self.games[0].env, str):
             raise ConfigError("env", "set env to a game, e.g. lmgame/Sokoban-v0 (`rllib games list` shows them)")
         return self.games
+
+    @property
+    def group_sizes(self) -> list[int]:
+        """Episodes of a group, of each training game."""
+        return [game.group_size or self.play.group_size for game in self.games]
+
+    @property
+    def least_size(self) -> int:
+        """Episodes of the smallest group."""
+        return min(self.group_sizes, default=self.play.group_size)
+
+    @property
+    def shared_size(self) -> int:
+        """Episodes of a group of the games that share the iteration by weight."""
+        pairs = zip(self.games, self.group_sizes, strict=True)
+        return next((size for game, size in pairs if not game.episodes), self.play.group_size)
+
+    @property
+    def shared_episodes(self) -> int:
+        """What games that say how many ``episodes`` they have leave of an iteration to the others."""
+        return self.play.episodes_per_iteration - sum(game.episodes or 0 for game in self.games)
+
+    @property
+    def groups(self) -> int:
+        """Groups in an iteration."""
+        pairs = zip(self.games, self.group_sizes, strict=True)
+        return self.shared_episodes // self.shared_size + sum((game.episodes or 0) // size for game, size in pairs)
 
     def own_keys(self, policy: str) -> frozenset[str]:
         """Dotted keys that a policy overrides, which no schedule changes; of a whole section, those that differ."""
@@ -328,11 +369,11 @@ class Settings:
         elif self.seats is not None:  # A function without an import path cannot be read back, and the error names it.
             name = getattr(self.seats, "__qualname__", type(self.seats).__qualname__)
             result["policy_mapping_fn"] = f"{self.seats.__module__}:{name}"
-        games = [dataclasses.asdict(game) for game in self.games]
+        games = [game.as_mapping() for game in self.games]
         if games and games != [{"env": self.rllib.env, "env_config": self.rllib.env_config, "weight": 1.0}]:
             result["games"] = games
         evaluation = {
-            "games": [dataclasses.asdict(game) for game in self.evaluation.games or ()],
+            "games": [game.as_mapping() for game in self.evaluation.games or ()],
             "measures": list(self.evaluation.measures or ()),
             "temperature": self.evaluation.sampling,
         }
@@ -386,6 +427,7 @@ def read_evaluation(values: Any, base: EvaluationOptions | None = None) -> Evalu
             games, schedules = read_games(values["games"], f"{path}.games")
             for key in schedules:
                 raise ConfigError(place_of(f"evaluation_config.{key}"), "cannot change: evaluations are compared")
+            check_evaluated(games, f"{path}.games")
             values = {**values, "games": games}
     options = build(EvaluationOptions, values, path, base)
     if options.explore is False and options.temperature:
@@ -409,10 +451,10 @@ def written(values: Any, path: str = "") -> Iterator[str]:
 
 
 def _game_with(game: GameConfig, option: str, value: float) -> GameConfig:
-    """A game with another value of an option of its ``env_config``, or (``""``) with another weight."""
-    if not option:
-        return dataclasses.replace(game, weight=float(value))
-    return dataclasses.replace(game, env_config={**game.env_config, option: value})
+    """A game with another value of an option of its entry."""
+    group, _, name = option.partition(".")
+    changed: Any = {**getattr(game, group), name: value} if name else float(value)
+    return dataclasses.replace(game, **{group: changed})
 
 
 def options_in(group: type, values: Any) -> Iterator[str]:

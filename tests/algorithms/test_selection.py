@@ -156,9 +156,7 @@ def test_constant_groups_are_played_again_elsewhere(groups: int, rounds: int, lu
 
     calls: list[list[EpisodePlan]] = []
     options = DataSelectionOptions(constant_groups=ConstantGroupsOptions("drop", rounds))
-    chosen = play_and_select(
-        planned(0, groups), player(constant, calls), planned, options, group_size=2, least=min(least, groups)
-    )
+    chosen = play_and_select(planned(0, groups), player(constant, calls), planned, options, least=min(least, groups))
     varied = 0
     for number, plans in enumerate(calls):
         assert len(plans) == 2 * (groups - varied), "as many as are missing"
@@ -193,7 +191,7 @@ def test_the_filter_sees_what_finished_and_a_refill_is_oversampled_too(groups, r
 
     calls: list[list[EpisodePlan]] = []
     options = DataSelectionOptions(constant_groups=ConstantGroupsOptions("drop", rounds), oversample=factor)
-    chosen = play_and_select(planned(0, groups), play, planned, options, group_size=2)
+    chosen = play_and_select(planned(0, groups), play, planned, options)
     kept = [plan for plans in calls for plan in plans[sum(each.spare for each in plans) :]]
     varied, missing = 0, groups
     for plans in calls:
@@ -244,7 +242,7 @@ def test_an_episode_of_no_group_stays() -> None:
     """There is nothing it could be compared with."""
     episodes = [episode([1.0], ""), episode([2.0], "a"), episode([2.0], "a"), episode([2.0], "b"), episode([3.0], "b")]
     options = DataSelectionOptions(constant_groups=ConstantGroupsOptions("drop"))
-    selected = play_and_select([], lambda _: PlayResult(episodes=episodes), lambda *_: [], options, group_size=2)
+    selected = play_and_select([], lambda _: PlayResult(episodes=episodes), lambda *_: [], options)
     assert selected.episodes == [episodes[0], *episodes[3:]]
     assert (selected.counts["groups"], selected.counts["kept_groups"], selected.counts["kept_episodes"]) == (2, 1, 3)
 

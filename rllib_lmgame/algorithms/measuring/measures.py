@@ -170,7 +170,7 @@ def _measured(
     measures = [(number, load_measure(setting, f"{MEASURES.key}[{number}]")) for number, setting in enumerate(settings)]
     having = {n: [found for found in measures if found[1].problem(game) is None] for n, game in enumerate(games)}
     measured = [n for n in having if having[n]]
-    ids = [games[n].env.replace("/", "_") for n in measured]
+    ids = [games[n].called(games[n].env).replace("/", "_") for n in measured]
     for place, n in enumerate(measured):
         again = ids[:place].count(ids[place])
         path = ("games", f"{ids[place]}_{again + 1}" if again else ids[place]) if len(measured) > 1 else ()
@@ -202,7 +202,7 @@ def _with_engines(
     for attempt in range(_ROUNDS):
         try:
             with _clients(config, set(seats.values())) as generate:
-                return use(AskedPolicies(config, seats, generate, game_spec(game.env).game_id))
+                return use(AskedPolicies(config, seats, generate, game_spec(game.env).game_id, game))
         except NotAnswered:
             if heal is None or attempt == _ROUNDS - 1:
                 raise
@@ -231,9 +231,19 @@ class AskedPolicies:
         rollout_options: Limits of an episode and of one call into a game.
     """
 
-    def __init__(self, config: RunnerConfig, seats: Seats, generate: Mapping[str, Generate], game: str = "") -> None:
-        """``generate``: policy -> request function; ``game``: whose demonstrations are shown."""
+    def __init__(
+        self,
+        config: RunnerConfig,
+        seats: Seats,
+        generate: Mapping[str, Generate],
+        game: str = "",
+        entry: GameConfig | None = None,
+    ) -> None:
+        """``generate``: policy -> request function; ``game``: whose demonstrations are shown; ``entry``: how models are
+        talked to in it.
+        """
         self._config = config
+        self._entry = entry
         self._game = game
         self._seats = seats
         self._generate = generate
@@ -265,7 +275,8 @@ class AskedPolicies:
 
     def _drawn(self, greedy: bool) -> dict[str, Any]:
         """How replies are drawn."""
-        temperature = 0.0 if greedy else self._config.inference_options.temperature
+        own = None if self._entry is None else self._entry.temperature
+        temperature = 0.0 if greedy else self._config.inference_options.temperature if own is None else own
         return {"temperature": temperature, "seed": self._config.seed or 0}
 
     def _collect(
@@ -283,5 +294,5 @@ class AskedPolicies:
         return [answers[n] for n in range(len(decisions))]
 
     def _chat(self, policy: str) -> ChatFormat:
-        options = self._config.language_model_of(policy).in_game(self._game)
+        options = self._config.language_model_of(policy, self._entry).in_game(self._game)
         return ChatFormat(load_tokenizer(self._config.model_files[policy].directory(), options), options)

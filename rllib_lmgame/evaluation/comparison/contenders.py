@@ -21,7 +21,7 @@ from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.rollouts.plans import EpisodePlan, LineUp, SeatAssignment
 from rllib_lmgame.rollouts.play import Sessions
 from rllib_lmgame.rollouts.players import Player, Scripted
-from rllib_lmgame.rollouts.records import PlaySettings
+from rllib_lmgame.rollouts.records import GameConfig, PlaySettings
 from rllib_lmgame.rollouts.sources import LineUps, Roles
 from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
@@ -60,8 +60,8 @@ class Contender(ABC):
         """Who sits where. The same for the same plan."""
 
     @abstractmethod
-    def player(self, assignment: SeatAssignment) -> Player:
-        """Who takes a seat of one of its line-ups."""
+    def player(self, assignment: SeatAssignment, game: GameConfig) -> Player:
+        """Who takes a seat of one of its line-ups in a game."""
 
     @abstractmethod
     def sessions(self) -> Sessions:
@@ -100,7 +100,7 @@ class OnePlayer(Contender):
         own = replace(self._player.assignment, trained=True, member=None)
         return {agent: own if who == self.name else self._opponents[who].assignment for agent, who in seats.items()}
 
-    def player(self, assignment: SeatAssignment) -> Player:
+    def player(self, assignment: SeatAssignment, game: GameConfig) -> Player:
         return self._player if assignment.module_id == self.name else self._opponents[assignment.module_id]
 
     def sessions(self) -> Sessions:
@@ -167,10 +167,10 @@ class PoliciesOfRun(Contender):
     def line_up(self, plan: EpisodePlan, roles: Roles) -> LineUp:
         return self._line_ups.line_up(plan, roles)
 
-    def player(self, assignment: SeatAssignment) -> Player:
+    def player(self, assignment: SeatAssignment, game: GameConfig) -> Player:
         assert self._loaded is not None
         settings = PlaySettings((), temperature=self._asked, seeded=True)
-        return self._loaded.runner.player(settings, self._opponents, assignment)
+        return self._loaded.runner.player(settings, self._opponents, assignment, game)
 
     def sessions(self) -> Sessions:
         assert self._loaded is not None

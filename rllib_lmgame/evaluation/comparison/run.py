@@ -14,6 +14,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
@@ -29,6 +30,9 @@ from rllib_lmgame.rollouts.records import EpisodeSummary, Failure, GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.rollouts.sources import Roles
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
+
+_OF_PLAY = ("env", "env_config", "language_model", "temperature")
+"""Of a game's entry, what an evaluation goes by."""
 
 MISCONFIGURED = "misconfigured"
 """Reason of a game in which a player found that it cannot play it."""
@@ -51,7 +55,10 @@ class Evaluation:
     def settings(self) -> dict[str, Any]:
         """What makes it this evaluation and no other, as plain data."""
         return {
-            "games": {name: {"env": game.env, "env_config": game.env_config} for name, game in self.games.items()},
+            "games": {
+                name: {key: each for key, each in game.as_mapping().items() if key in _OF_PLAY}
+                for name, game in self.games.items()
+            },
             "players": {contender.name: contender.identity() for contender in self.contenders},
             "against": {name: player.identity() for name, player in self.opponents.items()},
         }
@@ -164,7 +171,7 @@ class _Hall:
         game = self.evaluation.games[place.game]
 
         def sit(session: Any, plan: EpisodePlan) -> Any:
-            return take_seats(session, plan, self.contender.player)
+            return take_seats(session, plan, partial(self.contender.player, game=game))
 
         try:
             played = await play_one(plan, game, sit, sessions, self.contender.options)

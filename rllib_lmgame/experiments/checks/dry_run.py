@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -225,7 +224,7 @@ def _evaluation(config: Any) -> dict[str, Any]:
     return {
         **(config.evaluation_config or {}),
         "temperature": sampling,
-        "games": [dataclasses.asdict(game) for game in config.games_for_evaluation()],
+        "games": [game.as_mapping() for game in config.games_for_evaluation()],
         **({"measures": config.evaluation_options.measures} if config.evaluation_options.measures else {}),
     }
 

@@ -40,8 +40,9 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                 if what not in seen:
                     seen.add(what)
                     chats = _Chats(config, ends)
-                    there = {game.key: game for game in games if game.key not in experiment.missing}
-                    left_out.update(_check_config(chats, there.values()))
+                    there = [game for game in games if game.key not in experiment.missing]
+                    different = {f"{game.key}|{game.language_model!r}": game for game in there}
+                    left_out.update(_check_config(chats, different.values()))
                     experiment.first_prompt = experiment.first_prompt or chats.first_prompt
         if left_out:
             experiment.spec.notices.append(
@@ -79,17 +80,18 @@ class _Chats:
         self.config = config
         self.ends = ends
         self.first_prompt = ""
-        self._chats: dict[str, Any] = {}
+        self._chats: dict[tuple[str, str], Any] = {}
 
-    def of(self, policy: str) -> Any:
-        """That of one policy."""
-        if policy not in self._chats:
+    def of(self, policy: str, game: GameConfig | None = None) -> Any:
+        """That of one policy in one game."""
+        key = (policy, "" if game is None else repr(game.language_model))
+        if key not in self._chats:
             from rllib_lmgame.policies.chat.format import ChatFormat
 
             tokenizer = self._tokenizer(policy)
-            options = self.config.language_model_of(policy)
-            self._chats[policy] = None if tokenizer is None else ChatFormat(tokenizer, options)
-        return self._chats[policy]
+            options = self.config.language_model_of(policy, game)
+            self._chats[key] = None if tokenizer is None else ChatFormat(tokenizer, options)
+        return self._chats[key]
 
     def any(self) -> bool:
         """Whether there is one at all: else no game has to be played."""
@@ -167,7 +169,7 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
             await call("reset", session.reset, plan.seed)
             for agent in await call("to_act", session.to_act):
                 policy = line_up[agent].module_id
-                if line_up[agent].player != LANGUAGE_MODEL or (chat := chats.of(policy)) is None:
+                if line_up[agent].player != LANGUAGE_MODEL or (chat := chats.of(policy, game)) is None:
                     continue
                 chat = chat.for_game(session.functions)
                 seat = LanguageModelSeat(

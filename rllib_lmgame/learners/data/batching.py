@@ -40,6 +40,8 @@ class PackedBatch:
         allowed_owner: int64 ``[S]``; place in ``allowed_action``, never falling.
         allowed_ids: int64 ``[S]``; an id that its owner was chosen among.
         parents: int64 ``[R]``; the row that each continues, -1 for none. Empty where no row does.
+        temperatures: float32 ``[A]``; what each action token was sampled at, NaN where the game says nothing of its
+            own. Empty where none does.
     """
 
     input_ids: np.ndarray
@@ -54,6 +56,7 @@ class PackedBatch:
     allowed_owner: np.ndarray = field(default_factory=_none)
     allowed_ids: np.ndarray = field(default_factory=_none)
     parents: np.ndarray = field(default_factory=_none)
+    temperatures: np.ndarray = field(default_factory=_none)
 
     @property
     def num_tokens(self) -> int:
@@ -90,6 +93,7 @@ class PackedBatch:
             allowed_action=_none(),
             allowed_owner=_none(),
             allowed_ids=_none(),
+            temperatures=self.temperatures[keep] if len(self.temperatures) else self.temperatures,
         )
 
     def to_torch(self, device: torch.device | str | None = None) -> dict[str, Any]:
@@ -149,6 +153,7 @@ class TokenBatch:
         loss_weights, importance_weights: float32 ``[A]``; filled later.
         sequence: int64 ``[A]``; the sequence of each token (:meth:`stretches`), filled later.
         bootstrap_values: float32 ``[N]``; 0, filled later where ``needs_bootstrap``.
+        temperature: float32 ``[N]``; the game's own, NaN where it has none. Empty where no game has.
         row_lengths, row_trajectory: int64 ``[R]``; tokens of each row that are read, and its trajectory. Nobody needs
             what stands behind the token that predicts a row's last action token, unless its last state has a value.
     """
@@ -188,6 +193,7 @@ class TokenBatch:
     _allowed_ids: np.ndarray
     _allowed_offsets: np.ndarray
     sequence: np.ndarray = field(default_factory=_none)
+    temperature: np.ndarray = field(default_factory=_none)
 
     @classmethod
     def from_rows(cls, rows: Sequence[Row]) -> TokenBatch:
@@ -232,6 +238,7 @@ class TokenBatch:
             _row_actions=row_actions,
             _allowed_ids=allowed_ids,
             _allowed_offsets=np.concatenate([[0], np.cumsum(counts)]),
+            temperature=_temperatures(firsts),
         )
 
     @property
@@ -379,6 +386,7 @@ class TokenBatch:
             allowed_owner=np.repeat(np.arange(len(constrained)), allowed[constrained]),
             allowed_ids=self._allowed_ids[_ranges(self._allowed_offsets[slot], allowed)].astype(np.int64),
             parents=parent if (parent >= 0).any() else _none(),
+            temperatures=self.temperature[self.trajectory[slot]] if len(self.temperature) else _none(),
         )
 
 
@@ -463,6 +471,12 @@ def _labels(trajectories: Sequence[Row]) -> dict[str, Any]:
         "group": np.array([groups.setdefault(key, len(groups)) for key in keys]),
         "episodes": tuple(row.episode for row in trajectories),
     }
+
+
+def _temperatures(trajectories: Sequence[Row]) -> np.ndarray:
+    """Each trajectory's own temperature that log-probabilities are taken at; greedy sampling counts as 1."""
+    found = np.array([row.temperature for row in trajectories], np.float32)
+    return _none() if np.isnan(found).all() else np.where(found == 0, np.float32(1), found)
 
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:

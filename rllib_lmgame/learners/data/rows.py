@@ -15,6 +15,7 @@ Guarantees:
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import starmap
@@ -208,6 +209,7 @@ class Row:
         observations: int64, one per turn of the trajectory; key of what the player saw. Rows share it.
         state_values: float32, one per turn of the trajectory; scaled value of the state before it, NaN if unknown.
         weights: float32, one per turn of the trajectory; what the supervised loss of its tokens counts. Rows share it.
+        temperature: That of the game alone; NaN where it has none of its own.
         context_cut: The row lacks the head of the context its replies were sampled with, for want of room.
         allowed: What the tokens in ``loss_mask`` were chosen among; ``None`` if each was among the whole vocabulary.
     """
@@ -230,6 +232,7 @@ class Row:
     weights: np.ndarray
     context_cut: bool = False
     allowed: AllowedTokens | None = None
+    temperature: float = math.nan
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -249,8 +252,13 @@ def build_rows(trajectories: Sequence[Trajectory], *, max_row_tokens: int, rewar
     plan = _Plan(max_row_tokens)
     for index, trajectory in enumerate(trajectories):
         if any(turn.has_choice for turn in trajectory.turns):
-            plan.add(index, trajectory)
+            plan.add(index, trajectory, _scale_of(trajectory, reward_scale))
     return _materialise(plan, trajectories, reward_scale) if plan.rows else []
+
+
+def _scale_of(trajectory: Trajectory, reward_scale: float) -> float:
+    """The factor on a trajectory's rewards: its game's own, or everybody's."""
+    return reward_scale if trajectory.reward_scale is None else trajectory.reward_scale
 
 
 def context_cuts(rows: Sequence[Row]) -> int:
@@ -287,10 +295,10 @@ class _Plan:
         self._limit = limit
         self._tokens, self._cut = 0, False
 
-    def add(self, index: int, trajectory: Trajectory) -> None:
+    def add(self, index: int, trajectory: Trajectory, reward_scale: float) -> None:
         """Plan the rows of one trajectory; a truncated one also shows its last state, for the bootstrap value."""
         self._trajectory = index
-        rewards = _rewards_of_replies(trajectory.turns)
+        rewards = [reward * reward_scale for reward in _rewards_of_replies(trajectory.turns)]
         for number, turn in enumerate(trajectory.turns):
             size = len(turn.response_ids)
             if len(turn.rollout_logprobs) != size:
@@ -392,7 +400,7 @@ def _materialise(plan: _Plan, trajectories: Sequence[Trajectory], reward_scale: 
         known = [each for each in logprobs if each is not None]
         rollout_logprobs[loss_mask] = np.concatenate(known, dtype=np.float32, casting="unsafe")
     rewards = np.zeros(len(input_ids))
-    rewards[ends[sampled] - 1] = np.array(earned)[sampled] * reward_scale
+    rewards[ends[sampled] - 1] = np.array(earned)[sampled]
     stops = ends[np.array([row.end for row in plan.rows]) - 1]
     owners = [row.trajectory for row in plan.rows]
     _check_rewards(rewards, stops, owners, trajectories)
@@ -426,7 +434,8 @@ def _cut(
     turns = {row.trajectory: trajectories[row.trajectory].turns for row in planned}
     seen = {index: np.array([turn.observation for turn in played], np.int64) for index, played in turns.items()}
     values = {
-        index: np.array([turn.value * reward_scale for turn in played], np.float32) for index, played in turns.items()
+        index: np.array([turn.value * _scale_of(trajectories[index], reward_scale) for turn in played], np.float32)
+        for index, played in turns.items()
     }
     weights = {index: np.array([turn.weight for turn in played], np.float32) for index, played in turns.items()}
     start = 0
@@ -446,6 +455,7 @@ def _cut(
             weights=weights[row.trajectory],
             context_cut=row.context_cut,
             allowed=choices,
+            temperature=math.nan if trajectory.temperature is None else trajectory.temperature,
         )
         start = stop
 

@@ -21,7 +21,7 @@ from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.guard import MessageGuard, Part, Source, text_of
 from rllib_lmgame.policies.chat.rendering import Job, Messages, Rendered, RenderingStopped, render, render_data
-from rllib_lmgame.policies.chat.replies import ParsedReply, message_parts, reply_format
+from rllib_lmgame.policies.chat.replies import ParsedReply, message_parts, reply_format, system_parts
 from rllib_lmgame.policies.chat.template import (
     PLAIN_CHAT_TEMPLATE,
     REASONING_MARKS,
@@ -252,8 +252,13 @@ class ChatFormat:
         before, text, after = message_parts(self.options, self.reply_format, observation, note)
         return (Part(Source.OWN, before), Part(Source.GAME, text), Part(Source.OWN, after))
 
+    def system(self, rules: str, turns: int | None) -> Message:
+        """The system message of a game with these rules and so many turns; empty if there is none."""
+        parts = system_parts(self.options, rules, turns)
+        return tuple(Part(Source.GAME if of_game else Source.OWN, text) for text, of_game in parts if text)
+
     def opening_ids(
-        self, system: str, user: Message, *, reasoning: bool = True, examples: Sequence[Example] = ()
+        self, system: Message, user: Message, *, reasoning: bool = True, examples: Sequence[Example] = ()
     ) -> list[int]:
         """A conversation up to its first reply, behind ``examples`` of turns.
 
@@ -261,24 +266,24 @@ class ChatFormat:
         """
         pieces = self.pieces
         messages = [*(message for message, _ in examples), user]
-        moved = system if examples and pieces.moved is not None else ""
-        parts = list(self._first_message("" if moved else system, messages[0]))
+        moved = system if examples and pieces.moved is not None else ()
+        parts = list(self._first_message(() if moved else system, messages[0]))
         for number, (_, reply) in enumerate(examples, 1):
             shown = (Part(Source.TEMPLATE, pieces.opener), Part(Source.OWN, reply))
-            parts += (*shown, *self._next_message(moved if number == len(examples) else "", messages[number]))
+            parts += (*shown, *self._next_message(moved if number == len(examples) else (), messages[number]))
         tail = (pieces.turn_tail if examples else pieces.tail) if reasoning else pieces.opener
         ids = self.guard.encode([*parts, Part(Source.TEMPLATE, tail)])
         return [*ids, *(self.prefill_ids if reasoning else [])]
 
-    def _first_message(self, system: str, user: Message) -> tuple[Part, ...]:
+    def _first_message(self, system: Message, user: Message) -> tuple[Part, ...]:
         pieces = self.pieces
         if not system:
             return (Part(Source.TEMPLATE, pieces.bare_head), *_trimmed(user, pieces.trims_user))
-        head, rules = Part(Source.TEMPLATE, pieces.head), self.rules_part(system)
+        head = Part(Source.TEMPLATE, pieces.head)
         if pieces.middle is None:
-            return (head, *_trimmed((rules, Part(Source.OWN, "\n\n"), *user), pieces.trims_first))
+            return (head, *_trimmed((*system, Part(Source.OWN, "\n\n"), *user), pieces.trims_first))
         middle = Part(Source.TEMPLATE, pieces.middle)
-        return (head, *_trimmed((rules,), pieces.trims_system), middle, *_trimmed(user, pieces.trims_first))
+        return (head, *_trimmed(system, pieces.trims_system), middle, *_trimmed(user, pieces.trims_first))
 
     def example(self, turn: Demonstration) -> Example:
         """A demonstration as the template writes an earlier turn. Raises: ConfigError: no reply says its action."""
@@ -291,7 +296,7 @@ class ChatFormat:
         return message, whole if whole.startswith(lead) else lead + whole
 
     def continuation_ids(
-        self, last_reply: Any, user: Message, *, reasoning: bool = True, system: str = ""
+        self, last_reply: Any, user: Message, *, reasoning: bool = True, system: Message = ()
     ) -> list[int]:
         """From the end of a reply to the start of the next one: closes the message, shows ``user`` (and ``system``)."""
         ids = _remembered(self._turn_cache, self._turn_ids, system, user, reasoning)
@@ -302,23 +307,19 @@ class ChatFormat:
         """Ids of the beginning of an earlier reply, behind what the template writes before it."""
         return self.guard.encode([Part(Source.OWN, text)], after=self.pieces.opener)
 
-    def _turn_ids(self, system: str, user: Message, reasoning: bool) -> list[int]:
+    def _turn_ids(self, system: Message, user: Message, reasoning: bool) -> list[int]:
         tail = Part(Source.TEMPLATE, self.pieces.turn_tail if reasoning else self.pieces.opener)
         ids = self.guard.encode([*self._next_message(system, user), tail], after="")
         return [*ids, *(self.prefill_ids if reasoning else [])]
 
-    def _next_message(self, system: str, user: Message) -> tuple[Part, ...]:
+    def _next_message(self, system: Message, user: Message) -> tuple[Part, ...]:
         """From the end of a reply to that of the user message behind it."""
         pieces = self.pieces
         closing: tuple[Part, ...] = (Part(Source.TEMPLATE, pieces.turn_end),)
         if system and pieces.moved is not None:
             before, behind = (Part(Source.TEMPLATE, text) for text in pieces.moved)
-            closing = (before, *_trimmed((self.rules_part(system),), pieces.trims_system), behind)
+            closing = (before, *_trimmed(system, pieces.trims_system), behind)
         return (*closing, *_trimmed(user, pieces.trims_user))
-
-    def rules_part(self, system: str) -> Part:
-        """The rules as part of a message."""
-        return Part(Source.GAME if self.options.system_prompt is None else Source.OWN, system)
 
     @cached_property
     def _ends_by_template(self) -> bool:
@@ -454,26 +455,12 @@ class Conversation:
     _replies: list[np.ndarray] = field(default_factory=list)
     _context: list[int] = field(default_factory=list)
     _tokens_written: int = 0
+    _system: Message = ()
 
     def __post_init__(self) -> None:
         self.demonstrations = self.chat.options.shown(self.game, self.role)
-        chat, told = self.chat, self._told if self._tells_as_user else ""
-        self._begun: list[Example] = [((chat.rules_part(told),), chat.pieces.lead + AGREED)] if told else []
-        self._examples = [*self._begun, *map(chat.example, self.demonstrations)]
-
-    @property
-    def system(self) -> str:
-        """The system prompt; empty if there is none."""
-        return "" if self._tells_as_user else self._told
-
-    @property
-    def _told(self) -> str:
-        override = self.chat.options.system_prompt
-        return self.instructions if override is None else override
-
-    @property
-    def _tells_as_user(self) -> bool:
-        return self.chat.options.conversation_start == "user"
+        self._begun: list[Example] = []
+        self._examples = [*map(self.chat.example, self.demonstrations)]
 
     def prompt(self, observation: Observation, note: str | None = None) -> Prompt:
         """Show ``observation``; call :meth:`reply` next. ``note``: why the last reply could not be read."""
@@ -481,6 +468,8 @@ class Conversation:
             raise RuntimeError("a prompt must be answered before the next one is made")
         chat, options = self.chat, self.chat.options
         first = not self._users
+        if first:
+            self._begin(chat.system(self.instructions, observation.turns_left))
         self._users.append(chat.message(observation, note))
         windowed = options.history == "window" or first
         new_row = windowed or self._written_anew
@@ -494,16 +483,24 @@ class Conversation:
         self._context = ids
         return Prompt(ids, np.asarray(delta, np.int32), new_row, *self._reply_room(options.context_length - len(ids)))
 
+    def _begin(self, told: Message) -> None:
+        """The rules stand in the system message, or in a first turn before the examples."""
+        if self.chat.options.conversation_start != "user":
+            self._system = told
+        elif told:
+            self._begun = [(told, self.chat.pieces.lead + AGREED)]
+            self._examples = [*self._begun, *self._examples]
+
     def tokens_of_examples(self) -> int:
         """Tokens by which demonstrations make a prompt longer."""
-        system, user = self.system, self._users[-1]
+        system, user = self._system, self._users[-1]
         shown = self.chat.opening_ids(system, user, examples=self._examples)
         return len(shown) - len(self.chat.opening_ids(system, user, examples=self._begun))
 
     @property
     def _written_anew(self) -> bool:
         """The prompt does not begin with the last one and its reply."""
-        if self.chat.moves_system and self.system:
+        if self.chat.moves_system and self._system:
             return True
         return self.chat.options.history == "strip_think" and self._without_think(self._replies[-1]) is not None
 
@@ -533,7 +530,7 @@ class Conversation:
         closing: list[int] = []
         for turn in range(start, last + 1):
             stripped = self._without_think(self._replies[turn]) if strip and turn < last else None
-            system = self.system if turn == shows_system else ""
+            system = self._system if turn == shows_system else ()
             if turn == start:
                 user, reasoning = self._users[turn], stripped is None
                 ids = chat.opening_ids(system, user, reasoning=reasoning, examples=self._examples)

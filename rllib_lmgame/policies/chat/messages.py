@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from rllib_lmgame.envs.contract.functions import GameFunction
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.policies.chat.guard import TAG_NAMES
-from rllib_lmgame.policies.chat.replies import ParsedReply, apart, marks_of, message_parts, reply_format
+from rllib_lmgame.policies.chat.replies import ParsedReply, apart, marks_of, message_parts, reply_format, system_parts
 from rllib_lmgame.settings.sections.demonstrations import Demonstration
 from rllib_lmgame.settings.sections.language_model import AGREED, LanguageModelOptions
 
@@ -51,6 +51,7 @@ class MessageConversation:
     role: str = ""
     _users: list[str] = field(default_factory=list)
     _replies: list[str] = field(default_factory=list)
+    _system: str = ""
 
     def __post_init__(self) -> None:
         options = self.options
@@ -65,9 +66,11 @@ class MessageConversation:
         """The messages that show ``observation``; :meth:`reply` is next. ``note``: why the last reply could not be
         read.
         """
+        if not self._users:
+            parts = system_parts(self.options, self.instructions, observation.turns_left)
+            self._system = "".join(self.harmless(text) if of_game else text for text, of_game in parts)
         self._users.append(self._shown(observation, note))
-        own = self.options.system_prompt
-        system = self.harmless(self.instructions) if own is None else own
+        system = self._system
         messages = []
         if system and self.options.conversation_start == "user":
             messages = [_message("user", system), _message("assistant", AGREED)]

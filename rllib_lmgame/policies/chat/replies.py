@@ -161,6 +161,31 @@ def reply_format(options: LanguageModelOptions) -> ReplyFormat:
     return made
 
 
+_IN_PROMPT = re.compile(r"\{(rules|max_turns|max_tokens)\}")
+
+
+def system_parts(options: LanguageModelOptions, rules: str, turns: int | None) -> list[tuple[str, bool]]:
+    """Texts of the system message in order, and whether each is the game's own: its ``rules``.
+
+    ``turns`` are the game's, ``None`` for no limit. Raises: ConfigError: the prompt says a limit that there is not.
+    """
+    if options.system_prompt is None:
+        return [(rules, True)]
+    numbers = {"max_turns": turns, "max_tokens": options.max_tokens_per_turn}
+    parts, own = list[tuple[str, bool]](), ""
+    for place, text in enumerate(_IN_PROMPT.split(options.system_prompt)):
+        if place % 2 == 0:
+            own += text
+        elif text == "rules":
+            parts, own = [*parts, (own, False), (rules, True)], ""
+        elif numbers[text] is None:
+            key = "config.language_model.system_prompt"
+            raise ConfigError(key, f"says {{{text}}}, but this game has no turn limit")
+        else:
+            own += str(numbers[text])
+    return [(text, of_game) for text, of_game in (*parts, (own, False)) if text]
+
+
 def message_parts(
     options: LanguageModelOptions, form: ReplyFormat, observation: Observation, note: str | None
 ) -> tuple[str, str, str]:

@@ -49,7 +49,7 @@ def token_logprobs(
     target_ids: torch.Tensor,
     *,
     chunks: int = 1,
-    temperature: float = 1.0,
+    temperature: float | torch.Tensor = 1.0,
     with_entropy: bool = True,
     entropy_gradient: bool = False,
     allowed: Allowed | None = None,
@@ -62,19 +62,20 @@ def token_logprobs(
         hidden: ``[positions, width]``; at least one.
         target_ids: int64 ``[positions]``.
         chunks: Calls of ``head``. With several, each chunk's logits are recomputed in the backward pass.
-        temperature: Sampling temperature the logits are divided by.
+        temperature: Sampling temperature the logits are divided by, or that of each position ``[positions]``.
         with_entropy, entropy_gradient: Whether the entropy is computed (else ``None``), and differentiated.
         allowed: Positions at which only some ids could be drawn: both numbers are those among them.
     """
     positions = target_ids.shape[0]
     if positions < chunks:
         hidden, target_ids = _fill(hidden, chunks), _fill(target_ids, chunks)
+    temperatures = _each(temperature, positions, chunks)
     recompute = chunks > 1 and torch.is_grad_enabled() and hidden.requires_grad
     targets = target_ids.tensor_split(chunks)
     parts = [None] * chunks if allowed is None else allowed.split([len(t) for t in targets])
     logprobs, entropies = [], []
-    for h, t, part in zip(hidden.tensor_split(chunks), targets, parts, strict=True):
-        arguments = (head, h, t, temperature, with_entropy, entropy_gradient, part)
+    for h, t, part, each in zip(hidden.tensor_split(chunks), targets, parts, temperatures, strict=True):
+        arguments = (head, h, t, each, with_entropy, entropy_gradient, part)
         logprob, entropy = checkpoint(_chunk, *arguments, use_reentrant=False) if recompute else _chunk(*arguments)
         logprobs.append(logprob)
         entropies.append(entropy)
@@ -82,6 +83,14 @@ def token_logprobs(
     if not with_entropy:
         return joined, None
     return joined, torch.cat(entropies)[:positions]
+
+
+def _each(temperature: float | torch.Tensor, positions: int, chunks: int) -> Sequence[float | torch.Tensor]:
+    """The temperature of each chunk, or of its positions."""
+    if not isinstance(temperature, torch.Tensor):
+        return [temperature] * chunks
+    column = temperature[:, None]
+    return (_fill(column, chunks) if positions < chunks else column).tensor_split(chunks)
 
 
 def _fill(x: torch.Tensor, size: int) -> torch.Tensor:
@@ -92,13 +101,13 @@ def _chunk(
     head: Head,
     hidden: torch.Tensor,
     target_ids: torch.Tensor,
-    temperature: float,
+    temperature: float | torch.Tensor,
     with_entropy: bool,
     entropy_gradient: bool,
     allowed: Allowed | None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     logits = head(hidden).float()
-    if temperature != 1.0:
+    if isinstance(temperature, torch.Tensor) or temperature != 1.0:
         logits = logits.div_(temperature)
     if allowed is None:
         return chosen_and_entropy(logits, target_ids, with_entropy, entropy_gradient)

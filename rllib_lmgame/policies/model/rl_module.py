@@ -171,7 +171,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
                 With ``allowed_action``, ``allowed_owner`` and ``allowed_ids``, log-probability and entropy are those
                 among these ids. Switches: ``with_entropy``, ``with_logprobs``, ``with_values`` (True);
                 ``entropy_gradient``, ``with_value_features``, ``detach_backbone`` (False; in the critic's warm-up only
-                the value function is differentiated). Numbers: ``temperature`` (1.0), ``head_chunks`` (1).
+                the value function is differentiated). Numbers: ``temperature`` (1.0), ``head_chunks`` (1);
+                ``temperatures`` float32 ``[A]`` go before the former where they are no NaN.
 
         Returns: ``logprobs`` ``[A]``, ``entropy`` ``[A]``, and with a value function ``values`` ``[A]``,
         ``bootstrap_values`` ``[B]``, ``value_features`` ``[A, h]`` (what the value head's last layer reads), as far as
@@ -222,7 +223,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
             hidden[: targets.shape[0]],
             targets,
             chunks=batch.get("head_chunks", 1),
-            temperature=batch.get("temperature", 1.0),
+            temperature=_temperature(batch),
             with_entropy=batch.get("with_entropy", True),
             entropy_gradient=batch.get("entropy_gradient", False),
             allowed=_allowed(batch),
@@ -351,6 +352,13 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
             raise CheckpointError(
                 f"the state's adapters are for other weights than those of {self.model_dir}, or for other modules"
             )
+
+
+def _temperature(batch: Mapping[str, Any]) -> float | torch.Tensor:
+    shared, own = batch.get("temperature", 1.0), batch.get("temperatures")
+    if own is None or not own.shape[0]:
+        return float(shared)
+    return torch.where(own.isnan(), torch.full_like(own, shared), own)
 
 
 def _allowed(batch: Mapping[str, Any]) -> Allowed | None:

@@ -20,14 +20,14 @@ from rllib_lmgame.rollouts.seats import LanguageModelSeat
 def episode_record(played: PlayedEpisode) -> dict[str, Any]:
     """A JSON-ready record of ``played``.
 
-    ``line_up`` says per agent the policy (``module_id``), who played (``player``, ``member``) and whether the policy
-    learns from it. ``trajectories[*].turns[*]`` holds ``prompt_ids`` (a delta unless ``new_row``), ``response_ids``,
-    ``rollout_logprobs``, ``reward``, ``policy_version`` and ``stop_reason``. The loss mask is 0 on prompt ids and 1 on
-    response ids. ``trajectories[*]`` says how the player's own game ended (``terminated`` or ``truncated``,
-    ``stop_reason``, ``ended_at``: steps played by then) and how it did (``success``, ``outcome``). ``final_prompt_ids``
-    (only where the learner bootstraps) shows its last state. Nine digits keep a float32 exactly. With constrained
-    decoding, ``allowed_counts`` gives the number of possible ids for each response id (1: forced, loss mask 0), and
-    ``allowed_ids`` lists them end to end.
+    ``name`` is that of the game's entry, where it has one. ``line_up`` says per agent the policy (``module_id``), who
+    played (``player``, ``member``) and whether the policy learns from it. ``trajectories[*].turns[*]`` holds
+    ``prompt_ids`` (a delta unless ``new_row``), ``response_ids``, ``rollout_logprobs``, ``reward``, ``policy_version``
+    and ``stop_reason``. The loss mask is 0 on prompt ids and 1 on response ids. ``trajectories[*]`` says how the
+    player's own game ended (``terminated`` or ``truncated``, ``stop_reason``, ``ended_at``: steps played by then) and
+    how it did (``success``, ``outcome``). ``final_prompt_ids`` (only where the learner bootstraps) shows its last
+    state. Nine digits keep a float32 exactly. With constrained decoding, ``allowed_counts`` gives how many ids were
+    possible for each response id (1: forced, loss mask 0), and ``allowed_ids`` lists them end to end.
 
     A prompt that begins a row leaves out its first ``shared_prefix`` ids, which are those of the row before (mostly the
     rules); :func:`whole_prompts` puts them back. ``prompt`` is the text of ``prompt_ids``. Lists of legal actions
@@ -37,6 +37,7 @@ def episode_record(played: PlayedEpisode) -> dict[str, Any]:
     return {
         "episode_id": played.plan.episode_id,
         "game": played.game_id,
+        **({"name": played.called} if played.called != played.game_id else {}),
         "seed": played.plan.seed,
         "group": played.plan.group,
         "line_up": {agent: dataclasses.asdict(assignment) for agent, assignment in played.plan.line_up.items()},

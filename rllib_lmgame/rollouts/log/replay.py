@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
     from rllib_lmgame.policies.chat.format import ChatFormat
+    from rllib_lmgame.rollouts.records import GameConfig
     from rllib_lmgame.rollouts.sources import LineUps
 
 
@@ -35,8 +36,13 @@ class Table(Protocol):
 
     line_ups: LineUps
 
-    def chat(self, module_id: str) -> ChatFormat:
-        """Chat format of a language-model policy."""
+    def entry(self, game_id: str, name: str | None) -> GameConfig | None:
+        """The training game of this name, or else of this id; ``None`` if there is none."""
+
+    def chat(
+        self, module_id: str, changes: Mapping[str, Any] | None = None, game: GameConfig | None = None
+    ) -> ChatFormat:
+        """Chat format of a language-model policy in a game."""
 
 
 def recorded_session(record: Mapping[str, Any], where: str) -> RecordedSession:
@@ -58,6 +64,7 @@ class RecordedSession(GameSession):
 
     def __init__(self, record: Mapping[str, Any]) -> None:
         self.game_id = str(record["game"])
+        self.name = None if record.get("name") is None else str(record["name"])
         self.instructions = str(record.get("instructions", ""))
         seats = record["trajectories"]
         self.agent_ids = tuple(str(seat["agent_id"]) for seat in seats)
@@ -175,16 +182,17 @@ def replay(session: RecordedSession, runner: Table, episode_id: str, weight: flo
     plan = plan_of(session, episode_id)
     plan = dataclasses.replace(plan, line_up=runner.line_ups.line_up(plan, session.roles))
     options = TextRolloutOptions(bootstrap_turn_limit=True)
+    game = runner.entry(session.game_id, session.name)
 
     def player_of(assignment: SeatAssignment) -> Player:
         name = assignment.module_id
         if assignment.player != LANGUAGE_MODEL:
             return Scripted(name, assignment.player, make=SolverPlayer)
-        chat = runner.chat(name)
+        chat = runner.chat(name, game=game)
         return LanguageModel(name, None, chat, lambda *_: ExpertReplies(SolverPlayer(), random.Random(0)), options)
 
     seats = partial(take_seats, player_of=player_of)
-    played = run_to_end(play_episode(session, plan, seats, 0.0))
+    played = run_to_end(play_episode(session, plan, seats, 0.0, game))
     for seat in played.seats.values():
         for turn in seat.turns if isinstance(seat, LanguageModelSeat) else ():
             turn.weight = weight

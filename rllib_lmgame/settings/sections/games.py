@@ -2,27 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+import dataclasses
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.settings.placeholders import check_placeholders
 from rllib_lmgame.settings.schedules import ScheduleOptions, without_schedules
-from rllib_lmgame.settings.schema import REQUIRED, build, option
+from rllib_lmgame.settings.schema import REQUIRED, Holds, build, declared, given, option, value_at
+from rllib_lmgame.settings.sections.language_model import TALK, LanguageModelOptions, TalkOptions
+from rllib_lmgame.settings.trust import is_name
+
+_NAME = re.compile(r"(?!\d+$)[\w-]{1,100}")
+_OF_TRAINING = ("group_size", "format_penalty", "reward_scale")
 
 
 @dataclass(frozen=True)
 class GameConfig:
-    """One game to be played."""
+    """One game to be played. What it says itself goes before what is said for all games."""
 
     env: str = option(REQUIRED, "Id of the game, or `package.module:Class`.")
     env_config: dict[str, Any] = option({}, "Its options, see [games](games.md).")
     weight: float = option(1.0, "Share of the episodes, relative to the other games.", low=0, schedulable=True)
+    name: str | None = option(
+        None,
+        "Its name in metrics, tables, logs and schedules; null: its id. It tells several entries of one id apart.",
+        stranger=is_name,
+    )
+    language_model: dict[str, Any] = option(
+        {},
+        "What is said to models in this game and read of them, in place of `config.language_model`: "
+        "[which options](configuration.md#each-game-in-its-own-way).",
+        holds=Holds(TalkOptions),
+    )
+    episodes: int | None = option(
+        None,
+        "How many of the iteration's episodes are of this game, instead of a share by `weight`. In an evaluation, "
+        "in place of `evaluation_duration`.",
+        low=1,
+        high=1e6,
+    )
+    group_size: int | None = option(
+        None, "In place of `text_rollouts.group_size`; games that share by `weight` have one size.", low=1, high=100_000
+    )
+    temperature: float | None = option(
+        None,
+        "In place of `inference.temperature`. In an evaluation, in place of `evaluation_config.temperature` "
+        "(0 is greedy).",
+        low=0,
+        schedulable=True,
+    )
+    format_penalty: float | None = option(None, "In place of `text_rollouts.format_penalty`.", high=0, schedulable=True)
+    reward_scale: float | None = option(None, "In place of `text_rollouts.reward_scale`.", above=0, high=1e6)
 
     @property
     def key(self) -> str:
-        """The same for the same game with the same configuration."""
+        """The same for the same game with the same configuration, however models are talked to in it."""
         return f"{self.env}|{sorted(self.env_config.items(), key=lambda item: item[0])!r}"
+
+    def called(self, game_id: str) -> str:
+        """Its name in numbers and logs: its own, or the id of the game."""
+        return self.name or game_id
+
+    def as_mapping(self) -> dict[str, Any]:
+        """What :func:`read_games` makes an equal entry of; options that ask for nothing are left out."""
+        names = ("env", "env_config", *(() if self.episodes else ("weight",)))
+        own = (key for key, each in declared(GameConfig).items() if value_at(self, key) != each.default)
+        return {key: copy.deepcopy(value_at(self, key)) for key in dict.fromkeys((*names, *own))}
+
+    def evaluated(self, temperature: float | None) -> GameConfig:
+        """A training game in an evaluation, which may have a ``temperature`` of its own, and says how many episodes."""
+        own = self.temperature if temperature is None else None
+        return dataclasses.replace(self, temperature=own, episodes=None, group_size=None)
+
+    def asked(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of ``language_model`` that the game has in place of everybody's; not those that a policy has."""
+        return {key: value for key, value in self.language_model.items() if key not in own}
 
 
 def read_games(value: Any, path: str) -> tuple[tuple[GameConfig, ...], dict[str, ScheduleOptions]]:
@@ -31,6 +89,7 @@ def read_games(value: Any, path: str) -> tuple[tuple[GameConfig, ...], dict[str,
     Raises: ConfigError: names the wrong entry.
     """
     if isinstance(value, tuple) and all(isinstance(game, GameConfig) for game in value):
+        _check_names(value, path)
         return value, {}
     if not isinstance(value, list | tuple) or not value:
         raise ConfigError(path, "expected a list of games")
@@ -41,10 +100,61 @@ def read_games(value: Any, path: str) -> tuple[tuple[GameConfig, ...], dict[str,
         fields = {"env": entry} if isinstance(entry, str) else entry
         if not isinstance(fields, Mapping) or "env" not in fields:
             raise ConfigError(where, "expected the name of a game, or a mapping with env, env_config and weight")
+        _check_talk(fields.get("language_model"), f"{where}.language_model")
         fields, found = without_schedules(GameConfig, fields, where)
         schedules |= {f"games.{position}.{key}": options for key, options in found.items()}
+        if fields.get("episodes") is not None and "weight" in fields:
+            raise ConfigError(f"{where}.weight", "stands beside `episodes`, which says how many; leave one of them out")
         fields = {key: value for key, value in fields.items() if key not in found or key != "weight"}
-        games.append(build(GameConfig, fields, where))
+        games.append(_built(fields, where))
         if games[-1].weight <= 0:
             raise ConfigError(f"{where}.weight", "must be greater than 0")
+    _check_names(games, path)
     return tuple(games), schedules
+
+
+def shares_of(games: Sequence[GameConfig]) -> list[float]:
+    """Shares of games where there is no iteration: by their ``episodes`` if each says them, else by weight."""
+    if all(game.episodes for game in games):
+        return [float(game.episodes or 0) for game in games]
+    return [game.weight for game in games]
+
+
+def check_evaluated(games: Sequence[GameConfig], path: str) -> None:
+    """Raise :class:`ConfigError` for what only training reads."""
+    for position, game in enumerate(games):
+        for key in _OF_TRAINING:
+            if key in given(game):
+                raise ConfigError(f"{path}[{position}].{key}", "has no effect in an evaluation; it belongs to `games`")
+
+
+def _built(fields: Mapping[str, Any], where: str) -> GameConfig:
+    """One entry, its ``language_model`` with checked values."""
+    game = build(GameConfig, fields, where)
+    talk = build(TalkOptions, game.language_model, f"{where}.language_model")
+    if "turn_note" in game.language_model:
+        check_placeholders(value_at(talk, "turn_note"), ("turns_left",), f"{where}.language_model.turn_note")
+    checked = {key: value_at(talk, key) for key in game.language_model}
+    return build(GameConfig, {"language_model": checked}, where, game)
+
+
+def _check_talk(options: Any, path: str) -> None:
+    """Refuse options of ``language_model`` that are the model's, and not what is said to it."""
+    for key in options if isinstance(options, Mapping) else ():
+        if key in declared(LanguageModelOptions) and key not in TALK:
+            raise ConfigError(f"{path}.{key}", f"cannot be a game's own; set config.language_model.{key}")
+
+
+def _check_names(games: Sequence[GameConfig], path: str) -> None:
+    ids = {game.env.replace("/", "_") for game in games if game.name is None}
+    taken: dict[str, int] = {}
+    for position, name in enumerate(game.name for game in games):
+        if name is None:
+            continue
+        where = f"{path}[{position}].name"
+        if not _NAME.fullmatch(name):
+            raise ConfigError(where, f"{name[:120]!r} is no name: up to 100 letters, digits, - and _, not digits alone")
+        if name in taken or name in ids:
+            other = f"{path}[{taken[name]}]" if name in taken else "an entry without a name"
+            raise ConfigError(where, f"{other} is called {name!r} too; every entry needs a name of its own")
+        taken[name] = position

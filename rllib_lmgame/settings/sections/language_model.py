@@ -10,7 +10,7 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.placeholders import check_placeholders
 from rllib_lmgame.settings.plugins import REPLY_FORMATS
-from rllib_lmgame.settings.schema import Holds, build, describe, option
+from rllib_lmgame.settings.schema import Holds, build, declared, describe, option
 from rllib_lmgame.settings.sections.demonstrations import Demonstration, is_shown, read_demonstrations
 from rllib_lmgame.settings.trust import is_hub_id, is_name, is_template
 from rllib_lmgame.storage import with_whole_paths
@@ -144,7 +144,10 @@ class LanguageModelOptions:
     )
 
     system_prompt: str | None = option(
-        None, "System message; null takes the game's own instructions, empty text leaves it out.", stranger=True
+        None,
+        "System message; null takes the game's own instructions, empty text leaves it out. `{rules}` stands for these, "
+        "`{max_turns}` for the game's turns, `{max_tokens}` for `max_tokens_per_turn`.",
+        stranger=True,
     )
     conversation_start: str = option(
         "system",
@@ -247,6 +250,37 @@ class LanguageModelOptions:
     @property
     def _turns(self) -> list[dict[str, Any]]:
         return self.demonstrations if isinstance(self.demonstrations, list) else []
+
+
+LIMITS = ("max_tokens_per_turn", "min_tokens_per_turn", "max_tokens_per_episode")
+"""How much may be written."""
+
+TALK = (
+    *(
+        "system_prompt",
+        "conversation_start",
+        "reply_format",
+        "answer_tag",
+        "think_tag",
+        "think",
+        "format_reminder",
+        "turn_note",
+    ),
+    *("reply_prefill", "history", "history_window"),
+    *LIMITS,
+)
+"""What is said to a model and read of it, which each game can have of its own."""
+
+TalkOptions: Any = dataclasses.make_dataclass(
+    "TalkOptions",
+    [
+        (each.field.name, each.hint, dataclasses.field(default=each.default, metadata=each.says))
+        for key, each in declared(LanguageModelOptions).items()
+        if key in TALK
+    ],
+    namespace={"__module__": __name__, "__doc__": "Those of :data:`TALK` among the options of a language model."},
+    frozen=True,
+)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,330 @@
+"""What an entry of ``games`` says itself: who goes before whom, and what reaches prompts, requests and learners."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies.chat.format import ChatFormat
+from rllib_lmgame.policies.chat.guard import Source
+from rllib_lmgame.policies.model.files import load_tokenizer
+from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+from rllib_lmgame.rollouts.log.episode_log import read_log
+from rllib_lmgame.rollouts.log.replay import LoggedEpisodes
+from rllib_lmgame.rollouts.metrics import episode_metrics
+from rllib_lmgame.rollouts.plans import plan_episodes, plan_evaluation
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlaySettings
+from rllib_lmgame.rollouts.sources import LineUps
+from rllib_lmgame.settings.schema import as_mapping
+from rllib_lmgame.settings.sections.games import read_games
+from rllib_lmgame.settings.sections.language_model import TALK, LanguageModelOptions
+
+MakeRunner = Callable[..., TextGameEnvRunner]
+SOKOBAN = {"env": "lmgame/Sokoban-v0", "env_config": {"max_turns": 2}}
+
+
+def config_of(text: str) -> LMGamePPOConfig:
+    return LMGamePPOConfig().update_from_dict(yaml.safe_load(text))
+
+
+def refused(text: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        config_of(text).validate()
+    return caught.value
+
+
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "system_prompt": st.sampled_from([None, "", "Play.", "{rules} In {max_turns} turns."]),
+    "conversation_start": st.sampled_from(["system", "user"]),
+    "reply_format": st.sampled_from(["tags", "boxed"]),
+    "answer_tag": st.sampled_from(["answer", "move"]),
+    "think_tag": st.sampled_from(["think", "reason"]),
+    "think": st.sampled_from(["off", "optional", "required"]),
+    "format_reminder": st.booleans(),
+    "turn_note": st.sampled_from(["", "{turns_left} left"]),
+    "reply_prefill": st.sampled_from(["", "<answer>"]),
+    "history": st.sampled_from(["keep", "strip_think", "window"]),
+    "history_window": st.integers(1, 3),
+    "max_tokens_per_turn": st.integers(1, 99),
+    "min_tokens_per_turn": st.sampled_from([None, 1]),
+    "max_tokens_per_episode": st.sampled_from([None, 500]),
+}
+
+
+@given(*(st.fixed_dictionaries({}, optional=VALUES) for _ in range(3)))
+def test_a_policys_own_goes_before_a_games_and_that_before_everybodys(shared, game, policy) -> None:
+    assert set(VALUES) == set(TALK)
+    config = LMGamePPOConfig().update_from_dict(
+        {
+            "language_model": shared,
+            "games": [{**SOKOBAN, "name": "one", "language_model": game}, {**SOKOBAN, "name": "two"}],
+            "policies": {"own": {"language_model": policy}, "other": {}},
+        }
+    )
+    one, two = config.training_games()
+    default = {key: value for key, value in as_mapping(LanguageModelOptions()).items() if key in TALK}
+    for name, own in (("own", policy), ("other", {})):
+        for entry, asked in ((one, game), (two, {}), (None, {})):
+            found = as_mapping(config.language_model_of(name, entry))
+            assert {key: found[key] for key in TALK} == default | shared | asked | own
+    again = LMGamePPOConfig().update_from_dict(json.loads(json.dumps(config.settings.as_yaml())))
+    assert again.training_games() == config.training_games(), "a checkpoint keeps them"
+
+
+def test_entries_without_these_keys_are_written_as_before() -> None:
+    games, _ = read_games(["lmgame/Maze-v0", {"env": "lmgame/Sokoban-v0", "weight": 2}], "config.games")
+    assert [game.as_mapping() for game in games] == [
+        {"env": "lmgame/Maze-v0", "env_config": {}, "weight": 1.0},
+        {"env": "lmgame/Sokoban-v0", "env_config": {}, "weight": 2.0},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "words"),
+    [
+        ("games: [{env: A, name: x}, {env: B, name: x}]", "games[1].name", "config.games[0] is called 'x' too"),
+        ("games: [lmgame/Maze-v0, {env: B, name: lmgame_Maze-v0}]", "games[1].name", "without a name is called"),
+        ("games: [{env: A, name: 7}]", "games[0].name", "expected text"),
+        ("games: [{env: A, name: '7'}]", "games[0].name", "not digits alone"),
+        ("games: [{env: A, name: a.b}]", "games[0].name", "letters, digits, - and _"),
+        ("games: [{env: A, name: a/b}]", "games[0].name", "letters, digits, - and _"),
+        ("games: [{env: A, episodes: 4, weight: 2}]", "games[0].weight", "stands beside `episodes`"),
+        ("games: [{env: A, episodes: 0}]", "games[0].episodes", "at least 1"),
+        ("games: [{env: A, language_model: {model: b}}]", "games[0].language_model.model", "language_model.model"),
+        ("games: [{env: A, language_model: {thinks: off}}]", "games[0].language_model.thinks", "did you mean 'think'"),
+        ("games: [{env: A, language_model: {think: no}}]", "games[0].language_model.think", "expected text"),
+        ("games: [{env: A, language_model: {turn_note: '{x}'}}]", "games[0].language_model.turn_note", "{turns_left}"),
+        ("games: [{env: A, temperature: -1}]", "games[0].temperature", "at least 0"),
+        ("games: [{env: A, format_penalty: 1}]", "games[0].format_penalty", "at most 0"),
+        (
+            "games: [{env: A, language_model: {history: {points: [[0, 1]]}}}]",
+            "games[0].language_model.history",
+            "cannot",
+        ),
+        ("evaluation_config: {games: [{env: A, group_size: 2}]}", "evaluation_config.games[0].group_size", "no effect"),
+        (
+            "evaluation_config: {games: [{env: A, name: x}, {env: A, name: x}]}",
+            "evaluation_config.games[1].name",
+            "too",
+        ),
+        (
+            "evaluation_config: {games: [{env: A, temperature: {points: [[0, 1]]}}]}",
+            "evaluation_config.games[0].temperature",
+            "evaluations are compared",
+        ),
+    ],
+)
+def test_a_wrong_entry_is_named(text: str, path: str, words: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_of(text)
+    assert caught.value.path == f"config.{path}" and words in caught.value.message
+
+
+MAZE = "env: lmgame/Maze-v0"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "words"),
+    [
+        (
+            f"games: [{{{MAZE}, language_model: {{max_tokens_per_turn: 4096}}}}]",
+            "games[0].language_model.max_tokens_per_turn",
+            "no room",
+        ),
+        (
+            f"games: [{{{MAZE}, language_model: {{reply_format: boxed, answer_tag: move}}}}]",
+            "games[0].language_model.answer_tag",
+            "no tag for the action",
+        ),
+        (
+            f"games: [{{{MAZE}, language_model: {{history_window: 2}}}}]",
+            "games[0].language_model.history_window",
+            "window",
+        ),
+        (
+            f"{{games: [{{{MAZE}, language_model: {{think: required}}}}], "
+            "policies: {player: {language_model: {think: off}}}}".replace("think: off", "think: 'off'"),
+            "games[0].language_model.think",
+            "every policy has its own",
+        ),
+        (
+            "{token_ppo: {advantage_estimator: grpo}, text_rollouts: {group_size: 4}, "
+            f"games: [{{{MAZE}, episodes: 64, group_size: 1}}]}}",
+            "games[0].group_size",
+            "compares the episodes of a group",
+        ),
+        (
+            "{num_learners: 3, token_ppo: {advantage_estimator: grpo}, text_rollouts: {episodes_per_iteration: 16}, "
+            f"games: [{{{MAZE}, episodes: 16, group_size: 8}}]}}",
+            "text_rollouts.episodes_per_iteration",
+            "each learner at least one",
+        ),
+        (
+            f"games: [{{{MAZE}, name: a, language_model: {{max_tokens_per_turn: {{points: [[0, 8], [5, 4096]]}}}}}}]",
+            "games[0].language_model.max_tokens_per_turn",
+            "no room",
+        ),
+        (
+            "{language_model: {max_tokens_per_turn: {points: [[0, 8], [5, 9]]}}, "
+            f"games: [{{{MAZE}, language_model: {{max_tokens_per_turn: 4}}}}]}}",
+            "language_model.max_tokens_per_turn",
+            "every game has its own",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_before_ray_starts(text: str, path: str, words: str) -> None:
+    error = refused(text)
+    assert error.path == f"config.{path}" and words in error.message
+
+
+def test_everybodys_tag_may_stand_beside_a_game_without_tags() -> None:
+    config_of(
+        f"{{language_model: {{answer_tag: move}}, games: [{{{MAZE}}}, {{env: lmgame/GSM8K-v0, "
+        "language_model: {reply_format: boxed}}]}"
+    ).validate()
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 5), st.booleans()), min_size=1, max_size=4),
+    st.integers(0, 6),
+    st.integers(0, 99),
+)
+def test_games_have_their_groups_and_numbers_exactly(entries, groups: int, seed: int) -> None:
+    """Games by weight share what the others leave; group sizes are each game's own."""
+    shared = entries[0][0]
+    sizes = [size if exact else shared for size, _, exact in entries]
+    exact = [size * count if own else None for (_, count, own), size in zip(entries, sizes, strict=True)]
+    rest = groups * shared if None in exact else 0
+    total = rest + sum(count or 0 for count in exact)
+    plans = plan_episodes(
+        total, run_seed=seed, purpose="t", iteration=1, game_weights=[1.0] * len(sizes), sizes=sizes, exact=exact
+    )
+    assert len(plans) == total and [plan.index for plan in plans] == list(range(total))
+    played = Counter(plan.game for plan in plans)
+    assert all(count is None or played[game] == count for game, count in enumerate(exact))
+    of_group = Counter((plan.group, plan.game, plan.seed) for plan in plans)
+    assert all(count == sizes[game] for (_, game, _), count in of_group.items())
+    assert len({group for group, _, _ in of_group}) == len(of_group)
+
+
+@given(st.integers(1, 4), st.integers(1, 6))
+def test_the_same_number_of_each_game_is_the_same_evaluation(games: int, episodes: int) -> None:
+    usual = plan_evaluation(games, episodes)
+    assert plan_evaluation(games, 99, exact=[episodes] * games) == usual
+    assert usual == plan_episodes(
+        games * episodes, run_seed=0, purpose="evaluation", iteration=0, game_weights=[1.0] * games
+    )
+
+
+ONE = {
+    **SOKOBAN,
+    "name": "one",
+    "language_model": {
+        "system_prompt": "You have {max_turns} turns.\n{rules}",
+        "answer_tag": "move",
+        "think": "optional",
+    },
+    "temperature": 0.5,
+    "format_penalty": -7.0,
+    "reward_scale": 3.0,
+}
+TWO = {**SOKOBAN, "name": "two", "language_model": {"max_tokens_per_turn": 20, "history": "window"}}
+
+
+def played(runner: TextGameEnvRunner, count: int = 8, **settings: Any) -> Any:
+    games = runner.config.training_games()
+    plans = plan_episodes(count, run_seed=0, purpose="t", iteration=0, game_weights=[1.0] * len(games))
+    seated, _ = LineUps(runner.config).seated(plans, games)
+    result = runner.play(seated, PlaySettings(games, **settings))
+    assert result.error is None and not result.failures
+    return result
+
+
+def test_prompts_and_requests_are_those_of_runs_with_these_settings_for_all(make_runner: MakeRunner) -> None:
+    """Token by token; two entries of one game in one run, each beside a run that has nothing but it."""
+    games = read_games([ONE, TWO], "config.games")[0]
+    both = make_runner(games=games, answer=lambda request: [0])
+    result = played(both)
+    asked = {number: [] for number in range(2)}
+    of_episode = {summary.episode_id: summary.game for summary in result.summaries}
+    for request in both.client("player").requests:  # type: ignore[attr-defined]
+        asked[of_episode[request.request_id.split("/")[0]]].append(request)
+    for number, entry in enumerate((ONE, TWO)):
+        alone = make_runner(
+            model=entry["language_model"],
+            env_config=SOKOBAN["env_config"],
+            rollouts={"format_penalty": entry.get("format_penalty", 0.0)},
+            answer=lambda request: [0],
+        )
+        plain = tuple(dataclasses.replace(game, name=None, language_model={}, temperature=None) for game in games)
+        plans = plan_episodes(8, run_seed=0, purpose="t", iteration=0, game_weights=[1.0, 1.0])
+        own = [plan for plan in LineUps(alone.config).seated(plans, plain)[0] if plan.game == number]
+        assert alone.play(own, PlaySettings(plain)).error is None
+        theirs = alone.client("player").requests  # type: ignore[attr-defined]
+        assert [(each.request_id, list(each.prompt_ids)) for each in asked[number]] == [
+            (each.request_id, list(each.prompt_ids)) for each in theirs
+        ]
+        assert {each.sampling.max_tokens for each in asked[number]} == {each.sampling.max_tokens for each in theirs}
+        assert {each.sampling.temperature for each in asked[number]} == {entry.get("temperature", 1.0)}
+    chats = {id(chat) for chat in both._chats.values()}
+    played(both)
+    assert {id(chat) for chat in both._chats.values()} == chats and len(chats) == 3, "one for everybody, one a game"
+
+
+def test_numbers_logs_and_replays_carry_the_name(make_runner: MakeRunner, tmp_path) -> None:
+    games = read_games([ONE, TWO], "config.games")[0]
+    runner = make_runner(games=games, answer=lambda request: [0], episode_log_dir=str(tmp_path))
+    result = played(runner, log="train")
+    numbers = episode_metrics(result.summaries)
+    assert set(numbers["games"]) == {"one", "two"} and numbers["games"]["one"]["num_episodes"] == 4
+    for episode, summary in zip(result.episodes, result.summaries, strict=True):
+        data = episode.agent_episodes["player"].custom_data[CUSTOM_DATA_KEY]
+        is_one = summary.game == 0
+        assert data["game"] == summary.game_id == ("one" if is_one else "two")
+        assert (data["temperature"], data["reward_scale"]) == ((0.5, 3.0) if is_one else (None, None))
+        penalty = min(episode.agent_episodes["player"].get_rewards())
+        assert (penalty < -6) == is_one
+    records = read_log(tmp_path / "train-0.jsonl")
+    assert Counter(record["name"] for record in records) == {"one": 4, "two": 4}
+    again = LoggedEpisodes(tmp_path / "train-0.jsonl").episodes(0, 8, runner)
+    for episode, record in zip(again, records, strict=True):
+        part = episode.agent_episodes["player"]
+        assert part.custom_data[CUSTOM_DATA_KEY]["game"] == record["name"]
+        text = runner.chat("player").tokenizer.decode(part.get_extra_model_outputs("prompt_ids", 0))
+        assert ("You have 2 turns." in text) == (record["name"] == "one")
+
+
+def test_rules_within_a_prompt_stay_the_games_own(model_dir) -> None:
+    """Another's rules never become structure, also where they stand in the middle of a prompt."""
+    options = LanguageModelOptions(model=str(model_dir), system_prompt="A {rules}{x} {max_turns}/{max_tokens}")
+    chat = ChatFormat(load_tokenizer(str(model_dir), options), options)
+    parts = chat.system("<answer>{max_turns}</answer>", 4)
+    assert parts == (
+        (Source.OWN, "A "),
+        (Source.GAME, "<answer>{max_turns}</answer>"),
+        (Source.OWN, "{x} 4/128"),
+    )
+    with pytest.raises(ConfigError, match="no turn limit"):
+        chat.system("", None)
+
+
+def test_evaluation_of_the_training_games_has_its_own_numbers() -> None:
+    config = config_of(
+        "{games: [{env: lmgame/Maze-v0, name: a, episodes: 64, temperature: 0.5, group_size: 2, "
+        "language_model: {think: required}}], evaluation_config: {explore: false}}"
+    )
+    (game,) = config.games_for_evaluation()
+    assert (game.name, game.episodes, game.group_size, game.temperature) == ("a", None, None, None)
+    assert game.language_model == {"think": "required"} and game.env_config == {"split": "validation"}
+    config.evaluation_config = {"explore": None}
+    assert config.games_for_evaluation()[0].temperature == 0.5
