@@ -25,6 +25,7 @@ from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
 from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.results import number_at
+from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.records import PlayResult
 from rllib_lmgame.settings.algorithms import PPO, AlgorithmEntry, Section
 from rllib_lmgame.settings.schedules import TYPES, ScheduleOptions, Schedules, Way, interpolate, read_schedule
@@ -707,6 +708,7 @@ class Loop(LMGamePPO):
         self._needs_groups = self._selects = False
         self._state_rollouts: dict[str, int] = {}
         self._schedules = schedules_of(config)
+        self._item_order = ItemOrder(0, "train")
         self.asked = []
 
     def play(self, plans, settings, **kwargs) -> PlayResult:  # type: ignore[override]

@@ -19,6 +19,7 @@ from rllib_lmgame.algorithms.selection import (
     play_and_select,
     punish_overlong,
 )
+from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, Trajectory, Turn
 from rllib_lmgame.settings.sections.supervised import (
@@ -210,7 +211,7 @@ class Loop(LMGamePPO):
 
     def __init__(self, config: LMGamePPOConfig, calls: list[list[EpisodePlan]]) -> None:
         self.config, self._league, self._ppo_iteration, self.calls = config, None, 3, calls
-        self._needs_groups = True
+        self._needs_groups, self._item_order = True, ItemOrder(0, "train")
 
     def play(self, plans, settings, **kwargs) -> PlayResult:  # type: ignore[override]
         """Every first group differs in itself."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.plans import EpisodePlan, Race, deal_with_spares, plan_episodes, with_spares
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
@@ -222,6 +223,7 @@ def test_an_iteration_is_what_finished_first(make_runner: MakeRunner) -> None:
         _league=None,
         _ppo_iteration=0,
         _needs_groups=False,
+        _item_order=ItemOrder(0, "train"),
     )
     selected = algorithm._play_and_select(config.settings)
     counts = selected.counts

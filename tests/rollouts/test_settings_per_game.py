@@ -20,7 +20,7 @@ from rllib_lmgame.policies.chat.guard import Source
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.log.episode_log import read_log
-from rllib_lmgame.rollouts.log.replay import LoggedEpisodes
+from rllib_lmgame.rollouts.log.replay import recorded_session, replay
 from rllib_lmgame.rollouts.metrics import episode_metrics
 from rllib_lmgame.rollouts.plans import plan_episodes, plan_evaluation
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlaySettings
@@ -296,9 +296,8 @@ def test_numbers_logs_and_replays_carry_the_name(make_runner: MakeRunner, tmp_pa
         assert (penalty < -6) == is_one
     records = read_log(tmp_path / "train-0.jsonl")
     assert Counter(record["name"] for record in records) == {"one": 4, "two": 4}
-    again = LoggedEpisodes(tmp_path / "train-0.jsonl").episodes(0, 8, runner)
-    for episode, record in zip(again, records, strict=True):
-        part = episode.agent_episodes["player"]
+    for record in records:
+        part = replay(recorded_session(record, "here"), runner, record["episode_id"]).agent_episodes["player"]
         assert part.custom_data[CUSTOM_DATA_KEY]["game"] == record["name"]
         text = runner.chat("player").tokenizer.decode(part.get_extra_model_outputs("prompt_ids", 0))
         assert ("You have 2 turns." in text) == (record["name"] == "one")
