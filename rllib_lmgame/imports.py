@@ -105,7 +105,7 @@ IMPORTING_KEYS = frozenset(
     {
         *("run", "env", "games", "player", "expert", "oracle", "judge", "engine", "advantage_estimator", "objective"),
         *("policy_loss", "matchmaking", "policy_mapping_fn", "callbacks", "measures", "report", "type", "sample_from"),
-        *("choice", "grid_search", "reply_format", "retriever"),
+        *("choice", "grid_search", "reply_format", "functions", "retriever"),
     }
 )
 """Keys whose text may be an import path; of search spaces, those that may list some."""

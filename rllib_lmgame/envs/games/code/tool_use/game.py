@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
+from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.code.tool_use.calls import ToolCall, read_call
-from rllib_lmgame.envs.games.code.tool_use.tasks import Task, generated_tasks, read_file, search
-from rllib_lmgame.envs.games.code.tool_use.tools import TOOLS, Toolbox, check_arguments
+from rllib_lmgame.envs.games.code.tool_use.own_tools import OwnToolbox, own_tools
+from rllib_lmgame.envs.games.code.tool_use.tasks import (
+    Task,
+    calculator,
+    generated_tasks,
+    load_tasks,
+    read_file,
+    same_call,
+    search,
+    submit,
+)
+from rllib_lmgame.envs.games.code.tool_use.tools import TOOLS, Toolbox, check_arguments, shortened
 from rllib_lmgame.envs.support.answers import same_answer
 from rllib_lmgame.envs.support.replies import WholeReplyGame
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 
 LISTED_PATHS = 16
 
 RULES = """You solve a task with tools. Each reply is one tool call and nothing else, as JSON:
-{{"name": "calculator", "arguments": {{"expression": "2 * (3 + 4)"}}}}
+{example}
 The same between <tool_call> and </tool_call> is understood too. The tools:
 {tools}
 There are {turns} turns. Submitting the right answer gives 1, a wrong one 0."""
@@ -29,6 +41,22 @@ class ToolUseOptions(TextGameOptions):
     """``env_config`` of ToolUse."""
 
     max_turns: int = option(8, "Replies per episode.", low=2)
+    functions: tuple[str, ...] = option(
+        (), "Functions that are tools too, as `package.module:function`; annotations and defaults say what they take."
+    )
+    mcp: tuple[str, ...] = option(
+        (),
+        "Program and arguments of a Model Context Protocol server whose tools are offered: `[python, tools.py]`.",
+    )
+    own_only: bool = option(False, "Offer `functions` and `mcp` alone, with `submit`; needs `data`.")
+    tool_limit_s: float = option(
+        20.0, "Seconds that one of these may take; the episode of one that takes longer is dropped.", above=0
+    )
+    data: str | None = option(
+        None,
+        "File of tasks to play instead of made-up ones: `question`, `answer`, and perhaps `calls` that solve it.",
+        path=True,
+    )
 
 
 class ToolUse(WholeReplyGame):
@@ -42,10 +70,13 @@ class ToolUse(WholeReplyGame):
         reply that is no proper call. A call that fails, such as reading a file that is not there, is a proper call with
         an error as its result.
     Horizon: 8 replies.
+    Own tools: functions (option ``functions``) and those of a Model Context Protocol server (``mcp``), a process for
+        each episode that calls it. What goes wrong inside a tool is its result. A tool that hangs, or a server that
+        ends or answers nonsense, drops the episode.
     Levels: eight kinds of task with all numbers, texts and files drawn. They are arithmetic, facts about invented towns
         (one search, two, a chain of two), a table in a file, a search among files, a file to be written, and counting
-        and iterating by a program.
-    Solver: the calls that lead to the answer, 2 to 6 of them.
+        and iterating by a program. With ``data``, the tasks of a file, split by hash.
+    Solver: the calls that lead to the answer, 2 to 6 of them; of a file those it lists.
 
     Programs run in a confined process; files live in a temporary directory that paths cannot leave. A turn with a
     program takes some 30 ms, every other one far less than 1 ms.
@@ -61,11 +92,19 @@ class ToolUse(WholeReplyGame):
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         self._tools: Toolbox | None = None
+        chosen = self.options
+        if chosen.own_only and chosen.data is None:
+            raise ConfigError("env_config.own_only", "needs tasks that can be solved without the others: set `data`")
+        self._builtin = {"submit": TOOLS["submit"]} if chosen.own_only else TOOLS
+        self._own = own_tools(chosen.functions, chosen.mcp, chosen.tool_limit_s, tuple(TOOLS))
+        self._file = () if chosen.data is None else load_tasks(chosen.data, (*self._own, *self._builtin))
 
     @property
     def rules(self) -> str:
-        tools = "\n".join(f"- {tool.name}({', '.join(tool.arguments)}): {tool.summary}" for tool in TOOLS.values())
-        return RULES.format(tools=tools, turns=self.options.max_turns)
+        listed = [tool.listed for tool in self._own.values()]
+        listed += [tool.listed for tool in self._builtin.values()]
+        tools = "\n".join(f"- {tool}" for tool in listed)
+        return RULES.format(example=self._example(), tools=tools, turns=self.options.max_turns)
 
     @property
     def success(self) -> bool:
@@ -76,6 +115,8 @@ class ToolUse(WholeReplyGame):
         return self._submitted
 
     def levels(self, rng: random.Random) -> Iterator[Task]:
+        if self._file:
+            return (rng.choice(self._file) for _ in itertools.count())
         return (task for task in generated_tasks(rng) if len(task.plan) <= self.options.max_turns)
 
     def level_key(self, level: Task) -> str:
@@ -84,6 +125,7 @@ class ToolUse(WholeReplyGame):
     def start(self, level: Task) -> None:
         self.close()
         self._task, self._tools = level, Toolbox(level)
+        self._toolbox = OwnToolbox(self._own, self.options.mcp, self.options.tool_limit_s)
         self._seen = [path for path, _ in level.files if path in level.question]
         self._done = 0
         self._right = self._submitted = False
@@ -92,25 +134,37 @@ class ToolUse(WholeReplyGame):
         return f"Task: {self._task.question}\n{self._said}" if self._said else f"Task: {self._task.question}"
 
     def legal_actions(self) -> tuple[str, ...]:
-        """Calls that come to mind: listing the files, reading those seen, searching for what the task names."""
-        calls = [
-            ToolCall("list_files", {}),
-            *map(read_file, self._seen[:LISTED_PATHS]),
-            *map(search, self._task.subjects),
-        ]
+        """Calls that come to mind: own tools without arguments, listing the files, reading those seen, searching for
+        what the task names.
+        """
+        calls = [ToolCall(tool.name, {}) for tool in self._own.values() if not tool.schema.get("required")]
+        if not self.options.own_only:
+            calls += [
+                ToolCall("list_files", {}),
+                *map(read_file, self._seen[:LISTED_PATHS]),
+                *map(search, self._task.subjects),
+            ]
         return tuple(call.text() for call in calls)
 
     def read_move(self, text: str) -> ToolCall:
         call = read_call(text)
+        if own := self._own.get(call.name):
+            own.check(call.arguments)
+            return call
+        if call.name not in self._builtin:
+            raise InvalidAction(f"there is no tool {call.name[:40]!r}; there are {', '.join(self._names())}.")
         return ToolCall(call.name, check_arguments(call))
 
     def play_move(self, move: ToolCall) -> float:
         assert self._tools is not None
-        if self._done < len(self._task.plan) - 1 and move == self._task.plan[self._done]:
+        if self._done < len(self._task.plan) - 1 and same_call(move, self._task.plan[self._done]):
             self._done += 1
         if move.name == "submit":
             return self._submit(move.arguments["answer"], self._tools)
-        result = self._tools.use(move.name, move.arguments)
+        if move.name in self._own:
+            result = shortened(self._toolbox.use(move.name, move.arguments))
+        else:
+            result = self._tools.use(move.name, move.arguments)
         self._said = f"Result of {move.name}:\n{result}"
         if move.name == "list_files":
             self._seen = [path for path in self._tools.directory.paths() if not path.endswith("/")]
@@ -121,10 +175,19 @@ class ToolUse(WholeReplyGame):
         return self._task.plan[self._done].text()
 
     def close(self) -> None:
-        """Remove the working directory."""
+        """Remove the working directory, and end the server of tools."""
         if self._tools is not None:
             self._tools.close()
             self._tools = None
+            self._toolbox.close()
+
+    def _names(self) -> list[str]:
+        return [*self._own, *self._builtin]
+
+    def _example(self) -> str:
+        if not self.options.own_only:
+            return calculator("2 * (3 + 4)").text()
+        return submit("42").text()
 
     def _submit(self, answer: str, tools: Toolbox) -> float:
         self._submitted = True

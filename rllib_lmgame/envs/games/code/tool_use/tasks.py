@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from rllib_lmgame.envs.games.code.tool_use.calculator import calculate
 from rllib_lmgame.envs.games.code.tool_use.calls import ToolCall
+from rllib_lmgame.envs.support.datasets import check_fields, readable
+from rllib_lmgame.envs.support.json_stream import stream_records
+from rllib_lmgame.errors import ConfigError
 
+KEY = "env_config.data"
 TOWNS_PER_WORLD = 12
 FIRST, LAST = (
     ("Ash", "Brim", "Cald", "Dun", "Elder", "Fal", "Grim", "Hazel", "Iron", "Kell"),
@@ -48,6 +52,40 @@ def generated_tasks(rng: random.Random) -> Iterator[Task]:
     """Endless tasks, every family equally often."""
     while True:
         yield rng.choice(FAMILIES)(rng)
+
+
+def same_call(one: ToolCall, other: ToolCall) -> bool:
+    """Whether two calls are one, a number being its text."""
+    return one.name == other.name and _texts(one) == _texts(other)
+
+
+def _texts(call: ToolCall) -> dict[str, str]:
+    return {name: str(value) for name, value in call.arguments.items()}
+
+
+def load_tasks(path: str, tools: Collection[str]) -> tuple[Task, ...]:
+    """Tasks of a file: records with ``question``, ``answer``, and perhaps ``calls`` (``name``, ``arguments``).
+
+    Raises:
+        ConfigError: names file and record of what is wrong.
+    """
+    found = []
+    for where, record in stream_records(path, {"question": str, "answer": (str, int, float)}, KEY):
+        calls = record.get("calls") or []
+        if not isinstance(calls, list):
+            raise ConfigError(KEY, f"{where}: calls must be a list")
+        for call in calls:
+            if not isinstance(call, dict):
+                raise ConfigError(KEY, f"{where}: a call is {type(call).__name__}; expected an object")
+            check_fields(call, {"name": str, "arguments": dict}, KEY, where)
+            if call["name"] not in tools:
+                raise ConfigError(KEY, f"{where}: there is no tool {call['name']!r}; there are {', '.join(tools)}")
+        answer = readable(str(record["answer"]))
+        plan = (*(ToolCall(call["name"], call["arguments"]) for call in calls), submit(answer))
+        found.append(Task(readable(record["question"]), plan, answer))
+    if not found:
+        raise ConfigError(KEY, f"{path} holds no tasks; expected records with `question` and `answer`")
+    return tuple(found)
 
 
 def submit(answer: str) -> ToolCall:

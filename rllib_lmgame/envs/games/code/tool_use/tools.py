@@ -29,6 +29,11 @@ class Tool:
     arguments: tuple[str, ...]
     summary: str
 
+    @property
+    def listed(self) -> str:
+        """As the rules list it."""
+        return f"{self.name}({', '.join(self.arguments)}): {self.summary}"
+
 
 TOOLS = {
     tool.name: tool
@@ -44,15 +49,18 @@ TOOLS = {
 }
 
 
+def shortened(result: str) -> str:
+    """A result as it is shown."""
+    return result if len(result) <= SHOWN else result[:SHOWN] + "\n... (cut)"
+
+
 def check_arguments(call: ToolCall) -> dict[str, str]:
     """The arguments of a call, as texts.
 
     Raises:
-        InvalidAction: for an unknown tool, or arguments it does not take.
+        InvalidAction: for arguments that the tool does not take.
     """
-    tool = TOOLS.get(call.name)
-    if tool is None:
-        raise InvalidAction(f"there is no tool {call.name[:40]!r}; there are {', '.join(TOOLS)}.")
+    tool = TOOLS[call.name]
     if set(call.arguments) != set(tool.arguments):
         wanted = ", ".join(f'"{name}"' for name in tool.arguments) or "no arguments"
         raise InvalidAction(f"{tool.name} takes {wanted}.")
@@ -89,7 +97,7 @@ class Toolbox:
             result = uses[name](**arguments)
         except (CalculatorError, FileProblem) as problem:
             result = f"Error: {problem}"
-        return result if len(result) <= SHOWN else result[:SHOWN] + "\n... (cut)"
+        return shortened(result)
 
     @property
     def directory(self) -> ScopedDirectory:
