@@ -471,7 +471,8 @@ def _check_weights(config: Any) -> None:
     """Some game must be played: not all weights may be 0 at the same time."""
     weights = {key: options for key, options in config.schedule_options.items() if game_of(key)[1] == "weight"}
     moved = {game_of(key)[0] for key in weights}
-    if not weights or any(game.weight > 0 for n, game in enumerate(config.training_games()) if n not in moved):
+    still = (game for n, game in enumerate(config.training_games()) if n not in moved and not game.episodes)
+    if not weights or any(game.weight > 0 for game in still):
         return
     if all(any(not any(values.values()) for values in occurring(group)) for group in in_lockstep(weights)):
         raise ConfigError(place_of(next(iter(weights))), "all games would have a weight of 0 at once")

@@ -19,6 +19,7 @@ import pytest
 from rllib_lmgame.algorithms.cluster.footprint import footprint
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts
+from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.cards import gpu_lines
@@ -364,6 +365,20 @@ def test_a_gpu_example_names_real_data_and_the_command_that_fetches_it(path: Pat
     imitated = [f"lmgame/{name}-v0" for name in GRL_TASKS if name.startswith(("GSM8K", "WebShop", "BIRD"))]
     assert not [game for game in games if game in imitated], "played on made-up levels"
     assert not named or named == {"gsm8k", "webshop", "bird"}
+
+
+def test_one_file_has_grls_prompts_and_tags_task_by_task() -> None:
+    """Eleven ask for reasoning and two do not, each kind by a prompt of its own; 8 groups of 16 are trained on."""
+    (spec,) = read_experiments(str(EXAMPLES / "smollm2-grl-tasks.yaml"), [])
+    config = LMGamePPOConfig().update_from_dict(spec.options.config)
+    games = config.games_for_evaluation()
+    assert [game.env for game in games] == [f"lmgame/{name}-v0" for name in GRL_TASKS]
+    assert len({game.name for game in games}) == 13 and config.evaluation_duration == 256
+    models = [config.language_model_of("player", game) for game in games]
+    thinks = ["off" if "GSM8K" in name else "required" for name in GRL_TASKS]
+    assert [model.think for model in models] == thinks
+    assert len({(model.think, model.system_prompt) for model in models}) == 2
+    assert (config.settings.groups, config.settings.group_sizes) == (8, [16])
 
 
 @pytest.mark.parametrize("path", MULTIPLAYER_FILES, ids=lambda path: path.stem)

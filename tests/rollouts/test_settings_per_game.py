@@ -180,6 +180,11 @@ MAZE = "env: lmgame/Maze-v0"
             "language_model.max_tokens_per_turn",
             "every game has its own",
         ),
+        (
+            f"games: [{{{MAZE}, name: a, weight: {{points: [[0, 1], [5, 0]]}}}}, {{{MAZE}, name: b, episodes: 8}}]",
+            "games[0].weight",
+            "a weight of 0 at once",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_before_ray_starts(text: str, path: str, words: str) -> None:
