@@ -153,8 +153,13 @@ def hash_of(file: Path, algorithm: str = "sha256", head: bytes = b"") -> str:
 def _take(record: _Record, items: Iterable[_Item], report: Report) -> None:
     """Get the files that are not here yet, one after the other, and note each."""
     joined = {piece for whole, pieces in record.chosen.set.join.items() if record.is_whole(whole) for piece in pieces}
-    missing = [item for item in items if item.path not in joined and not _has(record, item)]
     folder = record.chosen.folder
+    missing = []
+    for item in items:
+        if item.path not in joined and not _has(record, item):
+            missing.append(item)
+        elif item.unpack:
+            (folder / item.path).unlink(missing_ok=True)  # It was unpacked, and then something came between.
     needed = sum(item.size or 0 for item in missing)
     nothing_known = not needed and not record.files and not record.chosen.part
     check_room(folder, record.chosen.set.size if nothing_known else needed, f"data set {record.chosen.name!r}")
@@ -163,13 +168,19 @@ def _take(record: _Record, items: Iterable[_Item], report: Report) -> None:
         report(f"{record.chosen.name}: {item.path}" + (f" ({size_text(item.size)})" if item.size else ""))
         target = folder / item.path
         target.parent.mkdir(parents=True, exist_ok=True)
-        item.get(target)
+        if item.path in record.files or not _came_whole(item, target):
+            item.get(target)
         sha256 = _checked(item, target)
         if item.unpack:
             _unpack(record, item, target, sha256)
         else:
             record.add(item.path, item.of, sha256)
         record.write()
+
+
+def _came_whole(item: _Item, target: Path) -> bool:
+    """Whether a file got its name before something came between that and the note of it."""
+    return target.is_file() and item.size in (None, target.stat().st_size)
 
 
 def _has(record: _Record, item: _Item) -> bool:
@@ -225,6 +236,9 @@ def _join(record: _Record, wanted: Iterable[str]) -> None:
     """Make the files that are others laid end to end; those go then."""
     folder, chosen = record.chosen.folder, record.chosen.set
     for whole, pieces in chosen.join.items():
+        if record.is_whole(whole):
+            for piece in pieces:
+                (folder / piece).unlink(missing_ok=True)
         if record.is_whole(whole) or not any(whole in chosen.parts[part] for part in wanted):
             continue
         files = [folder / piece for piece in pieces]

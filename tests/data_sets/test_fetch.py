@@ -19,7 +19,7 @@ from hub_server import COMMIT, HubServer, quiet, serve_bird, zipped
 
 from rllib_lmgame.cli import main
 from rllib_lmgame.data_sets import table
-from rllib_lmgame.data_sets.fetch import fetch, verify
+from rllib_lmgame.data_sets.fetch import _Record, fetch, verify
 from rllib_lmgame.data_sets.places import path_of, paths_of
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.lock import locked
@@ -216,6 +216,47 @@ def test_archives_in_archives_are_unpacked_and_go(hub: HubServer, monkeypatch: p
     asked = len(hub.asked)
     fetch("bird:test", report=quiet)
     assert len(hub.asked) == asked
+
+
+def test_what_was_fetched_before_an_end_in_the_middle_is_not_fetched_again(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve_bird(hub, monkeypatch, zipped({"dev.json": b"[1]"}))
+
+    def killed(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr("rllib_lmgame.data_sets.fetch.unpack", killed)
+        with pytest.raises(KeyboardInterrupt):
+            fetch("bird:test", report=quiet)
+    assert len(hub.asked) == 1
+    folder = fetch("bird:test", report=quiet)
+    assert len(hub.asked) == 1 and path_of("data:bird:test").read_bytes() == b"[1]"
+    assert not (folder / "dev" / "dev.zip").exists()
+
+
+def test_an_index_is_made_once_whatever_comes_between(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.repositories["datasets/PeterJinGo/wiki-18-e5-index"] = {"part_aa": b"first ", "part_ab": b"second"}
+    with monkeypatch.context() as context:
+        context.setattr(_Record, "write", fails_when(lambda record: "e5_Flat.index" in record.files, _Record.write))
+        with pytest.raises(KeyboardInterrupt):
+            fetch("wiki18:index", report=quiet)
+    with pytest.raises(ConfigError, match="in part only"):
+        path_of("data:wiki18:index")
+    asked = len(hub.files_asked())
+    folder = fetch("wiki18:index", report=quiet)
+    assert path_of("data:wiki18:index").read_bytes() == b"first second" and len(hub.files_asked()) == asked
+    assert not (folder / "part_aa").exists()
+
+
+def fails_when(condition: Any, method: Any) -> Any:
+    def call(record: Any) -> None:
+        if condition(record):
+            raise KeyboardInterrupt
+        method(record)
+
+    return call
 
 
 def link(name: str) -> zipfile.ZipInfo:
