@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 from collections import Counter
@@ -144,6 +145,14 @@ class FakeServer:
     def post_close(self, body: dict[str, Any]) -> Any:
         del self.open[body[self.key]]
         return True
+
+
+class Winner:
+    """A scripted player who wins every item but those whose number ends in 3."""
+
+    def act(self, session: Any, agent_id: str, observation: Any, rng: Any) -> str:
+        number = re.search(r"item (\d+)", observation.text)
+        return "lose" if number is None or number[1].endswith("3") else f"win {number[1]}"
 
 
 @contextmanager

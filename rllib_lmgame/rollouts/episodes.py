@@ -72,7 +72,14 @@ def summarize(played: PlayedEpisode) -> EpisodeSummary:
         level=level_in((played.infos, *(step.infos for step in played.steps))),
         seats=seats,
         continued=turns_from_there(played),
+        category=_category(played),
     )
+
+
+def _category(played: PlayedEpisode) -> str | None:
+    """What kind of level the game calls this one at its end; ``None`` if it does not say."""
+    said = (info.get("category") for info in played.infos.values())
+    return next((category for category in said if isinstance(category, str) and category), None)
 
 
 def _verdict(info: dict[str, Any]) -> bool | None:

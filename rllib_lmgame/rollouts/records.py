@@ -116,7 +116,8 @@ class EpisodeSummary:
 
     ``success`` is the share of trained seats that won (of all seats if none is trained); ``None`` where trained seats
     play only each other, since somebody wins every decided game. ``level`` is the digest of the level, which many seeds
-    may draw. ``continued`` has the turns after the state that an episode went on from.
+    may draw; ``category`` is the kind of level, where the game tells one. ``continued`` has the turns after the state
+    that an episode went on from.
     """
 
     episode_id: str
@@ -131,6 +132,7 @@ class EpisodeSummary:
     level: str | None = None
     seats: list[SeatSummary] = field(default_factory=list)
     continued: dict[str, list[TurnNumbers]] = field(default_factory=dict)
+    category: str | None = None
 
 
 @dataclass

@@ -279,6 +279,34 @@ def test_what_goes_wrong_costs_its_own_episode_and_closes_its_session() -> None:
         wait_for(lambda: not server.open)  # Those of failed episodes are closed by threads of their own.
 
 
+def test_a_game_that_is_closed_before_its_session_is_open_leaves_none() -> None:
+    asked, closed = threading.Event(), threading.Event()
+
+    def fault(path: str, body: dict[str, Any]) -> None:
+        if path == "/create":
+            asked.set()
+            closed.wait(30)
+
+    with serving("textcraft", fault=fault) as server:
+        session = make_session("agentgym:textcraft", {"url": server.url, "ids": "0-9"})
+        told: list[BaseException] = []
+
+        def reset() -> None:
+            try:
+                session.reset(0)
+            except GameError as error:
+                told.append(error)
+
+        thread = threading.Thread(target=reset)
+        thread.start()
+        assert asked.wait(30)
+        session.close()
+        closed.set()
+        thread.join(30)
+        assert "closed before its session was open" in str(told[0])
+        assert server.created == 1 and not server.open
+
+
 def test_a_server_that_gives_out_a_session_twice_gives_it_to_one_game_alone() -> None:
     with serving("sqlgym", most=3) as server:
         games_ = [begun(server, retries=3) for _ in range(3)]
@@ -419,6 +447,44 @@ def test_a_broken_list_of_items_is_told_before_anything_is_played(tmp_path: Path
     path.write_text(content)
     with pytest.raises(ConfigError, match=said):
         make_game("agentgym:textcraft", {"url": "http://127.0.0.1:9", "ids": str(path)})
+
+
+def test_an_evaluation_plays_the_whole_list_and_has_a_row_for_each_category(tmp_path: Path) -> None:
+    folder = tmp_path / "textcraft"
+    folder.mkdir()
+    items_file(folder / "textcraft_test.json", *(f"textcraft_{n}" for n in range(20)))
+    items_file(folder / "shallow.json", *(f"textcraft_{n}" for n in range(12)))
+    items_file(folder / "deep.json", *(f"textcraft_{n}" for n in range(12, 20)))
+    with serving("textcraft") as server:
+        options = {"url": server.url, "test_ids": str(folder / "textcraft_test.json"), "categories": str(folder)}
+        game = f"crafts=agentgym:textcraft@{json.dumps(options | {'split': 'test'})}"
+        command = [
+            "evaluate",
+            "agentgym_server:Winner",
+            "--games",
+            game,
+            "--episodes",
+            "20",
+            "--out",
+            str(tmp_path / "out"),
+        ]
+        assert main(command) == 0
+    rows = json.loads((tmp_path / "out" / "results.json").read_text())["evaluated"]
+    assert [(row["name"], row["num_episodes"], row["levels"]) for row in rows] == [
+        ("crafts", 20, 20),
+        ("crafts/deep", 8, 8),
+        ("crafts/shallow", 12, 12),
+    ]
+    assert [row["success_rate"] for row in rows] == pytest.approx([18 / 20, 7 / 8, 11 / 12])
+
+
+def test_categories_that_are_no_lists(tmp_path: Path) -> None:
+    options = {"url": "http://127.0.0.1:9", "ids": "0-9"}
+    with pytest.raises(ConfigError, match=r"env_config.categories: .*is no folder with lists"):
+        make_game("agentgym:textcraft", {**options, "categories": str(tmp_path / "none")})
+    (tmp_path / "deep.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"env_config.categories: .*deep.json holds a dict"):
+        make_game("agentgym:textcraft", {**options, "categories": str(tmp_path)})
 
 
 # -- names ------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Sessions over the three kinds of environment: Gymnasium, PettingZoo AEC and PettingZoo parallel.
 
 An environment may follow these conventions, as ours do. In its infos: ``info["legal_actions"]`` (texts),
-``info["turns_left"]``, ``info["invalid_action"]``, ``info["success"]``, ``info["measures"]``. Attributes:
+``info["turns_left"]``, ``info["invalid_action"]``, ``info["success"]``, ``info["measures"]``, ``info["category"]``
+(the kind of level, at the end: evaluations have a row for each). Attributes:
 ``instructions``, ``cooperative`` and ``replayable``, and a mapping ``roles`` (agent id to role). Methods:
 ``expert_action``, ``expert_thought`` and ``functions`` (:class:`~.functions.GameFunction` as mappings). Of games for
 several also ``pass_action(agent)`` and ``forfeit(agent)``: what becomes of a player who can write no more.

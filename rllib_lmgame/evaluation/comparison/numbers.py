@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from statistics import fmean
 from typing import Any
 
+from rllib_lmgame.evaluation.comparison.contenders import Contender
 from rllib_lmgame.evaluation.comparison.files import Place
 from rllib_lmgame.evaluation.comparison.run import Evaluation, Results
 from rllib_lmgame.evaluation.evaluate import game_numbers
 from rllib_lmgame.measures.samples import interval_over_levels, mean_pass_at_k
 from rllib_lmgame.measures.statistics import mean_interval, paired_by_level
 from rllib_lmgame.rollouts.episodes import level_name
-from rllib_lmgame.rollouts.records import EpisodeSummary
+from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig
 
 
 def rows(evaluation: Evaluation, results: Results, baseline: str | None = None) -> list[dict[str, Any]]:
-    """What the table says, game by game, of each player in order.
+    """What the table says, game by game, of each player in order; below it, where the game tells categories of levels,
+    a row for each (``name`` is then ``GAME/CATEGORY``).
 
     Of each: its numbers as in ``evaluated`` of :func:`~rllib_lmgame.evaluation.evaluate.evaluate_checkpoint`, and
 
@@ -27,23 +29,48 @@ def rows(evaluation: Evaluation, results: Results, baseline: str | None = None) 
     * ``best_return_mean``: mean over levels of the best return;
     * ``success_gain`` and ``return_gain``: mean difference to the baseline on the same levels, lower and upper bound.
     """
-    found = []
-    for name, game in evaluation.games.items():
-        for contender in evaluation.contenders:
-            own = results.of(contender.name, name)
-            dropped = [
-                failure.reason
-                for place, failure in results.failures.items()
-                if (place.player, place.game) == (contender.name, name)
-            ]
-            greedy = evaluation.samples == 1 and contender.temperature == 0
-            row = {"player": contender.name, "name": name, "samples": evaluation.samples}
-            row |= game_numbers(game, [*own.values()], dropped, greedy=greedy)
-            row |= _scores(own, evaluation.samples)
-            if baseline is not None and contender.name != baseline:
-                row |= _gains(own, results.of(baseline, name))
-            found.append(row)
-    return found
+    return [
+        row
+        for name, game in evaluation.games.items()
+        for contender in evaluation.contenders
+        for row in _rows_of(evaluation, results, (name, game), contender, baseline)
+    ]
+
+
+def _rows_of(
+    evaluation: Evaluation,
+    results: Results,
+    named: tuple[str, GameConfig],
+    contender: Contender,
+    baseline: str | None,
+) -> Iterator[dict[str, Any]]:
+    """The row of one game and player, and one for each category of its levels."""
+    name, game = named
+    own = results.of(contender.name, name)
+    others = None if baseline in (None, contender.name) else results.of(str(baseline), name)
+    dropped = [
+        failure.reason
+        for place, failure in results.failures.items()
+        if (place.player, place.game) == (contender.name, name)
+    ]
+    greedy = evaluation.samples == 1 and contender.temperature == 0
+    categories = sorted({summary.category for summary in own.values() if summary.category is not None})
+    for category in (None, *categories):
+        shown = name if category is None else f"{name}/{category}"
+        part = _of_category(own, category)
+        row = {"player": contender.name, "name": shown, "samples": evaluation.samples}
+        row |= game_numbers(game, [*part.values()], dropped if category is None else (), greedy=greedy)
+        row |= _scores(part, evaluation.samples)
+        if others is not None:
+            row |= _gains(part, _of_category(others, category))
+        yield row
+
+
+def _of_category(played: Mapping[Place, EpisodeSummary], category: str | None) -> Mapping[Place, EpisodeSummary]:
+    """Episodes on levels of a category; all without one."""
+    if category is None:
+        return played
+    return {place: summary for place, summary in played.items() if summary.category == category}
 
 
 def _scores(own: Mapping[Place, EpisodeSummary], samples: int) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from rllib_lmgame.evaluation.comparison.contenders import Contender
 from rllib_lmgame.evaluation.comparison.files import KEY, EvaluationDirectory, Place
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.game_calls import abandon, open_session
+from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.log.episode_log import episode_record
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation
 from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions, play_one
@@ -65,8 +66,8 @@ class Evaluation:
 
     def plans(self) -> Iterator[tuple[str, int, int, EpisodePlan]]:
         """Game, level, sample and plan of each episode of a player, in order."""
-        for number, game in enumerate(self.games):
-            for level, plan in enumerate(plan_evaluation(1, self.levels)):
+        for number, (game, config) in enumerate(self.games.items()):
+            for level, plan in enumerate(ItemOrder(0, "evaluation").dealt(plan_evaluation(1, self.levels), [config])):
                 for sample in range(self.samples):
                     name = f"{game}-{sample}-{level}"
                     yield game, level, sample, dataclasses.replace(plan, episode_id=name, game=number)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction, TextGameOptions, invalid_rule
 from rllib_lmgame.envs.contract.splits import ALL, TEST, TRAIN, VALIDATION, level_digest, split_of_digest
-from rllib_lmgame.envs.games.adapted.agentgym.items import Item, read_items
+from rllib_lmgame.envs.games.adapted.agentgym.items import Item, categories_in, read_items
 from rllib_lmgame.envs.games.adapted.agentgym.server import Server, Session, check_address
 from rllib_lmgame.envs.games.adapted.agentgym.tasks import ITEM, SCHEME, TASKS, Task
 from rllib_lmgame.envs.games.adapted.agentgym.told import RULES, functions_of
@@ -51,6 +51,12 @@ class AgentGymOptions(TextGameOptions):
         "mapping of texts to numbers.",
         path=True,
     )
+    categories: str | None = option(
+        None,
+        "Folder of AgentGym's in which each file is the list of a category of items (`AgentEval/TASK`): `rllib "
+        "evaluate` has a row for each.",
+        path=True,
+    )
     timeout_s: float = option(600.0, "Longest time for one request; then the episode is dropped.", above=0, high=86_400)
     retries: int = option(10, "Times a request is sent again that the server was too busy for, or not there.", high=100)
 
@@ -86,8 +92,11 @@ class AgentGym(WholeReplyGame):
         self.server = Server(url, self.task.start, chosen.timeout_s, chosen.retries)
         self._items = self._items_of(chosen.ids, "ids")
         self._test_items = self._items if chosen.test_ids is None else self._items_of(chosen.test_ids, "test_ids")
+        self._categories = categories_in(chosen.categories, chosen.task, "env_config.categories")
+        self._item = ""
         self._place: int | None = None
         self._session: Session | None = None
+        self._closings = 0
         self._seen = ""
         self._listed: tuple[str, ...] = ()
         self._score = self._last = 0.0
@@ -169,6 +178,7 @@ class AgentGym(WholeReplyGame):
         return VALIDATION if by_hash == VALIDATION else TRAIN
 
     def start(self, level: Item) -> None:
+        self._item = level.name
         self._score, self._last, self._over, self._listed = 0.0, 0.0, False, ()
         if self._session is not None and not self.server.knows(self._session):
             self.close()
@@ -235,15 +245,20 @@ class AgentGym(WholeReplyGame):
     def solver_wins(self) -> bool:
         return False
 
+    def _info(self, invalid: bool) -> dict[str, Any]:
+        category = self._categories.get(self._item)
+        return {**super()._info(invalid), **({} if category is None else {"category": category})}
+
     def close(self) -> None:
         """Give the session back; it is closed if the server knows how."""
+        self._closings += 1
         session, self._session = self._session, None
         if session is not None:
             self.server.close(session)
 
     def _open(self) -> dict[str, Any]:
         """What requests carry to name the session, which is opened when it is first needed."""
-        most = self.task.most_sessions
+        most, closings = self.task.most_sessions, self._closings
         for _ in range(self.server.retries + 1):
             if self._session is not None:
                 return self._session.fields
@@ -253,6 +268,9 @@ class AgentGym(WholeReplyGame):
                 raise self._nonsense("/create", answer)
             session = Session({self.task.key: found})
             if self.server.take(session, closes=self.task.closes, limited=most is not None):
+                if self._closings != closings:  # Given up meanwhile, as the server took too long.
+                    self.server.close(session)
+                    raise GameError("the game was closed before its session was open")
                 self._session = session
                 return session.fields
         raise WaitedTooLong(f"all {most} sessions of {self.server.url} are taken; play fewer games at once")

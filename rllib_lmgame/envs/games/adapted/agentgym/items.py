@@ -9,7 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from rllib_lmgame import json_files
-from rllib_lmgame.envs.support.datasets import UNREADABLE, open_data
+from rllib_lmgame.data_sets.places import path_of
+from rllib_lmgame.envs.support.datasets import UNREADABLE, open_data, readable
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.storage import expanded
 
@@ -47,6 +48,31 @@ def read_items(source: str, task: str, table: str | None, key: str) -> tuple[Ite
     return _of_file(source, task, table, key, _state(source), _state(table))
 
 
+def categories_in(folder: str | None, task: str, key: str) -> dict[str, str]:
+    """Of each item's id the category: the name of the file that lists it, the first of several.
+
+    The list of all items, ``TASK_test.json``, is no category.
+
+    Raises:
+        ConfigError: if there is no such folder, or a file in it is no list of items.
+    """
+    if folder is None:
+        return {}
+    there = path_of(folder, key)
+    try:
+        files = sorted((there.parent if there.is_file() else there).glob("*.json"))
+    except OSError as error:
+        raise ConfigError(key, f"{folder!r} cannot be read: {error.strerror}") from None
+    files = [file for file in files if file.stem != f"{task}_test"]
+    if not files:
+        raise ConfigError(key, f"{folder!r} is no folder with lists of items, NAME.json for each category")
+    found: dict[str, str] = {}
+    for file in files:
+        for place, entry in enumerate(_list_of(str(file), key)):
+            found.setdefault(_name_of(entry, f"{file}, entry {place}", key), file.stem)
+    return found
+
+
 def _state(path: str | None) -> tuple[int, int]:
     """What changes if a file does."""
     try:
@@ -61,13 +87,19 @@ def _of_file(source: str, task: str, table: str | None, key: str, *_: tuple[int,
     numbers = _numbers(table) if table is not None else {}
     items: dict[str, Item] = {}
     for place, entry in enumerate(_list_of(source, key)):
-        name = entry.get("item_id") if isinstance(entry, Mapping) else entry
-        if isinstance(name, bool) or not isinstance(name, str | int):
-            raise ConfigError(key, f"{source}, entry {place}: expected {{'item_id': ...}}, got {str(entry)[:80]!r}")
-        items.setdefault(str(name), Item(str(name), _number(str(name), task, numbers, f"{source}, entry {place}", key)))
+        where = f"{source}, entry {place}"
+        name = _name_of(entry, where, key)
+        items.setdefault(name, Item(name, _number(name, task, numbers, where, key)))
     if not items:
         raise ConfigError(key, f"{source} has no items")
     return tuple(items.values())
+
+
+def _name_of(entry: Any, where: str, key: str) -> str:
+    name = entry.get("item_id") if isinstance(entry, Mapping) else entry
+    if isinstance(name, bool) or not isinstance(name, str | int):
+        raise ConfigError(key, f"{where}: expected {{'item_id': ...}}, got {str(entry)[:80]!r}")
+    return readable(str(name))
 
 
 def _number(name: str, task: str, numbers: Mapping[str, int], where: str, key: str) -> int:

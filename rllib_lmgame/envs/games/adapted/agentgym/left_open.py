@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import json
 import os
+import stat
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -67,7 +68,7 @@ class LeftOpen:
         """Sessions that processes which are no more left open. They are nobody else's from here on."""
         found: list[Closing] = []
         with contextlib.suppress(OSError):
-            for path in directory().glob("*.jsonl"):
+            for path in directory().glob("*.jsonl") if _is_own(directory()) else ():
                 if path != self._path:
                     found += _taken(path)
         return found
@@ -102,7 +103,7 @@ class LeftOpen:
         """Make the file, with all that is open."""
         folder = directory()
         folder.mkdir(mode=0o700, exist_ok=True)
-        if folder.stat().st_uid != os.getuid():
+        if not _is_own(folder):
             return
         path = folder / f"{os.getpid()}-{os.urandom(4).hex()}.jsonl"
         file = path.open("ab", buffering=0)
@@ -114,6 +115,12 @@ class LeftOpen:
         self._file, self._path = file, path
         for url, body in self._open.values():
             file.write(_line(url, body, open_now=True))
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether the folder is this user's: somebody else's could name any address."""
+    found = folder.lstat()
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
 
 
 def _line(url: str, body: Mapping[str, Any], open_now: bool) -> bytes:
