@@ -19,6 +19,8 @@ GAME_ENGINES = {
     "textarena": ["textarena>=0.7,<0.8"],
     "textworld": ["textworld>=1.7,<2"],
 }
+# It compiles a planner, which needs cmake and a C++ compiler: not one of the "games".
+ALFWORLD = ["alfworld>=0.4.2,<0.5", *GAME_ENGINES["textworld"]]
 # What reads GGUF files. The weights that `rllib models` lists are installed without what their packages need.
 PRETRAINED = ["accelerate>=1.12", "gguf>=0.17"]
 # What searches by vectors: DeepSearch's retriever e5, and `rllib retriever`.
@@ -88,6 +90,7 @@ setup(
         "gpu": GPU_ENGINE,
         "lora": ["peft>=0.21.2,<0.22"],
         **GAME_ENGINES,
+        "alfworld": ALFWORLD,
         "games": [requirement for requirements in GAME_ENGINES.values() for requirement in requirements],
         "plots": ["matplotlib>=3.8"],
         "pretrained": PRETRAINED,

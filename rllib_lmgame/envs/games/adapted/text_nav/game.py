@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
+from rllib_lmgame.envs.contract.splits import split_few
 from rllib_lmgame.envs.games.adapted.text_nav.house import House, HousePlan
+from rllib_lmgame.envs.games.adapted.text_nav.story import HOUSE, Story, StoryFile, house_of, need_alfworld, story_files
 from rllib_lmgame.settings.schema import option
 
 GOAL_REWARD = 1.0
@@ -18,6 +20,13 @@ look, inventory, go north (or east, south, west), examine X, open X, close X, un
 take X from Y, drop X,
 put X on Y, insert X into Y, eat X. Doors and boxes that are locked need the key that fits.
 The errand must be done within {turns} turns; doing it gives 1."""
+
+STORY_RULES = """You are in a story and do what it asks for. Reply with one command in plain words, as: look, \
+inventory, take X from Y, go to X, open X.
+You have {turns} turns; reaching the goal gives 1."""
+
+FEW = 100
+"""Fewer files than that are split one by one."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +49,11 @@ class TextNavOptions(TextGameOptions):
         low=30,
         high=100_000,
     )
+    files: str | None = option(
+        None,
+        "Play games of TextWorld or ALFWorld from files in place of generated houses: a `.z8`, `.json` or `.tw-pddl` "
+        "file, or a folder of these.",
+    )
 
 
 class TextNav(TextGame):
@@ -54,8 +68,15 @@ class TextNav(TextGame):
         An errand that cannot be done any more, because what it needs was eaten, ends the game.
     Levels: house number 0 to ``houses`` - 1 with the given numbers of rooms and things; the number decides the split.
         Generating one takes some 0.06 s of processor time, the first one in a process 2 s more.
+    Files: with ``files`` the levels are games in files. Those of ``tw-make`` are ``.z8`` with the ``.json`` beside it,
+        told by TextWorld's interpreter, or ``.json`` alone, shown as houses are here. Other Z-machine stories are
+        played where the interpreter knows their goal. ALFWorld's are ``.tw-pddl``, told by its text engine (extra
+        ``alfworld``; after ``alfworld-download`` they lie in ``~/.cache/alfworld/json_2.1.1``). The options of houses
+        say nothing then. Any command may be given to a story, and what it says is the observation. ALFWorld's folders
+        ``train``, ``valid_seen`` and ``valid_unseen`` are the training, validation and test split; otherwise the name
+        of the file decides.
     Speed: about 1,000 replies a second, nearly all of it TextWorld's inference.
-    Solver: TextWorld's own commands to the goal from the current state.
+    Solver: TextWorld's own commands to the goal from the current state; a planner's for ALFWorld's games.
     """
 
     variants = (
@@ -71,30 +92,67 @@ class TextNav(TextGame):
     Options: ClassVar[type[TextGameOptions]] = TextNavOptions
     options: TextNavOptions
 
+    def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
+        super().__init__(render_mode, **env_config)
+        self._files = story_files(self.options.files) if self.options.files is not None else []
+        need_alfworld(self._files)
+        self.slow_calls = bool(self._files)
+        self._house: House | Story | None = None
+        self._splits = split_few(file.name for file in self._files) if 3 <= len(self._files) < FEW else {}
+
     @property
     def rules(self) -> str:
-        return RULES.format(turns=self.options.max_turns)
+        return (STORY_RULES if self._files else RULES).format(turns=self.options.max_turns)
 
-    def levels(self, rng: random.Random) -> Iterator[HousePlan]:
+    def levels(self, rng: random.Random) -> Iterator[HousePlan | StoryFile]:
         chosen = self.options
+        while self._files:
+            yield rng.choice(self._files)
         while True:
             yield HousePlan(
                 rng.randrange(chosen.houses), chosen.rooms, chosen.objects, chosen.quest_length, chosen.brief_errand
             )
 
-    def level_key(self, level: HousePlan) -> str:
+    def level_key(self, level: HousePlan | StoryFile) -> str:
+        if isinstance(level, StoryFile):
+            return f"text_nav {level.name}"
         return f"text_nav {level.seed} {level.rooms} {level.objects} {level.quest_length}"
 
-    def start(self, level: HousePlan) -> None:
-        self._house = House(level)
-        self._commands = self._house.commands()
+    def split_of_level(self, digest: str, level: HousePlan | StoryFile) -> str:
+        if isinstance(level, HousePlan):
+            return super().split_of_level(digest, level)
+        return level.split or self._splits.get(level.name) or super().split_of_level(digest, level)
+
+    def start(self, level: HousePlan | StoryFile) -> None:
+        self.close()
+        if isinstance(level, HousePlan):
+            self._house = House(level)
+        else:
+            self._house = house_of(level.path) if level.path.endswith(HOUSE) else Story(level.path)
+        self._commands = self.house.commands()
+
+    @property
+    def house(self) -> House | Story:
+        """What is in play."""
+        assert self._house is not None
+        return self._house
+
+    def close(self) -> None:
+        """Free the interpreter of a story."""
+        if isinstance(self._house, Story):
+            self._house.close()
+        self._house = None
 
     def board(self) -> str:
-        house = self._house
-        errand = f"Errand: {house.errand}"
+        house = self.house
+        errand = f"Errand: {house.errand}" if house.errand else ""
         if house.won:
             return f"{self._said}\nThe errand is done."
-        seen = f"{house.map()}\n{house.inventory()}" if self.options.observation == "full" else house.room()
+        if isinstance(house, Story):
+            seen = "" if self._said else house.said
+            errand = "" if seen else errand  # It begins with it.
+        else:
+            seen = f"{house.map()}\n{house.inventory()}" if self.options.observation == "full" else house.room()
         end = "\nThe errand cannot be done any more." if house.lost else ""
         return "\n".join(part for part in (self._said, errand, seen) if part) + end
 
@@ -104,6 +162,8 @@ class TextNav(TextGame):
     def read_move(self, text: str) -> str:
         command = " ".join(text[:200].strip().rstrip(".!").split())
         meant = {known.lower(): known for known in self._commands}.get(command.lower())
+        if meant is None and isinstance(self.house, Story) and command and command.isprintable():
+            return command
         if meant is None:
             shown = command[:60] or "an empty reply"
             raise InvalidAction(
@@ -112,21 +172,21 @@ class TextNav(TextGame):
         return meant
 
     def play_move(self, move: str) -> float:
-        self._said = self._house.do(move)
-        self._commands = self._house.commands()
+        self._said = self.house.do(move)
+        self._commands = self.house.commands()
         return GOAL_REWARD if self.success else 0.0
 
     @property
     def success(self) -> bool:
-        return self._house.won
+        return self.house.won
 
     @property
     def finished(self) -> bool:
-        return self._house.won or self._house.lost
+        return self.house.won or self.house.lost
 
     @property
     def solver_wins(self) -> bool:
-        return self.options.quest_length <= self.options.max_turns
+        return not self._files and self.options.quest_length <= self.options.max_turns
 
     def solve(self) -> list[str] | None:
-        return self._house.winning_commands()
+        return self.house.winning_commands()

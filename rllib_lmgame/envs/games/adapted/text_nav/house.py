@@ -46,6 +46,13 @@ class HousePlan:
 
 
 @lru_cache(HOUSES_KEPT)
+def loaded(path: str) -> tuple[Game, Inform7Game]:
+    """The house of a ``.json`` file of TextWorld's, as :func:`generated` gives it."""
+    game = Game.load(path)
+    return game, Inform7Game(game)
+
+
+@lru_cache(HOUSES_KEPT)
 def generated(plan: HousePlan) -> tuple[Game, Inform7Game]:
     """The house of a plan, and what puts its actions into words."""
     options = TextWorldOptions()
@@ -61,11 +68,11 @@ class House:
     """A house in play.
 
     Args:
-        plan: What to generate it from.
+        plan: What to generate it from, or the ``.json`` file that holds it.
     """
 
-    def __init__(self, plan: HousePlan) -> None:
-        self._game, self._words = generated(plan)
+    def __init__(self, plan: HousePlan | str) -> None:
+        self._game, self._words = loaded(plan) if isinstance(plan, str) else generated(plan)
         self._progress = GameProgression(self._game, track_quests=True)
         self._rooms = sorted(info.id for info in self._game.infos.values() if info.type == "r")
         self._read()
