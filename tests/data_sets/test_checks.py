@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -11,6 +14,7 @@ from hub_server import HubServer, quiet, serve_gsm8k
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.data_sets.fetch import fetch
 from rllib_lmgame.envs.registry import made_up_levels
+from rllib_lmgame.evaluation import learning_report as report
 from rllib_lmgame.settings.sections.games import GameConfig
 
 RUN = {
@@ -79,3 +83,27 @@ def test_made_up_levels_are_told_of_games_that_imitate_published_ones() -> None:
         "lmgame/GSM8KFiveTries-v0 plays made-up levels, not GSM8K (`data: data:gsm8k`)",
         "lmgame/WebShop-v0 plays made-up levels, not WebShop's products (`data: data:webshop`)",
     ]
+
+
+def test_the_learning_report_says_whose_levels_were_made_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Policies:
+        """Finished policies that play nothing."""
+
+        class config:
+            @staticmethod
+            def games_for_evaluation(split: str) -> list[GameConfig]:
+                return [GameConfig("lmgame/BIRD-v0", env_config={"split": split})]
+
+        @staticmethod
+        def play(games: object, episodes: int, temperature: object = None, log: str = "") -> SimpleNamespace:
+            return SimpleNamespace(summaries=[])
+
+    monkeypatch.setattr(report, "loaded_policies", lambda *args, **kwargs: nullcontext(Policies))
+    monkeypatch.setattr(report, "read_log", lambda path: [{}])
+    monkeypatch.setattr(report, "episode_text", lambda record: "an episode")
+    report._report_trial(tmp_path, tmp_path, 4, "test")
+    told = "lmgame/BIRD-v0 plays made-up levels, not BIRD (`data: data:bird`)"
+    assert f"note: {told}\n" in capsys.readouterr().out
+    assert json.loads((tmp_path / report.REPORT_FILE).read_text())["made_up_levels"] == [told]
