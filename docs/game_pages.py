@@ -101,6 +101,9 @@ evaluation_config:
     - {env: agentgym:textcraft, env_config: {url: "http://127.0.0.1:36001", ids: "...", test_ids: "...", split: test}}
 ```
 
+Whole files: [`agentgym-textcraft.yaml`](../../tuned_examples/agentgym-textcraft.yaml), and four tasks in one run,
+[`agentgym-tasks.yaml`](../../tuned_examples/agentgym-tasks.yaml).
+
 - **Items** are each played once before any is played again, in an order that the run's seed decides; the games of a \
 group share one. An evaluation of as many episodes as the list has plays all of it.
 
