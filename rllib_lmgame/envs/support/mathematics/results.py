@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from rllib_lmgame.envs.contract.base import InvalidAction
+from rllib_lmgame.envs.support.mathematics.formulas import WORDS as FORMULA_WORDS
 from rllib_lmgame.envs.support.mathematics.formulas import (
     Formula,
     UnreadableError,
@@ -40,6 +41,10 @@ NOTHING = re.compile(
     r"undefined)\"?",
     re.IGNORECASE,
 )
+SENTENCE = re.compile(
+    rf"(?!(?:{'|'.join(FORMULA_WORDS)})(?![a-zA-Z]))[a-zA-Z]{{3,}}(?:\s+\w+)*|(?:[a-zA-Z]+\s+)+[a-zA-Z]{{3,}}"
+)
+MATHEMATICS, WORD = re.compile(r"[\\^_=<>{}|]"), re.compile(r"\w+(?:[:./'-]\w+)*|[^\w\s.,:;!?'()*]")
 ARTICLE = re.compile(r"^(?:the|an?)\s+(?=\S)")
 
 
@@ -158,7 +163,7 @@ def read_answer(text: str) -> Answer:
 
 def same_answer(given: Answer, gold: Answer, tolerance: Fraction = Fraction(0)) -> bool:
     """Whether ``given`` is the answer ``gold``; numbers may be off by ``tolerance`` of the gold one's size."""
-    if _letters(given.text) == _letters(gold.text) and _signs(given.text) == _signs(gold.text):
+    if given.text == gold.text:
         return True
     if (right := CHOICE.fullmatch(gold.text)) and (said := _choice(given.text)) and right["letter"].isupper():
         return said == right["letter"]
@@ -201,14 +206,6 @@ def _is_plain_number(node: Any) -> bool:
 def _choice(text: str) -> str:
     found = CHOICE.fullmatch(text) or NAMED_CHOICE.fullmatch(text)
     return found["letter"].upper() if found else ""
-
-
-def _letters(text: str) -> str:
-    return re.sub(r"[\s\"{}*]|\\(?=[a-zA-Z])", "", text)
-
-
-def _signs(text: str) -> str:
-    return re.sub(r"[^-+*/^.]", "", text.replace("**", "^"))
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -419,7 +416,8 @@ def _quantity(text: str) -> Any:
     if not value:
         raise UnreadableError("words")
     formula = _formula(value)
-    if unit is None and re.fullmatch(r"[a-zA-Z]{3,}", value.replace(" ", "")) and not formula.is_number:
+    product = re.fullmatch(r"[b-df-hj-np-tv-z]{3,5}", value)  # No word is without a vowel.
+    if unit is None and not product and SENTENCE.fullmatch(value) and not formula.is_number:
         return Words(text)
     return Quantity(formula, unit)
 
@@ -573,6 +571,8 @@ class _Comparison:
         if isinstance(given, Relation) or isinstance(gold, Relation):
             return self._same_relation(given, gold)
         if isinstance(given, Words) or isinstance(gold, Words):
+            if isinstance(given, Quantity) or isinstance(gold, Quantity):  # xyz beside x y z
+                return self._same_quantity(*(_letters(side) for side in (given, gold)))
             return _said(given) == _said(gold) != ""
         if isinstance(given, Matrix) or isinstance(gold, Matrix):
             return self._same_matrix(given, gold)
@@ -730,8 +730,20 @@ def _vector(matrix: Matrix) -> Items:
     raise UnreadableError("no vector")
 
 
+def _letters(result: Any) -> Quantity:
+    """A short word as the product of its letters. Raises: UnreadableError: it is longer."""
+    if isinstance(result, Words) and not re.fullmatch(r"[a-z]{3,5}", result.text):
+        raise UnreadableError("words")
+    return Quantity(read_formula(result.text)) if isinstance(result, Words) else result
+
+
 def _said(result: Any) -> str:
-    if isinstance(result, Words):
-        text = ARTICLE.sub("", re.sub(r"[\"{}\\]", " ", result.text.casefold()).strip())
-        return re.sub(r"[\s.,:;!?'()*-]+", "", text)
-    return ""
+    """Words without case, article, spaces and punctuation around them. What has signs of mathematics, and could still
+    not be read, stays as it is.
+    """
+    if not isinstance(result, Words):
+        return ""
+    text = re.sub(r"\"", " ", result.text)
+    if MATHEMATICS.search(text):
+        return " ".join(text.split())
+    return " ".join(WORD.findall(ARTICLE.sub("", text.casefold().strip())))

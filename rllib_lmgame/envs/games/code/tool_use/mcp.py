@@ -18,6 +18,7 @@ import select
 import signal
 import subprocess
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -59,6 +60,7 @@ class McpServer:
     def __init__(self, command: Sequence[str], limit_s: float) -> None:
         self._name, self._limit_s = command[0], limit_s
         self._number = 0
+        self._lines: deque[bytes] = deque()
         self._unsent = self._unread = self._complaints = b""
         try:
             self._process = subprocess.Popen(
@@ -173,8 +175,10 @@ class McpServer:
 
     def _messages(self) -> Iterator[Mapping[str, Any]]:
         """Whole lines that have come."""
-        while b"\n" in self._unread:
-            line, _, self._unread = self._unread.partition(b"\n")
+        *lines, self._unread = self._unread.split(b"\n")
+        self._lines.extend(lines)
+        while self._lines:
+            line = self._lines.popleft()
             if not line.strip():
                 continue
             try:
