@@ -46,10 +46,11 @@ from rllib_lmgame.algorithms.models import prepare_models
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.weights import WeightUse
-from rllib_lmgame.rollouts.episodes import over_levels
+from rllib_lmgame.results import number_at
+from rllib_lmgame.rollouts.episodes import OVER_SAMPLES, over_levels, over_samples
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat
-from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation
+from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation, with_samples
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, EpisodeSource, LineUps, Rounds, play_all
 from rllib_lmgame.settings.algorithms import reference
@@ -59,6 +60,9 @@ from rllib_lmgame.telemetry.metrics import PHASES, WEIGHT_SYNC_TIMER, flatten, w
 from rllib_lmgame.telemetry.phases import CHOSEN, WHY_DROPPED, tell_phase
 
 logger = logging.getLogger(__name__)
+
+BEST = "best"
+"""Name of the checkpoint with the best ``evaluation_config.best``, in the trial's directory."""
 
 _REASONS = 5
 """Messages about dropped episodes that are said of an iteration."""
@@ -107,6 +111,8 @@ class LMGameAlgorithm(PPO):
         self._trial_info: Any = self._tune_trial
         self.engine_groups: dict[str, Any] = {}
         self._policy_version = 0
+        self._at_start = True
+        self._best: float | None = None
         own = self.config.copy(copy_frozen=False)
         own.episode_log_dir = str(self.trial_directory() / "episodes")
         self.tell("preparing the models")
@@ -126,6 +132,8 @@ class LMGameAlgorithm(PPO):
             if own.evaluation_interval:
                 measures, games = own.evaluation_options.measures or (), own.games_for_evaluation()
                 self._measured = measured_columns(own, measures, games, averaged=own.settings.averages)
+                if own.evaluation_options.samples > 1:
+                    self._measured += tuple((ENV_RUNNER_RESULTS, name) for name in OVER_SAMPLES)
             own.freeze()
             self.config = own
             self.line_ups = LineUps(own)
@@ -270,8 +278,12 @@ class LMGameAlgorithm(PPO):
             tell_phase(f"{trial.trial_id}{what}", words)
 
     def step(self) -> dict[str, Any]:
-        """RLlib's iteration; every result has the same columns, with NaN for what this iteration did not measure."""
-        result: dict[str, Any] = super().step()
+        """RLlib's iteration; every result has the same columns, with NaN for what this iteration did not measure.
+
+        With ``evaluation_config.at_start`` the first call is iteration 0: it evaluates and trains nothing.
+        """
+        result: dict[str, Any] = self._result_at_start() if self._begins_with_evaluation() else super().step()
+        self._at_start = False
         self._has_result = True
         entry, stage = self.config.entry, self.config.supervised_options
         evaluates = bool(self.config.evaluation_interval) or (stage is not None and stage.stop_at is not None)
@@ -284,6 +296,28 @@ class LMGameAlgorithm(PPO):
             measured=self._measured,
             counts=COUNTED,
         )
+
+    def _begins_with_evaluation(self) -> bool:
+        own = self.config
+        wanted = bool(own.evaluation_interval) and own.evaluation_options.at_start
+        return wanted and self._at_start and not (self.iteration or self.policy_version)
+
+    def _result_at_start(self) -> dict[str, Any]:
+        evaluated = self._run_one_evaluation()
+        self._iteration = -1  # Tune counts on after every result.
+        result: dict[str, Any] = self._compile_iteration_results(train_results={}, eval_results=evaluated)
+        return result
+
+    def train(self) -> dict[str, Any]:
+        """RLlib's iteration, counted; what evaluated best so far is then saved as :data:`BEST`."""
+        result: dict[str, Any] = super().train()
+        own = self.config.evaluation_options
+        value = None if own.best is None else number_at(result, own.best)
+        sign = 1 if own.best_order == "max" else -1
+        if value is not None and (self._best is None or sign * value > sign * self._best):
+            self._best = value
+            self.save_to_path(self.trial_directory() / BEST)
+        return result
 
     # -- metrics ------------------------------------------------------------------------------------------------
 
@@ -321,7 +355,7 @@ class LMGameAlgorithm(PPO):
     # -- evaluation ---------------------------------------------------------------------------------------------
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
-        """Play ``evaluation_duration`` episodes per evaluation game, always on the same levels, and take the measures.
+        """Play ``evaluation_duration`` levels of every evaluation game, always the same, and take the measures.
 
         If evaluation uses averaged weights, the last iterate is measured too.
         """
@@ -330,11 +364,12 @@ class LMGameAlgorithm(PPO):
         if self.config.settings.averages:
             self._measure(measured, suffix=LAST)
         with self.evaluation_weights():
-            result = self.evaluate_games(
-                games, self.config.evaluation_duration, temperature=self.config.settings.evaluation.sampling
-            )
+            own = self.config.evaluation_options
+            duration, sampling = self.config.evaluation_duration, self.config.settings.evaluation.sampling
+            result = self.evaluate_games(games, duration, temperature=sampling, samples=own.samples)
             self._measure(measured)
-        return {ENV_RUNNER_RESULTS: {**_numbers_of(result), **_over_levels(result)}, **measured}
+        numbers = {**_numbers_of(result), **_over_levels(result), **over_samples(result.summaries, own.samples)}
+        return {ENV_RUNNER_RESULTS: numbers, **measured}
 
     def _measure(self, result: dict[str, Any], suffix: str = "") -> None:
         """Add the measures of the weights that the engines hold to ``result``."""
@@ -354,10 +389,15 @@ class LMGameAlgorithm(PPO):
         *,
         temperature: float | None = None,
         purpose: str = "evaluation",
+        samples: int = 1,
     ) -> PlayResult:
-        """Play ``num_episodes`` of every game that does not say how many; the n-th plan is always the same level."""
+        """Play ``num_episodes`` of every game that does not say how many, each ``samples`` times.
+
+        The n-th plan is always the same level.
+        """
         self.tell("evaluating")
         plans = plan_evaluation(len(games), num_episodes, purpose, [game.episodes for game in games])
+        plans = with_samples(plans, samples)
         settings = PlaySettings(
             tuple(games), temperature=temperature, seeded=self.config.text_rollout_options.deterministic, keep="nothing"
         )
@@ -382,11 +422,13 @@ class LMGameAlgorithm(PPO):
 
     def lmgame_state(self) -> dict[str, Any]:
         """State of this package's own, beside RLlib's: what a resumed run must know."""
-        return {"policy_version": self._policy_version}
+        return {"policy_version": self._policy_version, "best": self._best, "at_start": self._at_start}
 
     def set_lmgame_state(self, state: dict[str, Any]) -> None:
         """Take over a state of :meth:`lmgame_state`."""
         self._policy_version = int(state["policy_version"])
+        self._best = state.get("best")
+        self._at_start = bool(state.get("at_start", False))
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """RLlib's state and this package's own."""

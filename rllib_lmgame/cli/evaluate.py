@@ -219,6 +219,8 @@ def _evaluation(env_config: dict[str, Any], args: argparse.Namespace, connect: C
         making.all(runs, settings)  # Who is nobody is told first.
         raise ConfigError(FLAG, f"{args.players[0]} was trained on no game; name the games it is to play with {FLAG}")
     games = games or _games_of_run(next(iter(runs.values())).config, env_config, args)
+    if args.episodes is not None:
+        games = {name: replace(game, episodes=None) for name, game in games.items()}
     check_games([*games.values()], args.against or ())
     contenders = making.all(runs, replace(settings, games=tuple(games.values())))
     for contender in contenders:
@@ -247,8 +249,10 @@ def _games_of_run(config: LMGameConfig, env_config: dict[str, Any], args: argpar
     split = args.split or "test"
     games = config.games_for_evaluation(split) if args.evaluation_games else config.training_games()
     games = tuple(replace(game, env_config={**game.env_config, **env_config}) for game in games)
-    games = tuple(game.evaluated(args.temperature) for game in games)
-    return with_names(games if args.evaluation_games else on_split(games, split, override=True))
+    asked = 0.0 if args.greedy else args.temperature
+    if args.evaluation_games:
+        return with_names([replace(game, temperature=game.temperature if asked is None else None) for game in games])
+    return with_names(on_split([game.evaluated(asked) for game in games], split, override=True))
 
 
 def _player_settings(args: argparse.Namespace, games: tuple[GameConfig, ...]) -> PlayerSettings:

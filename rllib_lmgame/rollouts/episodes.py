@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.envs.contract.verdicts import Outcome, outcomes
 from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.measures.samples import mean_pass_at_k
 from rllib_lmgame.measures.statistics import Rate, rate_over_levels
 from rllib_lmgame.rollouts.plans import SeatAssignment
 from rllib_lmgame.rollouts.play import PlayedEpisode, turns_from_there
@@ -147,6 +150,31 @@ def over_levels(summaries: Iterable[EpisodeSummary]) -> tuple[int | None, Rate |
     judged = [(summary.success, level_name(summary)) for summary in summaries if summary.success is not None]
     rate = rate_over_levels([result for result, _ in judged], [level for _, level in judged]) if judged else None
     return len(named) or None, rate
+
+
+OVER_SAMPLES = ("pass_at_k", "best_return_mean")
+"""Names of the numbers of :func:`over_samples`."""
+
+
+def over_samples(summaries: Iterable[EpisodeSummary], samples: int) -> dict[str, float]:
+    """The share of levels with a success among ``samples``, and the mean over levels of the best own return; nothing
+    for one sample.
+    """
+    played: dict[tuple[int, int], list[EpisodeSummary]] = {}
+    for summary in summaries if samples > 1 else ():
+        played.setdefault((summary.game, summary.seed), []).append(summary)
+    if not played:
+        return {}
+    judged = [[one.success == 1 for one in own if one.success is not None] for own in played.values()]
+    passed = mean_pass_at_k(judged, samples)
+    best = [max(map(own_return, own)) for own in played.values()]
+    return dict(zip(OVER_SAMPLES, (math.nan if passed is None else passed, fmean(best)), strict=True))
+
+
+def own_return(summary: EpisodeSummary) -> float:
+    """Mean return of the trained seats where others have seats; otherwise the sum over all seats."""
+    own = [seat.episode_return for seat in summary.seats if seat.trained]
+    return fmean(own) if own and len(own) < len(summary.seats) else sum(seat.episode_return for seat in summary.seats)
 
 
 def _summarize_seat(

@@ -200,6 +200,14 @@ def plan_evaluation(
     return plan_episodes(sum(episodes), run_seed=0, purpose=purpose, iteration=0, game_weights=weights, exact=episodes)
 
 
+def with_samples(plans: Sequence[EpisodePlan], samples: int) -> list[EpisodePlan]:
+    """Every plan ``samples`` times, on its level and with its seats; later ones draw other replies."""
+    return [
+        replace(plan, episode_id=f"{plan.episode_id}-{sample}" if sample else plan.episode_id, index=number)
+        for number, (sample, plan) in enumerate(itertools.product(range(samples), plans))
+    ]
+
+
 def deal_games(groups: int, weights: Sequence[float], seed: int, fixed: Sequence[int | None] = ()) -> list[int]:
     """The game of each group, by systematic sampling: shares are met within one group, and exactly in the long run.
 

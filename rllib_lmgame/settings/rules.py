@@ -1080,10 +1080,16 @@ TOLD = (
         "token_ppo: {normalize_advantages: none, advantage_std_floor: 0.1}",
     ),
     Told(
-        ("evaluation_config.measures",),
+        tuple(f"evaluation_config.{key}" for key in ("measures", "at_start", "samples", "best")),
         lambda s, f: not s.rllib.evaluation_interval,
         "there are no evaluations; set config.evaluation_interval",
         "{env: lmgame/TicTacToe-v0, evaluation_config: {measures: [tic_tac_toe]}}",
+    ),
+    Told(
+        ("evaluation_config.best_order",),
+        lambda s, f: s.evaluation.best is None,
+        "evaluation_config.best names no metric",
+        "{evaluation_interval: 1, evaluation_config: {best_order: min}}",
     ),
     Told(
         ("data_selection.constant_groups.type",),

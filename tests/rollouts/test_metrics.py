@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rllib_lmgame.rollouts.episodes import EpisodeSummary, SeatSummary
+import pytest
+
+from rllib_lmgame.rollouts.episodes import EpisodeSummary, SeatSummary, over_samples
 from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat
+from rllib_lmgame.rollouts.plans import plan_evaluation, with_samples
 
 
 def seat(agent: str = "player", **numbers: Any) -> SeatSummary:
@@ -146,3 +149,28 @@ def test_dropped_episodes_are_counted_by_reason() -> None:
         "num_episodes": 0,
         "dropped": {"env_error": 2, "timeout": 1},
     }
+
+
+def test_several_samples_of_a_level_are_taken_together() -> None:
+    """Level by level, in a loop; a level that lacks a sample has no part in the share that was passed."""
+    plans = with_samples(plan_evaluation(2, 5), 3)
+    assert len({plan.episode_id for plan in plans}) == len(plans) == 30
+    assert [plan.index for plan in plans] == [*range(30)] and plans[:10] == plan_evaluation(2, 5)
+    won = {plan.episode_id: (plan.index * 7) % 5 == 0 for plan in plans}
+    played = [
+        episode(
+            seat(episode_return=float(plan.index % 4)), game=plan.game, seed=plan.seed, success=won[plan.episode_id]
+        )
+        for plan in plans[:-1]
+    ]
+    passed, best = [], []
+    for first in plans[:10]:
+        own = [plan for plan in plans[:-1] if (plan.game, plan.seed) == (first.game, first.seed)]
+        best.append(max(plan.index % 4 for plan in own))
+        passed += [any(won[plan.episode_id] for plan in own)] if len(own) == 3 else []
+    assert len(passed) == 9
+    assert over_samples(played, 3) == {
+        "pass_at_k": pytest.approx(sum(passed) / 9),
+        "best_return_mean": pytest.approx(sum(best) / 10),
+    }
+    assert over_samples(played, 1) == over_samples([], 3) == {}

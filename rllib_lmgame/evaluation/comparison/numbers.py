@@ -14,7 +14,7 @@ from rllib_lmgame.evaluation.comparison.run import Evaluation, Results
 from rllib_lmgame.evaluation.evaluate import game_numbers
 from rllib_lmgame.measures.samples import interval_over_levels, mean_pass_at_k
 from rllib_lmgame.measures.statistics import mean_interval, paired_by_level
-from rllib_lmgame.rollouts.episodes import level_name
+from rllib_lmgame.rollouts.episodes import level_name, own_return
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig
 
 
@@ -124,9 +124,3 @@ def _by_level(own: Mapping[Place, EpisodeSummary]) -> dict[int, list[EpisodeSumm
 def own_success(summary: EpisodeSummary) -> float:
     """Success of an episode that has one."""
     return float(summary.success or 0.0)
-
-
-def own_return(summary: EpisodeSummary) -> float:
-    """Mean return of the player's own seats; with no other seat their sum, as everywhere."""
-    own = [seat.episode_return for seat in summary.seats if seat.trained]
-    return fmean(own) if own and len(own) < len(summary.seats) else sum(seat.episode_return for seat in summary.seats)

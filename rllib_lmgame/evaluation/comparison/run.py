@@ -41,7 +41,9 @@ MISCONFIGURED = "misconfigured"
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is to be played: ``samples`` episodes on each of ``levels`` levels of every game, by everybody.
+    """What is to be played: ``samples`` episodes on each level of every game, by everybody.
+
+    There are ``levels`` of them where a game does not say how many episodes it has.
 
     ``at_once`` games are in play at the same time; ``None`` leaves it to the players.
     """
@@ -67,7 +69,8 @@ class Evaluation:
     def plans(self) -> Iterator[tuple[str, int, int, EpisodePlan]]:
         """Game, level, sample and plan of each episode of a player, in order."""
         for number, (game, config) in enumerate(self.games.items()):
-            for level, plan in enumerate(ItemOrder(0, "evaluation").dealt(plan_evaluation(1, self.levels), [config])):
+            plans = plan_evaluation(1, config.episodes or self.levels)
+            for level, plan in enumerate(ItemOrder(0, "evaluation").dealt(plans, [config])):
                 for sample in range(self.samples):
                     name = f"{game}-{sample}-{level}"
                     yield game, level, sample, dataclasses.replace(plan, episode_id=name, game=number)

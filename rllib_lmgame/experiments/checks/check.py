@@ -268,6 +268,7 @@ def _named_metrics(spec: ExperimentSpec) -> dict[str, str]:
     named = {f"{stop}.{metric}": metric for stop, metric in _stops(spec)} | {
         _SCHEDULER_METRIC: metric,
         "checkpoint_config.checkpoint_score_attribute": kept,
+        "config.evaluation_config.best": (spec.config.get("evaluation_config") or {}).get("best"),
     }
     return {key: name for key, name in named.items() if isinstance(name, str)}
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.results import is_metric
 from rllib_lmgame.settings.plugins import MEASURES
 from rllib_lmgame.settings.schedules import ScheduleOptions, check_numbers, check_points, is_schedule, read_schedule
 from rllib_lmgame.settings.schema import (
@@ -138,7 +139,7 @@ others take turns.
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """Keys of ``evaluation_config``: what evaluation can have of its own. All but the first three are RLlib's."""
+    """Keys of ``evaluation_config``: what evaluation can have of its own. The last four are RLlib's."""
 
     games: list[Any] | None = option(
         None,
@@ -151,6 +152,15 @@ class EvaluationOptions:
         stranger=False,
     )
     temperature: float | None = option(None, "Sampling temperature; null is that of training.", low=0)
+    at_start: bool = option(False, "Also evaluate before the first update, as result 0.")
+    samples: int = option(1, "Episodes on each level; `pass_at_k` counts levels with a success among them.", low=1)
+    best: str | None = option(
+        None,
+        "Metric of an evaluation; the checkpoint with the best value so far is kept as `best` in the trial's "
+        "directory. null keeps none.",
+        stranger=is_metric,
+    )
+    best_order: str = option("max", "Whether a high or a low value of it is good.", choices=("max", "min"))
     explore: bool | None = option(None, "`false` plays greedily.")
     num_envs_per_env_runner: int | None = option(
         None, "Games one evaluation env runner plays at once; null: as in training.", low=1, high=100_000
@@ -169,7 +179,7 @@ class EvaluationOptions:
     @property
     def of_rllib(self) -> dict[str, Any]:
         """What RLlib is told of it."""
-        own = ("games", "measures", "temperature")
+        own = ("games", "measures", "temperature", "at_start", "samples", "best", "best_order")
         return {key: value for key, value in values_of(self).items() if key not in own and value is not None}
 
 

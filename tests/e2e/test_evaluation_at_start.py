@@ -1,0 +1,42 @@
+"""Result 0 is an evaluation before the first update, and the best checkpoint is kept."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from ray.tune.experiment import Trial
+from ray.tune.utils import flatten_dict
+
+from rllib_lmgame.algorithms.base import BEST
+from rllib_lmgame.algorithms.checkpoints.manifest import verify_manifest
+from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint
+
+RETURN = "evaluation/env_runners/best_return_mean"
+
+
+def test_a_run_begins_with_an_evaluation_and_keeps_what_did_best(start, make_config, tmp_path: Path) -> None:
+    own = {"at_start": True, "samples": 2, "best": RETURN, "best_order": "min"}
+    config = make_config(evaluation_interval=1, evaluation_duration=3, evaluation_config=own)
+    algorithm = start(config)
+    first = algorithm.train()
+    assert first["training_iteration"] == algorithm.iteration == algorithm.policy_version == 0
+    numbers = first["evaluation"]["env_runners"]
+    assert numbers["num_episodes"] == 6 and 0 <= numbers["pass_at_k"] <= 1
+    assert math.isnan(first["learners"]["player"]["policy_loss"]), "nothing was learnt"
+    trial = Trial("x", stopping_criterion={}, stub=True)
+    trial.stopping_criterion = {RETURN: numbers["best_return_mean"]}
+    assert trial.should_stop(flatten_dict(first))
+    best = algorithm.trial_directory() / BEST
+    verify_manifest(best)
+    assert find_checkpoint(str(best)) == str(best)
+    algorithm._best = -math.inf  # Nothing will be better.
+    before = (best / "manifest.json").read_bytes()
+    second = algorithm.train()
+    assert second["training_iteration"] == algorithm.policy_version == 1
+    assert (best / "manifest.json").read_bytes() == before
+    checkpoint = algorithm.save_to_path(tmp_path / "checkpoint")
+    algorithm._best, algorithm._at_start = None, True
+    algorithm.restore_from_path(checkpoint)
+    assert algorithm._best == -math.inf and not algorithm._at_start
+    assert algorithm.train()["training_iteration"] == 2, "an evaluation at the start comes once"
