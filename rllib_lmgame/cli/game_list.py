@@ -100,7 +100,7 @@ def suite(name: str) -> tuple[tuple[GameConfig, ...], int | None]:
     found = []
     for file in named.values():
         played = [_evaluated(spec.config) for spec in read_experiments(str(file))]
-        games = {game.key: game for each, _ in played for game in each}
+        games = {repr(game): game for each, _ in played for game in each}
         episodes = {number for _, number in played}
         found.append((tuple(games.values()), episodes.pop() if len(episodes) == 1 else None))
     if any(games != found[0][0] for games, _ in found):

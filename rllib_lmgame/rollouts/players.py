@@ -119,13 +119,17 @@ class LanguageModel(Player):
     def assignment(self) -> SeatAssignment:
         return SeatAssignment(self.name, LANGUAGE_MODEL, member=self.source)
 
+    def chat_in(self, game_id: str) -> ChatFormat:
+        """How the model is talked to in a game."""
+        return self._chat
+
     def seat(self, session: GameSession, plan: EpisodePlan, agent: str, seed: int) -> Seat:
         source = self._replies(plan, seed)
         return LanguageModelSeat(
             agent,
             session.roles[agent],
             self.name,
-            chat=self._chat.for_game(session.functions),
+            chat=self.chat_in(session.game_id).for_game(session.functions),
             source=source if plan.beginning is None else RecordedReplies(source, plan.beginning),
             instructions=session.instructions,
             game_id=session.game_id,

@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.cli.game_list import suite, with_names
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.evaluation.players.language_model import options_of_policy
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.guard import Source
 from rllib_lmgame.policies.model.files import load_tokenizer
@@ -332,3 +334,26 @@ def test_evaluation_of_the_training_games_has_its_own_numbers() -> None:
     assert game.language_model == {"think": "required"} and game.env_config == {"split": "validation"}
     config.evaluation_config = {"explore": None}
     assert config.games_for_evaluation()[0].temperature == 0.5
+
+
+@pytest.mark.parametrize(("second", "own"), [("boxed", True), ("tags", False)])
+def test_a_checkpoint_plays_a_game_as_all_its_entries_ask(second: str, own: bool) -> None:
+    """At tables and in tournaments; where two entries differ nobody knows which is meant."""
+    maze = "env: lmgame/Maze-v0, language_model: {reply_format"
+    config = config_of(f"games: [{{name: a, {maze}: boxed}}}}, {{name: b, {maze}: {second}}}}}, lmgame/FrozenLake-v0]")
+    options = options_of_policy(config, "player")
+    assert options.language_model.reply_format == "tags"
+    assert {game: each.reply_format for game, each in options.in_games.items()} == (
+        {"lmgame/Maze-v0": "boxed"} if own else {}
+    )
+
+
+def test_a_suite_has_every_entry_by_its_name(tmp_path) -> None:
+    thinks = {"a": "off", "b": "required"}
+    entries = [{**SOKOBAN, "name": name, "language_model": {"think": think}} for name, think in thinks.items()]
+    config = {"evaluation_duration": 7, "evaluation_config": {"games": entries}}
+    file = tmp_path / "suite.yaml"
+    file.write_text(yaml.safe_dump({"x": {"run": "LMGamePPO", "env": "lmgame/Maze-v0", "config": config}}))
+    games, episodes = suite(str(file))
+    assert episodes == 7
+    assert {name: game.language_model["think"] for name, game in with_names(games).items()} == thinks

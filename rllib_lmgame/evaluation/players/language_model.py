@@ -17,6 +17,7 @@ from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_ch
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.demonstrations import with_demonstrations
 from rllib_lmgame.algorithms.models import initial_model
+from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
+    from rllib_lmgame.rollouts.records import GameConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +56,8 @@ class ModelOptions:
     language_model: LanguageModelOptions
     inference: InferenceOptions
     text_rollouts: TextRolloutOptions
+    in_games: Mapping[str, LanguageModelOptions] = dataclasses.field(default_factory=dict)
+    """Id of a game -> how the model is talked to in it, where that is its own."""
 
 
 class LocalModel(LanguageModel):
@@ -79,6 +83,7 @@ class LocalModel(LanguageModel):
             tokenizer = load_tokenizer(directory, options.language_model)
             check_vocabulary(tokenizer, directory, options.language_model)
             chat = ChatFormat(tokenizer, options.language_model)
+            self._chats = {game: ChatFormat(tokenizer, own) for game, own in options.in_games.items()}
         except ConfigError as error:
             raise ConfigError(error.path, f"player {name!r}: {error.message}") from error
         super().__init__(name, source, chat, self._sampled, options.text_rollouts)
@@ -88,6 +93,9 @@ class LocalModel(LanguageModel):
         self._digests = digests
         self._adapter = adapter
         self._engine: TransformersEngine | None = None
+
+    def chat_in(self, game_id: str) -> ChatFormat:
+        return self._chats.get(game_id, self._chat)
 
     async def __aenter__(self) -> Self:
         from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
@@ -138,11 +146,12 @@ class LocalModel(LanguageModel):
         )
 
     def identity(self) -> dict[str, Any]:
-        inference = self.options.inference
+        inference, own = self.options.inference, self.options.in_games
         return {
             **super().identity(),
             "temperature": self.settings.temperature,
             "language_model": as_mapping(self.options.language_model),
+            **({"in_games": {game: as_mapping(each) for game, each in own.items()}} if own else {}),
             "sampling": [inference.temperature, inference.top_p, inference.top_k],
             "legal_moves_only": self.options.text_rollouts.legal_moves_only,
             **self._digests(),
@@ -237,9 +246,22 @@ def policy_player(
         return Scripted(name, player, limit_s=settings.time_limit_s)
     config.other_games = settings.games
     model = model_of(checkpoint, config, policy).directory()
-    options = ModelOptions(config.language_model_of(policy), config.inference_options, config.text_rollout_options)
+    options = options_of_policy(config, policy)
     digest = file_hash(checkpoint / MANIFEST)
     return LocalModel(name, source, model, options, settings, lambda: {"checkpoint": digest})
+
+
+def options_of_policy(config: LMGameConfig, policy: str) -> ModelOptions:
+    """A policy's options, also in each game whose entries all talk to it in one way of their own."""
+    entries: dict[str, list[GameConfig]] = {}
+    for game in config.training_games():
+        entries.setdefault(game_spec(game.env).game_id, []).append(game)
+    own = {
+        name: config.language_model_of(policy, found[0])
+        for name, found in entries.items()
+        if found[0].language_model and all(game.language_model == found[0].language_model for game in found)
+    }
+    return ModelOptions(config.language_model_of(policy), config.inference_options, config.text_rollout_options, own)
 
 
 def _member_player(
@@ -269,6 +291,6 @@ def _member_player(
         raise CheckpointError(damage)
     config.other_games = settings.games
     model = str(directory) if adapter is None else initial_model(config, policy).directory()
-    options = ModelOptions(config.language_model_of(policy), config.inference_options, config.text_rollout_options)
+    options = options_of_policy(config, policy)
     digests = {"checkpoint": file_hash(checkpoint / MANIFEST), "member": member}
     return LocalModel(name, source, model, options, settings, lambda: digests, adapter)
