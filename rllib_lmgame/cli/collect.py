@@ -1,55 +1,91 @@
-"""``rllib collect``: let an expert play and write the episode log that supervised learning reads."""
+"""``rllib collect``: let a player play and write what supervised learning reads."""
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.cli.games import add_env_config, parse_env_config
-from rllib_lmgame.cli.player_options import seed
+from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
+from rllib_lmgame.cli.player_options import add_player_options, player_settings, seed
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.new_files import new_file, writing
+from rllib_lmgame.policies.scripted import FORMS
 
 if TYPE_CHECKING:
-    from rllib_lmgame.rollouts.episodes import EpisodeSummary
+    from rllib_lmgame.evaluation.players.settings import PlayerSettings
     from rllib_lmgame.rollouts.play import PlayedEpisode
+    from rllib_lmgame.rollouts.players import Player
+    from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig
 
 EXPERT = "expert"
 EPISODES_PER_WRITE = 64
+LOG = "log"
+CONVERSATIONS = ("messages", "sharegpt", "agentgym", "prompt_completion")
 
 
 def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "collect",
         help=summary,
-        description="Let a scripted player play, and write its episodes as JSONL: `supervised.data` of LMGameSFT and "
-        "`warm_start.data` of LMGamePPO read the file. No cluster is started.",
+        description="Let a player play, in every seat, and write its episodes as JSONL: `supervised.data` of LMGameSFT "
+        "and `warm_start.data` of LMGamePPO read the file. No cluster is started.",
     )
     parser.add_argument("game", metavar="GAME", help="id, entry point name or package.module:Class")
     who = (
         "who plays: expert (the game's solver; default), random (legal moves, or texts of the action space), or "
-        "package.module:Class"
+        f"{FORMS}"
     )
     parser.add_argument("--player", default=EXPERT, metavar="NAME", help=who)
     parser.add_argument("--policy", help=argparse.SUPPRESS)
-    parser.add_argument("--episodes", type=int, default=1000, metavar="N", help="episodes to write (default 1000)")
+    parser.add_argument("--episodes", type=int, default=1000, metavar="N", help="episodes to play (default 1000)")
     parser.add_argument("--out", required=True, metavar="FILE", help="JSONL file to write; it must not exist yet")
+    parser.add_argument(
+        "--format",
+        choices=(LOG, *CONVERSATIONS),
+        default=LOG,
+        help="log: all of an episode, to be learnt in any chat format (default); the others: conversations as "
+        "`--config '{language_model: ...}'` asks for replies, which other programs read too",
+    )
     parser.add_argument("--seed", type=seed, default=0, help="seed of the levels and of chance (default 0)")
-    add_env_config(parser, "the game (split: train by default)")
+    parser.add_argument(
+        "--split", choices=("train", "validation", "test"), help="levels, where there are splits (train)"
+    )
+    add_env_config(parser, "the game")
     parser.add_argument(
         "--successes-only", action="store_true", help="play as many episodes, write those that reached the goal"
     )
+    parser.add_argument(
+        "--min-return",
+        type=float,
+        metavar="R",
+        help="play as many episodes, write those in which a seat earned at least R, on average",
+    )
+    parser.add_argument(
+        "--parallel",
+        type=int,
+        default=16,
+        metavar="N",
+        help="games of a model or endpoint in play at the same time (default 16)",
+    )
+    add_player_options(parser)
+    parser.add_argument("--trust-checkpoint", action="store_true", help=TRUST_HELP)
     parser.set_defaults(run=run)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
+    from rllib_lmgame.algorithms.games import on_split
     from rllib_lmgame.envs import GameError
-    from rllib_lmgame.rollouts.collect import collect_episodes
+    from rllib_lmgame.envs.registry import game_spec
+    from rllib_lmgame.evaluation.players.naming import make_player
+    from rllib_lmgame.rollouts.players import Scripted
+    from rllib_lmgame.rollouts.records import GameConfig
     from rllib_lmgame.rollouts.seats import EpisodeFailed
 
     if args.policy is not None:
@@ -58,49 +94,95 @@ def run(args: argparse.Namespace) -> int:
         )
     env_config = parse_env_config(args.env_config)
     find_in_current_directory([args.game, args.player, env_config])
-    if args.episodes < 1:
-        raise ConfigError("--episodes", f"must be at least 1, got {args.episodes}")
-    player = "solver" if args.player == EXPERT else args.player
+    for flag, value in (("--episodes", args.episodes), ("--parallel", args.parallel)):
+        if value < 1:
+            raise ConfigError(flag, f"must be at least 1, got {value}")
+    if args.min_return is not None and not math.isfinite(args.min_return):
+        raise ConfigError("--min-return", f"must be a finite number, got {args.min_return}")
+    game = GameConfig(game_spec(args.game).game_id, env_config)
+    if args.split is not None:
+        (game,) = on_split([game], args.split, override=False)
+        if game.env_config.get("split") != args.split:
+            named = game.env_config.get("split")
+            why = f"env_config says {named}" if named else f"{game.env} has no splits"
+            raise ConfigError("--split", f"is {args.split}, but {why}")
+    settings = replace(player_settings(args, (game,), at_once=args.parallel), flag="--player")
+    source = "solver" if args.player == EXPERT else args.player
+    player = make_player("player", source, settings)
     try:
-        return _write(
-            args.out,
-            collect_episodes(args.game, env_config, player=player, episodes=args.episodes, seed=args.seed),
-            args.successes_only,
-        )
+        if isinstance(player, Scripted):
+            return _write(args, settings, _by_script(args, game, source))
+        return _write(args, settings, _by_model(args, game, player, settings))
     except (EpisodeFailed, GameError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 
 
-def _write(out: str, episodes: Iterable[PlayedEpisode], successes_only: bool) -> int:
+def _by_script(args: argparse.Namespace, game: GameConfig, player: str) -> Iterator[PlayedEpisode]:
+    from rllib_lmgame.rollouts.collect import collect_episodes
+
+    return collect_episodes(args.game, game.env_config, player=player, episodes=args.episodes, seed=args.seed)
+
+
+def _by_model(
+    args: argparse.Namespace, game: GameConfig, player: Player, settings: PlayerSettings
+) -> Iterator[PlayedEpisode]:
+    """Its episodes; those that fail are told, and left out."""
+    from rllib_lmgame.evaluation.collect import collect_games
+    from rllib_lmgame.rollouts.seats import EpisodeFailed, StopReason
+    from rllib_lmgame.settings.schema import build
+    from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+
+    options = build(TextRolloutOptions, settings.sections.get("text_rollouts", {}), "--config.text_rollouts")
+    played = failed = 0
+    for some in collect_games(
+        game, player, episodes=args.episodes, seed=args.seed, at_once=args.parallel, options=options
+    ):
+        played, failed = played + len(some.episodes), failed + len(some.failures)
+        if not played:
+            raise EpisodeFailed(StopReason.ENGINE_ERROR, f"no episode could be played: {some.failures[0].message}")
+        yield from some.episodes
+    if failed:
+        print(f"{failed} of {played + failed} episodes failed and are left out", file=sys.stderr)
+    for name, count in player.counts().items():
+        print(f"{name}: {count}")
+
+
+def _write(args: argparse.Namespace, settings: PlayerSettings, episodes: Iterable[PlayedEpisode]) -> int:
     from rllib_lmgame.rollouts.episodes import summarize
     from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
+    from rllib_lmgame.rollouts.taught.writing import conversations
+    from rllib_lmgame.settings.schema import build
+    from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
+    options = build(LanguageModelOptions, settings.sections.get("language_model", {}), "--config.language_model")
     summaries: list[EpisodeSummary] = []
     waiting: list[dict[str, Any]] = []
     written = 0
     began = time.perf_counter()
-    with new_file(out) as file:
+    with new_file(args.out) as file:
         log = EpisodeLog(file.scratch)
 
-        def flush() -> int:
+        def flush() -> None:
             with writing(file.wanted):
                 log.write(waiting)
-            count = len(waiting)
             waiting.clear()
-            return count
 
         for played in episodes:
             summary = summarize(played)
-            if summary.success is None and successes_only:
+            if summary.success is None and args.successes_only:
                 why = f"{played.game_id} is played against others: one player's success is another's loss"
                 raise ConfigError("--successes-only", why)
             summaries.append(summary)
-            if summary.success or not successes_only:
-                waiting.append(episode_record(played))
+            earned = sum(seat.episode_return for seat in summary.seats) / len(summary.seats)
+            enough = args.min_return is None or earned >= args.min_return
+            if enough and (summary.success or not args.successes_only):
+                record = episode_record(played)
+                waiting += [record] if args.format == LOG else conversations(record, args.format, options)
+                written += 1
             if len(waiting) >= EPISODES_PER_WRITE:
-                written += flush()
-        written += flush()
+                flush()
+        flush()
     if file.path is not None:
         took = time.perf_counter() - began
         print(f"{file.path}: {written} episodes in {took:.1f} s; {_told(summaries)}")

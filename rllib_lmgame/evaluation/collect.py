@@ -1,0 +1,50 @@
+"""Games of one player of any kind, in every seat: data for supervised learning."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rllib_lmgame.envs.registry import make_session
+from rllib_lmgame.rollouts.collect import PURPOSE
+from rllib_lmgame.rollouts.plans import plan_episodes
+from rllib_lmgame.rollouts.play import PlayedPlans, Sessions, first_error, play_many
+from rllib_lmgame.rollouts.players import Player, take_seats
+from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+
+AT_ONCE = 64
+"""Plans that are played to their ends before the next ones begin."""
+
+
+def collect_games(
+    game: GameConfig, player: Player, *, episodes: int, seed: int, at_once: int, options: TextRolloutOptions
+) -> Iterator[PlayedPlans]:
+    """Play ``episodes`` games on the levels of :func:`~rllib_lmgame.rollouts.collect.collect_episodes`, some at a time.
+
+    An episode that fails is left out and stands among the failures.
+
+    Raises: ConfigError: the player cannot begin, or no episode can work; MissingDependencyError.
+    """
+    session = make_session(game.env, dict(game.env_config))
+    line_up = dict.fromkeys(session.agent_ids, player.assignment)
+    session.close()
+    plans = [replace(p, line_up=line_up) for p in plan_episodes(episodes, run_seed=seed, purpose=PURPOSE, iteration=0)]
+    sessions = Sessions()
+
+    def seats(session, plan):  # type: ignore[no-untyped-def]
+        return take_seats(session, plan, lambda _: player)
+
+    with asyncio.Runner() as runner:
+        runner.run(player.__aenter__())
+        try:
+            for start in range(0, episodes, AT_ONCE):
+                some = plans[start : start + AT_ONCE]
+                try:
+                    yield runner.run(play_many(some, [game], seats, sessions, options, at_once))
+                except BaseExceptionGroup as group:
+                    raise first_error(group) from None
+        finally:
+            sessions.close()
+            runner.run(player.__aexit__(None, None, None))

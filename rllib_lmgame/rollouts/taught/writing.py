@@ -1,0 +1,102 @@
+"""Episodes that were played, written down as conversations: in the forms that supervised learning reads, here and
+elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rllib_lmgame.envs.contract.session import Observation
+from rllib_lmgame.policies.chat.messages import MessageConversation
+from rllib_lmgame.policies.chat.transcripts import ASSISTANT, SYSTEM, USER
+from rllib_lmgame.rollouts.episodes import level_in
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+
+Message = dict[str, Any]
+_SHAREGPT = {SYSTEM: SYSTEM, USER: "human", ASSISTANT: "gpt"}
+
+
+def conversations(record: Mapping[str, Any], form: str, options: LanguageModelOptions) -> Iterator[dict[str, Any]]:
+    """The conversation of each seat of an episode's record (:func:`~.episode_log.episode_record`), in one of
+    :data:`FORMS`, as ``options`` ask for replies; with game, level, role and return.
+
+    A reply that could not be read, or was none, is not learnt.
+    """
+    infos = (record["infos"], *(step["infos"] for step in record["steps"]))
+    for seat in record["trajectories"]:
+        messages = _said(record, seat, options)
+        if any(message["role"] == ASSISTANT and message["learnt"] for message in messages):
+            told = {
+                "game": record["game"],
+                "level": level_in(infos) or str(record["seed"]),
+                "role": seat["role"],
+                "return": seat["return"],
+                "success": seat["success"],
+            }
+            for columns in FORMS[form](messages, record):
+                yield {**columns, **told}
+
+
+def _said(record: Mapping[str, Any], seat: Mapping[str, Any], options: LanguageModelOptions) -> list[Message]:
+    agent, messages, learnt = seat["agent_id"], list[Message](), list[bool]()
+    talk = MessageConversation(options, record["instructions"], game=record["game"], role=seat["role"])
+    for step in record["steps"]:
+        if agent not in step["actions"]:
+            continue
+        messages = talk.prompt(Observation(step["observations"][agent], turns_left=step["turns_left"].get(agent)))
+        action = step["actions"][agent]
+        reply = talk.reply_format.write(step["thoughts"].get(agent), action)
+        talk.reply(reply)
+        learnt.append(bool(action.strip()))
+        messages = [*messages, {"role": ASSISTANT, "content": reply}]
+    shown = [message["role"] == ASSISTANT for message in messages].count(True)
+    flags = iter([False] * (shown - len(learnt)) + learnt)  # Demonstrations in front are not learnt.
+    return [{**each, "learnt": next(flags)} if each["role"] == ASSISTANT else each for each in messages]
+
+
+def _messages(messages: list[Message], record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    yield {"messages": [_plain(message, {"weight": 0}) for message in messages]}
+
+
+def _plain(message: Message, unlearnt: Mapping[str, Any]) -> Message:
+    mark = unlearnt if message["role"] == ASSISTANT and not message["learnt"] else {}
+    return {"role": message["role"], "content": message["content"], **mark}
+
+
+def _sharegpt(messages: list[Message], record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    said = [(_SHAREGPT[message["role"]], message) for message in messages]
+    yield {
+        "conversations": [
+            {"from": who, "value": each["content"], **({} if each.get("learnt", True) else {"loss": False})}
+            for who, each in said
+        ]
+    }
+
+
+def _agentgym(messages: list[Message], record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The rules are what a human says first, and are answered by a reply that is not learnt."""
+    said = []
+    for each in messages:
+        learnt = each["learnt"] if each["role"] == ASSISTANT else None
+        who = "gpt" if each["role"] == ASSISTANT else "human"
+        said.append({"from": who, "loss": learnt, "value": each["content"]})
+        if each["role"] == SYSTEM:
+            said.append({"from": "gpt", "loss": False, "value": "OK."})
+    yield {"conversations": said, "item_id": f"{record['game'].rpartition('/')[2]}_{record['seed']}"}
+
+
+def _prompt_and_completion(messages: list[Message], record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """One record for each reply that is learnt."""
+    plain = [{"role": each["role"], "content": each["content"]} for each in messages]
+    for place, message in enumerate(messages):
+        if message.get("learnt"):
+            yield {"prompt": plain[:place], "completion": plain[place : place + 1]}
+
+
+FORMS: Mapping[str, Callable[[list[Message], Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
+    "messages": _messages,
+    "sharegpt": _sharegpt,
+    "agentgym": _agentgym,
+    "prompt_completion": _prompt_and_completion,
+}
