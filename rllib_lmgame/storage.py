@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import os
 import shutil
 from collections.abc import Mapping
@@ -54,7 +55,8 @@ def _whole(value: Any, word: Any) -> Any:
     if not isinstance(value, str) or value == word:
         return value
     try:
-        return absolute(value) if expanded(value).exists() else value
+        found = expanded(value).exists() or (glob.has_magic(value) and glob.glob(str(expanded(value)), recursive=True))
+        return absolute(value) if found else value
     except (OSError, ValueError):  # A text too long or odd to be a path.
         return value
 

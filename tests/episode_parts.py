@@ -15,7 +15,7 @@ from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 
 def logged(path: str | Path) -> TaughtEpisodes:
     """The episodes of a log in its order."""
-    return TaughtEpisodes(SupervisedOptions(data=str(path), shuffle_seed=None), ["player"])
+    return TaughtEpisodes(SupervisedOptions(data=str(path), shuffle_seed=None), {"player": 1024})
 
 
 def sessions(path: str | Path) -> list[RecordedSession]:

@@ -359,6 +359,14 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         games = (*self.training_games(), *self.games_for_evaluation(), *self.other_games)
         return with_demonstrations(options, games, self.seed or 0)
 
+    def row_limits(self) -> dict[str, int]:
+        """Most tokens of a row of each trained policy."""
+        found = {}
+        for policy in self.trained_policies():
+            own = self.settings.policy(policy)
+            found[policy] = own.ppo.max_row_tokens or own.lm.context_length
+        return found
+
     def seat_mapping(self) -> MappingFn:
         """The mapping function from seats to policies."""
         trained = self.trained_policies()

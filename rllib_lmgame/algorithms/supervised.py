@@ -14,6 +14,7 @@ from rllib_lmgame.rollouts.metrics import episode_metrics
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.rollouts.taught.source import TaughtEpisodes
+from rllib_lmgame.settings.algorithms import LEFT_OUT
 from rllib_lmgame.settings.sections.games import shares_of
 from rllib_lmgame.settings.sections.supervised import StopOptions, SupervisedOptions
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER
@@ -32,7 +33,7 @@ class SupervisedStage:
         self.done = False
         self._validated: dict[str, Any] = {}
         self.milestones: dict[str, dict[str, float]] = {}
-        self._data = TaughtEpisodes(options, algorithm.config.trained_policies()) if options.data else None
+        self._data = None if options.data is None else TaughtEpisodes(options, algorithm.config.row_limits())
         self._last_step = options.last_step(len(self._data.training)) if self._data else options.max_steps
 
     def step(self) -> None:
@@ -58,6 +59,8 @@ class SupervisedStage:
         if self.done:
             self._milestone("after warm start")
         algorithm.metrics.log_value("supervised_steps", self.steps, window=1, reduce="mean")
+        if self._data is not None:
+            algorithm.metrics.log_value(LEFT_OUT, self._data.left_out, window=1, reduce="mean")
 
     def state(self) -> dict[str, Any]:
         """For checkpoints."""
@@ -84,23 +87,23 @@ class SupervisedStage:
         return self.algorithm.play(plans, PlaySettings(games, expert=self.options.expert))
 
     def _update(self, result: PlayResult, steps: int) -> list[dict[str, Any]]:
+        config = self.algorithm.config
+        data = WholeEpisodes(
+            episodes=result.episodes,
+            modules=config.trained_policies(),
+            share_prompts=config.token_ppo_options.share_prompts,
+        )
         objective = SupervisedObjective(steps, self.options.lr, self.options.lr_warmup_steps)
         with self.algorithm.engines_asleep():
-            data = self._whole(result.episodes)
             return update_learners(self.algorithm.learner_group, data, {}, objective=objective)
-
-    def _whole(self, episodes: list[Any]) -> WholeEpisodes:
-        config = self.algorithm.config
-        share = config.token_ppo_options.share_prompts
-        return WholeEpisodes(episodes=episodes, modules=config.trained_policies(), share_prompts=share)
 
     def _validate_by_loss(self, name: str) -> None:
         """Log the mean loss of what is held out, over policies."""
         if self._data is None or not self._data.validation:
             return
-        data = self._whole(self._data.held_out(self.algorithm.env_runner))
+        episodes = self._data.held_out(self.algorithm.env_runner)
         with self.algorithm.engines_asleep():
-            losses = measured_losses(self.algorithm.learner_group, data, SupervisedObjective(1, self.options.lr))
+            losses = measured_losses(self.algorithm.learner_group, episodes, SupervisedObjective(1, self.options.lr))
         self.algorithm.metrics.log_value(name, sum(losses.values()) / len(losses), window=1, reduce="mean")
 
     def _validate(self, stop: StopOptions) -> None:

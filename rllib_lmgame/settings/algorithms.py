@@ -47,7 +47,8 @@ class Section:
 
 TOKEN_PPO = "token_ppo"
 SUPERVISED = "supervised"
-SUPERVISED_METRICS = ("supervised_steps", "validation_loss", "validation_loss_before")
+LEFT_OUT = "conversations_left_out"
+SUPERVISED_METRICS = ("supervised_steps", "validation_loss", "validation_loss_before", LEFT_OUT)
 COMMON_SECTIONS: Mapping[str, Section] = {
     "language_model": Section("language_model_options", LanguageModelOptions, played=True),
     "inference": Section("inference_options", InferenceOptions, played=True),

@@ -160,13 +160,15 @@ def _times(result: Mapping[str, Any]) -> str:
 
 
 def _numbers(result: Mapping[str, Any]) -> list[str]:
-    ppo = number_at(result, "phase") != 0
+    phase = number_at(result, "phase")
+    ppo = number_at(result, "supervised_steps") is None if phase is None else phase != 0
     learner = _learner(result)
     runners = result.get("env_runners")
     runners = runners if ppo and isinstance(runners, Mapping) else {}
     success = number_at(runners, "success_rate")
     chosen = [
         ("loss", number_at(learner, "policy_loss") if not ppo else None, "{:.3f}"),
+        ("held out", number_at(result, "validation_loss") if not ppo else None, "{:.3f}"),
         ("valid", number_at(result, "evaluation/env_runners/success_rate") if not ppo else None, "{:.3f}"),
         ("kl", number_at(learner, "mean_kl_loss"), "{:.4f}"),
         ("entropy", number_at(learner, "entropy"), "{:.3f}"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import ray
@@ -76,16 +76,17 @@ def foreach_learner(learner_group: LearnerGroup, function: Callable[[Any], T]) -
     return answers_of_learners(learner_group, [worker.apply.remote(function) for worker in learner_group._workers])
 
 
-def measured_losses(learner_group: LearnerGroup, data: Any, objective: Any) -> dict[str, float]:
-    """Each policy's mean loss on whole episodes, which nothing is learnt from; raises as :func:`foreach_learner`."""
+def measured_losses(learner_group: LearnerGroup, episodes: Sequence[Any], objective: Any) -> dict[str, float]:
+    """Each policy's mean loss on episodes, which nothing is learnt from; raises as :func:`foreach_learner`."""
     if learner_group.is_local:
-        losses: dict[str, float] = learner_group._learner.measured_losses(data.episodes, objective)
+        losses: dict[str, float] = learner_group._learner.measured_losses(episodes, objective)
         return losses
     workers = learner_group._workers
-    shards = [shard.episodes for shard, _ in data.shard(len(workers))]
     calls = [
-        worker.apply.remote(lambda learner, shard: learner.measured_losses(shard, objective), shard=shard)
-        for worker, shard in zip(workers, shards, strict=True)
+        worker.apply.remote(
+            lambda learner, shard: learner.measured_losses(shard, objective), shard=episodes[number :: len(workers)]
+        )
+        for number, worker in enumerate(workers)
     ]
     found: dict[str, float] = answers_of_learners(learner_group, calls)[0]
     return found

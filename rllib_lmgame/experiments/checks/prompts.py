@@ -12,6 +12,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
+from rllib_lmgame.experiments.checks.taught import check_written
 from rllib_lmgame.rollouts.records import GameConfig
 
 BUDGET_S = 20.0
@@ -43,6 +44,7 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                     there = [game for game in games if game.key not in experiment.missing]
                     different = {f"{game.key}|{game.language_model!r}": game for game in there}
                     left_out.update(_check_config(chats, different.values()))
+                    check_written(config, chats.of)
                     experiment.first_prompt = experiment.first_prompt or chats.first_prompt
         if left_out:
             experiment.spec.notices.append(

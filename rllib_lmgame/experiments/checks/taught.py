@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
@@ -51,14 +52,39 @@ def check_data(configs: Iterable[Any]) -> None:
 
 
 def _check(config: Any, games: frozenset[str]) -> None:
+    with _of_stage(config):
+        data = _read(config)
+        _check_sessions([each for each in (*data.training, *data.validation) if isinstance(each, tuple)], games, config)
+
+
+def check_written(config: Any, chat_of: Callable[[str], Any]) -> None:
+    """Check that the chat template of each policy writes conversations of all kinds that the files hold.
+
+    ``chat_of`` gives a policy's chat format, ``None`` where its tokenizer is not here yet: then nothing is checked.
+    Raises: ConfigError: naming the line of one that it does not write, or that ``on_overlong: error`` refuses.
+    """
+    options = config.supervised_options
+    if options is not None and options.data is not None and all(map(chat_of, config.trained_policies())):
+        with _of_stage(config):
+            _read(config).check(chat_of)
+
+
+def _read(config: Any) -> Any:
     from rllib_lmgame.rollouts.taught.source import TaughtEpisodes
 
-    section = f"config.{config.section_of('supervised_options')}"
+    return TaughtEpisodes(config.supervised_options, config.row_limits())
+
+
+@contextmanager
+def _of_stage(config: Any) -> Iterator[None]:
+    """An error gets the key of the section."""
     try:
-        data = TaughtEpisodes(config.supervised_options, config.trained_policies())
-        _check_sessions([each for each in (*data.training, *data.validation) if isinstance(each, tuple)], games, config)
+        yield
     except ConfigError as error:
-        raise ConfigError(f"{section}.{error.path or 'data'}", error.message) from None
+        if error.path.startswith("config."):
+            raise
+        section = config.section_of("supervised_options")
+        raise ConfigError(f"config.{section}.{error.path or 'data'}", error.message) from None
 
 
 def _check_sessions(episodes: Sequence[tuple[str, Any]], games: frozenset[str], config: Any) -> None:

@@ -64,6 +64,12 @@ class Transcript:
         """Places of the messages that are learnt."""
         return tuple(place for place, said in enumerate(self.messages) if said.learnt)
 
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What templates go by: who speaks after whom, what is learnt, and what stands beside the texts."""
+        seen = [(said.role, said.learnt, tuple(sorted(said.more)), not said.text.strip()) for said in self.messages]
+        return (bool(self.tools), *seen)
+
 
 @dataclass(frozen=True)
 class LearntTurn:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.template import TemplateError
 from rllib_lmgame.policies.chat.transcripts import LearntTurn, TranscriptWriter
 from rllib_lmgame.rollouts.episodes import episode_of_texts
@@ -22,6 +24,12 @@ from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
+logger = logging.getLogger(__name__)
+
+MOST_KINDS, AT_ONCE = 64, 256
+"""Kinds of conversations that are written before a run begins, and conversations that are written at once."""
+ChatOf = Callable[[str], ChatFormat]
+"""A policy's chat format."""
 AGENT = "assistant"
 """Who replies in a conversation that is no game."""
 
@@ -29,85 +37,106 @@ AGENT = "assistant"
 class TaughtEpisodes:
     """The conversations of ``options.data``, chosen, shuffled, and some of them held out.
 
+    ``limits`` are the most tokens that a row of each trained policy has. ``left_out`` counts conversations that were
+    too long, or that a chat template does not write.
+
     Raises: ConfigError: naming file and line of what cannot be read, or the option that leaves nothing.
     """
 
-    def __init__(self, options: SupervisedOptions, policies: Sequence[str]) -> None:
+    def __init__(self, options: SupervisedOptions, limits: Mapping[str, int]) -> None:
         self.options = options
-        self.policies = tuple(policies)
+        self.limits = dict(limits)
         everything = list(taught(options))
         chosen = choose([facts_of(each) for each in everything], options)
         self.training = [everything[place] for place in chosen.training]
         self.weights = chosen.weights
         self.validation = [everything[place] for place in chosen.validation]
-        self.overlong = self.unwritten = 0
+        self.left_out = 0
         self._writers: dict[str, TranscriptWriter] = {}
         self._held_out: list[MultiAgentEpisode] | None = None
 
     def episodes(self, start: int, count: int, table: Table) -> list[MultiAgentEpisode]:
         """``count`` conversations from position ``start`` on, in pass after pass over them, as episodes.
 
-        Those that are too long, or that the chat template does not write, are left out and counted.
+        Raises: ConfigError: all are left out, or one is too long for ``on_overlong: error``.
         """
         size = len(self.training)
         places = [self._order(at // size)[at % size] for at in range(start, start + count)]
         names = [f"taught-{at}" for at in range(start, start + count)]
-        return self._made(
-            [self.training[place] for place in places], [self.weights[place] for place in places], names, table
-        )
+        weights = [self.weights[place] for place in places]
+        return self._made([self.training[place] for place in places], weights, names, table)
 
     def held_out(self, table: Table) -> list[MultiAgentEpisode]:
-        """The conversations that are held out, made once."""
+        """The conversations that are held out, made once. Raises: as :meth:`episodes`."""
         if self._held_out is None:
             names = [f"held-out-{at}" for at in range(len(self.validation))]
             self._held_out = self._made(self.validation, [1.0] * len(names), names, table)
         return self._held_out
 
+    def check(self, chat_of: ChatOf) -> None:
+        """Write one conversation of each kind; with ``on_overlong: error`` all of them.
+
+        Raises: ConfigError: naming file and line of one that a chat template does not write, or that is too long.
+        """
+        everything = [each for each in (*self.training, *self.validation) if isinstance(each, Taught)]
+        if self.options.on_overlong != "error":
+            everything = list({each.transcript.kind: each for each in reversed(everything)}.values())[:MOST_KINDS]
+        for start in range(0, len(everything), AT_ONCE):
+            some = everything[start : start + AT_ONCE]
+            for source, (_, problem) in zip(some, self._written(some, chat_of), strict=True):
+                if isinstance(problem, TemplateError):
+                    raise ConfigError("data", f"{source.where}: the chat template cannot write it: {problem}")
+
     def _order(self, epoch: int) -> Sequence[int]:
-        if self.options.shuffle_seed is None:
-            return range(len(self.training))
-        order: list[int] = (
-            np.random.default_rng([self.options.shuffle_seed, epoch]).permutation(len(self.training)).tolist()
-        )
-        return order
+        size, seed = len(self.training), self.options.shuffle_seed
+        return range(size) if seed is None else np.random.default_rng([seed, epoch]).permutation(size).tolist()
 
     def _made(
         self, sources: Sequence[Conversation], weights: Sequence[float], names: Sequence[str], table: Table
     ) -> list[MultiAgentEpisode]:
-        turns = self._written([each for each in sources if isinstance(each, Taught)], table)
-        episodes = []
+        written = self._written([each for each in sources if isinstance(each, Taught)], table.chat)
+        episodes, why = [], ""
         for source, weight, name in zip(sources, weights, names, strict=True):
-            if isinstance(source, Taught):
-                found = next(turns)
-                if found is not None:
-                    episodes.append(_episode(source, found, weight, name))
-            else:
+            if not isinstance(source, Taught):
                 episodes.append(replay(source[1], table, name, weight))
+                continue
+            turns, problem = next(written)
+            if problem is None:
+                episodes.append(_episode(source, turns, weight, name))
+                continue
+            why = f"{source.where}: {problem}"
+            self.left_out += 1
+            if self.left_out == 1:
+                logger.warning("A conversation is left out, and others like it are counted: %s", why)
+        if why and not episodes:
+            raise ConfigError("config.supervised.data", f"all {len(names)} conversations are left out; {why}")
         return episodes
 
-    def _written(self, sources: Sequence[Taught], table: Table) -> Iterator[dict[str, list[LearntTurn]] | None]:
-        """Per conversation the turns of each policy; ``None`` of one that is left out."""
-        per_policy = {
-            policy: self._writer(policy, table).write([source.transcript for source in sources])
-            for policy in self.policies
-        }
-        for number, _ in enumerate(sources):
-            found = {policy: written[number] for policy, written in per_policy.items()}
-            whole = {policy: turns for policy, turns in found.items() if not isinstance(turns, TemplateError)}
-            if len(whole) < len(found):
-                self.unwritten += 1
-                yield None
-            elif self.options.on_overlong != "cut_left" and any(
-                longest_row(turns) > table.chat(policy).options.context_length for policy, turns in whole.items()
-            ):
-                self.overlong += 1
-                yield None
-            else:
-                yield whole
+    def _written(
+        self, sources: Sequence[Taught], chat_of: ChatOf
+    ) -> Iterator[tuple[dict[str, list[LearntTurn]], Exception | None]]:
+        """Per conversation the turns of each policy, and why it is left out, if it is."""
+        transcripts = [source.transcript for source in sources]
+        per_policy = {policy: self._writer(policy, chat_of).write(transcripts) for policy in self.limits}
+        for number, source in enumerate(sources):
+            turns: dict[str, list[LearntTurn]] = {}
+            problem: Exception | None = None
+            for policy, written in per_policy.items():
+                found = written[number]
+                if isinstance(found, TemplateError):
+                    problem = found
+                    continue
+                turns[policy] = found
+                if self.options.on_overlong != "cut_left" and (tokens := longest_row(found)) > self.limits[policy]:
+                    said = f"it makes {tokens} tokens of a row, which may have {self.limits[policy]}"
+                    if self.options.on_overlong == "error":
+                        raise ConfigError("on_overlong", f"{source.where}: {said}")
+                    problem = ValueError(said)
+            yield turns, problem
 
-    def _writer(self, policy: str, table: Table) -> TranscriptWriter:
+    def _writer(self, policy: str, chat_of: ChatOf) -> TranscriptWriter:
         if policy not in self._writers:
-            self._writers[policy] = TranscriptWriter(table.chat(policy))
+            self._writers[policy] = TranscriptWriter(chat_of(policy))
         return self._writers[policy]
 
 

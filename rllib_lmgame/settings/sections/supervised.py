@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from rllib_lmgame.settings.schema import REQUIRED, given, option, tag
-from rllib_lmgame.settings.trust import is_name, is_number
+from rllib_lmgame.settings.trust import is_data_set, is_name, is_number
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,10 @@ class SupervisedOptions:
     )
     data: str | list[str] | None = option(
         None,
-        "Conversations to learn from instead of an expert: a file, directory, pattern (`runs/*.jsonl`) or "
-        "`hf:OWNER/NAME[:SPLIT]`, or a list of these; JSON, JSONL or Parquet.",
+        "Conversations to learn from instead of an expert: a file, directory, pattern (`runs/*.jsonl`), "
+        "`data:NAME[:PART]` or `hf:OWNER/NAME[:SPLIT]`, or a list of these; JSON, JSONL or Parquet.",
         path=True,
+        stranger=is_data_set,
     )
     format: str = option(
         "auto",

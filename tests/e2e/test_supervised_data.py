@@ -1,0 +1,149 @@
+"""Supervised learning on conversations of others, with the real learners, and without any game."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
+from rllib_lmgame.errors import ConfigError
+
+RULES = "Say what colour the thing has."
+THINGS = {"grass": "green", "sky": "blue", "snow": "white", "coal": "black"}
+
+
+def messages() -> list[dict[str, Any]]:
+    """Conversations of two replies, of which the first is not learnt."""
+    return [
+        {
+            "messages": [
+                {"role": "system", "content": RULES},
+                {"role": "user", "content": "hello"},
+                {"role": "assistant", "content": "what thing?", "weight": 0},
+                {"role": "user", "content": thing},
+                {"role": "assistant", "content": colour},
+            ],
+            "item_id": f"{thing}_{number}",
+        }
+        for number in range(10)
+        for thing, colour in THINGS.items()
+    ]
+
+
+def agentgym() -> list[dict[str, Any]]:
+    """The same as AgentTraj-L writes it."""
+    found = []
+    for row in messages():
+        first, _, _, thing, colour = (said["content"] for said in row["messages"])
+        said = (("human", None, first), ("gpt", False, "OK."), ("human", None, thing), ("gpt", True, colour))
+        turns = [{"from": who, "loss": loss, "value": value} for who, loss, value in said]
+        found.append({"conversations": turns, "item_id": row["item_id"]})
+    return found
+
+
+@pytest.fixture
+def config(tiny_dict: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    def make(rows: list[dict[str, Any]], **supervised: Any) -> dict[str, Any]:
+        path = tmp_path / "data.json"
+        path.write_text(json.dumps(rows))
+        options = {"episodes_per_step": 8, "steps_per_iteration": 8, "lr": 5e-3, "lr_warmup_steps": 2, "epochs": 4}
+        return tiny_dict(
+            env=None,
+            env_config={},
+            supervised={"data": str(path), "validation_share": 0.2, **options, **supervised},
+            num_learners=0,
+        )
+
+    return make
+
+
+def sft(values: dict[str, Any]) -> Any:
+    from rllib_lmgame.algorithms.sft import LMGameSFTConfig
+
+    return LMGameSFTConfig().update_from_dict(values)
+
+
+@pytest.mark.parametrize("rows", [messages(), agentgym()], ids=["messages", "agentgym"])
+def test_the_loss_of_what_is_held_out_falls_without_a_game(start, config, rows) -> None:
+    algorithm = start(sft(config(rows)))
+    first, second = algorithm.train(), algorithm.train()
+    assert not algorithm.engine_groups, "nothing is played"
+    losses = [first["validation_loss_before"], first["validation_loss"], second["validation_loss"]]
+    assert losses[0] > 2 * losses[1] > 2 * losses[2] > 0 and math.isnan(second["validation_loss_before"])
+    assert second["done"] and second["supervised_steps"] == 16, "four passes over 32 conversations"
+    assert second["conversations_left_out"] == 0
+    # Only the colours and what ends them are learnt.
+    chat = algorithm.env_runner.chat("player")
+    longest = max(len(chat.encode(colour)) for colour in THINGS.values()) + 1
+    assert first["learners"]["player"]["trained_tokens"] <= 64 * longest
+
+
+def test_a_checkpoint_goes_on_where_it_was(start, config, tmp_path) -> None:
+    values = config(messages())
+    algorithm = start(sft(values))
+    algorithm.train()
+    saved = algorithm.save_to_path(str(tmp_path / "saved"))
+    second = algorithm.train()
+    other = start(sft(values))
+    other.restore_from_path(saved)
+    again = other.train()
+    for name in ("validation_loss", "supervised_steps", "done"):
+        assert again[name] == pytest.approx(second[name], rel=1e-5), name
+
+
+def test_the_measured_loss_is_the_loss_of_an_update_that_changes_nothing(start, config) -> None:
+    """The mean over tokens, weighted as the messages say, of all rows."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from rllib_lmgame.learners.data.rows import build_rows, played_parts
+    from rllib_lmgame.learners.objectives import SupervisedObjective
+    from rllib_lmgame.rollouts.records import trajectory_of
+
+    rows = messages()
+    for number, row in enumerate(rows):
+        row["messages"][2]["weight"] = 0.25 * (number % 3)
+    algorithm = start(sft(config(rows, validation_share=0.5)))
+    episodes = algorithm._stage._data.held_out(algorithm.env_runner)
+    objective = SupervisedObjective(1, 1e-3)
+    (measured,) = foreach_learner(algorithm.learner_group, lambda learner: learner.measured_losses(episodes, objective))
+    model = AutoModelForCausalLM.from_pretrained(algorithm.config.language_model_options.model, dtype=torch.float32)
+    total = weights = 0.0
+    for trajectory in [trajectory_of(part) for episode in episodes for part in played_parts(episode, ["player"])]:
+        (row,) = build_rows([trajectory], max_row_tokens=1000)
+        ids = torch.from_numpy(row.input_ids.astype("int64"))[None]
+        with torch.no_grad():
+            logits = model(ids).logits[0]
+        logprobs = torch.log_softmax(logits.float(), -1)[:-1].gather(-1, ids[0, 1:, None])[:, 0].numpy()
+        of_tokens = row.weights[row.turn[1:]] * row.loss_mask[1:]
+        total += float(-(logprobs * of_tokens).sum())
+        weights += float(of_tokens.sum())
+    assert measured["player"] == pytest.approx(total / weights, rel=1e-4)
+
+
+def test_a_warm_start_on_messages_comes_before_play(start, tiny_dict, tmp_path) -> None:
+    from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+
+    path = tmp_path / "data.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in messages()))
+    stage = {
+        "data": str(path),
+        "validation_share": 0.2,
+        "max_steps": 2,
+        "steps_per_iteration": 2,
+        "episodes_per_step": 8,
+    }
+    algorithm = start(LMGamePPOConfig().update_from_dict(tiny_dict(warm_start=stage)))
+    first, second = algorithm.train(), algorithm.train()
+    assert first["phase"] == 0 and math.isfinite(first["validation_loss"])
+    assert second["phase"] == 1 and math.isnan(second["validation_loss"])
+
+
+def test_a_game_is_needed_unless_files_alone_are_learnt(tiny_dict) -> None:
+    with pytest.raises(ConfigError, match=r"^env: set env to a game"):
+        sft(tiny_dict(env=None, env_config={})).validate()
