@@ -44,6 +44,8 @@ class OpenCheckpoint:
         """The game and its options: those of the checkpoint on test levels, with ``own`` options on top."""
         known = self.config.games_for_evaluation("test")
         if name is None:
+            if not known:
+                raise ConfigError("GAME", "the checkpoint was trained on files alone; name a game (`rllib games list`)")
             chosen = known[0]
             if len(known) > 1:
                 print("the checkpoint plays several games: " + ", ".join(entry.env for entry in known))

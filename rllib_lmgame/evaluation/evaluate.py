@@ -203,6 +203,8 @@ def evaluate_checkpoint(
     base: tuple[GameConfig, ...] = () if env is None else (GameConfig(env),)
     if not base:
         base = config.games_for_evaluation(split) if evaluation_games else config.training_games()
+    if not base:
+        raise ConfigError("--env", "the checkpoint was trained on files alone; name a game (`rllib games list`)")
     games = tuple(replace(game, env_config={**game.env_config, **(env_config or {})}) for game in base)
     games = tuple(game.evaluated(temperature) for game in games)
     if not (evaluation_games and env is None):  # Of those the configuration says which levels are played.

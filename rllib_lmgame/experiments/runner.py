@@ -114,7 +114,9 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
         for experiment in checked:
             _report(experiment, [s for s in summaries if s.experiment == experiment.spec.name])
             if experiment.spec.name in best:
-                lines = next_commands(best[experiment.spec.name], own=experiment.algorithm.own)
+                own = experiment.algorithm.own
+                plays = not own or experiment.configs[0].settings.plays
+                lines = next_commands(best[experiment.spec.name], own=own, plays=plays)
                 print("", *lines, sep="\n", flush=True)
         print(f"{time.monotonic() - options.started:.0f} s in all", flush=True)
         return EXIT_OK

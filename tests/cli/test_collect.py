@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
-from episode_parts import sessions
+from episode_parts import logged, sessions
 
 from rllib_lmgame.cli import main
 from rllib_lmgame.errors import ConfigError
@@ -90,3 +91,62 @@ def test_no_game_is_opened_for_an_unknown_player(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ConfigError, match="unknown player 'nobody'"):
         next(collect_episodes("lmgame/Sokoban-v0", player="nobody", episodes=1))
     assert not opened
+
+
+@pytest.mark.parametrize("form", ["messages", "sharegpt", "agentgym", "prompt_completion"])
+def test_conversations_that_supervised_learning_reads(form: str, tmp_path: Path) -> None:
+    assert collect(tmp_path / "x.jsonl", "--format", form, "--min-return", "0.5", game="lmgame/FrozenLake-v0") == 0
+    found = logged(tmp_path / "x.jsonl").training
+    assert len(found) >= 70 and all(each.episode_return >= 0.5 for each in found)
+    assert all(each.transcript.learnt for each in found)
+
+
+def test_replies_are_written_as_the_options_say(tmp_path: Path) -> None:
+    react = "{language_model: {reply_format: react, system_prompt: Play.}}"
+    assert collect(tmp_path / "x", "--format", "messages", "--config", react, game="lmgame/FrozenLake-v0") == 0
+    said = json.loads((tmp_path / "x").read_text().partition("\n")[0])["messages"]
+    assert said[0] == {"role": "system", "content": "Play."} and said[2]["content"].startswith("Action:\n")
+
+
+def test_an_endpoint_plays_and_what_fails_is_left_out(tmp_path: Path, endpoint, capsys) -> None:
+    endpoint.refused = {3}
+    out, game = tmp_path / "x", "lmgame/RockPaperScissors-v0"
+    arguments = ["--episodes", "4", "--player", endpoint.player, "--parallel", "1", "--format", "messages"]
+    assert main(["collect", game, *arguments, "--env-config", "{rounds: 2}", "--out", str(out)]) == 0
+    told = capsys.readouterr()
+    assert "1 of 4 episodes failed" in told.err and "3 episodes in" in told.out and "requests: " in told.out
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(rows) == 6, "both seats of each"
+    assert {said["content"] for row in rows for said in row["messages"] if said["role"] == "assistant"} == {
+        "<answer>rock</answer>"
+    }
+
+
+def test_an_endpoint_that_is_not_there_writes_nothing(tmp_path: Path, capsys) -> None:
+    settings = "{endpoint: {attempts: 1}}"
+    arguments = ["--player", "openai:x@http://127.0.0.1:9/v1", "--config", settings, "--episodes", "2"]
+    assert main(["collect", "lmgame/FrozenLake-v0", *arguments, "--out", str(tmp_path / "x")]) in (1, 2)
+    assert "127.0.0.1:9" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--split", "test", "--env-config", "{split: train}"], "--split: is test, but env_config says train"),
+        (["--min-return", "nan"], "--min-return: must be a finite number"),
+        (["--parallel", "0"], "--parallel: must be at least 1"),
+        (["--player", "openai:x"], "openai:x"),
+        (["--config", "{language_model: {reply_fromat: react}}"], "did you mean 'reply_format'"),
+    ],
+)
+def test_what_does_not_go_together_is_named(arguments: list[str], message: str, tmp_path: Path, capsys) -> None:
+    assert collect(tmp_path / "x", *arguments) == 2
+    assert message in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_levels_of_a_split(tmp_path: Path) -> None:
+    levels = {}
+    for split in ("train", "test"):
+        assert collect(tmp_path / split, "--split", split, game="lmgame/FrozenLake-v0") == 0
+        levels[split] = {record["infos"]["player"]["level"] for record in read_log(tmp_path / split)}
+    assert levels["train"] and levels["train"].isdisjoint(levels["test"])

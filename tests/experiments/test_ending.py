@@ -39,6 +39,8 @@ def test_what_to_type_next_can_be_typed(monkeypatch, tmp_path) -> None:
     assert commands[0][2] == commands[1][3] == trial().checkpoint and commands[2][1:] == [*given, "--resume"]
     monkeypatch.setattr(sys, "argv", [str(program), *given, "--resume"])
     assert resume_command().count("--resume") == 1
+    alone = next_commands(trial(), own=True, plays=False)
+    assert "--env GAME" in alone[0] and "play GAME --checkpoint" in alone[1]
     stock = "\n".join(next_commands(trial(), own=False))
     assert "evaluate" in stock and "play" not in stock and "--split" not in stock
     assert "evaluate" not in "\n".join(next_commands(trial(checkpoint=None), own=True))

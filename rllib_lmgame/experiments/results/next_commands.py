@@ -12,13 +12,18 @@ from rllib_lmgame.experiments.results.outcome import TrialSummary
 _EVALUATED = "--episodes 512 --split test"
 
 
-def next_commands(best: TrialSummary, *, own: bool) -> list[str]:
-    """Commands to go on with after a trial (the best of several): measure its policy, watch it, train on."""
+def next_commands(best: TrialSummary, *, own: bool, plays: bool = True) -> list[str]:
+    """Commands to go on with after a trial (the best of several): measure its policy, watch it, train on.
+
+    Without ``plays`` it was trained on files alone, and the commands leave the game open.
+    """
     lines = []
     if best.checkpoint:
         checkpoint = shlex.quote(best.checkpoint)
-        lines.append(f"Evaluate it:    {_program('rllib')} evaluate {checkpoint}" + f" {_EVALUATED}" * own)
-        lines += [f"Watch it play:  {_program('rllib')} play --checkpoint {checkpoint}"] if own else []
+        how = (f" {_EVALUATED}" + " --env GAME" * (not plays)) * own
+        lines.append(f"Evaluate it:    {_program('rllib')} evaluate {checkpoint}{how}")
+        game = "" if plays else "GAME "
+        lines += [f"Watch it play:  {_program('rllib')} play {game}--checkpoint {checkpoint}"] if own else []
     return [
         *lines,
         f"Train on:       raise its `stop`, then {resume_command()}",
