@@ -361,9 +361,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             for module_id in self.engines:
                 rows = self.build_rows(module_id, trajectories.get(module_id, []))
                 batch, settings = TokenBatch.from_rows(rows) if rows else None, self.settings(module_id)
-                module = self.module[module_id]
-                module.eval()  # Adapters drop nothing.
-                try:
+                with _dropping_nothing(self.module[module_id]):
                     found[module_id] = UpdateLoop(
                         update=self._module_update(module_id, settings, batch, UpdateMeter()),
                         objective=objective,
@@ -373,8 +371,6 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
                         steps=StepCounts(),
                         device=self._device,
                     ).measured_loss()
-                finally:
-                    module.train()
         return found
 
     # The KL coefficient: RLlib's adaptive one, or scheduled.
@@ -550,6 +546,18 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             top_k=sampling.top_k,
             legal_moves_only=config.text_rollout_options.legal_moves_only,
         )
+
+
+@contextmanager
+def _dropping_nothing(module: torch.nn.Module) -> Iterator[None]:
+    """Inside, dropout (of adapters) is off; then every part is in its own mode again."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
 
 
 def chosen_weights(

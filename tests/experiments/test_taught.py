@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from rllib_lmgame.errors import ConfigError
 from tests.experiments.test_check import GAME, SFT, check, error_of
 
 KUHN = SFT.replace("Sokoban", "KuhnPoker")
@@ -62,3 +63,72 @@ def test_a_log_is_read_once_for_a_grid(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(source, "records_of", lambda path: read.append(path) or records_of(path))
     check(SFT, f"config.supervised.data={log}", "config.supervised.lr={grid_search: [1e-3, 1e-4, 1e-5]}")
     assert read == [log]
+
+
+ALONE = SFT.replace("  env: lmgame/Sokoban-v0\n", "")
+
+
+def conversations(*roles: str) -> str:
+    said = [{"role": role, "content": f"{role} {n}"} for n, role in enumerate(roles)]
+    return json.dumps({"messages": said, "reward": 1}) + "\n"
+
+
+TALK = conversations("system", "user", "assistant")
+
+
+def test_conversations_need_no_game(tmp_path) -> None:
+    data = tmp_path / "talk.jsonl"
+    data.write_text(TALK * 3)
+    for text, section in ((ALONE, "supervised"), (SFT, "supervised"), (GAME, "warm_start")):
+        (config,) = check(text, f"config.{section}.data={data}", f"config.{section}.validation_share=0").configs
+        assert config.settings.plays is ("env" in text)
+    data.write_text(record())
+    error = error_of(ALONE, f"config.supervised.data={data}")
+    assert "line 1: a log is played again in its game; set config.env: lmgame/Sokoban-v0" in error.message
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "key", "words"),
+    [
+        (TALK + '{"text": "x"}\n', (), "data", "line 2: its columns are text; known are"),
+        (TALK + conversations("user", "narrator"), (), "data", "line 2: message 2: role 'narrator' is unknown"),
+        (TALK + conversations("system", "user"), (), "data", "line 2: nothing of it is learnt"),
+        (TALK + TALK[:30], (), "data", "line 2: no JSON"),
+        (TALK, ("format=sharegpt",), "data", "line 1: it has no conversations; its columns are messages, reward"),
+        (TALK, ("format=parquet",), "format", "'parquet' is not one of 'auto', 'log'"),
+        (TALK, ("min_return=2",), "min_return", "leaves none of 1 conversations; their best return is 1"),
+        (TALK, ("one_per_level=best",), "one_per_level", "needs levels, but"),
+        (TALK, ("validation_share=0.5",), "validation_share", "of 1 conversations leaves none"),
+        (TALK, ("stop_at={success: 0.5}",), "stop_at", "there is no game to validate on"),
+    ],
+)
+def test_data_that_cannot_be_learnt_is_refused(content, options, key, words, tmp_path) -> None:
+    data = tmp_path / "talk.jsonl"
+    data.write_text(content)
+    error = error_of(ALONE, f"config.supervised.data={data}", *(f"config.supervised.{option}" for option in options))
+    assert error.path == f"config.supervised.{key}" and words in error.message
+
+
+def test_a_report_that_plays_needs_a_game(tmp_path) -> None:
+    data = tmp_path / "talk.jsonl"
+    data.write_text(TALK)
+    error = error_of(ALONE + "  report: learning\n", f"config.supervised.data={data}")
+    assert error.path == "report" and "there is no game to play" in error.message
+
+
+def test_a_conversation_that_the_template_refuses_is_named_before_ray_starts(tmp_path) -> None:
+    from rllib_lmgame.experiments.checks.prompts import check_prompts
+
+    data = tmp_path / "talk.jsonl"
+    data.write_text(TALK * 3 + conversations("user", "user", "assistant"))
+    strict = (
+        "{% for m in messages %}{% if loop.previtem and loop.previtem.role == m.role %}{{ raise_exception('twice') }}"
+        "{% endif %}<|im_start|>{{ m.role }} {{ m.content }}<|im_end|>{% endfor %}{% if add_generation_prompt %}"
+        "<|im_start|>assistant {% endif %}"
+    )
+    template = f"config.language_model.chat_template={json.dumps(strict)}"
+    checked = check(ALONE, f"config.supervised.data={data}", template)
+    with pytest.raises(ConfigError) as caught:
+        check_prompts([checked])
+    assert caught.value.path == "config.supervised.data"
+    assert "line 4: the chat template cannot write it: twice" in caught.value.message

@@ -65,10 +65,12 @@ TEMPLATES: dict[str, tuple[Make, str, list[bool]]] = {  # Tokenizer, template, w
 }
 
 
-def talk(*, system: bool = True, learnt: tuple[int, ...] = (0, 1, 2), reply: str = "go {}") -> Transcript:
-    """Three exchanges, of which some are learnt."""
+def talk(
+    *, system: bool = True, learnt: tuple[int, ...] = (0, 1, 2), reply: str = "go {}", exchanges: int = 3
+) -> Transcript:
+    """Some exchanges, of which some are learnt."""
     said = [Said("system", "You walk.")] if system else []
-    for turn in range(3):
+    for turn in range(exchanges):
         said.append(Said("user", f"room {turn}\n#_X"))
         said.append(Said("assistant", reply.format(turn), weight=float(turn in learnt)))
     return Transcript(tuple(said))
@@ -226,3 +228,27 @@ def test_many_are_written_as_each_alone() -> None:
         for one, other in zip(turns, written(chat, transcript), strict=True):
             assert one.prompt_ids.tolist() == other.prompt_ids.tolist()
             assert one.reply_ids.tolist() == other.reply_ids.tolist()
+
+
+@pytest.mark.parametrize("model", TEMPLATES)
+def test_long_conversations_are_cut_out_of_one_rendering(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And become the same as turn by turn, also where a reply says what stands before replies."""
+    chat = format_of(model)
+    some = [
+        talk(exchanges=8, learnt=tuple(range(8))),
+        talk(exchanges=9, learnt=(1, 2, 5, 6, 8), reply=chat.pieces.turn_tail + " a {}"),
+        talk(exchanges=7, learnt=(0, 1, 3, 4), reply=" a\n", system=False),
+    ]
+    rendered_jobs: list[int] = []
+    rendered_by = chat.rendered
+    monkeypatch.setattr(chat, "rendered", lambda jobs: rendered_jobs.append(len(jobs)) or rendered_by(jobs))
+    quick = TranscriptWriter(chat).write(some)
+    if model in ("gemma3", "zephyr"):
+        assert sum(rendered_jobs) < 2 * sum(len(each.learnt) for each in some)
+    monkeypatch.setattr(TranscriptWriter, "_flows", lambda self, transcript: False)
+    for fast, slow in zip(quick, TranscriptWriter(chat).write(some), strict=True):
+        assert isinstance(fast, list) and isinstance(slow, list)
+        for one, other in zip(fast, slow, strict=True):
+            assert one.prompt_ids.tolist() == other.prompt_ids.tolist()
+            assert one.reply_ids.tolist() == other.reply_ids.tolist()
+            assert (one.new_row, one.weight) == (other.new_row, other.weight)

@@ -39,6 +39,7 @@ from rllib_lmgame.policies.model.files import check_model
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.algorithms import OWN, AlgorithmEntry, entry_of, known_entry
 from rllib_lmgame.settings.names import check_keys, check_top_level
+from rllib_lmgame.settings.plugins import REPORTS
 from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, place_of
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.tree import Settings
@@ -128,6 +129,7 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
     if algorithm.own:
         check_data(configs)
         for config in configs:
+            _check_report(spec, config)
             _check_success(spec, config)
             _check_evaluated(spec, config)
             _check_restored(spec, config)
@@ -178,6 +180,13 @@ def _critics_of(algorithm: ResolvedAlgorithm, point: Mapping[str, Any]) -> dict[
     except ConfigError:
         return {}
     return {policy: PolicyFacts(config, policy).needs_critic for policy in config.trained_policies()}
+
+
+def _check_report(spec: ExperimentSpec, config: Any) -> None:
+    """Refuse a report of this package, which plays, where there is no game."""
+    report = spec.options.report
+    if report is not None and not config.settings.plays and REPORTS.is_own(report):
+        raise ConfigError("report", "there is no game to play; set config.env, or leave it out")
 
 
 def _check_success(spec: ExperimentSpec, config: Any) -> None:

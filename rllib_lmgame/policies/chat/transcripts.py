@@ -25,8 +25,10 @@ from rllib_lmgame.policies.chat.rendering import Job, Messages, Rendered
 from rllib_lmgame.policies.chat.template import TemplateError
 
 SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
-ROLES = (SYSTEM, "developer", USER, ASSISTANT, TOOL)
+ROLES = (SYSTEM, USER, ASSISTANT, TOOL)
 
+_LONG = 4
+"""Learnt replies from which on two renderings may do for a conversation."""
 _AT_ONCE = 1000
 """Renderings of one process, whose results all lie in memory."""
 
@@ -98,22 +100,29 @@ class TranscriptWriter:
         Raises: RenderingStopped: the template takes more than it may.
         """
         shown = [self._messages(transcript) for transcript in transcripts]
-        jobs = [list(self._jobs(*pair)) for pair in zip(transcripts, shown, strict=True)]
-        rendered = self._rendered([job for some in jobs for job in some])
-        return [
-            self._turns(transcript, [next(rendered) for _ in some])
-            for transcript, some in zip(transcripts, jobs, strict=True)
-        ]
+        found: list[list[LearntTurn] | TemplateError | None] = [None] * len(transcripts)
+        for at_once in (True, False):  # Those for which it does not do are written turn by turn.
+            left = [
+                n for n, turns in enumerate(found) if turns is None and (not at_once or self._flows(transcripts[n]))
+            ]
+            jobs = [list(self._jobs(transcripts[n], shown[n], ends_alone=at_once)) for n in left]
+            rendered = self._rendered([job for some in jobs for job in some])
+            for n, some in zip(left, jobs, strict=True):
+                texts = [next(rendered) for _ in some]
+                found[n] = (
+                    self._flowing(transcripts[n], shown[n], texts) if at_once else self._turns(transcripts[n], texts)
+                )
+        return [turns for turns in found if turns is not None]
 
     def _rendered(self, jobs: Sequence[Job]) -> Iterator[Rendered]:
         for start in range(0, len(jobs), _AT_ONCE):
             yield from self.chat.rendered(jobs[start : start + _AT_ONCE])
 
-    def _jobs(self, transcript: Transcript, messages: Messages) -> Iterator[Job]:
-        """For each learnt message the conversation up to it, and with it."""
+    def _jobs(self, transcript: Transcript, messages: Messages, *, ends_alone: bool) -> Iterator[Job]:
+        """For each learnt message, or the first and last alone, the conversation up to it, and with it."""
         tools: dict[str, Any] = {"tools": list(transcript.tools)} if transcript.tools else {}
         joined = len(transcript.messages) - len(messages)
-        for place in transcript.learnt:
+        for place in (transcript.learnt[0], transcript.learnt[-1]) if ends_alone else transcript.learnt:
             yield messages[: place - joined], {**tools, "add_generation_prompt": True}
             yield messages[: place - joined + 1], {**tools, "add_generation_prompt": False}
 
@@ -147,6 +156,60 @@ class TranscriptWriter:
             turns.append(self._turn(shown, reply, ended, new_row, transcript.messages[place].weight))
             row = prompt + reply
         return turns
+
+    def _flows(self, transcript: Transcript) -> bool:
+        """Whether it may be cut out of one rendering: turn by turn a long conversation is rendered as often."""
+        pieces, form = self.chat.pieces, self.chat.reply_format
+        plain = all(said.role in (SYSTEM, USER, ASSISTANT) and not said.more for said in transcript.messages)
+        marked = self._control is not None and all(map(self._control.search, (pieces.tail, pieces.turn_tail)))
+        return (
+            len(transcript.learnt) >= _LONG
+            and (plain and marked and pieces.keeps_order and pieces.moved is None and not transcript.tools)
+            and not any(
+                mark in said.text for said in transcript.messages for mark in (form.think_opening, form.think_closing)
+            )
+        )
+
+    def _flowing(
+        self, transcript: Transcript, messages: Messages, rendered: Sequence[Rendered]
+    ) -> list[LearntTurn] | None:
+        """The turns in one row; ``None`` if the template writes first or last reply otherwise than in the whole.
+
+        What stands before replies holds a control token, which no message does: so it is found.
+        """
+        first_prompt, first, last_prompt, whole = (each.text for each in rendered)
+        if any(each.problem for each in rendered) or self._ends is None:
+            return None
+        turns: list[LearntTurn] = []
+        joined, at, row = len(transcript.messages) - len(messages), 0, 0
+        for place, message in enumerate(messages, joined):
+            if message["role"] != ASSISTANT:
+                continue
+            tails = [(whole.find(tail, at), tail) for tail in {self.chat.pieces.tail, self.chat.pieces.turn_tail}]
+            start, tail = min((found for found in tails if found[0] >= 0), default=(-1, ""))
+            begin, text = start + len(tail), message["content"].strip()
+            found = whole.find(text, begin)
+            end = self._ends.search(whole, found + len(text))
+            if (
+                start < 0
+                or found < 0
+                or end is None
+                or whole[begin:found].strip() not in ("", self.chat.pieces.lead.strip())
+            ):
+                return None
+            at = end.end()
+            if not transcript.messages[place].learnt:
+                continue
+            ends = place in (transcript.learnt[0], transcript.learnt[-1])
+            alone = (first_prompt, first) if place == transcript.learnt[0] else (last_prompt, whole)
+            if ends and not (alone[0] == whole[:begin] and alone[1].startswith(whole[:at])):
+                return None
+            new_row = not turns
+            turns.append(
+                self._turn(whole[row:begin], whole[begin:at], True, new_row, transcript.messages[place].weight)
+            )
+            row = at
+        return turns if len(turns) == len(transcript.learnt) else None
 
     def _turn(self, shown: str, reply: str, ended: bool, new_row: bool, weight: float) -> LearntTurn:
         guard, tail = self.chat.guard, self.chat.pieces.tail

@@ -121,19 +121,18 @@ def _entries(path: Path, content: bytes) -> Iterator[Numbered]:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError("data", f"{path}, line {line}: no UTF-8") from None
     read, blank = json.JSONDecoder().raw_decode, re.compile(r"\s*")
-    at, line, counted, first = text.index("[") + 1, 1, 0, True
+    at, line, counted, number = text.index("[") + 1, 1, 0, 0
 
     def behind_blanks(place: int) -> int:
         return blank.match(text, place).end()  # type: ignore[union-attr]
 
     while True:
         at = behind_blanks(at)
-        if not first and text[at : at + 1] == ",":
+        if number and text[at : at + 1] == ",":
             at = behind_blanks(at + 1)
         elif text[at : at + 1] == "]" and not text[behind_blanks(at + 1) :]:
             return
-        elif not first:
-            at = len(text) if at >= len(text) else at
+        elif number:
             line += text.count("\n", counted, at)
             raise ConfigError("data", f"{path}, line {line}: no JSON: the list of records is broken off here")
         line, counted = line + text.count("\n", counted, at), at
@@ -142,8 +141,9 @@ def _entries(path: Path, content: bytes) -> Iterator[Numbered]:
         except (ValueError, RecursionError) as error:
             wrong = line if isinstance(error, RecursionError) else getattr(error, "lineno", line)
             raise ConfigError("data", f"{path}, line {wrong}: no JSON: {first_line(error)}") from None
-        first = False
-        yield f"{path}, line {line}", _mapping(f"{path}, line {line}", record)
+        number += 1
+        where = f"{path}, line {line}, entry {number}"
+        yield where, _mapping(where, record)
 
 
 def _rows(path: Path) -> Iterator[Numbered]:

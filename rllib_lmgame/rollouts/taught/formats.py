@@ -19,6 +19,7 @@ from rllib_lmgame.text import is_writable, shown
 AUTO, LOG = "auto", "log"
 _SPEAKERS = {
     **{role: role for role in ROLES},
+    "developer": SYSTEM,
     **dict.fromkeys(("human", "user"), USER),
     **dict.fromkeys(("gpt", "assistant", "model", "bot", "chatgpt"), ASSISTANT),
     **dict.fromkeys(("tool", "function", "observation", "function_response", "tool_response", "ipython"), TOOL),

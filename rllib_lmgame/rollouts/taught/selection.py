@@ -14,12 +14,15 @@ from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 
 
 class Facts(NamedTuple):
-    """What a choice is made by: where a conversation stands, its game, level ("" if unknown) and return."""
+    """What a choice is made by: where a conversation stands, its game, level ("" if unknown) and return, and what tells
+    it from others where it has no level.
+    """
 
     where: str
     game: str
     level: str
     episode_return: float | None
+    digest: str = ""
 
 
 class Chosen(NamedTuple):
@@ -41,9 +44,7 @@ def choose(facts: Sequence[Facts], options: SupervisedOptions) -> Chosen:
         kept = [place for place in kept if _return_of(facts[place], "min_return") >= least(facts[place].game)]
         if not kept:
             best = max(_return_of(each, "min_return") for each in facts)
-            raise ConfigError(
-                "min_return", f"leaves nothing of {len(facts)} conversations; their best return is {best:g}"
-            )
+            raise ConfigError("min_return", f"leaves none of {len(facts)} conversations; their best return is {best:g}")
     if options.one_per_level is not None:
         kept = _one_per_level(facts, kept, options.one_per_level)
     if options.top_share is not None:
@@ -52,9 +53,7 @@ def choose(facts: Sequence[Facts], options: SupervisedOptions) -> Chosen:
     training = [place for place in kept if place not in held_out]
     validation = [place for place in kept if place in held_out]
     if options.validation_share and not (training and validation):
-        raise ConfigError(
-            "validation_share", f"of {len(kept)} conversations leaves nothing to hold out, or to learn from"
-        )
+        raise ConfigError("validation_share", f"of {len(kept)} conversations leaves none to hold out, or to learn from")
     return Chosen(training, _weights(facts, training, options.weight_by), validation)
 
 
@@ -99,7 +98,7 @@ def _held_out(facts: Sequence[Facts], kept: Sequence[int], share: float) -> set[
     levels: dict[str, list[int]] = {}
     for place in kept:
         each = facts[place]
-        levels.setdefault(f"{each.game} {each.level}" if each.level else f"{each.where}", []).append(place)
+        levels.setdefault(f"{each.game} {each.level or each.digest or each.where}", []).append(place)
     wanted, found = max(1, round(share * len(kept))), set[int]()
     for name in sorted(levels, key=lambda name: hashlib.blake2b(name.encode("utf-8", "replace")).digest()):
         if len(found) >= wanted:

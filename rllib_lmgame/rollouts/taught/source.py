@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -109,7 +110,7 @@ class TaughtEpisodes:
             if self.left_out == 1:
                 logger.warning("A conversation is left out, and others like it are counted: %s", why)
         if why and not episodes:
-            raise ConfigError("config.supervised.data", f"all {len(names)} conversations are left out; {why}")
+            raise ConfigError("data", f"all {len(names)} conversations are left out; {why}")
         return episodes
 
     def _written(
@@ -175,7 +176,9 @@ def texts_of(options: SupervisedOptions, most: int) -> list[str]:
 
 def facts_of(source: Conversation) -> Facts:
     if isinstance(source, Taught):
-        return Facts(source.where, source.game, source.level, source.episode_return)
+        said = "\n".join(said.text for said in source.transcript.messages).encode()
+        digest = hashlib.blake2b(said, digest_size=16).hexdigest()
+        return Facts(source.where, source.game, source.level, source.episode_return, digest)
     where, session = source
     return Facts(where, session.game_id, session.level_name, session.mean_return)
 
