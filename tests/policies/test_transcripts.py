@@ -143,7 +143,7 @@ def test_a_system_prompt_that_moves_makes_a_row_of_each_turn(system: bool) -> No
         row = [*([] if turn.new_row else row), *turn.prompt_ids.tolist()]
         assert row == rendered(chat, messages[:place], generate=True)
         row += turn.reply_ids.tolist()
-        assert tokenizer.decode(turn.reply_ids) == f"{messages[place]['content']}</s>"
+        assert tokenizer.decode(turn.reply_ids).strip() == f"{messages[place]['content']}</s>"
 
 
 THOUGHT = "<think>\nhm {}\n</think>\n\ngo {}"
@@ -192,8 +192,9 @@ def test_calls_of_tools_are_learnt_as_the_template_writes_them() -> None:
     first, second = written(chat, Transcript(said, ({"name": "add"},)))
     text = chat.tokenizer.decode
     assert text(first.prompt_ids).startswith('<|im_start|>system\n[{"name": "add"}]<|im_end|>')
-    assert text(first.reply_ids).startswith('<tool_call>{"arguments": {"a": "1')
-    assert text(first.reply_ids).endswith("</tool_call><|im_end|>")
+    said_first = text(first.reply_ids)
+    assert said_first.startswith("<tool_call>{") and said_first.endswith("}</tool_call><|im_end|>")
+    assert '"name": "add"' in said_first and '"arguments": {"a": "1' in said_first
     assert first.reply_ids.tolist().count(chat.end_id) == 1, "no text of an argument ends the reply"
     assert text(second.prompt_ids) == "\n<|im_start|>tool\n2<|im_end|>\n<|im_start|>assistant\n"
     assert text(second.reply_ids) == "two<|im_end|>" and not second.new_row
