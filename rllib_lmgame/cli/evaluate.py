@@ -248,6 +248,8 @@ def _games_of_run(config: LMGameConfig, env_config: dict[str, Any], args: argpar
 
     split = args.split or "test"
     games = config.games_for_evaluation(split) if args.evaluation_games else config.training_games()
+    if not games:
+        raise ConfigError("--games", "the checkpoint was trained on files alone; name a game (`rllib games list`)")
     games = tuple(replace(game, env_config={**game.env_config, **env_config}) for game in games)
     asked = 0.0 if args.greedy else args.temperature
     if args.evaluation_games:
