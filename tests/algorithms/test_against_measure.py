@@ -76,7 +76,7 @@ def engine_policies(directory: str) -> tuple[AskedPolicies, list[GenerationReque
     )
     config: Any = SimpleNamespace(
         model_files={"player": SimpleNamespace(directory=lambda: directory)},
-        language_model_of=lambda policy: options,
+        language_model_of=lambda policy, entry=None: options,
         text_rollout_options=TextRolloutOptions(),
         inference_options=InferenceOptions(temperature=0.7),
         seed=0,

@@ -63,7 +63,7 @@ class Algorithm:
             seed=3,
             trained_policies=lambda: list(policies),
             seat_mapping=lambda: None,
-            language_model_of=lambda policy: LanguageModelOptions(),
+            language_model_of=lambda policy, entry=None: LanguageModelOptions(),
             inference_options=SimpleNamespace(sleep_during_update=asleep),
         )
         self.trial_directory = lambda: directory
