@@ -8,7 +8,8 @@ import sys
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.new_files import new_file
+from rllib_lmgame.new_files import new_file, writing
+from rllib_lmgame.threads import threads_here
 
 FLAT = "Flat"
 
@@ -50,7 +51,11 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--topk", f"must be from 1 to {MOST_RESULTS}, got {args.topk}")
     if not 0 <= args.port < 1 << 16:
         raise ConfigError("--port", f"must be from 0 to 65535, got {args.port}")
-    load_faiss()
+    faiss = load_faiss()
+    import torch
+
+    for set_threads in (torch.set_num_threads, faiss.omp_set_num_threads):
+        set_threads(threads_here())
     corpus = PassageFile(args.corpus, "--corpus")
     if args.build is not None:
         return _build(corpus, args)
@@ -69,24 +74,22 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _build(corpus: Any, args: argparse.Namespace) -> int:
-    from rllib_lmgame.envs.support.retrieval.dense import build_index, load_faiss
+    from rllib_lmgame.envs.support.retrieval.dense import write_index
     from rllib_lmgame.envs.support.retrieval.encoder import Encoder
 
     def told(done: int) -> None:
-        print(f"\r{done:,} of {len(corpus):,} passages", end="", file=sys.stderr, flush=True)
+        end = "\n" if done == len(corpus) else ""
+        print(f"\r{done:,} of {len(corpus):,} passages", end=end, file=sys.stderr, flush=True)
 
     try:
         with new_file(args.index) as file:
-            index = build_index(corpus, Encoder(args.model, "--model"), args.build, "--build", told)
-            print(file=sys.stderr)
-            try:
-                load_faiss().write_index(index, str(file.scratch))
-            except RuntimeError as error:
-                raise ConfigError("--index", f"{args.index} cannot be written: {error}") from None
+            encoder = Encoder(args.model, "--model")
+            with writing(file.wanted):
+                write_index(corpus, encoder, file.scratch, args.build, "--build", told)
     except ConfigError as error:
-        if error.path == "--out":
+        if error.path == "--out":  # As other commands call it.
             raise ConfigError("--index", error.message) from None
         raise
     if file.path is not None:
-        print(f"{file.path}: {index.ntotal:,} vectors of {index.d} numbers")
+        print(f"{file.path}: {len(corpus):,} vectors of {encoder.size} numbers")
     return file.status()

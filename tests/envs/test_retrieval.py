@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,18 @@ import pytest
 
 from rllib_lmgame.envs.games.web.deep_search import DeepSearch, retrievers
 from rllib_lmgame.envs.support.retrieval import client
+from rllib_lmgame.envs.support.retrieval import dense as dense_module
 from rllib_lmgame.envs.support.retrieval.client import HttpRetriever, RetrieverError, passages_of
-from rllib_lmgame.envs.support.retrieval.dense import DenseRetriever, Keys, build_index, load_faiss, open_index
+from rllib_lmgame.envs.support.retrieval.dense import DenseRetriever, Keys, load_faiss, open_index, write_index
 from rllib_lmgame.envs.support.retrieval.encoder import Encoder
-from rllib_lmgame.envs.support.retrieval.passages import Passage, PassageFile
+from rllib_lmgame.envs.support.retrieval.passages import Passage, PassageFile, chunks
 from rllib_lmgame.envs.support.retrieval.server import RetrieverServer
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.play import Sessions, play_many
+from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.rollouts.seats import Seat
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 WORDS = re.findall(
     r"\w+", "oslo rome paris river capital of italy norway france old new town lake north king bridge the is a"
@@ -67,8 +74,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     found = {name: str(folder / f"{name}.jsonl") for name in ("corpus", "questions")}
     found["model"] = make_encoder(folder / "model")
     found["index"] = str(folder / "flat.index")
-    index = build_index(PassageFile(found["corpus"], KEYS.corpus), Encoder(found["model"], KEYS.encoder), "Flat", "")
-    load_faiss().write_index(index, found["index"])
+    write_index(PassageFile(found["corpus"], ""), Encoder(found["model"], ""), Path(found["index"]))
     return found
 
 
@@ -103,13 +109,37 @@ def test_a_search_equals_brute_force_and_the_vectors_are_e5s(world: dict[str, st
     assert len(dense.search(["paris"], 100)[0]) == 60
 
 
+def test_a_flat_index_written_in_parts_is_the_file_that_faiss_writes(
+    world: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus, encoder, faiss = PassageFile(world["corpus"], ""), Encoder(world["model"], ""), load_faiss()
+    parts = [encoder.passages([each.contents for each in part]) for part in chunks(corpus, 7)]
+    whole = faiss.IndexFlatIP(16)
+    whole.add(np.concatenate(parts))
+    faiss.write_index(whole, str(tmp_path / "whole"))
+    monkeypatch.setattr(dense_module, "PASSAGES_AT_ONCE", 7)
+    told: list[int] = []
+    write_index(corpus, encoder, tmp_path / "parts", told=told.append)
+    assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert told == [*range(7, 60, 7), 60]
+    monkeypatch.setattr(dense_module, "_flat_header", lambda size, count: None)  # A FAISS that writes it otherwise.
+    write_index(corpus, encoder, tmp_path / "memory")
+    assert (tmp_path / "memory").read_bytes() == (tmp_path / "whole").read_bytes()
+    monkeypatch.setattr(dense_module.shutil, "disk_usage", lambda path: SimpleNamespace(free=100))
+    with pytest.raises(OSError, match="it takes 3,840 bytes, and 100 are free"):
+        write_index(corpus, encoder, tmp_path / "full")
+
+
 @pytest.mark.parametrize("kind", ["HNSW16", "Flat"])
 def test_an_index_of_another_kind_is_mapped_and_asked_too(world: dict[str, str], tmp_path: Path, kind: str) -> None:
     corpus, encoder = PassageFile(world["corpus"], ""), Encoder(world["model"], "")
     path = tmp_path / "other.index"
-    load_faiss().write_index(build_index(corpus, encoder, kind, ""), str(path))
+    write_index(corpus, encoder, path, kind)
     found = DenseRetriever(corpus, path, world["model"], KEYS).search([corpus[5].contents], 3)
     assert len(found[0]) == 3
+    index = open_index(path, "")
+    assert index.ntotal == 60 and str(path) in Path("/proc/self/maps").read_text()
+    assert f"{world['corpus']}.lines.npy" in Path("/proc/self/maps").read_text()
 
 
 def test_places_of_passages_are_kept_until_the_corpus_changes(tmp_path: Path) -> None:
@@ -120,6 +150,7 @@ def test_places_of_passages_are_kept_until_the_corpus_changes(tmp_path: Path) ->
     places = np.load(kept)
     kept.write_bytes(kept.read_bytes()[:-3])  # Cut short.
     assert list(PassageFile(path, "k"))[1] == Passage("", "b") and np.array_equal(np.load(kept), places)
+    assert PassageFile(path, "k")[-1] == Passage("", "b") and PassageFile(path, "k")[-2].text == "é"
     path.write_text('{"title": "c", "text": "d"}\n')
     assert list(PassageFile(path, "k")) == [Passage("c", "d")]
     path.write_text('{"title": "c", "text": "d"}\n{"title": " ", "text": ""}')
@@ -166,9 +197,9 @@ def test_an_index_that_is_none_of_this_corpus_by_this_model_is_refused(world: di
     faiss.write_index(distances, str(cut))
     refused(cut, world["model"], "compares by distances")
     with pytest.raises(ConfigError, match="must be trained first"):
-        build_index(corpus, Encoder(world["model"], ""), "IVF4,Flat", "--build")
+        write_index(corpus, Encoder(world["model"], ""), cut, "IVF4,Flat", "--build")
     with pytest.raises(ConfigError, match="--build: FAISS knows no index 'Nonsense'"):
-        build_index(corpus, Encoder(world["model"], ""), "Nonsense", "--build")
+        write_index(corpus, Encoder(world["model"], ""), cut, "Nonsense", "--build")
 
 
 def test_without_faiss_the_command_that_installs_it_is_named(
@@ -261,6 +292,7 @@ def test_faults_that_may_pass_are_tried_again(serve: Callable[..., Served], stat
     server = serve(lambda asked: echo(asked) if len(server.asked) > 2 else (status, b"busy"))
     assert HttpRetriever(server.url, 60, "k").search(["a", "b"], 1) == [[Passage("T", "a")], [Passage("T", "b")]]
     assert len(server.asked) == 3
+    assert HttpRetriever(server.url, 60, "k").search([], 1) == [] and len(server.asked) == 3
 
 
 @pytest.mark.parametrize(
@@ -334,6 +366,7 @@ def test_a_retriever_that_is_not_there_is_told_before_a_run(
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="is no address"):
         HttpRetriever(url, 1, "k")
+    assert HttpRetriever("http://me:secret@h:1/retrieve?a=b", 1, "k").shown == "http://h:1/retrieve?a=b"
 
 
 @pytest.fixture
@@ -372,6 +405,41 @@ def test_deep_search_by_a_server(world: dict[str, str], serve: Callable[..., Ser
     server.answer = lambda asked: (404, b"gone")
     with pytest.raises(RetrieverError, match="HTTP 404"):
         playing.step("search[fish]")
+
+
+class Searcher(Seat):
+    """Searches for the question, then answers."""
+
+    async def act(self, session: Any, observation: Any, call: Any) -> str:
+        question = observation.text.splitlines()[0].removeprefix("Question: ")
+        return "answer[x]" if "Searched so far" in observation.text else f"search[{question}]"
+
+
+def test_a_search_that_fails_costs_its_episode_which_is_counted(
+    tmp_path: Path, serve: Callable[..., Served], fresh: None
+) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text("\n".join(json.dumps({"question": f"{kind}?", "answer": "x"}) for kind in ("good", "bad", "mad")))
+    never = threading.Event()
+
+    def answer(asked: dict[str, Any]) -> tuple[int, Any]:
+        if asked["queries"] == ["mad?"]:
+            never.wait()
+        return (200, {"result": "nonsense"}) if asked["queries"] == ["bad?"] else echo(asked)
+
+    options = {"data": str(path), "split": "all", "show_rules": False, "retriever": serve(answer).url}
+    options["retriever_timeout_s"] = 0.5
+    asked = {seed: DeepSearch(**options).reset(seed=seed)[0].removeprefix("Question: ") for seed in range(9)}
+    plans = [EpisodePlan(f"e{seed}", 0, seed, f"g{seed}", seed) for seed in asked]
+    seats = lambda session, plan: {"player": Searcher("player", "player", "p")}  # noqa: E731
+    games = [GameConfig("lmgame/DeepSearch-v0", options)]
+    played = asyncio.run(play_many(plans, games, seats, Sessions(), TextRolloutOptions(env_step_timeout_s=0.2), 1))
+    never.set()
+    assert {one.plan.seed for one in played.episodes} == {seed for seed in asked if asked[seed] == "good?"} != set()
+    assert all(one.infos["player"]["success"] for one in played.episodes)
+    said = {asked[failure.plan.seed]: (failure.reason, failure.message) for failure in played.failures}
+    assert set(said) == {"bad?", "mad?"} and {reason for reason, _ in said.values()} == {"env_busy"}
+    assert "results are str" in said["bad?"][1] and "gave no answer within 0.5 s" in said["mad?"][1]
 
 
 def test_deep_search_by_vectors_finds_what_the_index_does(

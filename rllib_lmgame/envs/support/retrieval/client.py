@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from rllib_lmgame import json_files
 from rllib_lmgame.envs.support.retrieval.passages import Passage, passage_of
@@ -25,6 +25,8 @@ from rllib_lmgame.text import one_line, printable
 from rllib_lmgame.waiting import WaitedTooLong, waiting
 
 GATHER_S = 0.02
+SLACK_S = 5.0
+"""What a search may take beyond its limit: the gathering, and what cannot be stopped."""
 PASSING = (500, 502, 503, 504)
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.25, 8.0
 MOST_BYTES = 32 << 20
@@ -100,6 +102,7 @@ class HttpRetriever:
         if not usable:
             raise ConfigError(key, f"{url!r} is no address; write it like http://127.0.0.1:8000/retrieve")
         self.url, self._limit_s, self._key, self._gather = url, limit_s, key, gather
+        self.shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
         self._single = False
         self._lock = threading.Lock()
         self._open: dict[int, _Batch] = {}
@@ -122,6 +125,8 @@ class HttpRetriever:
         Raises:
             RetrieverError: no answer that can be used within the time limit.
         """
+        if not queries:
+            return []
         with self._lock:
             batch = self._open.get(topk)
             first = batch is None
@@ -130,9 +135,17 @@ class HttpRetriever:
             start = len(batch.queries)
             batch.queries += queries
         if first:  # A thread of its own: callers may be given up, or have a running event loop.
-            threading.Thread(target=self._send, args=(batch,), daemon=True, name="retriever").start()
-        with waiting():  # The limit is this object's own.
-            return batch.found.result()[start : start + len(queries)]
+            try:
+                threading.Thread(target=self._send, args=(batch,), daemon=True, name="retriever").start()
+            except RuntimeError as error:
+                with self._lock:
+                    self._open.pop(topk, None)
+                batch.found.set_exception(RetrieverError(f"no search could be started: {error}"))
+        try:
+            with waiting():  # The limit is this object's own.
+                return batch.found.result(self._limit_s + SLACK_S)[start : start + len(queries)]
+        except TimeoutError:  # A name that is looked up for ever.
+            raise RetrieverError(f"{self.shown} gave no answer within {self._limit_s:g} s") from None
 
     def _send(self, batch: _Batch) -> None:
         try:
@@ -161,26 +174,26 @@ class HttpRetriever:
         try:
             answers = asyncio.run(_in_time(self.url, bodies, self._limit_s, patient))
         except TimeoutError:
-            raise RetrieverError(f"{self.url} gave no answer within {self._limit_s:g} s") from None
+            raise RetrieverError(f"{self.shown} gave no answer within {self._limit_s:g} s") from None
         except _PassingError as error:
-            raise RetrieverError(f"{self.url}: {error}") from None
+            raise RetrieverError(f"{self.shown}: {error}") from None
         each = len(queries) // len(answers)
         return [found[:topk] for answer in answers for found in self._read(*answer, each)]
 
     def _read(self, status: int, content: bytes, queries: int) -> list[list[Passage]]:
         if status != 200:
             kind = _RefusedError if status in (400, 422) else RetrieverError
-            raise kind(f"{self.url} answered HTTP {status}: {_shown(content)}")
+            raise kind(f"{self.shown} answered HTTP {status}: {_shown(content)}")
         try:
             answer = json_files.parse(content)
         except ValueError:
             answer = None
         if not isinstance(answer, dict) or "result" not in answer:
-            raise RetrieverError(f"{self.url} sent no JSON with a `result`: {_shown(content)}")
+            raise RetrieverError(f"{self.shown} sent no JSON with a `result`: {_shown(content)}")
         try:
             return passages_of(answer["result"], queries)
         except RetrieverError as error:
-            raise RetrieverError(f"{self.url} sent results that cannot be read: {error}") from None
+            raise RetrieverError(f"{self.shown} sent results that cannot be read: {error}") from None
 
 
 class _PassingError(Exception):
@@ -222,7 +235,7 @@ async def _attempt(session: Any, url: str, body: dict[str, Any]) -> tuple[int, b
             async for part in response.content.iter_chunked(1 << 16):
                 content += part
                 if len(content) > MOST_BYTES:
-                    raise RetrieverError(f"{url} sent more than {MOST_BYTES:,} bytes")
+                    raise RetrieverError(f"the retriever sent more than {MOST_BYTES:,} bytes")
             if response.status in PASSING:
                 raise _PassingError(f"answered HTTP {response.status}: {_shown(content)}")
             return response.status, content

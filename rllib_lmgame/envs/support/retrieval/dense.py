@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +16,6 @@ from rllib_lmgame.envs.support.retrieval.encoder import Encoder
 from rllib_lmgame.envs.support.retrieval.passages import Passage, PassageFile, chunks
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.text import first_line
-from rllib_lmgame.threads import threads_here
 
 FLAT = "Flat"
 PASSAGES_AT_ONCE = 1024
@@ -95,7 +96,6 @@ def open_index(path: str | Path, key: str) -> Any:
     file = path_of(path, key)
     if not file.is_file():
         raise ConfigError(key, f"{str(file)!r} does not exist; `rllib retriever --build` makes an index of a corpus")
-    faiss.omp_set_num_threads(threads_here())
     try:
         index = faiss.read_index(str(file), faiss.IO_FLAG_MMAP_IFC)
     except RuntimeError as error:
@@ -105,33 +105,73 @@ def open_index(path: str | Path, key: str) -> Any:
     return index
 
 
-def build_index(
-    corpus: PassageFile, encoder: Encoder, kind: str, key: str, told: Callable[[int], None] = lambda done: None
-) -> Any:
-    """A FAISS index of the passages.
+def write_index(
+    corpus: PassageFile,
+    encoder: Encoder,
+    path: Path,
+    kind: str = FLAT,
+    key: str = "",
+    told: Callable[[int], None] = lambda done: None,
+) -> None:
+    """Write a FAISS index of the passages. A flat one goes to the disk part by part; of others memory holds all.
 
     Args:
         corpus: The passages.
         encoder: Makes the vectors.
+        path: The new file.
         kind: As FAISS's ``index_factory`` names them; one that needs training is not made here.
         key: Option that names ``kind``, for messages.
         told: Is told how many passages are done.
 
     Raises:
         ConfigError: there is no such kind.
+        OSError: the file cannot be written, or there is no room for it.
     """
     faiss = load_faiss()
-    faiss.omp_set_num_threads(threads_here())
     try:
         index = faiss.index_factory(encoder.size, kind, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
         raise ConfigError(key, f"FAISS knows no index {kind!r}: {first_line(error)[:200]}") from None
     if not index.is_trained:
         raise ConfigError(key, f"an index {kind!r} must be trained first; take Flat, which is exact, or HNSW64")
-    for passages in chunks(corpus, PASSAGES_AT_ONCE):
-        index.add(encoder.passages([passage.contents for passage in passages]))
-        told(index.ntotal)
-    return index
+    free, needed = shutil.disk_usage(path.parent).free, 4 * encoder.size * len(corpus)
+    if kind == FLAT and needed > free:
+        raise OSError(errno.ENOSPC, f"it takes {needed:,} bytes, and {free:,} are free")
+    header = _flat_header(encoder.size, len(corpus)) if kind == FLAT else None
+    with path.open("wb") as file:
+        file.write(header or b"")
+        done = 0
+        for passages in chunks(corpus, PASSAGES_AT_ONCE):
+            vectors = encoder.passages([passage.contents for passage in passages])
+            if header:
+                file.write(vectors.tobytes())
+            else:
+                index.add(vectors)
+            done += len(passages)
+            told(done)
+    if not header:
+        try:
+            faiss.write_index(index, str(path))
+        except RuntimeError as error:
+            raise OSError(errno.EIO, first_line(error)[:200]) from None
+
+
+def _flat_header(size: int, count: int) -> bytes | None:
+    """What a file of ``count`` vectors begins with; they follow as they are. ``None`` if this FAISS writes it
+    otherwise.
+    """
+    faiss = load_faiss()
+
+    def patched(count: int) -> bytes:
+        empty = bytearray(faiss.serialize_index(faiss.IndexFlatIP(size)).tobytes())
+        empty[8:16] = count.to_bytes(8, "little")
+        empty[-8:] = (count * size).to_bytes(8, "little")
+        return bytes(empty)
+
+    known = faiss.IndexFlatIP(size)
+    known.add(np.ones((3, size), np.float32))
+    whole = patched(3) + np.ones((3, size), np.float32).tobytes()
+    return patched(count) if faiss.serialize_index(known).tobytes() == whole else None
 
 
 def load_faiss() -> Any:

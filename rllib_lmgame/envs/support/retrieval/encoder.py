@@ -13,7 +13,6 @@ from rllib_lmgame.data_sets.places import path_of
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.telemetry.quiet import no_bars_for
 from rllib_lmgame.text import in_words
-from rllib_lmgame.threads import threads_here
 
 QUERY, PASSAGE = "query: ", "passage: "
 MOST_TOKENS = 256
@@ -50,8 +49,6 @@ class Encoder:
         self.size = int(self._model.config.hidden_size)
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._model.to(self._device)
-        if self._device == "cpu":
-            torch.set_num_threads(threads_here())
         self._lock = threading.Lock()
 
     def queries(self, texts: Sequence[str]) -> np.ndarray:

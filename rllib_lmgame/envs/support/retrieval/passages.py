@@ -93,6 +93,7 @@ class PassageFile(Sequence[Passage]):
         Raises:
             ConfigError: the file is another one than when it was opened.
         """
+        row = range(len(self))[row]
         start = int(self._starts[row])
         end = int(self._starts[row + 1]) if row + 1 < len(self) else self._size
         where = f"{self.path}, passage {row + 1}"
@@ -132,12 +133,13 @@ class _Places:
             numbers = np.load(self._path, mmap_mode="r")
         except (*UNREADABLE, ValueError):
             return None
-        whole = numbers.ndim == 1 and numbers.dtype == np.uint64 and len(numbers) > 2
-        return numbers[2:] if whole and tuple(numbers[:2].tolist()) == self._stamp else None
+        if not isinstance(numbers, np.ndarray) or numbers.ndim != 1 or numbers.dtype != np.uint64 or len(numbers) < 3:
+            return None
+        return numbers[2:] if tuple(numbers[:2].tolist()) == self._stamp else None
 
     def keep(self, starts: array[int]) -> np.ndarray:
         """Write the places in one step, where that can be done."""
-        numbers = np.array([*self._stamp, *starts], dtype=np.uint64)
+        numbers = np.concatenate([np.array(self._stamp, np.uint64), np.frombuffer(starts, np.uint64)])
         scratch = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
         try:
             with contextlib.suppress(OSError):  # They are counted again next time.

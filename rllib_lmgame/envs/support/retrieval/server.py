@@ -18,7 +18,7 @@ import numpy as np
 from aiohttp import web
 
 from rllib_lmgame import json_files
-from rllib_lmgame.envs.support.retrieval.passages import PassageFile
+from rllib_lmgame.envs.support.retrieval.passages import PassageFile, passage_of
 from rllib_lmgame.errors import ConfigError
 
 MOST_QUERIES, MOST_RESULTS, LONGEST_QUERY = 4096, 100, 10_000
@@ -155,8 +155,8 @@ class RetrieverServer:
         ]
 
     def _document(self, row: int) -> dict[str, Any]:
-        record, _ = self._searched.corpus.record(row)
-        return {"id": str(record.get("id", row)), "contents": self._searched.corpus[row].contents}
+        record, where = self._searched.corpus.record(row)
+        return {"id": str(record.get("id", row)), "contents": passage_of(record, "", where).contents}
 
 
 def _results(found: list[dict[str, Any]], scores: bool) -> list[Any]:

@@ -15,6 +15,7 @@ from rllib_lmgame.envs.games.web.deep_search.corpus import Corpus, Question, exa
 from rllib_lmgame.envs.games.web.deep_search.loader import load_passages, load_questions
 from rllib_lmgame.envs.games.web.deep_search.retrievers import BM25, E5, Retriever, found_by, retriever_of
 from rllib_lmgame.envs.games.web.deep_search.world import MAX_HOPS, generated_corpus
+from rllib_lmgame.envs.support.datasets import readable
 from rllib_lmgame.envs.support.replies import WholeReplyGame
 from rllib_lmgame.envs.support.retrieval.client import HttpRetriever
 from rllib_lmgame.envs.support.retrieval.passages import Passage
@@ -81,10 +82,16 @@ class DeepSearchOptions(TextGameOptions):
         (), "Data sets (`data_source`) of `data` that are asked; empty for all.", stranger=is_name
     )
     ids: str | None = option(
-        None, 'JSON array of the questions of `data` that are asked, `{"item_id": "searchqa_12"}`.', path=True
+        None,
+        'JSON array of the questions of `data` that are asked, `{"item_id": "searchqa_12"}`.',
+        path=True,
+        stranger=is_data_set,
     )
     corpus: str | None = option(
-        None, "Passages, with `data`: JSON lines with `title` and `text`, or `contents`.", path=True
+        None,
+        "Passages, with `data`: JSON lines with `title` and `text`, or `contents`.",
+        path=True,
+        stranger=is_data_set,
     )
     max_passages: int | None = option(None, "Passages read from `corpus` at most, with `bm25`; null reads all.", low=1)
     retriever: str = option(
@@ -92,7 +99,7 @@ class DeepSearchOptions(TextGameOptions):
         "Who searches: `bm25`, `e5`, the address of a [retriever](../search.md), or `package.module:Class` with "
         "`search(queries, topk)`.",
     )
-    index: str | None = option(None, "FAISS index of `corpus`, with `e5`.", path=True)
+    index: str | None = option(None, "FAISS index of `corpus`, with `e5`.", path=True, stranger=is_data_set)
     encoder: str = option("intfloat/e5-base-v2", "Model that made `index`: hub id or directory.", path=True)
     retriever_timeout_s: float = option(
         60.0, "Seconds a search at an address may take, attempts again included.", above=0, high=3600
@@ -183,7 +190,7 @@ class DeepSearch(WholeReplyGame):
         if not isinstance(self._retriever, HttpRetriever):
             return ""
         self._retriever.check(self.options.top_k)
-        return f"searches at {self._retriever.url}"
+        return f"searches at {self._retriever.shown}"
 
     @property
     def rules(self) -> str:
@@ -283,7 +290,7 @@ class DeepSearch(WholeReplyGame):
         verb, text = move
         if verb == ANSWER:
             return self._answered(text)
-        query = text[:LONGEST_QUERY]
+        query = readable(text[:LONGEST_QUERY])
         self._results = found_by(self._retriever, query, self.options.top_k)
         self._queries.append(query)
         self._titles_read.update(passage.title for passage in self._results)
