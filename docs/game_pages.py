@@ -12,7 +12,7 @@ from tables import option_table, table, yaml_text
 from rllib_lmgame.envs.checking.golden import expected_action
 from rllib_lmgame.envs.games.adapted.agentgym.tasks import TASKS
 from rllib_lmgame.envs.games.adapted.agentgym.told import CALLS
-from rllib_lmgame.envs.registry import SERVED, GameSpec, load_factory, make_session, own_games
+from rllib_lmgame.envs.registry import GameSpec, load_factory, make_session, own_games, served
 
 
 def games_index() -> str:
@@ -35,7 +35,7 @@ def games_index() -> str:
         "What differs from the same tasks elsewhere: [other systems](other-systems.md). A game of your own: "
         "[writing a game](writing-a-game.md).",
     ]
-    specs = [*own_games().values(), *SERVED.values()]
+    specs = [*own_games().values(), *served().values()]
     head = ("id", "players", "replies", "return", "expert", "extra", "what it is")
     for family in dict.fromkeys(spec.family for spec in specs):
         parts += [f"## {family}", table(head, [_game_row(spec) for spec in specs if spec.family == family])]
@@ -48,7 +48,7 @@ def game_pages() -> dict[str, Callable[[], str]]:
     for spec in own_games().values():
         by_class.setdefault(spec.entry_point, []).append(spec)
     pages = {_page_name(specs[0]): lambda specs=specs: _page(specs) for specs in by_class.values()}  # type: ignore[misc]
-    return {**pages, _page_name(next(iter(SERVED.values()))): _page_of_servers}
+    return {**pages, _page_name(next(iter(served().values()))): _page_of_servers}
 
 
 def _page_name(spec: GameSpec) -> str:
@@ -98,7 +98,8 @@ env_config:
 language_model: {reply_format: react, conversation_start: user}
 evaluation_config:
   games:
-    - {env: agentgym:textcraft, env_config: {url: "http://127.0.0.1:36001", ids: "...", test_ids: "...", split: test}}
+    - env: agentgym:textcraft
+      env_config: {url: "http://127.0.0.1:36001", ids: 0-99, test_ids: data:agentgym-ids:textcraft-test, split: test}
 ```
 
 Whole files: [`agentgym-textcraft.yaml`](../../tuned_examples/agentgym-textcraft.yaml), and four tasks in one run,
@@ -124,7 +125,7 @@ another takes its place. A server that is busy (503) or not there is asked again
 
 def _page_of_servers() -> str:
     """The tasks on servers: what they are, how they are reached, the options."""
-    factory = load_factory(next(iter(SERVED.values())))
+    factory = load_factory(next(iter(served().values())))
     head = ("id", "its server", "replies", "reply format", "what it is")
     rows = [
         (f"`agentgym:{name}`", f"`{task.start}` of `{task.package}`", str(task.turns), f"`{task.form}`", task.summary)

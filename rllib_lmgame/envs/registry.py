@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,6 @@ import gymnasium
 
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession
-from rllib_lmgame.envs.games.adapted.agentgym import tasks as agentgym
 from rllib_lmgame.errors import ConfigError, MissingDependencyError, did_you_mean, nearest
 from rllib_lmgame.imports import attribute_of, missing_import, where_it_was_sought
 
@@ -88,12 +88,19 @@ class GameSpec:
 _GAMES: dict[str, GameSpec] = {}
 
 
-def _on_servers() -> dict[str, GameSpec]:
-    """The tasks on servers of others by id."""
+ON_SERVERS = "agentgym"
+"""Ids of games on servers of others begin with it and a colon."""
+
+
+@cache
+def served() -> Mapping[str, GameSpec]:
+    """Games by ids that say that they are played on a server, which has to be there."""
+    from rllib_lmgame.envs.games.adapted.agentgym import tasks as agentgym
+
     entry_point = f"{agentgym.__name__.rpartition('.')[0]}.game:AgentGym"
     return {
-        f"{agentgym.SCHEME}:{name}": GameSpec(
-            f"{agentgym.SCHEME}:{name}",
+        f"{ON_SERVERS}:{name}": GameSpec(
+            f"{ON_SERVERS}:{name}",
             entry_point,
             task.summary,
             horizon=task.turns,
@@ -102,10 +109,6 @@ def _on_servers() -> dict[str, GameSpec]:
         )
         for name, task in agentgym.TASKS.items()
     }
-
-
-SERVED: Mapping[str, GameSpec] = _on_servers()
-"""Games whose ids say that they are played on a server, which has to be there."""
 
 
 def register_own_games() -> None:
@@ -137,7 +140,7 @@ def register_game(spec: GameSpec) -> None:
 
 def games() -> dict[str, GameSpec]:
     """All games known by id: those of this package in the order of the index, on servers, then those of others."""
-    known = {**_GAMES, **SERVED}
+    known = {**_GAMES, **served()}
     for point in entry_points(group=ENTRY_POINT_GROUP):
         known.setdefault(
             point.name,
@@ -159,14 +162,14 @@ def game_spec(game: str) -> GameSpec:
     Raises:
         ConfigError: if there is no such game; the message names the nearest one.
     """
-    for known in (_GAMES, SERVED):  # Looking through the installed packages takes 10 ms.
-        if game in known:
-            return known[game]
-    known = games()
+    if game in _GAMES:  # Looking through the installed packages takes 10 ms.
+        return _GAMES[game]
+    on_server = game.startswith(f"{ON_SERVERS}:")
+    known = served() if on_server else games()
     if game in known:
         return known[game]
-    if game.partition(":")[0] == agentgym.SCHEME:
-        hint = did_you_mean(game, SERVED, f"tasks: {', '.join(agentgym.TASKS)}")
+    if on_server:
+        hint = did_you_mean(game, known, f"tasks: {', '.join(name.partition(':')[2] for name in known)}")
         raise ConfigError("game", f"unknown game {game!r}; {hint}")
     if ":" in game:
         return GameSpec(game, game, kind="", own=any(spec.entry_point == game for spec in own_games().values()))

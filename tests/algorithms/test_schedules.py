@@ -709,6 +709,7 @@ class Loop(LMGamePPO):
         self._state_rollouts: dict[str, int] = {}
         self._schedules = schedules_of(config)
         self._item_order = ItemOrder(0, "train")
+        self._best, self._at_start = None, False
         self.asked = []
 
     def play(self, plans, settings, **kwargs) -> PlayResult:  # type: ignore[override]

@@ -82,7 +82,9 @@ def test_commands_are_understood(page: str, command: str) -> None:
 def test_settings_in_commands_are_taken(command: str) -> None:
     words = shlex.split(command.split(" #")[0])[1:]
     (path,) = [word for word in words if word.startswith("tuned_examples/")]
-    specs = read_experiments(str(ROOT / path), make_parser("train").parse_args(words).overrides)
+    args = make_parser("train").parse_args(words)
+    specs = read_experiments(str(ROOT / path), args.overrides)
+    specs = [spec for spec in specs if spec.name == args.experiment_name] or specs
     check_quickly(specs)
     stand_in_for_missing(specs)
     assert check_experiments(specs)

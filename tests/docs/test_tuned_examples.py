@@ -356,7 +356,7 @@ def test_grl_examples_validate_on_its_thirteen_tasks(path: Path) -> None:
 def test_a_gpu_example_names_real_data_and_the_command_that_fetches_it(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     named = set(re.findall(r'"data:([\w-]+)"', text))
-    (fetched,) = re.findall(r"^#.*: rllib data fetch (.*)$", text, re.MULTILINE) or [""]
+    (fetched,) = re.findall(r"^#.*: rllib data fetch ([\w :-]+)$", text, re.MULTILINE) or [""]
     assert named == set(fetched.split())
     for experiment in checked_all(path):
         assert not look_alike_lines(experiment) or named or path in AGENTGYM_FILES

@@ -14,6 +14,9 @@ from rllib_lmgame.experiments.spec import ExperimentSpec
 
 ENV_CONFIG, GAMES, EVALUATION = "env_config", "games", "evaluation_config"
 
+GOES_WITH = {"data": ("retriever",)}
+"""Options that are refused without what a key names."""
+
 
 def stand_in_for_missing(specs: Iterable[ExperimentSpec]) -> None:
     """Let games whose data sets are not here play made-up levels, with a notice of the command that brings them.
@@ -39,7 +42,8 @@ def _taken_out(place: str, settings: Any) -> Iterator[tuple[str, str]]:
                 level_files(value, str(options.get("split", TRAIN)), f"{place}.{ENV_CONFIG}.{key}")
             except DataMissing as error:
                 yield error.path, error.message
-                del options[key]
+                for gone in (key, *GOES_WITH.get(key, ())):
+                    options.pop(gone, None)
             except ConfigError:  # The game itself says what is wrong.
                 continue
     for number, game in enumerate(settings.get(GAMES) or ()):
