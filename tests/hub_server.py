@@ -71,7 +71,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         server.asked.append(Asked(path, dict(self.headers.items())))
         if server.status is not None:
             self._send(server.status, b"no")
-        elif path.startswith("/api/"):
+        elif path.startswith("/api/") and path not in server.pages:
             self._list(path)
         elif (content := self._content(path)) is None:
             self._send(404, b"none")

@@ -49,10 +49,15 @@ def unpack(archive: Path, folder: Path, within: int = _DEEPEST) -> None:
         inner.unlink()
 
 
+def leads_out(name: str) -> bool:
+    """Whether a name that somebody else gave a file is none below the folder it is to be put in."""
+    path = PurePosixPath(name)
+    return path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts
+
+
 def _check(entry: zipfile.ZipInfo, archive: Path) -> None:
     name = entry.filename
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts:
+    if leads_out(name):
         raise ConfigError("", f"{archive}: {name!r} leads out of the folder it is unpacked to; nothing was unpacked")
     kind = stat.S_IFMT(entry.external_attr >> 16)
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR):

@@ -22,7 +22,7 @@ from typing import Any
 
 from rllib_lmgame import json_files
 from rllib_lmgame.data_sets import hub
-from rllib_lmgame.data_sets.archives import unpack
+from rllib_lmgame.data_sets.archives import leads_out, unpack
 from rllib_lmgame.data_sets.places import PREFIX, SOURCE, Named, named
 from rllib_lmgame.data_sets.table import HUB, PACKAGE, Source
 from rllib_lmgame.data_sets.web import CHUNK, check_room, download
@@ -60,7 +60,7 @@ class _Record:
     def read(cls, chosen: Named) -> _Record:
         """What is known of the set's folder; nothing, where the file is damaged."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            said = json_files.read_mapping(chosen.folder / SOURCE, _MOST_BYTES)
+            said = _read_source(chosen.folder)
             return cls(chosen, list(said["parts"]), dict(said["files"]), dict(said.get("archives", {})))
         return cls(chosen)
 
@@ -82,6 +82,15 @@ class _Record:
             "files": self.files,
         }
         json_files.write_json(self.chosen.folder / SOURCE, said, indent=1)
+
+
+def _read_source(folder: Path) -> dict[str, Any]:
+    """What ``SOURCE.json`` says. Raises: OSError, ValueError, KeyError, TypeError: there is none, or it is damaged."""
+    said = json_files.read_mapping(folder / SOURCE, _MOST_BYTES)
+    for about in (*dict(said["files"]).values(), *dict(said.get("archives", {})).values()):
+        json_files.count_of(about["bytes"], "bytes")
+        str(about["sha256"])
+    return said
 
 
 def fetch(name: str, source: Path | None = None, report: Report = print) -> Path:
@@ -156,6 +165,9 @@ def _take(record: _Record, items: Iterable[_Item], report: Report) -> None:
     folder = record.chosen.folder
     missing = []
     for item in items:
+        if leads_out(item.path) or item.path == SOURCE:
+            why = "leads out of the set's folder" if item.path != SOURCE else "is the set's own"
+            raise ConfigError("", f"{item.of['url']}: the name {item.path!r} {why}; nothing was fetched")
         if item.path not in joined and not _has(record, item):
             missing.append(item)
         elif item.unpack:
@@ -376,7 +388,7 @@ def _copied_set(chosen: Named, place: Path) -> tuple[list[_Item], list[str]] | N
     """Files and parts of a set that was fetched elsewhere, with its ``SOURCE.json``; ``None`` if this is none."""
     for folder in (place / chosen.name, place):
         try:
-            said = json_files.read_mapping(folder / SOURCE, _MOST_BYTES)
+            said = _read_source(folder)
             if said["name"] != chosen.name:
                 continue
             parts, files = list(said["parts"]), dict(said["files"])

@@ -41,8 +41,10 @@ def endpoint() -> str:
 
 
 def headers() -> dict[str, str]:
-    """What its requests carry."""
+    """What its requests carry. Raises: ConfigError: the token is none; it is not shown."""
     token = os.environ.get("HF_TOKEN", "").strip()
+    if not token.isascii() or not token.isprintable():
+        raise ConfigError("", "HF_TOKEN holds no token: it has characters that no request can carry")
     return {"Authorization": f"Bearer {token}"} if token else {}
 
 
@@ -79,7 +81,7 @@ def listing(repository: str, revision: str) -> tuple[str, list[HubFile]]:
         raise _refused(repository, url, error) from None
     except BROKEN as error:
         raise refused(url, error) from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError("", f"{url} answers no list of files ({type(error).__name__}: {error})") from None
 
 

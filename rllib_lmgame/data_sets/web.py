@@ -82,7 +82,7 @@ def download(
     Raises: ConfigError: the server refuses or breaks off for good, it sends something else, or the disk is full.
     """
     part, about = target.with_name(target.name + _PART), target.with_name(target.name + _ABOUT)
-    failed = 0
+    failed = most = 0
     while True:
         before = part.stat().st_size if part.exists() else 0
         if before == size:  # Whole, but for its name.
@@ -101,7 +101,7 @@ def download(
                 raise ConfigError("", f"{part} cannot be written: {error.strerror}") from None
             problem = error
         here = part.stat().st_size if part.exists() else 0
-        failed = 0 if here > before else failed + 1
+        failed, most = (0, here) if here > max(before, most) else (failed + 1, most)
         if failed >= TRIES:
             kept = f"; {here:,} bytes are kept, and the same command goes on from there" if here else ""
             raise ConfigError("", refused(url, problem).message + kept) from None
@@ -132,8 +132,8 @@ def _go_on(
             raise ConfigError("", f"{url} has {whole:,} bytes; {size:,} were announced")
         whole = whole if whole is not None else size
         check_room(part.parent, (whole or 0) - done, url)
-        about.write_text(json.dumps({"url": url, "validator": _validator(answer.headers)}), encoding="utf-8")
         with part.open("ab" if goes_on else "wb") as file:
+            about.write_text(json.dumps({"url": url, "validator": _validator(answer.headers)}), encoding="utf-8")
             while chunk := answer.read1(CHUNK):
                 file.write(chunk)
                 done += len(chunk)

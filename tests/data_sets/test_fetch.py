@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import shutil
 import stat
@@ -18,9 +19,10 @@ import pytest
 from hub_server import COMMIT, HubServer, quiet, serve_bird, zipped
 
 from rllib_lmgame.cli import main
-from rllib_lmgame.data_sets import table
+from rllib_lmgame.data_sets import table, web
 from rllib_lmgame.data_sets.fetch import _Record, fetch, verify
 from rllib_lmgame.data_sets.places import path_of, paths_of
+from rllib_lmgame.data_sets.web import download
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.lock import locked
 
@@ -382,3 +384,56 @@ def test_the_table_agrees_with_itself(name: str) -> None:
     assert {part for said in each.beside.values() for part in said} <= {"", *each.parts}
     for whole, pieces in each.join.items():
         assert {whole} <= {file for files in each.parts.values() for file in files} and len(pieces) > 1
+
+
+@pytest.mark.parametrize("name", ["../../out_test.json", "{tmp}/out_test.json", "SOURCE.json", "a\\..\\b_test.json"])
+def test_a_hub_cannot_name_a_file_outside_of_the_sets_folder(hub: HubServer, tmp_path: Path, name: str) -> None:
+    name = name.format(tmp=tmp_path)
+    hub.repositories["datasets/AgentGym/AgentEval"] = {"maze_test.json": b"[]", name: b"[1]"}
+    with pytest.raises(ConfigError, match=r"leads out of the set|is the set's own"):
+        fetch("agentgym-eval", report=quiet)
+    assert not list(tmp_path.rglob("out_test.json"))
+
+
+def test_a_list_of_files_that_is_nonsense_is_said_in_words(gsm8k: HubServer) -> None:
+    gsm8k.pages[f"/api/{GSM8K}/revision/main"] = b'{"sha": "c0ffee", "siblings": ["train.parquet"]}'
+    with pytest.raises(ConfigError, match="answers no list of files"):
+        fetch("gsm8k", report=quiet)
+
+
+@pytest.mark.parametrize("files", [{TRAIN: 5}, {TRAIN: {"bytes": 5000}}, {TRAIN: {"bytes": "many", "sha256": ""}}, 7])
+def test_a_damaged_source_file_is_as_good_as_none(gsm8k: HubServer, tmp_path: Path, files: object) -> None:
+    damaged = json.dumps({"name": "gsm8k", "parts": ["train", "test"], "files": files})
+    for folder in (tmp_path / "elsewhere", tmp_path / "data" / "gsm8k"):
+        folder.mkdir(parents=True)
+        (folder / "SOURCE.json").write_text(damaged)
+    with pytest.raises(ConfigError, match="has no main/train"):
+        fetch("gsm8k", tmp_path / "elsewhere", report=quiet)
+    fetch("gsm8k", report=quiet)
+    assert verify("gsm8k") == []
+
+
+def test_a_server_that_always_breaks_off_and_begins_anew_is_given_up(
+    hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "_validator", lambda headers: None)
+    monkeypatch.setattr(web, "PAUSE_S", 0.0)
+    hub.pages["/file"] = b"f" * 5000
+    lengths = itertools.cycle([100, 90, 95])
+
+    def broken(handler: Any, content: bytes) -> None:
+        hub.break_after = next(lengths)
+        serve(handler, content)
+
+    serve = hub.RequestHandlerClass._file
+    monkeypatch.setattr(hub.RequestHandlerClass, "_file", broken)
+    with pytest.raises(ConfigError, match="broke off"):
+        download(f"{hub.url}/file", tmp_path / "file")
+    assert len(hub.asked) == 1 + web.TRIES
+
+
+def test_a_token_that_no_header_can_carry_is_not_shown(gsm8k: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret\nhf_other")
+    with pytest.raises(ConfigError, match="HF_TOKEN") as told:
+        fetch("gsm8k", report=quiet)
+    assert "hf_secret" not in str(told.value)
