@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,21 @@ import yaml
 from agentgym_server import serving
 
 from rllib_lmgame.cli.main import main
+from tests.endpoint_server import Endpoint
+
+MODEL: dict[str, Any] = {
+    "language_model": {
+        "model": "tiny",
+        "tiny": {"hidden_size": 32, "num_layers": 1, "num_heads": 1},
+        "context_length": 1024,
+    },
+    "inference": {"engine": "transformers"},
+}
 
 
 def run(path: Path, url: str, *flags: str, **env_config: Any) -> int:
     game = {"url": url, "ids": "0-9", "split": "all", "max_turns": 2, **env_config}
-    model = {"model": "tiny", "tiny": {"hidden_size": 32, "num_layers": 1, "num_heads": 1}, "context_length": 1024}
-    config = {"env_config": game, "language_model": model, "inference": {"engine": "transformers"}}
+    config = {"env_config": game, **MODEL}
     experiment = {"run": "LMGamePPO", "env": "agentgym:textcraft", "stop": {"ppo_iteration": 1}, "config": config}
     path.write_text(yaml.safe_dump({"crafting": experiment}))
     return main(["train", "file", str(path), "--storage-path", str(path.parent / "runs"), *flags])
@@ -40,3 +50,22 @@ def test_a_run_without_its_server_never_begins(tmp_path: Path, capsys: pytest.Ca
     with serving("textcraft", fault=lambda path, body: (500, b"out of order") if path == "/create" else None) as server:
         assert run(tmp_path / "a.yaml", server.url) == 2
     assert "no session of textcraft can be opened" in capsys.readouterr().err
+
+
+def test_each_model_that_is_asked_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Endpoint() as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        games = [
+            {"env": "lmgame/TwentyQuestions-v0", "name": name, "env_config": {"oracle": oracle, "max_turns": 2}}
+            for name, oracle in (("one", server.player), ("other", "openai:stone@http://127.0.0.1:9/v1"))
+        ]
+        experiment = {"run": "LMGamePPO", "stop": {"ppo_iteration": 1}, "config": {"games": games, **MODEL}}
+        path = tmp_path / "a.yaml"
+        path.write_text(yaml.safe_dump({"guessing": experiment}))
+        assert main(["train", "file", str(path), "--dry-run"]) == 0
+        told = capsys.readouterr().out
+        assert (
+            f"#   lmgame/TwentyQuestions-v0 asks {server.player.removeprefix('openai:').replace('@', ' at ')}" in told
+        )
+        assert "#   warning: lmgame/TwentyQuestions-v0: no answer from http://127.0.0.1:9/v1" in told
+        server.shutdown()

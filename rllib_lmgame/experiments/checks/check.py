@@ -66,8 +66,8 @@ class CheckedExperiment:
     num_trials: int
     first_prompt: str = ""
     """What a model is shown first, where demonstrations stand in front."""
-    servers: dict[str, str] = field(default_factory=dict)
-    """Servers that games are played on, and what was found of them."""
+    servers: list[str] = field(default_factory=list)
+    """What was found of the servers that games are played on."""
     missing: dict[str, str] = field(default_factory=dict)
     """Keys of games whose server is not there, and how it is started."""
 

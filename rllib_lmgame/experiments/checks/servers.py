@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 
@@ -9,6 +10,7 @@ from rllib_lmgame.envs.registry import game_spec, load_factory, make_game
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.settings.sections.games import GameConfig
+from rllib_lmgame.settings.trust import is_number
 
 READY = "check_ready"
 """Method of games that need something which runs beside them; it says nothing where they do not."""
@@ -24,7 +26,8 @@ def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> 
         with experiment.spec.source.attached():
             for place, game in _on_servers(experiment):
                 options = game.env_config
-                server = f"{game.env} {options.get('url') or options.get('retriever')}"
+                texts = {name: value for name, value in options.items() if not is_number(value)}
+                server = f"{game.env} {json.dumps(texts, sort_keys=True, default=str)}"
                 if server not in asked:
                     asked[server] = _found(place, game)
                 found = asked[server]
@@ -34,13 +37,13 @@ def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> 
                         raise ConfigError(f"{place}.{found.path}", message) from None
                     experiment.missing[game.key] = message
                 elif found:
-                    experiment.servers.setdefault(server, f"{game.env} {found}")
+                    experiment.servers.append(f"{game.env} {found}")
 
 
 def dry_run_servers(experiment: CheckedExperiment) -> list[str]:
     """Lines of the dry run, which goes on where a server is missing."""
     missing = dict.fromkeys(experiment.missing.values())
-    lines = [*experiment.servers.values(), *(f"warning: {what}" for what in missing)]
+    lines = [*dict.fromkeys(experiment.servers), *(f"warning: {what}" for what in missing)]
     return ["# servers", *(f"#   {line}" for line in lines)] if lines else []
 
 
