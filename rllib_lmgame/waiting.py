@@ -6,8 +6,9 @@ a :class:`StepClock`; without one nothing happens.
 
 from __future__ import annotations
 
+import selectors
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -45,6 +46,23 @@ def waiting() -> Iterator[None]:
     finally:
         clock.resume()
         _of_thread.clock = clock
+
+
+def ready_pipes(readers: Iterable[T], writers: Iterable[T], seconds: float) -> tuple[list[T], list[T]]:
+    """Those that can be read and those that can be written, after a wait of so many seconds at most.
+
+    As ``select.select``, which takes no descriptor from 1024 on: a process that plays many games at once has more.
+    """
+    with selectors.DefaultSelector() as chosen:
+        for pipe in readers:
+            chosen.register(pipe, selectors.EVENT_READ)  # type: ignore[arg-type]
+        for pipe in writers:
+            chosen.register(pipe, selectors.EVENT_WRITE)  # type: ignore[arg-type]
+        found = chosen.select(seconds)
+    return tuple(  # type: ignore[return-value]
+        [key.fileobj for key, events in found if events & wanted]
+        for wanted in (selectors.EVENT_READ, selectors.EVENT_WRITE)
+    )
 
 
 def clocked(clock: StepClock, function: Callable[..., T], *args: Any) -> T:

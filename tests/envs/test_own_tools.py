@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.envs.games.code.tool_use import own_tools
 from rllib_lmgame.envs.games.code.tool_use.game import ToolUse
 from rllib_lmgame.envs.games.code.tool_use.mcp import McpServer
-from rllib_lmgame.envs.games.code.tool_use.own_tools import tool_of, tools_of_server
+from rllib_lmgame.envs.games.code.tool_use.own_tools import OwnTool, OwnToolbox, tool_of, tools_of_server
 from rllib_lmgame.errors import ConfigError
 
 HERE = "tests.envs.tool_functions"
@@ -158,6 +160,33 @@ def test_a_server_ends_with_its_game() -> None:
         assert [tool["name"] for tool in server.tools()] == ["add", "fail", "note"]
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
+
+
+def test_a_process_with_many_open_files_talks_to_a_server() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1024)]
+    try:
+        with McpServer(command(), 20.0) as server:
+            assert server.call("add", {"a": 1, "b": 2}) == "3"
+    finally:
+        for file in held:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_server_that_starts_after_its_game_was_given_up_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    toolbox, started = OwnToolbox({"add": OwnTool("add", "", {})}, command(), 20.0), []
+
+    def slow(*args: object) -> McpServer:
+        toolbox.close()  # Another thread gives the game up.
+        started.append(McpServer(*args))  # type: ignore[arg-type]
+        return started[0]
+
+    monkeypatch.setattr(own_tools, "McpServer", slow)
+    with pytest.raises(GameError, match="closed before its server had started"):
+        toolbox.use("add", {"a": 1, "b": 2})
+    assert started[0]._process.returncode is not None
 
 
 def test_a_server_of_the_protocols_own_package_is_understood(tmp_path: Path) -> None:

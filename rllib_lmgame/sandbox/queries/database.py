@@ -10,7 +10,6 @@ import base64
 import hashlib
 import json
 import os
-import select
 import threading
 import time
 from collections import Counter
@@ -22,6 +21,7 @@ from typing import Any
 from rllib_lmgame.sandbox.limits import MEBIBYTE, Limits, SandboxError
 from rllib_lmgame.sandbox.modes import sandbox_mode
 from rllib_lmgame.sandbox.process import CHUNK, Process
+from rllib_lmgame.waiting import ready_pipes
 
 WORKER_LIMITS = Limits(cpu_s=10**9, memory_bytes=1024 * MEBIBYTE, file_bytes=MEBIBYTE, disk_bytes=MEBIBYTE, threads=4)
 START_S = 20.0
@@ -154,7 +154,7 @@ class SqlWorker:
         try:
             while b"\n" not in self._buffer:
                 left = deadline - time.monotonic()
-                readable, writable, _ = select.select([stdout], [stdin] if process.pending else [], [], max(left, 0))
+                readable, writable = ready_pipes([stdout], [stdin] if process.pending else [], max(left, 0))
                 if writable:
                     process.pending = process.pending[os.write(stdin.fileno(), process.pending[:CHUNK]) :]
                 if readable:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import subprocess
 import time
@@ -24,6 +23,7 @@ from typing import Any, Self
 
 from rllib_lmgame.json_files import parse
 from rllib_lmgame.text import one_line, printable
+from rllib_lmgame.waiting import ready_pipes
 
 VERSION = "2025-06-18"
 MAX_BYTES = 4 << 20
@@ -193,7 +193,7 @@ class McpServer:
         """Write and read what can be, and wait for it; returns the bytes that came."""
         left = until - time.monotonic()
         pipes = [pipe for pipe in (self._stdout, self._stderr) if not pipe.closed]
-        ready, writable, _ = select.select(pipes, [self._stdin] if self._unsent else [], [], max(0.0, left))
+        ready, writable = ready_pipes(pipes, [self._stdin] if self._unsent else [], max(0.0, left))
         if left <= 0:
             raise self._failed(f"gave no answer within {self._limit_s:g} s")
         came = 0

@@ -171,6 +171,7 @@ class OwnToolbox:
     def __init__(self, tools: Mapping[str, OwnTool], mcp: Sequence[str], limit_s: float) -> None:
         self._tools, self._mcp, self._limit_s = tools, mcp, limit_s
         self._server: McpServer | None = None
+        self._closed = False
 
     def use(self, name: str, arguments: Mapping[str, Any]) -> str:
         """Result of a call, or what the tool raised.
@@ -184,13 +185,17 @@ class OwnToolbox:
         try:
             if self._server is None:
                 self._server = McpServer(self._mcp, self._limit_s)
+            if self._closed:  # Given up meanwhile, as the server took too long to start.
+                self.close()
+                raise GameError(f"tool {name}: the game was closed before its server had started")
             return self._server.call(name, arguments)
         except McpError as error:
             self._server = None  # It has ended.
             raise GameError(f"tool {name}: {error}") from None
 
     def close(self) -> None:
-        """End the server."""
+        """End the server, also one that starts in another thread now."""
+        self._closed = True
         if self._server is not None:
             self._server.close()
             self._server = None
