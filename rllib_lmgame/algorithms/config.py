@@ -338,8 +338,11 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         """
         if self.evaluation_options.games:
             return on_split(self.evaluation_options.games, split, override=split != "validation")
-        sampling, games = self.evaluation_options.sampling, self.training_games()
-        return on_split([game.evaluated(sampling) for game in games], split, override=True)
+        return on_split(self.evaluated_games(), split, override=True)
+
+    def evaluated_games(self) -> tuple[GameConfig, ...]:
+        """The training games as an evaluation plays them, on the levels of training."""
+        return tuple(game.evaluated(self.evaluation_options.sampling) for game in self.training_games())
 
     def trained_policies(self) -> list[str]:
         """Trained policies, in the order given."""

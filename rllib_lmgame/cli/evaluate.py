@@ -221,6 +221,8 @@ def _evaluation(env_config: dict[str, Any], args: argparse.Namespace, connect: C
     games = games or _games_of_run(next(iter(runs.values())).config, env_config, args)
     if args.episodes is not None:
         games = {name: replace(game, episodes=None) for name, game in games.items()}
+    if args.greedy or args.temperature is not None:  # It goes before what entries of games say.
+        games = {name: replace(game, temperature=None) for name, game in games.items()}
     check_games([*games.values()], args.against or ())
     contenders = making.all(runs, replace(settings, games=tuple(games.values())))
     for contender in contenders:
@@ -247,14 +249,11 @@ def _games_of_run(config: LMGameConfig, env_config: dict[str, Any], args: argpar
     from rllib_lmgame.algorithms.games import on_split
 
     split = args.split or "test"
-    games = config.games_for_evaluation(split) if args.evaluation_games else config.training_games()
+    games = config.games_for_evaluation(split) if args.evaluation_games else config.evaluated_games()
     if not games:
         raise ConfigError("--games", "the checkpoint was trained on files alone; name a game (`rllib games list`)")
     games = tuple(replace(game, env_config={**game.env_config, **env_config}) for game in games)
-    asked = 0.0 if args.greedy else args.temperature
-    if args.evaluation_games:
-        return with_names([replace(game, temperature=game.temperature if asked is None else None) for game in games])
-    return with_names(on_split([game.evaluated(asked) for game in games], split, override=True))
+    return with_names(games if args.evaluation_games else on_split(games, split, override=True))
 
 
 def _player_settings(args: argparse.Namespace, games: tuple[GameConfig, ...]) -> PlayerSettings:

@@ -112,8 +112,8 @@ def _evaluated(config: Mapping[str, Any]) -> tuple[tuple[GameConfig, ...], int |
     from rllib_lmgame.settings.algorithms import PPO
 
     own = {key: config[key] for key in config if key in ("env", "env_config", "games")}
-    games = (config.get("evaluation_config") or {}).get("games")
-    evaluation = {"evaluation_config": {"games": games}} if games else {}
+    given = config.get("evaluation_config") or {}
+    evaluation = {key: given[key] for key in ("games", "temperature", "explore") if given.get(key) is not None}
     episodes = config.get("evaluation_duration")
-    played = PPO.config_class()().update_from_dict({**own, **evaluation}).games_for_evaluation("test")
-    return played, episodes if isinstance(episodes, int) else None
+    made = PPO.config_class()().update_from_dict({**own, "evaluation_config": evaluation})
+    return made.games_for_evaluation("test"), episodes if isinstance(episodes, int) else None

@@ -202,7 +202,7 @@ def evaluate_checkpoint(
     config = saved_policies(path, trust=trust, games=named, last=last_iterate)
     base: tuple[GameConfig, ...] = () if env is None else (GameConfig(env),)
     if not base:
-        base = config.games_for_evaluation(split) if evaluation_games else config.training_games()
+        base = config.games_for_evaluation(split) if evaluation_games else config.evaluated_games()
     if not base:
         raise ConfigError("--env", "the checkpoint was trained on files alone; name a game (`rllib games list`)")
     games = tuple(replace(game, env_config={**game.env_config, **(env_config or {})}) for game in base)

@@ -189,7 +189,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         """Who takes a seat of a game: a guest, a scripted player, or a policy on its engines."""
         name = assignment.module_id
         if name in guests:
-            return guests[name]
+            return guests[name].in_game(game)
         if assignment.player != LANGUAGE_MODEL:
             return Scripted(name, assignment.player)
         chat = self.chat(name, settings.language_model, game)

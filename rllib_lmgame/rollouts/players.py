@@ -26,6 +26,7 @@ from rllib_lmgame.rollouts.seats import (
     Seat,
     scripted_move,
 )
+from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
@@ -52,6 +53,10 @@ class Player(ABC):
     def assignment(self) -> SeatAssignment:
         """How it stands in line-ups."""
         return SeatAssignment(self.name, self.source)
+
+    def in_game(self, game: GameConfig) -> Player:
+        """The player as the game's entry in the configuration says that models are talked to. Raises: ConfigError."""
+        return self
 
     @abstractmethod
     def seat(self, session: GameSession, plan: EpisodePlan, agent: str, seed: int) -> Seat:

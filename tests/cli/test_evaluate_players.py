@@ -202,6 +202,46 @@ def test_an_endpoint_plays_games_for_one_and_its_tokens_are_counted(endpoint, tm
     assert json.loads(capsys.readouterr().out)["evaluated"][0]["format_error_rate"] == 1.0
 
 
+SUITE = """
+talks:
+  run: LMGamePPO
+  config:
+    games:
+      - {env: lmgame/FrozenLake-v0, name: plain, temperature: 0.7}
+      - env: lmgame/FrozenLake-v0
+        name: other
+        language_model: {system_prompt: Be quick., answer_tag: move, max_tokens_per_turn: 9}
+"""
+
+
+def test_an_endpoint_is_talked_to_as_the_entry_of_its_game_says(endpoint, tmp_path: Path, capsys) -> None:
+    endpoint.text = "<move>Down</move>"
+    file = tmp_path / "talks.yaml"
+    file.write_text(SUITE)
+    command = ["evaluate", f"far={endpoint.player}", "--suite", str(file), "--episodes", "2", "--json"]
+    assert main(command) == 0
+    plain, other = json.loads(capsys.readouterr().out)["evaluated"]
+    assert plain["format_error_rate"] == 1.0 and other["format_error_rate"] == 0.0
+    asked = {body["messages"][0]["content"] == "Be quick.": body for body in endpoint.asked}
+    assert asked[False]["temperature"] == 0.7 and asked[True]["temperature"] == 1.0
+    assert asked[True]["max_tokens"] == 9 != asked[False]["max_tokens"]
+    endpoint.asked.clear()
+    assert main([*command, "--greedy"]) == 0
+    assert {body["temperature"] for body in endpoint.asked} == {0.0}, "it goes before what entries say"
+    file.write_text(SUITE.replace("answer_tag: move", "reply_prefill: <answer>"))
+    assert main(command) == 2
+    assert "games.other.language_model.reply_prefill: player 'far'" in capsys.readouterr().err
+
+
+def test_a_gain_on_a_single_level_has_no_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lake = "lmgame/FrozenLake-v0@{size: 3, frozen_probability: 1.0, max_turns: 1, split: all}"
+    command = ["evaluate", "random", "best=solver", "--games", lake, "--episodes", "3", "--baseline", "random"]
+    assert main([*command, "--out", str(tmp_path / "one")]) == 0
+    row = table(tmp_path / "one")["best", "lmgame/FrozenLake-v0"]
+    assert row["levels"] == 1 and len(row["success_gain"]) == len(row["return_gain"]) == 1
+    assert "inf" not in capsys.readouterr().out
+
+
 def test_an_endpoint_that_hangs_costs_an_episode_that_is_played_again(endpoint, tmp_path: Path, capsys) -> None:
     out = tmp_path / "out"
     endpoint.unanswered = {0}

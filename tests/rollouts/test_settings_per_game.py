@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.cli.evaluate import _games_of_run
 from rllib_lmgame.cli.game_list import suite, with_names
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.evaluation import evaluate
 from rllib_lmgame.evaluation.players.language_model import options_of_policy
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.guard import Source
@@ -332,8 +335,21 @@ def test_evaluation_of_the_training_games_has_its_own_numbers() -> None:
     (game,) = config.games_for_evaluation()
     assert (game.name, game.episodes, game.group_size, game.temperature) == ("a", None, None, None)
     assert game.language_model == {"think": "required"} and game.env_config == {"split": "validation"}
+    assert config.evaluated_games()[0].temperature is None
     config.evaluation_config = {"explore": None}
-    assert config.games_for_evaluation()[0].temperature == 0.5
+    assert config.games_for_evaluation()[0].temperature == config.evaluated_games()[0].temperature == 0.5
+
+
+def test_a_checkpoint_alone_plays_at_the_temperature_of_its_evaluation(monkeypatch) -> None:
+    """Not at that which a game has in training."""
+    greedy = "evaluation_config: {temperature: 0}"
+    config = config_of(f"{{games: [{{env: lmgame/Maze-v0, temperature: 0.7}}], {greedy}}}")
+    played: list[Any] = []
+    monkeypatch.setattr(evaluate, "saved_policies", lambda *_, **__: config)
+    monkeypatch.setattr(evaluate, "_evaluate", lambda _, games, *__: played.extend(games) or {})
+    evaluate.evaluate_checkpoint("somewhere")
+    played += _games_of_run(config, {}, Namespace(split=None, evaluation_games=False)).values()
+    assert [game.temperature for game in played] == [None, None]
 
 
 @pytest.mark.parametrize(("second", "own"), [("boxed", True), ("tags", False)])

@@ -101,7 +101,8 @@ class OnePlayer(Contender):
         return {agent: own if who == self.name else self._opponents[who].assignment for agent, who in seats.items()}
 
     def player(self, assignment: SeatAssignment, game: GameConfig) -> Player:
-        return self._player if assignment.module_id == self.name else self._opponents[assignment.module_id]
+        who = self._player if assignment.module_id == self.name else self._opponents[assignment.module_id]
+        return who.in_game(game)
 
     def sessions(self) -> Sessions:
         return Sessions()

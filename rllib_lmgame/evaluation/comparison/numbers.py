@@ -27,7 +27,8 @@ def rows(evaluation: Evaluation, results: Results, baseline: str | None = None) 
     * ``player``, ``name`` (of the game), ``samples`` (a level);
     * ``pass_at_k`` (k -> value) where there is success; ``success_rate`` is that of all samples, known as avg@k;
     * ``best_return_mean``: mean over levels of the best return;
-    * ``success_gain`` and ``return_gain``: mean difference to the baseline on the same levels, lower and upper bound.
+    * ``success_gain`` and ``return_gain``: mean difference to the baseline on the same levels, lower and upper
+      bound (of a single level the mean alone).
     """
     return [
         row
@@ -95,14 +96,19 @@ def _gains(own: Mapping[Place, EpisodeSummary], others: Mapping[Place, EpisodeSu
     names = {str(place.level): level_name(summary) for place, summary in {**own, **others}.items()}
     after, before = (_level_means(_judged(each), own_success) for each in (own, others))
     if len(after.keys() & before.keys()) > 1:
-        _, *gains["success_gain"] = paired_by_level(after, before, names.__getitem__)
+        _, *found = paired_by_level(after, before, names.__getitem__)
+        gains["success_gain"] = _with_bounds(*found)
     earned, least = (_level_means(each, own_return) for each in (own, others))
     shared = [level for level in earned if level in least]
     if len(shared) > 1:
         differences = [earned[level] - least[level] for level in shared]
-        mean, low, high = mean_interval(differences, [names[level] for level in shared])
-        gains["return_gain"] = [mean, low, high] if math.isfinite(low) else [mean]
+        gains["return_gain"] = _with_bounds(*mean_interval(differences, [names[level] for level in shared]))
     return gains
+
+
+def _with_bounds(mean: float, low: float, high: float) -> list[float]:
+    """The mean alone where a single level leaves the interval infinitely wide."""
+    return [mean, low, high] if math.isfinite(low) else [mean]
 
 
 def _judged(own: Mapping[Place, EpisodeSummary]) -> dict[Place, EpisodeSummary]:

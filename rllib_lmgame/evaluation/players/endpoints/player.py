@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from rllib_lmgame.policies.chat.messages import MessageConversation
 from rllib_lmgame.policies.chat.replies import reply_format
 from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
 from rllib_lmgame.rollouts.players import Player
+from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, OutOfTokens, Seat
 from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.inference import InferenceOptions
@@ -31,23 +33,43 @@ class EndpointPlayer(Player):
         sections = settings.sections
         own = build(LanguageModelOptions, sections.get("language_model", {}), "--config.language_model")
         self.model = with_demonstrations(own, settings.games, settings.seed)
-        try:
-            reply_format(self.model)
-        except ConfigError as error:
-            raise ConfigError(f"--{error.path}", f"player {name!r}: {error.message}") from error
-        inference = build(InferenceOptions, sections.get("inference", {}), "--config.inference")
+        self._inference = build(InferenceOptions, sections.get("inference", {}), "--config.inference")
+        self._temperature = settings.temperature
         self.endpoint = build(EndpointOptions, sections.get("endpoint", {}), "--config.endpoint")
-        moves_only = sections.get("text_rollouts", {}).get("legal_moves_only")
-        for key, given, why in (
-            ("language_model.reply_prefill", self.model.reply_prefill, "writes whole replies"),
-            ("text_rollouts.legal_moves_only", moves_only, "cannot be kept to legal moves"),
-        ):
-            if given:
-                raise ConfigError(f"--config.{key}", f"player {name!r}: an endpoint {why}")
-        self.sampling = _sampling(self.model, inference, settings.temperature)
+        if sections.get("text_rollouts", {}).get("legal_moves_only"):
+            why = f"player {name!r}: an endpoint cannot be kept to legal moves"
+            raise ConfigError("--config.text_rollouts.legal_moves_only", why)
+        self._check_talk("--config")
+        for game in settings.games:
+            self.in_game(game)
+        self.sampling = _sampling(self.model, self._inference, settings.temperature)
         self.client = EndpointClient(
             read_address(source, settings.flag), self.endpoint, settings.time_limit_s, settings.at_once
         )
+
+    def in_game(self, game: GameConfig) -> Self:
+        if not game.language_model and game.temperature is None:
+            return self
+        own, where = copy.copy(self), f"games.{game.called(game.env)}"
+        own.model = build(LanguageModelOptions, game.language_model, f"{where}.language_model", self.model)
+        own._check_talk(where)
+        inference, temperature = self._inference, self._temperature
+        if game.temperature is not None:  # As in training, top-p and top-k are those of what it takes the place of.
+            inference = dataclasses.replace(inference, temperature=game.temperature)
+            temperature = None if temperature is None else game.temperature
+        own.sampling = _sampling(own.model, inference, temperature)
+        return own
+
+    def _check_talk(self, where: str) -> None:
+        """Raise :class:`ConfigError` if a model behind an endpoint cannot be talked to so; ``where`` asks for it."""
+        try:
+            reply_format(self.model)
+        except ConfigError as error:
+            key = error.path.removeprefix("config.")
+            raise ConfigError(f"{where}.{key}", f"player {self.name!r}: {error.message}") from error
+        if self.model.reply_prefill:
+            why = f"player {self.name!r}: an endpoint writes whole replies"
+            raise ConfigError(f"{where}.language_model.reply_prefill", why)
 
     async def __aenter__(self) -> Self:
         await self.client.__aenter__()
