@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import re
@@ -343,6 +344,26 @@ def wait_for(condition: Callable[[], bool]) -> None:
     raise AssertionError("it did not come about in ten seconds")
 
 
+def test_what_a_killed_process_left_on_a_server_before_it_was_started_anew_closes_nobodys_session(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "left"
+    folder.mkdir(mode=0o700)
+    with serving("textcraft") as server, (folder / "2-alive.jsonl").open("w+b") as alive:
+        fcntl.flock(alive, fcntl.LOCK_EX)
+        for name, sessions in (("1-killed", range(4)), ("2-alive", [1])):
+            lines = [{"open": True, "url": f"{server.url}/close", "body": {"id": n}} for n in sessions]
+            (folder / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        for _ in range(3):
+            server.post_create({})
+        server.created, server.open[3] = 0, {}
+        session = begun(server)  # It is called 0, as one of the killed process was.
+        wait_for(lambda: sorted(server.open) == [0, 1])
+        session.step({"player": "look"})
+        session.close()
+        assert sorted(server.open) == [1]
+
+
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -400,6 +421,19 @@ def test_lists_of_items(tmp_path: Path) -> None:
             session.close()
     assert found["test"] == {900, 901}
     assert found["train"] | found["validation"] <= set(range(200)) and not found["train"] & found["validation"]
+
+
+def test_an_item_that_both_lists_have_is_tested_alone() -> None:
+    with serving("textcraft") as server:
+        for split in ("train", "validation"):
+            session = begun(server, ids="0-99", test_ids="50-149", split=split)
+            for seed in range(50):
+                session.reset(seed)
+                assert item_of(session) < 50
+            session.close()
+        session = begun(server, ids="0-99", test_ids="50-149", split="test")
+        assert {item_of(session) for seed in range(100) if session.reset(seed) is None} == set(range(50, 150))
+        session.close()
 
 
 def test_published_lists_of_items_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,9 @@ class AgentGymOptions(TextGameOptions):
         path=True,
     )
     test_ids: str | None = option(
-        None, "Items of the split `test`, in the same form. null: the split is made of `ids`, by hash.", path=True
+        None,
+        "Items of the split `test`, in the same form; no other split has them. null: it is made of `ids`, by hash.",
+        path=True,
     )
     id_table: str | None = option(
         None,
@@ -92,6 +94,7 @@ class AgentGym(WholeReplyGame):
         self.server = Server(url, self.task.start, chosen.timeout_s, chosen.retries)
         self._items = self._items_of(chosen.ids, "ids")
         self._test_items = self._items if chosen.test_ids is None else self._items_of(chosen.test_ids, "test_ids")
+        self._tested = frozenset(item.number for item in self._test_items) if chosen.test_ids is not None else ()
         self._categories = categories_in(chosen.categories, chosen.task, "env_config.categories")
         self._item = ""
         self._place: int | None = None
@@ -163,7 +166,8 @@ class AgentGym(WholeReplyGame):
         split = self.options.split
         if split == ALL:
             return self._items
-        items = self._test_items if split == TEST else self._items
+        listed = [item for item in self._items if item.number not in self._tested]
+        items = self._test_items if split == TEST else listed
         return tuple(one for one in items if self.split_of_level(level_digest(self.level_key(one)), one) == split)
 
     def level_key(self, level: Item) -> str:
@@ -173,7 +177,7 @@ class AgentGym(WholeReplyGame):
         by_hash = split_of_digest(digest)
         if self.options.test_ids is None:
             return by_hash
-        if self.options.split == TEST:
+        if level.number in self._tested:
             return TEST
         return VALIDATION if by_hash == VALIDATION else TRAIN
 

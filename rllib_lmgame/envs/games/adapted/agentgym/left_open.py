@@ -14,7 +14,7 @@ import os
 import stat
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -65,13 +65,19 @@ class LeftOpen:
             return list(self._open.values())
 
     def take_over(self) -> list[Closing]:
-        """Sessions that processes which are no more left open. They are nobody else's from here on."""
-        found: list[Closing] = []
+        """Sessions that processes which are no more left open. They are nobody else's from here on.
+
+        Not those called as one that a living process has open: the server was started anew, and counts anew.
+        """
+        left: dict[str, Closing] = {}
+        alive = {_key(*each) for each in self.remaining()}
         with contextlib.suppress(OSError):
             for path in directory().glob("*.jsonl") if _is_own(directory()) else ():
                 if path != self._path:
-                    found += _taken(path)
-        return found
+                    sessions, has_ended = _read(path)
+                    left |= sessions if has_ended else {}
+                    alive |= set() if has_ended else sessions.keys()
+        return [each for key, each in left.items() if key not in alive]
 
     def end(self) -> None:
         """The process has closed what it could."""
@@ -87,7 +93,7 @@ class LeftOpen:
             self._file.close()
 
     def _note(self, url: str, body: dict[str, Any], *, open_now: bool) -> bool:
-        key = json.dumps([url, body], sort_keys=True)
+        key = _key(url, body)
         with self._lock:
             was_open = self._open.pop(key, None) is not None
             if open_now:
@@ -123,24 +129,30 @@ def _is_own(folder: Path) -> bool:
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
 
 
+def _key(url: str, body: Mapping[str, Any]) -> str:
+    return json.dumps([url, body], sort_keys=True)
+
+
 def _line(url: str, body: Mapping[str, Any], open_now: bool) -> bytes:
     return json.dumps({"open": open_now, "url": url, "body": body}).encode() + b"\n"
 
 
-def _taken(path: Path) -> Iterator[Closing]:
-    """The sessions of a file whose process is no more; the file goes."""
+def _read(path: Path) -> tuple[dict[str, Closing], bool]:
+    """The sessions that a file says are open, and whether its process is no more; then the file goes."""
+    left: dict[str, Closing] = {}
     with path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            has_ended = True
         except OSError:
-            return
-        left: dict[str, Closing] = {}
+            has_ended = False
         for line in file.read(MOST_READ).splitlines():
             with contextlib.suppress(ValueError, TypeError, KeyError):  # The last line may be cut short.
                 entry = json_files.parse(line)
-                key = json.dumps([entry["url"], entry["body"]], sort_keys=True)
+                key = _key(entry["url"], entry["body"])
                 left.pop(key, None)
                 if entry["open"]:
                     left[key] = (str(entry["url"]), dict(entry["body"]))
-        path.unlink(missing_ok=True)
-        yield from left.values()
+        if has_ended:
+            path.unlink(missing_ok=True)
+    return left, has_ended

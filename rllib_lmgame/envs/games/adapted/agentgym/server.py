@@ -160,9 +160,9 @@ class Server:
         if anew:
             asker.left_open.forget(f"{self.url}/close")
         if closes:
+            asker.left_open.add(f"{self.url}/close", session.fields)
             for url, body in asker.left_open.take_over():
                 asker.submit(_quietly(url, body))
-            asker.left_open.add(f"{self.url}/close", session.fields)
         return True
 
     def knows(self, session: Session) -> bool:
