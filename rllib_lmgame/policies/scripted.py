@@ -10,7 +10,7 @@ from rllib_lmgame.envs.contract.session import GameSession, Observation
 from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.settings.plugins import check_call, check_methods, made
-from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
+from rllib_lmgame.settings.sections.language_model import HUGGING_FACE, LANGUAGE_MODEL
 
 
 class ScriptedPlayer(Protocol):
@@ -69,7 +69,6 @@ SCRIPTED_PLAYERS: dict[str, type[ScriptedPlayer]] = {
     for name in player.names
 }
 
-HUGGING_FACE = "hf:"
 MODEL_PREFIXES = (HUGGING_FACE, ENDPOINT)
 """Before the name of a model that is a player of a command, and none of a run."""
 

@@ -11,14 +11,19 @@ import asyncio
 import re
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from rllib_lmgame.endpoints.address import read_address
+from rllib_lmgame.endpoints.address import ENDPOINT, read_address
 from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.imports import import_path
+from rllib_lmgame.settings.sections.language_model import HUGGING_FACE
 
 T = TypeVar("T")
+
+LOCAL_MODEL = "rllib_lmgame.policies.model.asked_model:LocalModel"
+"""By its path, as settings name parts: what loads models lies above the games."""
 
 TIME_LIMIT_S = 60.0
 """Of one attempt."""
@@ -37,16 +42,61 @@ def harmless(text: str) -> str:
     return MARK.sub(r"\1 ", text)
 
 
+class Asked(Protocol):
+    """A language model, asked greedily; made of its source and the option that names it."""
+
+    @property
+    def name(self) -> str:
+        """As messages call it."""
+
+    def check(self) -> str:
+        """Whether it is there, in a few words. Raises: ConfigError: it is not."""
+
+    def answer(self, instructions: str, question: str) -> str:
+        """Its reply. Raises: GameError: it gives none."""
+
+
 class AskedModel:
-    """The model behind an endpoint, asked greedily.
+    """A language model that a game asks.
 
     Args:
-        source: ``openai:MODEL@URL`` or ``openai:MODEL@URL#VARIABLE``, the environment variable of its key.
+        source: ``openai:MODEL@URL``, ``openai:MODEL@URL#VARIABLE`` (the environment variable of its key), or
+            ``hf:DIR_OR_ID``, a model that each process of games loads.
         key: Option that names it.
 
     Raises:
-        ConfigError: if it is no address, or the variable holds no key.
+        ConfigError: if there is no such model, it is no address, or the variable holds no key.
     """
+
+    def __init__(self, source: str, key: str) -> None:
+        make = EndpointModel if source.startswith(ENDPOINT) else import_path(LOCAL_MODEL, key)
+        self._asked: Asked = make(source, key)
+
+    @property
+    def name(self) -> str:
+        """As messages call it."""
+        return self._asked.name
+
+    def check(self) -> str:
+        """Whether it is there, in a few words. Raises: ConfigError: it is not."""
+        return self._asked.check()
+
+    def ask(self, instructions: str, question: str) -> str:
+        """Its reply, without the reasoning before it.
+
+        Raises:
+            GameError: it gives none.
+        """
+        return THOUGHT.sub("", self._asked.answer(instructions, question))
+
+
+def is_model(source: str) -> bool:
+    """Whether an option names a language model, and no function or class."""
+    return source.startswith((ENDPOINT, HUGGING_FACE))
+
+
+class EndpointModel:
+    """The model behind an endpoint: an :class:`Asked`."""
 
     def __init__(self, source: str, key: str) -> None:
         self._key = key
@@ -73,12 +123,8 @@ class AskedModel:
             raise ConfigError(self._key, error.message) from None
         return f"asks {self.name}"
 
-    def ask(self, instructions: str, question: str) -> str:
-        """Its reply, without the reasoning before it.
-
-        Raises:
-            GameError: it gives none.
-        """
+    def answer(self, instructions: str, question: str) -> str:
+        """Its reply. Raises: GameError: it gives none."""
 
         from rllib_lmgame.endpoints.client import EndpointClient, EndpointError
 
@@ -88,7 +134,7 @@ class AskedModel:
                 return (await client.answer(messages, temperature=0.0, max_tokens=MAX_TOKENS)).text
 
         try:
-            return THOUGHT.sub("", _run(asked()))
+            return _run(asked())
         except EndpointError as error:
             raise GameError(f"no answer of {self._address.model}: {error}") from None
 

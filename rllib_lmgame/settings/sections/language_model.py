@@ -22,6 +22,9 @@ TINY_MODEL = "tiny"
 LANGUAGE_MODEL = "language_model"
 """The player that is no scripted one."""
 
+HUGGING_FACE = "hf:"
+"""Before a model's name or directory, where it stands among other things."""
+
 
 @dataclass(frozen=True)
 class TinyModelOptions:

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame.endpoints.address import ENDPOINT
 from rllib_lmgame.envs.contract import InvalidAction, TextAECOptions, Variant
 from rllib_lmgame.envs.contract.base import MAX_QUOTED
 from rllib_lmgame.envs.games.talk.base import TalkGame, TalkOptions
 from rllib_lmgame.envs.games.talk.debate.expert import speech_of
 from rllib_lmgame.envs.games.talk.debate.judging import MAX_WORDS, ModelJudge, RuleJudge, Speech, verdict
 from rllib_lmgame.envs.games.talk.debate.topics import CON, PRO, Topic, own_topics, read_topics, splits_of
-from rllib_lmgame.envs.support.asked_models import AskedModel
+from rllib_lmgame.envs.support.asked_models import AskedModel, is_model
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.settings.plugins import check_call, made
 from rllib_lmgame.settings.schema import option
@@ -41,8 +40,8 @@ class DebateOptions(TalkOptions):
     speeches: int = option(2, "Speeches of each side.", low=1, high=5)
     judge: str = option(
         RULES_JUDGE,
-        "`rules`, `openai:MODEL@URL` (a language model), or `package.module:Class`, whose `decide(topic, speeches)` "
-        "returns above 0 for PRO, below 0 for CON.",
+        "`rules`, a language model (`openai:MODEL@URL`, `hf:DIR_OR_ID`), or `package.module:Class`, whose "
+        "`decide(topic, speeches)` returns above 0 for PRO, below 0 for CON.",
     )
     data: str | None = option(
         None,
@@ -60,10 +59,10 @@ class Debate(TalkGame):
         offender alone; three in a row forfeit (-1, the other side 1).
     Judge: by rule, from the words alone, as ``RuleJudge`` in ``rllib_lmgame.envs.games.talk.debate.judging`` says. It
         reads 120 words of a speech and is made so that length, repetition, copying and keywords do not help; it cannot
-        tell whether what is said is true, nor whose side it is on. A language model (``openai:MODEL@URL``) reads the
-        speeches and ends with PRO, CON or DRAW. It, or a judge of one's own (option ``judge``), is called within the
-        limit of ``text_rollouts.env_step_timeout_s``. If it fails, takes longer or gives no verdict, the episode is
-        dropped and counted, and nobody is paid.
+        tell whether what is said is true, nor whose side it is on. A language model (``openai:MODEL@URL``,
+        ``hf:DIR_OR_ID``) reads the speeches and ends with PRO, CON or DRAW. It, or a judge of one's own (option
+        ``judge``), is called within the limit of ``text_rollouts.env_step_timeout_s``. If it fails, takes longer or
+        gives no verdict, the episode is dropped and counted, and nobody is paid.
     Horizon: two speeches of each side.
     Agents: ``pro``, who begins, and ``con``; roles of the same names.
     Levels: 31 statements, a tenth of them (three) each for validation and test; or those of a file (option ``data``).
@@ -185,14 +184,14 @@ class Debate(TalkGame):
 
 
 def own_judge(path: str) -> Any:
-    """The judge at an import path, or the language model at an endpoint.
+    """The judge at an import path, or a language model.
 
     Raises:
-        ConfigError: if there is no such class, it cannot be made without arguments, or has no method ``decide``; or the
-            endpoint's address or key is none.
+        ConfigError: if there is no such class, it cannot be made without arguments, or has no method ``decide``; or
+            there is no such model, or its endpoint's address or key is none.
     """
     key = "env_config.judge"
-    if path.startswith(ENDPOINT):
+    if is_model(path):
         return ModelJudge(AskedModel(path, key))
     judge = made(import_path(path, key), path, key)
     takes = "a judge of debates has a method decide(topic, speeches)"

@@ -15,6 +15,7 @@ from rllib_lmgame.envs.contract.base import MAX_QUOTED, GameError, quoted
 from rllib_lmgame.envs.games.talk.debate.topics import CON, PRO, Topic
 from rllib_lmgame.envs.games.words.guessing.questions import all_words, stem, word_set
 from rllib_lmgame.envs.support.asked_models import AskedModel, harmless
+from rllib_lmgame.waiting import WaitedTooLong
 
 MAX_WORDS = 120
 """Words of a speech that are judged; what goes beyond is not read."""
@@ -243,10 +244,13 @@ def verdict(judge: Any, topic: Topic, speeches: Sequence[Speech]) -> int:
     Raises:
         GameError: if the judge fails or says something that is no verdict: then nobody has won, and the episode is
             worth nothing.
+        WaitedTooLong: if its turn to judge did not come.
     """
     name = type(judge).__name__
     try:
         said = judge.decide(topic, tuple(speeches))
+    except WaitedTooLong:
+        raise
     except Exception as error:
         raise GameError(f"the judge {name} raised {type(error).__name__}: {error}") from error
     if isinstance(said, bool) or not isinstance(said, int | float) or not math.isfinite(said):

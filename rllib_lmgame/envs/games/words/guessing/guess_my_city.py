@@ -40,8 +40,8 @@ class GuessMyCityOptions(GuessingOptions):
     )
     oracle: str = option(
         TABLE,
-        "Who answers: `table` (facts about every city), `openai:MODEL@URL` (a language model), or "
-        "`package.module:function` of name and question.",
+        "Who answers: `table` (facts about every city), a language model (`openai:MODEL@URL`, "
+        "`hf:DIR_OR_ID`), or `package.module:function` of name and question.",
     )
 
 

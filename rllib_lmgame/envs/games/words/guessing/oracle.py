@@ -1,13 +1,12 @@
-"""Oracles of one's own: a function, or a language model at an endpoint, answers the questions of a guessing game."""
+"""Oracles of one's own: a function or a language model answers the questions of a guessing game."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from rllib_lmgame.endpoints.address import ENDPOINT
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.words.guessing.questions import all_words, shown
-from rllib_lmgame.envs.support.asked_models import AskedModel
+from rllib_lmgame.envs.support.asked_models import AskedModel, is_model
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.settings.plugins import check_call
 
@@ -30,15 +29,16 @@ class OwnOracle:
     where it would.
 
     Args:
-        path: Import path of the function, ``package.module:function``, or ``openai:MODEL@URL``.
+        path: Import path of the function, ``package.module:function``, or a language model
+            (:mod:`~rllib_lmgame.envs.support.asked_models`).
 
     Raises:
-        ConfigError: if there is no such function, or the endpoint's address or key is none.
+        ConfigError: if there is no such function, or model, or the endpoint's address or key is none.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._model = AskedModel(path, "env_config.oracle") if path.startswith(ENDPOINT) else None
+        self._model = AskedModel(path, "env_config.oracle") if is_model(path) else None
         if self._model is not None:
             self._function: Callable[[str, str], str] = self._ask
             return

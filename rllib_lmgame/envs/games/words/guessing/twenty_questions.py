@@ -45,8 +45,8 @@ class TwentyQuestionsOptions(GuessingOptions):
 
     oracle: str = option(
         TABLE,
-        "Who answers: `table` (attributes of every object), `openai:MODEL@URL` (a language model), or "
-        "`package.module:function` of name and question.",
+        "Who answers: `table` (attributes of every object), a language model (`openai:MODEL@URL`, "
+        "`hf:DIR_OR_ID`), or `package.module:function` of name and question.",
     )
 
 
