@@ -64,12 +64,15 @@ class SupervisedStage:
 
     def state(self) -> dict[str, Any]:
         """For checkpoints."""
-        return {"steps": self.steps, "done": self.done, "milestones": self.milestones}
+        passed_over = 0 if self._data is None else self._data.passed_over
+        return {"steps": self.steps, "done": self.done, "milestones": self.milestones, "passed_over": passed_over}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over a state of :meth:`state`."""
         self.steps, self.done = int(state["steps"]), bool(state["done"])
         self.milestones = dict(state["milestones"])
+        if self._data is not None:
+            self._data.passed_over = int(state.get("passed_over", 0))
 
     def _episodes(self, count: int) -> PlayResult:
         if self._data is not None:

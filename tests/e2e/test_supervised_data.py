@@ -84,7 +84,10 @@ def test_the_loss_of_what_is_held_out_falls_without_a_game(start, config, rows) 
 
 
 def test_a_checkpoint_goes_on_where_it_was(start, config, tmp_path) -> None:
-    values = config(messages())
+    rows = messages()
+    for place in (0, 1):  # Left out of every pass, or of what is held out.
+        rows[place]["messages"][0]["content"] = "too long " * 2000
+    values = config(rows)
     algorithm = start(sft(values))
     algorithm.train()
     saved = algorithm.save_to_path(str(tmp_path / "saved"))
@@ -92,7 +95,8 @@ def test_a_checkpoint_goes_on_where_it_was(start, config, tmp_path) -> None:
     other = start(sft(values))
     other.restore_from_path(saved)
     again = other.train()
-    for name in ("validation_loss", "supervised_steps", "done"):
+    assert second["conversations_left_out"] > 2
+    for name in ("validation_loss", "supervised_steps", "done", "conversations_left_out"):
         assert again[name] == pytest.approx(second[name], rel=1e-5), name
 
 

@@ -136,10 +136,14 @@ def test_a_list_lines_and_parquet_hold_the_same(tmp_path: Path) -> None:
 
     rows = [{"messages": MESSAGES, "n": number} for number in range(3)]
     (tmp_path / "a.json").write_text(json.dumps(rows, indent=1))
-    (tmp_path / "b.jsonl").write_text("\ufeff" * 0 + "".join(json.dumps(row) + "\n\n" for row in rows))
+    (tmp_path / "b.jsonl").write_text("".join(json.dumps(row) + "\n\n" for row in rows))
     parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "c.parquet")
-    found = [records(tmp_path / name) for name in ("a.json", "b.jsonl", "c.parquet")]
-    assert [[record for _, record in some] for some in found] == [rows] * 3
+    for name in "ab":  # Notepad's mark of UTF-8 in front.
+        (file,) = tmp_path.glob(f"{name}.json*")
+        (tmp_path / f"marked-{file.name}").write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    names = ("a.json", "b.jsonl", "c.parquet", "marked-a.json", "marked-b.jsonl")
+    found = [records(tmp_path / name) for name in names]
+    assert [[record for _, record in some] for some in found] == [rows] * 5
     assert [where for where, _ in found[1]] == ["line 1", "line 3", "line 5"]
     assert [where for where, _ in found[2]] == ["row 1", "row 2", "row 3"]
     lines = (tmp_path / "a.json").read_text().split("\n")
@@ -237,6 +241,7 @@ def test_whole_levels_are_held_out_the_same_whatever_else_is_chosen() -> None:
     [
         ([Facts("line 7", "", "", None)], {"min_return": 1}, "min_return: needs returns, but line 7 says none"),
         (FACTS, {"min_return": 9}, "min_return: leaves none of 8 conversations; their best return is 7"),
+        (FACTS, {"min_return": {"c": 1}}, "min_return: no conversation is of a game 'c'; games of the data: a, b"),
         (
             [Facts("line 7", "", "", 1.0)],
             {"one_per_level": "first"},

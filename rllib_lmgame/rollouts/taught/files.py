@@ -7,6 +7,7 @@ one file in its order, files by name.
 
 from __future__ import annotations
 
+import codecs
 import glob
 import json
 import re
@@ -86,7 +87,7 @@ def records_of(path: Path) -> Iterator[Numbered]:
             yield from _rows(path)
             return
         with path.open("rb") as file:
-            start = file.read(4096).lstrip()
+            start = file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()
             if start.startswith(b"["):
                 file.seek(0)
                 yield from _entries(path, file.read())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ def choose(facts: Sequence[Facts], options: SupervisedOptions) -> Chosen:
     """
     kept = list(range(len(facts)))
     if options.min_return is not None:
-        least = _least(options.min_return)
+        least = _least(options.min_return, {each.game for each in facts})
         kept = [place for place in kept if _return_of(facts[place], "min_return") >= least(facts[place].game)]
         if not kept:
             best = max(_return_of(each, "min_return") for each in facts)
@@ -63,8 +64,14 @@ def _return_of(facts: Facts, key: str) -> float:
     return facts.episode_return
 
 
-def _least(least: float | dict[str, float]) -> Callable[[str], float]:
-    return (lambda game: least.get(game, -math.inf)) if isinstance(least, dict) else (lambda game: least)
+def _least(least: float | dict[str, float], games: AbstractSet[str]) -> Callable[[str], float]:
+    if not isinstance(least, dict):
+        return lambda game: least
+    for game in least:
+        if game not in games:
+            there = ", ".join(sorted(filter(None, games))) or "none, for no record says its `game`"
+            raise ConfigError("min_return", f"no conversation is of a game {game!r}; games of the data: {there}")
+    return lambda game: least.get(game, -math.inf)
 
 
 def _one_per_level(facts: Sequence[Facts], kept: Iterable[int], which: str) -> list[int]:

@@ -38,8 +38,8 @@ AGENT = "assistant"
 class TaughtEpisodes:
     """The conversations of ``options.data``, chosen, shuffled, and some of them held out.
 
-    ``limits`` are the most tokens that a row of each trained policy has. ``left_out`` counts conversations that were
-    too long, or that a chat template does not write.
+    ``limits`` are the most tokens that a row of each trained policy has. ``passed_over`` counts conversations of
+    the passes so far that were too long, or that a chat template does not write; a resumed run sets it.
 
     Raises: ConfigError: naming file and line of what cannot be read, or the option that leaves nothing.
     """
@@ -52,7 +52,8 @@ class TaughtEpisodes:
         self.training = [everything[place] for place in chosen.training]
         self.weights = chosen.weights
         self.validation = [everything[place] for place in chosen.validation]
-        self.left_out = 0
+        self.passed_over = 0
+        self._told = False
         self._writers: dict[str, TranscriptWriter] = {}
         self._held_out: list[MultiAgentEpisode] | None = None
 
@@ -62,10 +63,18 @@ class TaughtEpisodes:
         Raises: ConfigError: all are left out, or one is too long for ``on_overlong: error``.
         """
         size = len(self.training)
-        places = [self._order(at // size)[at % size] for at in range(start, start + count)]
+        orders = {epoch: self._order(epoch) for epoch in range(start // size, -(-(start + count) // size))}
+        places = [orders[at // size][at % size] for at in range(start, start + count)]
         names = [f"taught-{at}" for at in range(start, start + count)]
         weights = [self.weights[place] for place in places]
-        return self._made([self.training[place] for place in places], weights, names, table)
+        made = self._made([self.training[place] for place in places], weights, names, table)
+        self.passed_over += count - len(made)
+        return made
+
+    @property
+    def left_out(self) -> int:
+        """:attr:`passed_over`, and those that are not held out for the same reasons."""
+        return self.passed_over + (0 if self._held_out is None else len(self.validation) - len(self._held_out))
 
     def held_out(self, table: Table) -> list[MultiAgentEpisode]:
         """The conversations that are held out, made once. Raises: as :meth:`episodes`."""
@@ -106,8 +115,8 @@ class TaughtEpisodes:
                 episodes.append(_episode(source, turns, weight, name))
                 continue
             why = f"{source.where}: {problem}"
-            self.left_out += 1
-            if self.left_out == 1:
+            if not self._told:
+                self._told = True
                 logger.warning("A conversation is left out, and others like it are counted: %s", why)
         if why and not episodes:
             raise ConfigError("data", f"all {len(names)} conversations are left out; {why}")
