@@ -176,6 +176,19 @@ def test_what_is_wrong_is_said_before_anything_is_written(arguments, words, tmp_
     assert words in capsys.readouterr().err and not out.exists()
 
 
+def test_options_that_a_game_refuses_as_it_deals_are_told_before_anybody_plays(tmp_path: Path, capsys) -> None:
+    out = tmp_path / "table"
+    command = ["evaluate", "random", "--episodes", "2", "--out", str(out), "--games"]
+    assert main([*command, f"{RPS},lmgame/Maze-v0@{{max_turns: 2}}"]) == 2
+    assert "--games: lmgame/Maze-v0: env_config.max_turns: leaves too few starts" in capsys.readouterr().err
+    assert not list(out.glob("*.json*"))
+    assert main([*command, f"{RPS},lmgame/Maze-v0"]) == 0
+    assert {place for place, levels in records(out).items() if len(levels) == 2} == {
+        ("random", RPS),
+        ("random", "lmgame/Maze-v0"),
+    }
+
+
 def test_entries_of_a_list_are_parted_where_nothing_is_open() -> None:
     assert listed(["a,b@{x: [1, 2], y: 'a, }'}", "n=c"]) == ["a", "b@{x: [1, 2], y: 'a, }'}", "n=c"]
     with pytest.raises(ConfigError, match="expected games"):

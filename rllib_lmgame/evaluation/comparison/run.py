@@ -2,8 +2,9 @@
 
 1. Who plays what on which level with which seed follows from the player, the game, the level and the sample alone:
    other players and games beside them change nothing, nor does an interruption.
-2. A failed episode is dropped, counted and written down with its reason, and played again by the same command.
-3. Players are loaded one after the other, and one who has played everything is not loaded again.
+2. Options that a game refuses as it deals its first level are told before anybody plays.
+3. A failed episode is dropped, counted and written down with its reason, and played again by the same command.
+4. Players are loaded one after the other, and one who has played everything is not loaded again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.comparison.contenders import Contender
 from rllib_lmgame.evaluation.comparison.files import KEY, EvaluationDirectory, Place
 from rllib_lmgame.rollouts.episodes import summarize
-from rllib_lmgame.rollouts.game_calls import abandon, open_session
+from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.log.episode_log import episode_record
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation
@@ -101,7 +102,6 @@ async def play_evaluation(
     Raises: ConfigError: a game or player cannot begin, or the directory of another evaluation; MissingDependencyError;
     OSError: an episode could not be written.
     """
-    roles = [await _roles(game) for game in evaluation.games.values()]
     settings = {} if directory is None else evaluation.settings()
     before = {} if directory is None else directory.played(settings)
     planned = {
@@ -111,6 +111,8 @@ async def play_evaluation(
     }
     played = {place: before[place] for place in planned if place in before}
     left = {place: planned[place] for place in planned if place not in before}
+    seeds = {plan.game: plan.seed for _, plan in reversed(left.values())}
+    roles = [await _roles(game, seeds.get(number)) for number, game in enumerate(evaluation.games.values())]
     begun(len(played), len(planned))
     results = Results(dict(played))
     if directory is not None:
@@ -136,13 +138,33 @@ async def play_evaluation(
     return results
 
 
-async def _roles(game: GameConfig) -> Roles:
+async def _roles(game: GameConfig, seed: int | None) -> Roles:
+    """The roles of a game; the level of ``seed``, the first it is to be played on, is dealt once as a trial.
+
+    Raises: ConfigError: it cannot be built, or an option of its is wrong, which some games find only then. All else
+    may be the level's fault, or pass.
+    """
     try:
         session = await open_session(game, CALL_LIMIT_S)
     except EpisodeFailed as failure:
         raise ConfigError("--games", str(failure)) from None
-    abandon(session)
+    try:
+        if seed is not None:
+            await GameCalls(session.game_id, session.trusted, CALL_LIMIT_S)("reset", session.reset, seed)
+    except EpisodeFailed as failure:
+        wrong = _wrong_option(failure)
+        if wrong is not None:
+            raise ConfigError("--games", f"{game.env}: {wrong}") from None
+    finally:
+        abandon(session)
     return dict(session.roles)
+
+
+def _wrong_option(error: BaseException | None) -> ConfigError | None:
+    """What a game said of its options, if that is behind an error."""
+    while error is not None and not isinstance(error, ConfigError):
+        error = error.__cause__
+    return error
 
 
 @dataclass
