@@ -12,7 +12,7 @@ from rllib_lmgame.algorithms.selection import COUNTS, SELECTION
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.settings.algorithms import OWN
+from rllib_lmgame.settings.algorithms import OWN, SUPERVISED_METRICS
 from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, PPO_ITERATION, place_of, shown_key
 from rllib_lmgame.telemetry import metrics
 from rllib_lmgame.telemetry.gauges import LMGameGauges
@@ -21,7 +21,7 @@ NEVER_FOLLOWED = {
     "config": "is what is configured, which never changes",
     "done": "is no number",
     "phase": "is 1 in every result that schedules follow",
-    "supervised_steps": "stands still where schedules are followed",
+    **dict.fromkeys(SUPERVISED_METRICS, "stands still where schedules are followed"),
     "training_iteration": "also counts the iterations of a warm start; use ppo_iteration",
     "iterations_since_restore": "begins anew when a run is resumed; use ppo_iteration",
     "time_since_restore": "begins anew when a run is resumed; use time_total_s",

@@ -22,6 +22,7 @@ from rllib_lmgame.experiments.spec import CheckpointOptions, SearchOptions, make
 from rllib_lmgame.settings.algorithms import OWN, PPO, SFT
 from rllib_lmgame.settings.schema import leaves, tag_of, walk
 from rllib_lmgame.settings.sections.rllib import FIELDS
+from rllib_lmgame.settings.sections.supervised import OF_DATA
 
 GROUPS = PPO.groups | SFT.groups
 
@@ -249,9 +250,16 @@ COMPANIONS = {
 """What a value needs beside it; such values are checked in a configuration of their own."""
 
 
+TALK = "talk.jsonl"
+STAGES = ("warm_start", "supervised")
+
+
 @pytest.fixture(autouse=True)
 def functions_by_import_path(tmp_path, monkeypatch) -> None:
-    """A module of the user's own."""
+    """A module and a file of data of the user's own."""
+    said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    (tmp_path / TALK).write_text(json.dumps({"messages": said, "reward": 1.5, "item_id": "a"}))
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "tests_every_form.py").write_text(
         "def drawn(spec=None):\n    return 0.5\n\n\ndef first_policy(agent_id, episode=None, **kwargs):\n    "
         "return 'a'\n"
@@ -327,8 +335,13 @@ def configurations(algorithm: str):
         forms["gamma"] = [*forms["gamma"], {"points": {"choice": [[[0, 1]], [[0, 0.9]]]}}]
         forms["env_config"] = [{}, {"max_turns": {"by": "env_steps", "points": [[0, 5], [10, 9]], "type": "step"}}]
         forms["token_ppo.policy_loss"] = [*forms["token_ppo.policy_loss"], {"high": stages}]
+    taught = []
+    for stage in STAGES:
+        options = {key: forms.pop(key) for key in [f"{stage}.{name}" for name in OF_DATA] if key in forms}
+        options |= {f"{stage}.format": ["auto", "messages"]} if options else {}
+        taught += [merged({stage: {"data": TALK}}, config) for config in rounds(options)]
     game = {False: "lmgame/FrozenLake-v0", True: "lmgame/TicTacToe-v0"}
-    return [{"env": game["league" in config], **config} for config in rounds(forms)]
+    return [{"env": game["league" in config], **config} for config in [*rounds(forms), *taught]]
 
 
 def checked(settings) -> CheckedExperiment:

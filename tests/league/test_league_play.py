@@ -28,6 +28,7 @@ from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.learners.weights import WeightUse
+from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.plans import plan_episodes
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
@@ -178,6 +179,7 @@ def test_what_is_played_in_place_of_constant_groups_counts_with_the_rest(tmp_pat
     )
     for iteration in range(8):
         loop: Any = SimpleNamespace(config=config, _league=play, _ppo_iteration=iteration, _needs_groups=False)
+        loop._item_order = ItemOrder(0, "train")
         play.prepare(iteration)
         once = copy.deepcopy(play.league)
         selected = LMGamePPO._play_and_select(loop, config.settings)

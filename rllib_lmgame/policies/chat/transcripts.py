@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -110,7 +110,9 @@ class TranscriptWriter:
             for n, some in zip(left, jobs, strict=True):
                 texts = [next(rendered) for _ in some]
                 found[n] = (
-                    self._flowing(transcripts[n], shown[n], texts) if at_once else self._turns(transcripts[n], texts)
+                    self._flowing(transcripts[n], shown[n], texts)
+                    if at_once
+                    else self._turns(transcripts[n], shown[n], texts)
                 )
         return [turns for turns in found if turns is not None]
 
@@ -139,16 +141,19 @@ class TranscriptWriter:
             messages = [{**second, "content": f"{first['content']}\n\n{second['content']}"}, *rest]
         return messages
 
-    def _turns(self, transcript: Transcript, rendered: Sequence[Rendered]) -> list[LearntTurn] | TemplateError:
+    def _turns(
+        self, transcript: Transcript, messages: Messages, rendered: Sequence[Rendered]
+    ) -> list[LearntTurn] | TemplateError:
         turns: list[LearntTurn] = []
-        row = ""
+        row, joined = "", len(transcript.messages) - len(messages)
         for number, place in enumerate(transcript.learnt):
             before, whole = rendered[2 * number : 2 * number + 2]
             problem = before.problem or whole.problem
             if problem:
                 return TemplateError(problem)
             try:
-                prompt, reply, ended = self._split(before.text, whole.text, transcript.messages[place])
+                said = replace(transcript.messages[place], text=messages[place - joined]["content"])
+                prompt, reply, ended = self._split(before.text, whole.text, said)
             except TemplateError as error:
                 return error
             new_row = not row or not prompt.startswith(row)
