@@ -12,7 +12,15 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BloomConfig,
+    BloomForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.envs.contract.base import GameError
@@ -132,6 +140,13 @@ def test_a_template_without_system_messages_gets_one_message(partisan: str) -> N
     with pytest.raises(GameError, match="chat template fails: never"):
         AskedModel(partisan, "key").ask("Judge.", "CON")
     asked_model._loaded.cache_clear()
+
+
+def test_a_model_without_a_longest_text_answers(partisan: str) -> None:
+    model = BloomForCausalLM(BloomConfig(vocab_size=len(WORDS), hidden_size=8, n_layer=1, n_head=1))
+    torch.nn.init.zeros_(model.transformer.ln_f.weight)
+    model.save_pretrained(partisan.removeprefix("hf:"))
+    assert AskedModel(partisan, "key").ask("Judge.", "CON") == "PRO PRO PRO PRO"
 
 
 def test_what_cannot_answer_drops_the_episode(partisan: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,8 @@ class _Loaded:
 
         asked = self._written(instructions, question)
         tokens = asked["input_ids"].shape[1]
-        room = min(MAX_TOKENS, self.model.config.get_text_config().max_position_embeddings - tokens)
+        longest = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)  # Some have no limit.
+        room = MAX_TOKENS if longest is None else min(MAX_TOKENS, longest - tokens)
         if room < 1:
             raise ValueError(f"the question has {tokens} tokens, more than the model takes")
         settings = self.model.generation_config
