@@ -408,3 +408,24 @@ def test_a_reply_that_could_not_be_read_is_not_learnt() -> None:
     for form in FORMS:
         read = [read_record(row, "auto", "x") for row in conversations(record, form, LanguageModelOptions())]
         assert sum(len(each.transcript.learnt) for each in read) == len(record["steps"]) - 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("history", [{"history": "window", "history_window": 2}, {"history": "strip_think"}])
+def test_each_reply_is_learnt_as_it_was_said_where_later_prompts_change_it(history: dict[str, Any], form: str) -> None:
+    """A window leaves earlier replies out, and `strip_think` their reasoning."""
+    (played,) = collect_episodes("lmgame/TicTacToe-v0", player="random", episodes=1, seed=1)
+    record = episode_record(played)
+    agent = next(iter(record["steps"][0]["actions"]))
+    own = [step for step in record["steps"] if agent in step["actions"]]
+    for number, step in enumerate(own):
+        step["actions"][agent], step["thoughts"][agent] = str(number) * (number != 1), f"thought {number}"
+    record["trajectories"] = [seat for seat in record["trajectories"] if seat["agent_id"] == agent]
+    written = conversations(record, form, build(LanguageModelOptions, history))
+    read = [read_record(row, "auto", "x").transcript for row in written]
+    replies = [f"<think>thought {number}</think><answer>{number}</answer>" for number in range(len(own)) if number != 1]
+    assert len(replies) > 2, "more than the window shows"
+    assert [[said.text for said in each.messages if said.learnt] for each in read] == [[reply] for reply in replies]
+    assert all(each.messages[-1].learnt for each in read)
+    before = [said.text for said in read[-1].messages[:-1] if said.role == "assistant" and said.text.startswith("<")]
+    assert (len(before) == 1) == ("history_window" in history) and read[-1].messages[-1].text not in before

@@ -4,7 +4,7 @@ elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.envs.contract.session import Observation
@@ -21,24 +21,25 @@ def conversations(record: Mapping[str, Any], form: str, options: LanguageModelOp
     """The conversation of each seat of an episode's record (:func:`~.episode_log.episode_record`), in one of
     :data:`FORMS`, as ``options`` ask for replies; with game, level, role and return.
 
-    A reply that could not be read, or was none, is not learnt.
+    Where ``history`` shows earlier replies otherwise, or not at all, each reply has a conversation of its own, which
+    alone is learnt of it. A reply that could not be read, or was none, is not learnt.
     """
     infos = (record["infos"], *(step["infos"] for step in record["steps"]))
     for seat in record["trajectories"]:
-        messages = _said(record, seat, options)
-        if any(message["role"] == ASSISTANT and message["learnt"] for message in messages):
-            told = {
-                "game": record["game"],
-                "level": level_in(infos) or str(record["seed"]),
-                "role": seat["role"],
-                "return": seat["return"],
-                "success": seat["success"],
-            }
-            for columns in FORMS[form](messages, record):
-                yield {**columns, **told}
+        told = {
+            "game": record["game"],
+            "level": level_in(infos) or str(record["seed"]),
+            "role": seat["role"],
+            "return": seat["return"],
+            "success": seat["success"],
+        }
+        for messages in _said(record, seat, options):
+            if any(message["role"] == ASSISTANT and message["learnt"] for message in messages):
+                for columns in FORMS[form](messages, record):
+                    yield {**columns, **told}
 
 
-def _said(record: Mapping[str, Any], seat: Mapping[str, Any], options: LanguageModelOptions) -> list[Message]:
+def _said(record: Mapping[str, Any], seat: Mapping[str, Any], options: LanguageModelOptions) -> Iterator[list[Message]]:
     agent, messages, learnt = seat["agent_id"], list[Message](), list[bool]()
     talk = MessageConversation(options, record["instructions"], game=record["game"], role=seat["role"])
     for step in record["steps"]:
@@ -50,8 +51,18 @@ def _said(record: Mapping[str, Any], seat: Mapping[str, Any], options: LanguageM
         talk.reply(reply)
         learnt.append(bool(action.strip()))
         messages = [*messages, {"role": ASSISTANT, "content": reply}]
+        if options.history != "keep":
+            yield _marked(messages, learnt[-1:])
+    if options.history == "keep":
+        yield _marked(messages, learnt)
+
+
+def _marked(messages: Sequence[Message], learnt: Sequence[bool]) -> list[Message]:
+    """Messages of which the last replies are ``learnt`` or not, and no others: demonstrations in front, or what is
+    learnt elsewhere.
+    """
     shown = [message["role"] == ASSISTANT for message in messages].count(True)
-    flags = iter([False] * (shown - len(learnt)) + learnt)  # Demonstrations in front are not learnt.
+    flags = iter([*[False] * (shown - len(learnt)), *learnt])
     return [{**each, "learnt": next(flags)} if each["role"] == ASSISTANT else each for each in messages]
 
 
