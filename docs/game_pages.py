@@ -48,7 +48,9 @@ def game_pages() -> dict[str, Callable[[], str]]:
     for spec in own_games().values():
         by_class.setdefault(spec.entry_point, []).append(spec)
     pages = {_page_name(specs[0]): lambda specs=specs: _page(specs) for specs in by_class.values()}  # type: ignore[misc]
-    return {**pages, _page_name(next(iter(served().values()))): _page_of_servers}
+    on_sites = served()["lmgame/WebArena-v0"]
+    servers = next(iter(served().values()))
+    return {**pages, _page_name(servers): _page_of_servers, _page_name(on_sites): lambda: _page_of_sites(on_sites)}
 
 
 def _page_name(spec: GameSpec) -> str:
@@ -136,6 +138,57 @@ def _page_of_servers() -> str:
         docstring_text(factory),
         table(head, rows),
         _ON_SERVERS.replace("{functions}", ", ".join(CALLS)),
+        "Options (`env_config`):\n\n" + option_table(factory.Options),
+        "[All games](../games.md)",
+    ]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
+
+
+_ON_SITES = """Start the sites as WebArena's \
+[pages](https://github.com/web-arena-x/webarena/tree/main/environment_docker) say, then:
+
+```console
+$ apt-get install chromium                # or RLLIB_LMGAME_CHROMIUM names the browser
+$ pip install --no-deps libwebarena       # the list of tasks; what it asks for besides is not needed
+$ export WA_SHOPPING=http://HOST:7770 WA_SHOPPING_ADMIN=http://HOST:7780/admin WA_REDDIT=http://HOST:9999
+$ export WA_GITLAB=http://HOST:8023 WA_WIKIPEDIA=http://HOST:8888/wikipedia WA_MAP=http://HOST:3000
+```
+
+```yaml
+env: lmgame/WebArena-v0
+env_config: {storage_state: .auth, split: all}  # .auth: made by WebArena's auto_login.py
+```
+
+- **Which tasks** are played without `ids`: those whose sites have an address (`WA_HOMEPAGE` is needed by none), and \
+which can be judged here. A task that is named and cannot be played is refused with the reason.
+- **Logins**: 684 of the tasks are for a player who is logged in. WebArena's `auto_login.py` writes the files; a \
+login that has run out is not noticed.
+- **Judged here**, by WebArena's rules: answers (`exact_match`, `must_include`), addresses (`url_match`), and what \
+pages say (`program_html`).
+- **Judged by a language model**, option `judge`: {fuzzy} tasks whose answers may be worded freely (`fuzzy_match`).
+- **Not judged**: {closed}, which ask the shop's database. They are left out, never scored 0.
+- **Before a run** the sites are asked whether they answer. `--dry-run` says which tasks are left out, and why.
+- **What goes wrong**, a page that does not load or does not answer in time, drops the episode and counts it.
+- **The sites keep** what was done to them, for all games and episodes: reset them as WebArena's pages say.
+- **Not here**: tabs of the browser show no pages but those of the sites; nothing keeps a page from asking others.
+"""
+
+
+def _page_of_sites(spec: GameSpec) -> str:
+    """WebArena: what it is, how it is set up, the options."""
+    from rllib_lmgame.envs.games.web.web_arena.tasks import SITES, read_tasks
+
+    factory = load_factory(spec)
+    tasks = read_tasks({})
+    everything = dict.fromkeys(SITES, "")
+    closed = [task.number for task in tasks if task.hindrance(everything, judge=True, logins=True)]
+    fuzzy = sum(task.hindrance(everything, judge=False, logins=True) != "" for task in tasks) - len(closed)
+    text = _ON_SITES.replace("{fuzzy}", str(fuzzy)).replace("{closed}", ", ".join(map(str, closed)))
+    parts = [
+        f"# {factory.__name__}",
+        docstring_text(factory),
+        f"Needs `pip install 'rllib-lmgame[{spec.extra}]'`.",
+        text,
         "Options (`env_config`):\n\n" + option_table(factory.Options),
         "[All games](../games.md)",
     ]

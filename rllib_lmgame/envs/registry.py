@@ -94,10 +94,19 @@ ON_SERVERS = "agentgym"
 
 @cache
 def served() -> Mapping[str, GameSpec]:
-    """Games by ids that say that they are played on a server, which has to be there."""
+    """Games by ids that are played on servers or sites, which have to be there."""
     from rllib_lmgame.envs.games.adapted.agentgym import tasks as agentgym
 
     entry_point = f"{agentgym.__name__.rpartition('.')[0]}.game:AgentGym"
+    sites = GameSpec(
+        "lmgame/WebArena-v0",
+        "rllib_lmgame.envs.games.web.web_arena.game:WebArena",
+        "A task on a copy of a shop, a forum, GitLab, a map or Wikipedia (needs Chromium and the sites).",
+        horizon=30,
+        reward_range=(-2.1, 1.0),
+        extra="browser",
+        family="Shops, sites and search",
+    )
     return {
         f"{ON_SERVERS}:{name}": GameSpec(
             f"{ON_SERVERS}:{name}",
@@ -108,7 +117,7 @@ def served() -> Mapping[str, GameSpec]:
             family="Tasks on AgentGym's servers",
         )
         for name, task in agentgym.TASKS.items()
-    }
+    } | {sites.game_id: sites}
 
 
 def register_own_games() -> None:
@@ -165,7 +174,7 @@ def game_spec(game: str) -> GameSpec:
     if game in _GAMES:  # Looking through the installed packages takes 10 ms.
         return _GAMES[game]
     on_server = game.startswith(f"{ON_SERVERS}:")
-    known = served() if on_server else games()
+    known = {name: spec for name, spec in served().items() if name.startswith(ON_SERVERS)} if on_server else games()
     if game in known:
         return known[game]
     if on_server:

@@ -17,6 +17,7 @@ from browsergym.core.action import functions
 from playwright.sync_api import Error, Page
 
 from rllib_lmgame.envs.contract.base import InvalidAction
+from rllib_lmgame.envs.games.web.browser.sight import elements_of
 from rllib_lmgame.text import first_line
 
 ON_A_PAGE = (
@@ -33,6 +34,12 @@ ON_A_PAGE = (
     "noop",
 )
 """Actions within one page."""
+
+ACROSS_PAGES = (*ON_A_PAGE, "goto", "go_back", "go_forward", "new_tab", "tab_close", "tab_focus")
+"""Those, and what changes pages and tabs."""
+
+TO_THE_USER = ("send_msg_to_user", "report_infeasible")
+"""The answer, or that there is none."""
 
 IDS = frozenset({"bid", "from_bid", "to_bid"})
 BUTTONS = ("left", "middle", "right")
@@ -55,10 +62,12 @@ class Call:
         shown = (list(value) if isinstance(value, tuple) else value for _, value in self.arguments)
         return f"{self.name}({', '.join(map(repr, shown))})"
 
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Elements it names."""
-        return tuple(value for name, value in self.arguments if name in IDS)
+    def check_elements(self, tree: str) -> None:
+        """Raises: InvalidAction: it names an element that the tree does not have."""
+        known = {element.id for element in elements_of(tree)}
+        for name, value in self.arguments:
+            if name in IDS and value not in known:
+                raise InvalidAction(f"the page has no element {value[:20]!r}.")
 
     def play(self, page: Page, told: Mapping[str, Callable[[str], None]]) -> tuple[Page, str]:
         """Call the function on ``page``.

@@ -26,6 +26,13 @@ UNSEEN = "InlineTextBox"
 
 LINE = re.compile(r"""(\t*)(?:\[(\w+)\] )?(\w+)(?: ('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"))?(.*)""")
 
+LISTED = frozenset(
+    {"button", "checkbox", "link", "menuitem", "option", "radio", "searchbox", "spinbutton", "tab", "textbox"}
+)
+FILLED = frozenset({"searchbox", "spinbutton", "textbox"})
+QUOTED = re.compile(r'"([^"]{1,100})"')
+MOST_LISTED = 200
+
 
 class Element(NamedTuple):
     """One line of a tree.
@@ -69,6 +76,20 @@ def elements_of(tree: str) -> list[Element]:
             tabs, number, role, name, rest = match.groups()
             found.append(Element(len(tabs), number or "", role, ast.literal_eval(name) if name else "", rest))
     return found
+
+
+def listed_actions(tree: str, goal: str) -> tuple[str, ...]:
+    """Clicks on what is there to be clicked, and the texts the goal quotes typed into its fields; any element may be
+    clicked, and anything may be typed.
+    """
+    quoted = QUOTED.findall(goal)
+    found = ["noop()"]
+    for element in elements_of(tree):
+        if element.id and element.role in LISTED:
+            found.append(f"click({element.id!r})")
+        if element.id and element.role in FILLED:
+            found += [f"fill({element.id!r}, {text!r})" for text in quoted]
+    return tuple(dict.fromkeys(found))[:MOST_LISTED]
 
 
 def _read(page: Page, lenient: bool) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import Any, ClassVar, NamedTuple
 
 from browsergym.miniwob import ALL_MINIWOB_TASKS
 
-from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
+from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.web.browser.actions import ON_A_PAGE, Call, read_call
 from rllib_lmgame.envs.games.web.browser.host import Pages, find_chromium
-from rllib_lmgame.envs.games.web.browser.sight import elements_of, tree_of
+from rllib_lmgame.envs.games.web.browser.sight import elements_of, listed_actions, tree_of
 from rllib_lmgame.envs.games.web.mini_wob.expert import SOLVED, next_action
 from rllib_lmgame.envs.support.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError, MissingDependencyError, did_you_mean
@@ -31,13 +30,6 @@ SOLVABLE = "solvable"
 SEEDS = 1_000_000
 SETTLE_MS = 100
 """What an action may set off on the page gets this time before the page is read."""
-MOST_LISTED = 200
-
-LISTED = frozenset(
-    {"button", "checkbox", "link", "menuitem", "option", "radio", "searchbox", "spinbutton", "tab", "textbox"}
-)
-FILLED = frozenset({"searchbox", "spinbutton", "textbox"})
-QUOTED = re.compile(r'"([^"]{1,100})"')
 
 RULES = """You do a task on a small web page in a browser. You see the page as a tree of its elements; \
 the number in brackets names an element.
@@ -135,26 +127,13 @@ class MiniWoB(WholeReplyGame):
         return "\n".join(part for part in (f"Goal: {self._goal}", self._tree, wrong, end) if part)
 
     def legal_actions(self) -> tuple[str, ...]:
-        """Clicks on what is there to be clicked, and the texts the goal quotes typed into its fields; any element may
-        be clicked, and anything may be typed.
-        """
-        quoted = QUOTED.findall(self._goal)
-        found = ["noop()"]
-        for element in elements_of(self._tree):
-            if element.id and element.role in LISTED:
-                found.append(f"click({element.id!r})")
-            if element.id and element.role in FILLED:
-                found += [f"fill({element.id!r}, {text!r})" for text in quoted]
-        return tuple(dict.fromkeys(found))[:MOST_LISTED]
+        return listed_actions(self._tree, self._goal)
 
     def read_move(self, text: str) -> Call:
         return read_call(text, ON_A_PAGE)
 
     def play_move(self, move: Call) -> float:
-        known = {element.id for element in elements_of(self._tree)}
-        for number in move.ids:
-            if number not in known:
-                raise InvalidAction(f"the page has no element {number[:20]!r}.")
+        move.check_elements(self._tree)
         self._wrong, self._reward, self._done, self._tree = self._pages.do(move.name, self._act, move)
         if not self._wrong:
             self._played.append(move.text)

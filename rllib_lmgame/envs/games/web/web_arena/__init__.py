@@ -1,0 +1,1 @@
+"""WebArena: tasks on whole web sites in a real browser."""
