@@ -545,9 +545,14 @@ def test_the_command_builds_an_index_serves_it_and_stops(world: dict[str, str], 
     again = subprocess.run([*command, "--build"], capture_output=True, text=True)
     assert again.returncode == 2 and "--index" in again.stderr and "exists" in again.stderr
     serving = subprocess.Popen([*command, "--port", "0"], stdout=subprocess.PIPE, text=True, env=os.environ)
-    assert serving.stdout is not None
-    said = serving.stdout.readline()
-    assert said.startswith("60 passages at http://127.0.0.1:")
-    assert len(HttpRetriever(said.split()[-1], 60, "k").search(["rome"], 2)[0]) == 2
-    serving.send_signal(signal.SIGINT)
-    assert serving.communicate(timeout=60)[0] == "stopped; 1 requests were answered\n" and serving.returncode == 0
+    try:
+        assert serving.stdout is not None
+        said = serving.stdout.readline()
+        assert said.startswith("60 passages at http://127.0.0.1:")
+        assert len(HttpRetriever(said.split()[-1], 60, "k").search(["rome"], 2)[0]) == 2
+        serving.terminate()
+        assert serving.communicate(timeout=60)[0] == "stopped; 1 requests were answered\n"
+        assert serving.returncode == 128 + signal.SIGTERM
+    finally:
+        serving.kill()
+        serving.wait()

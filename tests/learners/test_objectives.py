@@ -258,9 +258,10 @@ def test_the_target_of_the_value_function_does_not_depend_on_the_estimator(make_
     np.testing.assert_array_equal(*targets)
 
 
-def test_supervision_needs_no_batch(make_episodes: Any) -> None:
-    update = update_of(None, settings_of())
-    (pack,) = batch_of(make_episodes(2)).microbatches(10_000)
+def test_supervision_is_cross_entropy(make_episodes: Any) -> None:
+    batch = batch_of(make_episodes(2))
+    update = update_of(batch, settings_of())
+    (pack,) = batch.microbatches(10_000)
     logprobs = torch.linspace(-2.0, -0.1, pack.num_actions)
     total, sums = SupervisedObjective(1, lr=1e-3).loss(update, pack, {"logprobs": logprobs, "entropy": -logprobs})
     assert float(total) == pytest.approx(-float(logprobs.sum()))
