@@ -159,7 +159,8 @@ env: lmgame/WebArena-v0
 env_config: {storage_state: .auth, split: all}  # .auth: made by WebArena's auto_login.py
 ```
 
-- **Which tasks** are played without `ids`: those whose sites have an address (`WA_HOMEPAGE` is needed by none), and \
+- **Which tasks** are played without `ids`: those whose sites have an address (on every node; \
+`WA_HOMEPAGE` is needed by none), and \
 which can be judged here. A task that is named and cannot be played is refused with the reason.
 - **Logins**: 684 of the tasks are for a player who is logged in. WebArena's `auto_login.py` writes the files; a \
 login that has run out is not noticed.
