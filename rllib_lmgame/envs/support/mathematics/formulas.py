@@ -359,7 +359,7 @@ class _At:
         """A ``Fraction`` or a complex number of mpmath; ``UndefinedError`` where there is none."""
         operation, *parts = node
         if operation == "number":
-            return parts[0]
+            return self._small(parts[0])
         if operation == "name":
             return self.point[parts[0]]
         if operation == "constant":
@@ -370,16 +370,12 @@ class _At:
     def _small(self, value: Any) -> Any:
         if isinstance(value, Fraction):
             size = value.numerator.bit_length() + value.denominator.bit_length()
-            return value if size <= MAX_BITS else self.number(value)
+            return value if size <= MAX_BITS else as_float(value)
         if not self.mp.isfinite(value):
             raise UndefinedError("not finite")
         if isinstance(value, self.mp.mpc) and value.imag != 0:
             self.real = False
         return value
-
-    def number(self, value: Any) -> Any:
-        """As a number of mpmath."""
-        return _float(value)
 
     def _constant(self, name: str) -> Any:
         if name == "i":
@@ -405,7 +401,7 @@ class _At:
         one, other = parts
         if isinstance(one, Fraction) and isinstance(other, Fraction):
             return one, other
-        return self.number(one), self.number(other)
+        return as_float(one), as_float(other)
 
     def _negative(self, operation: str, parts: list[Any]) -> Any:
         return -parts[0]
@@ -413,7 +409,7 @@ class _At:
     def _share(self, operation: str, parts: list[Any]) -> Any:
         if operation == "percent":
             return parts[0] / 100
-        return self.number(parts[0]) * self.mp.pi / 180
+        return as_float(parts[0]) * self.mp.pi / 180
 
     def _power(self, operation: str, parts: list[Any]) -> Any:
         base, power = parts
@@ -428,7 +424,7 @@ class _At:
         if isinstance(power, Fraction) and power.denominator % 2 and self._is_real(base) and self._real(base) < 0:
             sign = -1 if power.numerator % 2 else 1  # (-8)^(1/3) is -2 for people
             return sign * self._power("^", [-base, power])
-        base, power = self.number(base), self.number(power)
+        base, power = as_float(base), as_float(power)
         logarithm = self.mp.log(base)
         if abs(power * logarithm) > MAX_EXPONENT:
             raise UnreadableError("too large a power")
@@ -464,7 +460,7 @@ class _At:
         return Fraction(math.factorial(numbers[0]) if operation == "factorial" else math.comb(*numbers))
 
     def _function(self, operation: str, parts: list[Any]) -> Any:
-        value = self.number(parts[0])
+        value = as_float(parts[0])
         if operation in ("ln", "log"):
             if value == 0:
                 raise UndefinedError("logarithm of zero")
@@ -494,7 +490,7 @@ NAMES = {
 }  # fmt: skip
 
 
-def _float(value: Any) -> Any:
+def as_float(value: Any) -> Any:
     """A value as a number of mpmath."""
     import mpmath
 
@@ -502,14 +498,15 @@ def _float(value: Any) -> Any:
 
 
 def _whole_root(number: int, degree: int) -> int:
-    """The whole part of a root."""
+    """The whole part of a root, by Newton's method from above."""
     if degree == 2:
         return math.isqrt(number)
-    low, high = 0, 1 << (number.bit_length() // degree + 1)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if middle**degree <= number else (low, middle - 1)
-    return low
+    if number < 2 or degree == 1:
+        return number
+    found = 1 << -(-number.bit_length() // degree)
+    while (less := ((degree - 1) * found + number // found ** (degree - 1)) // degree) < found:
+        found = less
+    return found
 
 
 def value_of(formula: Formula) -> Any:
@@ -536,9 +533,9 @@ def close(one: Any, other: Any, tolerance: Fraction = Fraction(0)) -> bool:
     import mpmath
 
     with mpmath.workdps(DIGITS):
-        one, other = _float(one), _float(other)
+        one, other = as_float(one), as_float(other)
         size = max(abs(one), abs(other))
-        return bool(abs(one - other) <= max(size * _float(max(CLOSE, tolerance)), _float(ZERO)))
+        return bool(abs(one - other) <= max(size * as_float(max(CLOSE, tolerance)), as_float(ZERO)))
 
 
 def same_formula(one: Formula, other: Formula, tolerance: Fraction = Fraction(0)) -> bool:

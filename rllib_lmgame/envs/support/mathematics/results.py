@@ -11,16 +11,18 @@ from fractions import Fraction
 from typing import Any
 
 from rllib_lmgame.envs.contract.base import InvalidAction
-from rllib_lmgame.envs.support.mathematics.formulas import WORDS as FORMULA_WORDS
 from rllib_lmgame.envs.support.mathematics.formulas import (
+    DIGITS,
     Formula,
     UnreadableError,
+    as_float,
     close,
     read_formula,
     same_formula,
     value_of,
     values_at,
 )
+from rllib_lmgame.envs.support.mathematics.formulas import WORDS as FORMULA_WORDS
 from rllib_lmgame.envs.support.mathematics.reading import MAX_ANSWER, clean, final_answer
 from rllib_lmgame.envs.support.mathematics.units import LETTER, Unit, read_unit
 
@@ -471,8 +473,8 @@ def _below(low: Any, high: Any, low_side: bool = False) -> bool:
 def _key(value: Any) -> Any:
     import mpmath
 
-    with mpmath.workdps(50):
-        return mpmath.mpf(value.numerator) / value.denominator if isinstance(value, Fraction) else value
+    with mpmath.workdps(DIGITS):
+        return as_float(value)
 
 
 def _union(parts: Sequence[Reals]) -> Reals:
@@ -698,7 +700,7 @@ def _proportional(given: Relation, gold: Relation, any_sign: bool) -> bool:
         return False
     import mpmath
 
-    with mpmath.workdps(50):
+    with mpmath.workdps(DIGITS):
         ratios = [a / b if isinstance(a, Fraction) and isinstance(b, Fraction) else _key(a) / _key(b) for a, b in pairs]
         return all(close(ratio, ratios[0]) for ratio in ratios) and (any_sign or ratios[0].real > 0)
 
