@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -36,6 +37,12 @@ def debate(judge: str, speech: str = "Cats are kind because they purr."):
     session.reset(1)
     session.step({"pro": speech})
     return session.step({"con": "Dogs bark at night, but they are loyal."})
+
+
+def test_a_long_reply_is_read_in_one_pass(server: Endpoint) -> None:
+    server.text = "<think>PRO" + "x" * 200_000 + "\nCON"
+    began = time.process_time()
+    assert debate(server.player).rewards["pro"] == -1.0 and time.process_time() - began < 3
 
 
 @pytest.mark.parametrize(

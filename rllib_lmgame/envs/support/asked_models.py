@@ -33,7 +33,7 @@ MAX_TOKENS = 1024
 
 ATTEMPTS = EndpointOptions(attempts=3)
 HURRIED = EndpointOptions(attempts=1)
-THOUGHT = re.compile(r".*</think>", re.DOTALL)
+THOUGHT_END = "</think>"
 MARK = re.compile(r"([<\[\]])(?=\S)")
 
 
@@ -87,7 +87,7 @@ class AskedModel:
         Raises:
             GameError: it gives none.
         """
-        return THOUGHT.sub("", self._asked.answer(instructions, question))
+        return self._asked.answer(instructions, question).rpartition(THOUGHT_END)[2]
 
 
 def is_model(source: str) -> bool:
