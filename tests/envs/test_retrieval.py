@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -322,6 +324,22 @@ def test_a_server_that_hangs_is_given_up(serve: Callable[..., Served]) -> None:
     with pytest.raises(RetrieverError, match=r"gave no answer within 0\.2 s"):
         HttpRetriever(server.url, 0.2, "k").search(["a"], 1)
     never.set()
+
+
+def test_an_answer_without_end_is_given_up_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def dripping(size: int) -> AsyncIterator[bytes]:
+        while True:
+            yield b"x" * 1_000
+
+    @asynccontextmanager
+    async def post(url: str, **kwargs: Any) -> AsyncIterator[Any]:
+        yield SimpleNamespace(status=200, content=SimpleNamespace(iter_chunked=dripping))
+
+    monkeypatch.setattr(client, "MOST_BYTES", 8 << 20)
+    began = time.process_time()
+    with pytest.raises(RetrieverError, match="more than 8,388,608 bytes"):
+        asyncio.run(client._attempt(SimpleNamespace(post=post), "http://127.0.0.1:9/retrieve", {}))
+    assert time.process_time() - began < 3
 
 
 def test_a_server_of_single_queries_is_asked_one_by_one(serve: Callable[..., Served]) -> None:

@@ -231,19 +231,19 @@ async def _attempt(session: Any, url: str, body: dict[str, Any]) -> tuple[int, b
 
     try:
         async with session.post(url, json=body, allow_redirects=False) as response:
-            content = b""
+            content = bytearray()
             async for part in response.content.iter_chunked(1 << 16):
                 content += part
                 if len(content) > MOST_BYTES:
                     raise RetrieverError(f"the retriever sent more than {MOST_BYTES:,} bytes")
             if response.status in PASSING:
                 raise _PassingError(f"answered HTTP {response.status}: {_shown(content)}")
-            return response.status, content
+            return response.status, bytes(content)
     except (aiohttp.ClientError, OSError) as error:
         if isinstance(error, TimeoutError):
             raise
         raise _PassingError(f"no answer: {printable(one_line(str(error) or type(error).__name__))[:SHOWN]}") from None
 
 
-def _shown(content: bytes) -> str:
+def _shown(content: bytes | bytearray) -> str:
     return printable(one_line(content[: 4 * SHOWN].decode("utf-8", "replace")))[:SHOWN]
