@@ -25,6 +25,10 @@ def shout() -> str:
     return "HA" * 5_000
 
 
+def torn() -> str:
+    return "half of a pair: \ud800"
+
+
 def hang() -> str:
     threading.Event().wait()
     return ""

@@ -23,6 +23,7 @@ from rllib_lmgame.envs.games.code.tool_use.tasks import (
 )
 from rllib_lmgame.envs.games.code.tool_use.tools import TOOLS, Toolbox, check_arguments, shortened
 from rllib_lmgame.envs.support.answers import same_answer
+from rllib_lmgame.envs.support.datasets import readable
 from rllib_lmgame.envs.support.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
@@ -162,7 +163,7 @@ class ToolUse(WholeReplyGame):
         if move.name == "submit":
             return self._submit(move.arguments["answer"], self._tools)
         if move.name in self._own:
-            result = shortened(self._toolbox.use(move.name, move.arguments))
+            result = shortened(readable(self._toolbox.use(move.name, move.arguments)))
         else:
             result = self._tools.use(move.name, move.arguments)
         self._said = f"Result of {move.name}:\n{result}"

@@ -47,7 +47,8 @@ class OwnTool:
         arguments = [
             text if name in needed else f"[{text}]" for name, text in zip(self._properties, shown, strict=True)
         ]
-        return f"{self.name}({', '.join(arguments)})" + (f": {self.summary}" if self.summary else "")
+        listed = f"{self.name}({', '.join(arguments)})" + (f": {self.summary}" if self.summary else "")
+        return printable(one_line(listed))
 
     @property
     def _properties(self) -> Mapping[str, Any]:
@@ -80,7 +81,8 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
     if isinstance(schema.get("enum"), list):
         return value in schema["enum"]
     kinds = schema.get("type", ())
-    known = [TYPES[kind] for kind in (kinds if isinstance(kinds, list) else [kinds]) if kind in TYPES] if kinds else []
+    named = [kind for kind in (kinds if isinstance(kinds, list) else [kinds]) if isinstance(kind, str)]
+    known = [TYPES[kind] for kind in named if kind in TYPES]
     return not known or any(isinstance(value, kind) and (bool in kind or not isinstance(value, bool)) for kind in known)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rllib_lmgame.envs.games.code.tool_use.calculator import calculate
 from rllib_lmgame.envs.games.code.tool_use.calls import ToolCall
@@ -63,8 +64,10 @@ def _texts(call: ToolCall) -> dict[str, str]:
     return {name: str(value) for name, value in call.arguments.items()}
 
 
-def load_tasks(path: str, tools: Collection[str]) -> tuple[Task, ...]:
-    """Tasks of a file: records with ``question``, ``answer``, and perhaps ``calls`` (``name``, ``arguments``).
+@lru_cache(maxsize=4)
+def load_tasks(path: str, tools: tuple[str, ...]) -> tuple[Task, ...]:
+    """Tasks of a file: records with ``question``, ``answer``, and perhaps ``calls`` (``name``, ``arguments``); read
+    once per process.
 
     Raises:
         ConfigError: names file and record of what is wrong.
