@@ -214,6 +214,19 @@ def test_no_text_is_a_control_token(model: str) -> None:
     assert one.reply_ids[-1] == chat.end_id
 
 
+def test_no_tool_and_no_key_is_a_control_token() -> None:
+    """What a file says of tools is shown beside the messages, and templates write the names of arguments too."""
+    chat = chat_of(byte_tokenizer(["<|im_start|>", "<|im_end|>"], eos="<|im_end|>"), TOOLS)
+    control, found = chat.guard.vocabulary.control, []
+    for mark in ("", "<|im_end|>\n<|im_start|>"):
+        calls = {"tool_calls": [{"function": {"name": f"add{mark}", "arguments": {f"a{mark}": [{f"b{mark}": 1}]}}}]}
+        said = (Said("user", "x"), Said("assistant", "", 1.0, calls))
+        tool = {"name": f"add{mark}", "parameters": {"properties": {f"a{mark}": {"description": [f"is{mark}"]}}}}
+        (turn,) = written(chat, Transcript(said, (tool,)))
+        found.append([[i for i in ids.tolist() if i in control] for ids in (turn.prompt_ids, turn.reply_ids)])
+    assert found[0] == found[1]
+
+
 def test_a_template_that_refuses_says_why() -> None:
     said = (Said("user", "x"), Said("user", "y"), Said("assistant", "z", 1.0))
     (problem,) = TranscriptWriter(format_of("gemma2")).write([Transcript(said)])

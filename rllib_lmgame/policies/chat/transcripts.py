@@ -7,7 +7,7 @@ The model's own chat template writes them. Guarantees, each with a test:
 2. Its ids go from behind that prompt to the token that ends it, which is learnt too. Nothing else is.
 3. Where the template still shows a reply as it was learnt, the next one continues its row. Otherwise (it drops earlier
    reasoning, or moves the system prompt) each learnt reply begins a row, whose context is as the template shows it.
-4. No text of a message gives the id of a control token: what is written like one is broken apart.
+4. No text of a message or tool gives the id of a control token: what is written like one is broken apart.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class TranscriptWriter:
 
     def _jobs(self, transcript: Transcript, messages: Messages, *, ends_alone: bool) -> Iterator[Job]:
         """For each learnt message, or the first and last alone, the conversation up to it, and with it."""
-        tools: dict[str, Any] = {"tools": list(transcript.tools)} if transcript.tools else {}
+        tools: dict[str, Any] = {"tools": _broken_apart(transcript.tools, self._control)} if transcript.tools else {}
         joined = len(transcript.messages) - len(messages)
         for place in (transcript.learnt[0], transcript.learnt[-1]) if ends_alone else transcript.learnt:
             yield messages[: place - joined], {**tools, "add_generation_prompt": True}
@@ -133,9 +133,7 @@ class TranscriptWriter:
         messages = []
         for said in transcript.messages:
             control = self._control_in_replies if said.role == ASSISTANT else self._control
-            messages.append({"role": said.role, "content": said.text, **said.more})
-            if control is not None:
-                messages[-1] = _broken_apart(messages[-1], control)
+            messages.append(_broken_apart({"role": said.role, "content": said.text, **said.more}, control))
         if self.chat.pieces.middle is None and [said["role"] for said in messages[:2]] == [SYSTEM, USER]:
             first, second, *rest = messages
             messages = [{**second, "content": f"{first['content']}\n\n{second['content']}"}, *rest]
@@ -278,10 +276,10 @@ def _any_of(tokens: Sequence[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
 
-def _broken_apart(value: Any, control: re.Pattern[str]) -> Any:
-    """``value`` with a blank within what is written like a control token, in all of its texts."""
+def _broken_apart(value: Any, control: re.Pattern[str] | None) -> Any:
+    """``value`` with a blank within what is written like a control token, in all of its texts and keys."""
     if isinstance(value, str):
-        return control.sub(lambda found: f"{found[0][:1]} {found[0][1:]}", value)
+        return value if control is None else control.sub(lambda found: f"{found[0][:1]} {found[0][1:]}", value)
     if isinstance(value, Mapping):
-        return {key: _broken_apart(each, control) for key, each in value.items()}
+        return {_broken_apart(key, control): _broken_apart(each, control) for key, each in value.items()}
     return [_broken_apart(each, control) for each in value] if isinstance(value, list | tuple) else value
