@@ -11,6 +11,7 @@ from tables import table
 from rllib_lmgame.algorithms.trust import SECTIONS
 from rllib_lmgame.settings.schema import NAMED, leaves
 from rllib_lmgame.settings.sections.demonstrations import is_shown
+from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.trust import is_data_set, is_hub_id, is_name, is_number, is_template, verdict
 
 INTRODUCTION = """# What is taken from files of others
@@ -35,8 +36,9 @@ So an option that is new is refused until somebody decides otherwise.
 | an algorithm | by its name: of this package, or announced by a package that is installed | the same, and RLlib's |
 | games of this package by id, with options that are plain data | taken | taken |
 | Gymnasium's own environments by id, with numbers as options | no such checkpoints | taken |
-| other games (import paths, entry points, `module:Id-v0`) | refused; `--env ID` (or `ID` of `play`) plays the game that you name | refused |
-| a game's program, files and addresses (`engine_path`, `data`, `url`, `oracle`, ...) | refused | refused |
+| other games (import paths, entry points, `module:Id-v0`), and those on servers and sites (`agentgym:TASK`, WebArena) | refused; `--env ID` (or `ID` of `play`) plays the game that you name | refused |
+| a game's programs, files and addresses, also those of the models it asks (`engine_path`, `mcp`, `functions`, `data`, `url`, `oracle`, `judge`, ...) | refused | refused |
+| published [data sets](data-sets.md) (`data: data:NAME`) | taken, and read if they are here | the same |
 | players, experts, engines, estimators, seat mappings | registered names | registered names |
 | models and tokenizers | trained ones from `hf/`; others by hub id or known name | hub ids, known names; no `.gguf` files |
 | `trust_remote_code`, `engine_kwargs` | refused | refused |
@@ -53,7 +55,7 @@ The commands `evaluate`, `play`, `tournament` and `train` take `--trust-checkpoi
 it is, and code that it names or brings along is run. For a fetched file there is no such switch: download it, read it, run it from disk. What
 you set yourself with `--set` is yours and not looked at.
 
-What remains: a stranger's file can ask for much memory, processors or time. It can download a model by its hub id, and its weights play the games.
+What remains: a stranger's file can ask for much memory, processors, disk or time. It can download a model by its hub id, and its weights play the games.
 Where a game runs what a model writes, [the sandbox](sandbox.md) stands between.
 
 ## Whose a checkpoint is
@@ -96,6 +98,9 @@ conditions hold, since only `restore:` and `--resume` read them.
 
 All options of the sections and games that are not listed here are taken."""  # noqa: E501
 
+_OF_GAMES = {("`games`", "`env`"), ("`games`", "`env_config`")}
+"""What the table of the games is about."""
+
 _VERDICTS: Mapping[Any, str] = {
     is_name: "names",
     is_hub_id: "hub ids",
@@ -118,15 +123,16 @@ def _table(rows: Iterable[tuple[str, str, str]]) -> str:
 def _sections() -> list[tuple[str, str, str]]:
     from rllib_lmgame.settings.sections.language_model import PlayerOptions
 
-    groups = {**SECTIONS, "policies": PlayerOptions}
-    return [(f"`{name}`", f"`{key}`", taken) for name, group in groups.items() for key, taken in _limited(group)]
+    groups = {**SECTIONS, "policies": PlayerOptions, "games": GameConfig}
+    rows = [(f"`{name}`", f"`{key}`", taken) for name, group in groups.items() for key, taken in _limited(group)]
+    return [row for row in rows if row[:2] not in _OF_GAMES]
 
 
 def _games() -> list[tuple[str, str, str]]:
-    from rllib_lmgame.envs.registry import load_factory, own_games
+    from rllib_lmgame.envs.registry import load_factory, own_games, served
 
     rows: dict[tuple[str, str], dict[str, None]] = {}  # Of names of classes, in their order.
-    for spec in own_games().values():
+    for spec in (*own_games().values(), *served().values()):
         factory = load_factory(spec)
         group = getattr(factory, "Options", None)
         for key, taken in _limited(group) if group is not None else ():

@@ -85,6 +85,13 @@ def test_a_strangers_checkpoint_runs_no_program(
         ({"env": "lmgame/Chess-v0", "env_config": {"engine_path": "/bin/sh"}}, "config.env_config.engine_path"),
         ({"env": "lmgame/GuessMyCity-v0", "env_config": {"oracle": "os:system"}}, "config.env_config.oracle"),
         ({"env": "lmgame/Debate-v0", "env_config": {"judge": "os:system"}}, "config.env_config.judge"),
+        (
+            {"env": "lmgame/Debate-v0", "env_config": {"judge": "openai:m@http://h/v1#AWS_SECRET_ACCESS_KEY"}},
+            "config.env_config.judge",
+        ),
+        ({"env": "lmgame/ToolUse-v0", "env_config": {"mcp": ["sh", "-c", "id"]}}, "config.env_config.mcp"),
+        ({"env": "lmgame/DeepSearch-v0", "env_config": {"retriever": "http://h"}}, "config.env_config.retriever"),
+        ({"env": "agentgym:maze", "env_config": {"url": "http://h"}}, "config.env"),
         ({"env": "lmgame/BIRD-v0", "env_config": {"data": "/etc/passwd"}}, "config.env_config.data"),
         ({"inference": {"engine": "os:system"}}, "config.inference.engine"),
         ({"inference": {"engine_kwargs": {"trust_remote_code": True}}}, "config.inference.engine_kwargs"),
@@ -157,6 +164,25 @@ def test_naming_the_game_lifts_the_refusal_for_it_alone(make_config) -> None:
             },
             ["rllib_lmgame.envs.games.mathematics.gsm8k:GSM8K"],
         )
+
+
+@pytest.mark.parametrize(
+    ("game", "options"),
+    [
+        ("agentgym:maze", {"url": "http://h"}),
+        ("agentgym:maze", {"ids": "/etc/passwd"}),
+        ("agentgym:maze", {"id_table": "/etc/passwd"}),
+        ("agentgym:maze", {"categories": "/home"}),
+        ("lmgame/WebArena-v0", {"storage_state": "/home"}),
+        ("lmgame/WebArena-v0", {"judge": "openai:m@http://h/v1#AWS_SECRET_ACCESS_KEY"}),
+    ],
+)
+def test_naming_a_game_on_a_server_does_not_name_the_server(make_config, game: str, options: dict[str, str]) -> None:
+    """Nor the files, cookies and models that a stranger's checkpoint says beside it."""
+    values = {**make_config().settings.as_yaml(), "env": game, "env_config": options}
+    with pytest.raises(ConfigError, match="is not taken from a checkpoint that none of your runs wrote") as caught:
+        of_a_stranger(values, [game])
+    assert caught.value.path == f"config.env_config.{next(iter(options))}"
 
 
 def test_code_beside_a_strangers_weights_is_refused(write: Write) -> None:
