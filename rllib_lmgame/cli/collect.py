@@ -16,6 +16,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.new_files import new_file, writing
 from rllib_lmgame.policies.scripted import FORMS
+from rllib_lmgame.settings.sections.supervised import CONVERSATIONS
 
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.players.settings import PlayerSettings
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 EXPERT = "expert"
 EPISODES_PER_WRITE = 64
 LOG = "log"
-CONVERSATIONS = ("messages", "sharegpt", "agentgym", "prompt_completion")
 
 
 def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:

@@ -21,6 +21,9 @@ class StopOptions:
     episodes: int = option(256, "Validation episodes.", low=1, high=1e6)
 
 
+CONVERSATIONS = ("agentgym", "sharegpt", "messages", "prompt_completion")
+"""Forms in which conversations are written down, beside the episode log's."""
+
 OF_DATA = (
     *("format", "on_overlong", "min_return", "top_share", "one_per_level", "weight_by", "validation_share", "epochs"),
     "shuffle_seed",
@@ -51,7 +54,7 @@ class SupervisedOptions:
     format: str = option(
         "auto",
         "How they are written down; `auto` goes by each record's keys.",
-        choices=("auto", "log", "agentgym", "sharegpt", "messages", "prompt_completion"),
+        choices=("auto", "log", *CONVERSATIONS),
     )
     on_overlong: str = option(
         "drop",
