@@ -23,7 +23,7 @@ from typing import Any
 from rllib_lmgame import json_files
 from rllib_lmgame.data_sets import hub
 from rllib_lmgame.data_sets.archives import leads_out, unpack
-from rllib_lmgame.data_sets.places import PREFIX, SOURCE, Named, named
+from rllib_lmgame.data_sets.places import PREFIX, SOURCE, Named, named, read_source
 from rllib_lmgame.data_sets.table import HUB, PACKAGE, Source
 from rllib_lmgame.data_sets.web import CHUNK, check_room, download
 from rllib_lmgame.errors import ConfigError
@@ -31,7 +31,6 @@ from rllib_lmgame.lock import locked
 from rllib_lmgame.text import size_text
 
 Report = Callable[[str], None]
-_MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class _Record:
     def read(cls, chosen: Named) -> _Record:
         """What is known of the set's folder; nothing, where the file is damaged."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            said = _read_source(chosen.folder)
+            said = read_source(chosen.folder)
             return cls(chosen, list(said["parts"]), dict(said["files"]), dict(said.get("archives", {})))
         return cls(chosen)
 
@@ -82,15 +81,6 @@ class _Record:
             "files": self.files,
         }
         json_files.write_json(self.chosen.folder / SOURCE, said, indent=1)
-
-
-def _read_source(folder: Path) -> dict[str, Any]:
-    """What ``SOURCE.json`` says. Raises: OSError, ValueError, KeyError, TypeError: there is none, or it is damaged."""
-    said = json_files.read_mapping(folder / SOURCE, _MOST_BYTES)
-    for about in (*dict(said["files"]).values(), *dict(said.get("archives", {})).values()):
-        json_files.count_of(about["bytes"], "bytes")
-        str(about["sha256"])
-    return said
 
 
 def fetch(name: str, source: Path | None = None, report: Report = print) -> Path:
@@ -145,7 +135,7 @@ def verify(name: str) -> list[str]:
             problems.append(f"{file} is gone")
         elif (size := file.stat().st_size) != about["bytes"]:
             problems.append(f"{file} has {size:,} bytes instead of {about['bytes']:,}")
-        elif about.get("sha256") and hash_of(file) != about["sha256"]:
+        elif hash_of(file) != about["sha256"]:
             problems.append(f"{file} was altered: its SHA-256 is not {about['sha256']}")
     return problems
 
@@ -388,7 +378,7 @@ def _copied_set(chosen: Named, place: Path) -> tuple[list[_Item], list[str]] | N
     """Files and parts of a set that was fetched elsewhere, with its ``SOURCE.json``; ``None`` if this is none."""
     for folder in (place / chosen.name, place):
         try:
-            said = _read_source(folder)
+            said = read_source(folder)
             if said["name"] != chosen.name:
                 continue
             parts, files = list(said["parts"]), dict(said["files"])

@@ -90,11 +90,7 @@ class Named:
     def source(self) -> dict[str, Any]:
         """What ``SOURCE.json`` says. Raises: DataMissing: there is none that can be read."""
         try:
-            source = json_files.read_mapping(self.folder / SOURCE, _MOST_BYTES)
-            for about in json_files.mapping_of(source["files"], "files").values():
-                json_files.count_of(about["bytes"], "bytes")
-            list(source["parts"])
-            return source
+            return read_source(self.folder)
         except FileNotFoundError:
             raise self._missing("is not here") from None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -130,10 +126,27 @@ class Named:
         )
 
 
+def read_source(folder: Path) -> dict[str, Any]:
+    """What a folder's ``SOURCE.json`` says.
+
+    Raises: FileNotFoundError: there is none; OSError, ValueError, KeyError, TypeError: it is damaged.
+    """
+    said = json_files.read_mapping(folder / SOURCE, _MOST_BYTES)
+    files, archives = said["files"], said.get("archives", {})
+    for about in (
+        *json_files.mapping_of(files, "files").values(),
+        *json_files.mapping_of(archives, "archives").values(),
+    ):
+        json_files.count_of(about["bytes"], "bytes")
+        str(about["sha256"])
+    list(said["parts"])
+    return said
+
+
 def here(chosen: Named) -> list[str]:
     """Parts of the set that are here."""
     try:
-        parts = json_files.read_mapping(chosen.folder / SOURCE, _MOST_BYTES)["parts"]
+        parts = read_source(chosen.folder)["parts"]
         return [part for part in chosen.set.parts if part in parts]
     except (OSError, ValueError, KeyError, TypeError):
         return []

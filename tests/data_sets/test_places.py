@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -24,7 +25,9 @@ def put(root: Path, name: str, files: dict[str, bytes], parts: tuple[str, ...]) 
     for path, content in files.items():
         (root / name / path).parent.mkdir(parents=True, exist_ok=True)
         (root / name / path).write_bytes(content)
-    about = {path: {"bytes": len(content)} for path, content in files.items()}
+    about = {
+        path: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()} for path, content in files.items()
+    }
     (root / name / places.SOURCE).write_text(json.dumps({"parts": list(parts), "files": about}))
 
 

@@ -274,7 +274,7 @@ def test_a_named_set_keeps_its_publishers_split(tmp_path: Path, monkeypatch: pyt
     file = Path(
         file_of(folder, "test.jsonl", *({"problem": f"What is {n} + 1?", "answer": f"{n + 1}"} for n in range(9)))
     )
-    about = {"parts": ["test"], "files": {"test.jsonl": {"bytes": file.stat().st_size}}}
+    about = {"parts": ["test"], "files": {"test.jsonl": {"bytes": file.stat().st_size, "sha256": "0" * 64}}}
     (folder / "SOURCE.json").write_text(json.dumps(about))
     game = MathProblems(data="data:math500", split="test", show_rules=False)
     assert len({game.reset(seed=seed)[0] for seed in range(200)}) == 9
