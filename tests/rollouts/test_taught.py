@@ -173,7 +173,7 @@ def test_a_broken_file_is_named_by_line(content: bytes, said: str, tmp_path: Pat
 
 def test_a_parquet_file_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(b"PAR1 cut short")
-    with pytest.raises(ConfigError, match=r"x\.parquet is no Parquet file"):
+    with pytest.raises(ConfigError, match=r"x\.parquet is no table in Parquet's form"):
         list(records_of(tmp_path / "x.parquet"))
 
 

@@ -13,7 +13,7 @@ ROWS_AT_ONCE = 256
 
 def is_table(path: Path) -> bool:
     """Whether a file is a Parquet table, by its name."""
-    return path.suffix == ".parquet"
+    return path.suffix.lower() == ".parquet"
 
 
 def stream_table(path: Path, key: str = "env_config.data") -> Iterator[tuple[str, dict[str, Any]]]:

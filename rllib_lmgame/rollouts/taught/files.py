@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.data_sets.places import is_named, paths_of
+from rllib_lmgame.envs.support.parquet import is_table, stream_table
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.json_files import parse
 from rllib_lmgame.storage import expanded
@@ -83,8 +84,8 @@ def _of_hub(name: str) -> list[Path]:
 def records_of(path: Path) -> Iterator[Numbered]:
     """The records of a file with their places. Raises: ConfigError: naming the file, and the line that is none."""
     try:
-        if path.suffix.lower() == ".parquet":
-            yield from _rows(path)
+        if is_table(path):
+            yield from stream_table(path, "data")
             return
         with path.open("rb") as file:
             start = file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()
@@ -145,17 +146,3 @@ def _entries(path: Path, content: bytes) -> Iterator[Numbered]:
         number += 1
         where = f"{path}, line {line}, entry {number}"
         yield where, _mapping(where, record)
-
-
-def _rows(path: Path) -> Iterator[Numbered]:
-    import pyarrow
-    from pyarrow import parquet
-
-    try:
-        number = 0
-        for batch in parquet.ParquetFile(path).iter_batches(batch_size=256):
-            for record in batch.to_pylist():
-                number += 1
-                yield f"{path}, row {number}", record
-    except pyarrow.ArrowInvalid as error:
-        raise ConfigError("data", f"{path} is no Parquet file: {first_line(error)}") from None
