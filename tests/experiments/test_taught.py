@@ -65,6 +65,19 @@ def test_a_log_is_read_once_for_a_grid(tmp_path, monkeypatch) -> None:
     assert read == [log]
 
 
+def test_what_is_written_of_it_is_looked_at_once_for_a_grid(tmp_path, monkeypatch) -> None:
+    from rllib_lmgame.experiments.checks.prompts import check_prompts
+    from rllib_lmgame.rollouts.taught import source
+
+    data, read = tmp_path / "talk.jsonl", []
+    data.write_text(TALK)
+    checked = check(SFT, f"config.supervised.data={data}", "config.supervised.lr={grid_search: [1e-3, 1e-4, 1e-5]}")
+    records_of = source.records_of
+    monkeypatch.setattr(source, "records_of", lambda path: read.append(path) or records_of(path))
+    check_prompts([checked])
+    assert read == [data]
+
+
 ALONE = SFT.replace("  env: lmgame/Sokoban-v0\n", "")
 
 

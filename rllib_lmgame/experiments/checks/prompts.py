@@ -12,7 +12,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
-from rllib_lmgame.experiments.checks.taught import check_written
+from rllib_lmgame.experiments.checks.taught import check_written, data_of
 from rllib_lmgame.rollouts.records import GameConfig
 
 BUDGET_S = 20.0
@@ -25,7 +25,7 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
     A tiny model's tokenizer is made from texts of quick games. An expert's first reply is checked too. Games that there
     was no time for become a notice. Raises: ConfigError: if a prompt leaves no room for a reply.
     """
-    ends, seen = time.monotonic() + BUDGET_S, set[str]()
+    ends, seen, written = time.monotonic() + BUDGET_S, set[str](), set[str]()
     for experiment in checked:
         if not experiment.algorithm.own:
             continue
@@ -44,7 +44,10 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                     there = [game for game in games if game.key not in experiment.missing]
                     different = {f"{game.key}|{game.language_model!r}": game for game in there}
                     left_out.update(_check_config(chats, different.values()))
-                    check_written(config, chats.of)
+                    data = repr((games, options, config.row_limits(), data_of(config)))
+                    if data not in written:  # A grid over learning rates reads it once.
+                        written.add(data)
+                        check_written(config, chats.of)
                     experiment.first_prompt = experiment.first_prompt or chats.first_prompt
         if left_out:
             experiment.spec.notices.append(

@@ -44,11 +44,15 @@ def check_data(configs: Iterable[Any]) -> None:
         if options is None or options.data is None:
             continue
         games = frozenset(_game_ids(config))
-        chosen = repr([getattr(options, name) for name in ("data", *OF_DATA)])
-        what = (chosen, games, repr(config.seat_mapping_spec), *config.player_options)
+        what = (data_of(config), games, repr(config.seat_mapping_spec), *config.player_options)
         if what not in seen:
             seen.add(what)
             _check(config, games)
+
+
+def data_of(config: Any) -> str:
+    """What is read and chosen of it, in words: the same for configurations that learn from the same."""
+    return repr([getattr(config.supervised_options, name, None) for name in ("data", *OF_DATA)])
 
 
 def _check(config: Any, games: frozenset[str]) -> None:
