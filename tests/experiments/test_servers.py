@@ -52,6 +52,19 @@ def test_a_run_without_its_server_never_begins(tmp_path: Path, capsys: pytest.Ca
     assert "no session of textcraft can be opened" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("above", ["", "evaluation_config."])
+def test_the_entry_of_a_missing_server_is_named(above: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The second of a list, whether it is trained on or evaluated."""
+    options = {"url": "http://127.0.0.1:9", "ids": "0-9", "split": "all"}
+    served = {"env": "agentgym:textcraft", "env_config": options}
+    games: dict[str, Any] = {"games": ["lmgame/Maze-v0", served]}
+    config = {"env": "lmgame/Maze-v0", "evaluation_config": games} if above else games
+    path = tmp_path / "a.yaml"
+    path.write_text(yaml.safe_dump({"crafting": {"run": "LMGamePPO", "config": {**config, **MODEL}}}))
+    assert main(["train", "file", str(path), "--storage-path", str(tmp_path / "runs")]) == 2
+    assert f"config.{above}games[1].env_config.url: agentgym:textcraft: no server" in capsys.readouterr().err
+
+
 def test_each_model_that_is_asked_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Endpoint() as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()

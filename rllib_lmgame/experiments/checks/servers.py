@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 
+from rllib_lmgame.algorithms.games_fit import games_of
 from rllib_lmgame.envs.registry import game_spec, load_factory, make_game
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
@@ -34,7 +35,7 @@ def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> 
                 if isinstance(found, ConfigError):
                     message = found.message if game.env in found.message else f"{game.env}: {found.message}"
                     if needed:
-                        raise ConfigError(f"{place}.{found.path}", message) from None
+                        raise ConfigError(f"{place}{found.path}", message) from None
                     experiment.missing[game.key] = message
                 elif found:
                     experiment.servers.append(f"{game.env} {found}")
@@ -48,13 +49,11 @@ def dry_run_servers(experiment: CheckedExperiment) -> list[str]:
 
 
 def _on_servers(experiment: CheckedExperiment) -> Iterator[tuple[str, GameConfig]]:
-    """Games that need a server, and where they stand."""
+    """Games that need a server, and where they stand (with a dot at the end)."""
     for config in experiment.configs if experiment.algorithm.own else ():
-        games = [("config", game) for game in config.training_games()]
-        games += [("config.evaluation_config", game) for game in config.evaluation_options.games or ()]
-        for place, game in games:
+        for place, game in games_of(config):
             if hasattr(load_factory(game_spec(game.env)), READY):
-                yield place, game
+                yield f"config.{place}", game
 
 
 def _found(place: str, game: GameConfig) -> ConfigError | str:
@@ -62,7 +61,7 @@ def _found(place: str, game: GameConfig) -> ConfigError | str:
     try:
         made = make_game(game.env, game.env_config)
     except ConfigError as error:
-        raise ConfigError(f"{place}.{error.path}", f"{game.env}: {error.message}") from None
+        raise ConfigError(f"{place}{error.path}", f"{game.env}: {error.message}") from None
     with closing(made):
         try:
             return str(getattr(made, READY)())
