@@ -171,15 +171,16 @@ def game_spec(game: str) -> GameSpec:
     Raises:
         ConfigError: if there is no such game; the message names the nearest one.
     """
-    if game in _GAMES:  # Looking through the installed packages takes 10 ms.
-        return _GAMES[game]
-    on_server = game.startswith(f"{ON_SERVERS}:")
-    known = {name: spec for name, spec in served().items() if name.startswith(ON_SERVERS)} if on_server else games()
+    for quick in (_GAMES, served()):  # Looking through the installed packages takes 10 ms.
+        if game in quick:
+            return quick[game]
+    if game.startswith(f"{ON_SERVERS}:"):
+        tasks = [name for name in served() if name.startswith(f"{ON_SERVERS}:")]
+        hint = did_you_mean(game, tasks, f"tasks: {', '.join(name.partition(':')[2] for name in tasks)}")
+        raise ConfigError("game", f"unknown game {game!r}; {hint}")
+    known = games()
     if game in known:
         return known[game]
-    if on_server:
-        hint = did_you_mean(game, known, f"tasks: {', '.join(name.partition(':')[2] for name in known)}")
-        raise ConfigError("game", f"unknown game {game!r}; {hint}")
     if ":" in game:
         return GameSpec(game, game, kind="", own=any(spec.entry_point == game for spec in own_games().values()))
     if game.endswith(".py"):

@@ -157,8 +157,11 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     def entry(self, game_id: str, name: str | None) -> GameConfig | None:
         """The training game of this name, or else of this id; ``None`` if there is none."""
         games = self.config.training_games()
-        called = [game for game in games if name is not None and game.name == name]
-        return next(iter((*called, *(game for game in games if game_spec(game.env).game_id == game_id))), None)
+        for game in games:
+            if name is not None and game.name == name:
+                return game
+        # Looking an import path up takes 10 ms, and this is asked of every episode of a log.
+        return next((game for game in games if game.env == game_id or game_spec(game.env).game_id == game_id), None)
 
     def client(self, weights: str, members: Mapping[str, tuple[str, ...]] | None = None) -> EngineClient:
         """Client of the engines that hold the weights of a policy or a member; raises ConfigError if none does."""
