@@ -48,9 +48,9 @@ from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.results import number_at
 from rllib_lmgame.rollouts.episodes import OVER_SAMPLES, over_levels, over_samples
-from rllib_lmgame.rollouts.item_order import ItemOrder
+from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat
-from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation, with_samples
+from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, EpisodeSource, LineUps, Rounds, play_all
 from rllib_lmgame.settings.algorithms import reference
@@ -396,15 +396,13 @@ class LMGameAlgorithm(PPO):
         The n-th plan is always the same level.
         """
         self.tell("evaluating")
-        plans = plan_evaluation(len(games), num_episodes, purpose, [game.episodes for game in games])
-        plans = with_samples(plans, samples)
+        plans = evaluated_levels(games, num_episodes, purpose, samples)
         settings = PlaySettings(
             tuple(games), temperature=temperature, seeded=self.config.text_rollout_options.deterministic, keep="nothing"
         )
         evaluators = self.eval_env_runner_group
         remote = evaluators is not None and evaluators.num_remote_env_runners()
-        dealt = ItemOrder(0, purpose).dealt(plans, games)
-        return self.play(dealt, settings, runners=evaluators if remote else None)
+        return self.play(plans, settings, runners=evaluators if remote else None)
 
     @contextmanager
     def evaluation_weights(self) -> Iterator[None]:

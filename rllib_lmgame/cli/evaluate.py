@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
@@ -17,10 +17,10 @@ from rllib_lmgame.cli.evaluation_table import evaluation_markdown, evaluation_ta
 from rllib_lmgame.cli.game_list import FLAG, FORM, listed, named_games, suite, with_names
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, add_verbosity, parse_env_config
 from rllib_lmgame.cli.player_options import SECTIONS, add_time_limit, player_settings, seed
+from rllib_lmgame.cli.recorded import held_directory, play_with_bar
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.files.reading import parse_value
 from rllib_lmgame.imports import find_in_current_directory
-from rllib_lmgame.new_files import out_path
 from rllib_lmgame.policies.scripted import FORMS, HUGGING_FACE, MODEL_PREFIXES
 from rllib_lmgame.storage import expanded, is_uri
 
@@ -246,14 +246,9 @@ def _games(env_config: dict[str, Any], args: argparse.Namespace) -> tuple[dict[s
 
 
 def _games_of_run(config: LMGameConfig, env_config: dict[str, Any], args: argparse.Namespace) -> dict[str, GameConfig]:
-    from rllib_lmgame.algorithms.games import on_split
+    from rllib_lmgame.evaluation.evaluate import games_of_run
 
-    split = args.split or "test"
-    games = config.games_for_evaluation(split) if args.evaluation_games else config.evaluated_games()
-    if not games:
-        raise ConfigError("--games", "the checkpoint was trained on files alone; name a game (`rllib games list`)")
-    games = tuple(replace(game, env_config={**game.env_config, **env_config}) for game in games)
-    return with_names(games if args.evaluation_games else on_split(games, split, override=True))
+    return with_names(games_of_run(config, args.split or "test", env_config, evaluation_games=args.evaluation_games))
 
 
 def _player_settings(args: argparse.Namespace, games: tuple[GameConfig, ...]) -> PlayerSettings:
@@ -331,35 +326,13 @@ def _directory(out: str | None, stack: ExitStack) -> EvaluationDirectory | None:
         return None
     from rllib_lmgame.evaluation.comparison.files import EvaluationDirectory
 
-    try:
-        directory = EvaluationDirectory(out_path(out))
-        stack.enter_context(directory.held())
-    except OSError as error:
-        raise ConfigError("--out", f"{out} cannot be written: {error.strerror}") from None
-    return directory
+    return held_directory(EvaluationDirectory, out, stack)
 
 
 def _play(evaluation: Evaluation, directory: EvaluationDirectory | None, args: argparse.Namespace) -> Results:
-    from tqdm import tqdm
-
     from rllib_lmgame.evaluation.comparison.run import play_evaluation
-    from rllib_lmgame.rollouts.play import first_error
 
-    with tqdm(total=0, unit="episode", disable=not sys.stderr.isatty(), leave=False) as bar:
-
-        def begun(played: int, planned: int) -> None:
-            if played and not args.json:
-                print(f"{played} of {planned} episodes have been played before")
-            bar.reset(total=planned)
-            bar.update(played)
-
-        try:
-            return asyncio.run(play_evaluation(evaluation, directory, begun, bar.update))
-        except BaseExceptionGroup as group:
-            error = first_error(group)
-            if isinstance(error, OSError):
-                raise ConfigError("--out", f"an episode could not be written down: {error}") from error
-            raise error from None
+    return play_with_bar(partial(play_evaluation, evaluation, directory), "episode", quiet=args.json)
 
 
 def _numbers(evaluation: Evaluation, results: Results, args: argparse.Namespace) -> dict[str, Any]:

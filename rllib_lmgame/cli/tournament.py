@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
 from rllib_lmgame.cli.player_options import add_player_options, player_settings, seed
+from rllib_lmgame.cli.recorded import held_directory, play_with_bar
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
-from rllib_lmgame.new_files import out_path
 from rllib_lmgame.policies.scripted import FORMS
 
 if TYPE_CHECKING:
@@ -121,35 +121,13 @@ def _directory(out: str | None, stack: ExitStack) -> TournamentDirectory | None:
         return None
     from rllib_lmgame.evaluation.tournament.files import TournamentDirectory
 
-    try:
-        directory = TournamentDirectory(out_path(out))
-        stack.enter_context(directory.held())
-    except OSError as error:
-        raise ConfigError("--out", f"{out} cannot be written: {error.strerror}") from None
-    return directory
+    return held_directory(TournamentDirectory, out, stack)
 
 
 def _play(tournament: Tournament, directory: TournamentDirectory | None, args: argparse.Namespace) -> Outcome:
-    from tqdm import tqdm
-
     from rllib_lmgame.evaluation.tournament.run import play_tournament
-    from rllib_lmgame.rollouts.play import first_error
 
-    with tqdm(total=0, unit="game", disable=not sys.stderr.isatty(), leave=False) as bar:
-
-        def begun(played: int, planned: int) -> None:
-            if played and not args.json:
-                print(f"{played} of {planned} games have been played before")
-            bar.reset(total=planned)
-            bar.update(played)
-
-        try:
-            return asyncio.run(play_tournament(tournament, directory, begun, bar.update))
-        except BaseExceptionGroup as group:
-            error = first_error(group)
-            if isinstance(error, OSError):
-                raise ConfigError("--out", f"a game could not be written down: {error}") from error
-            raise error from None
+    return play_with_bar(partial(play_tournament, tournament, directory), "game", quiet=args.json)
 
 
 def _standings(tournament: Tournament, outcome: Outcome) -> list[Standings]:

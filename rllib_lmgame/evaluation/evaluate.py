@@ -21,9 +21,8 @@ from rllib_lmgame.new_files import new_file
 from rllib_lmgame.policies.model.files import check_model, load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import over_levels, success_by_seed
-from rllib_lmgame.rollouts.item_order import ItemOrder
+from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat, unread_replies
-from rllib_lmgame.rollouts.plans import plan_evaluation
 from rllib_lmgame.rollouts.players import Player
 from rllib_lmgame.rollouts.records import EpisodeSummary, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.seats import EpisodeFailed
@@ -59,9 +58,7 @@ class LoadedPolicies:
         """
         guests = {name: player.assignment for name, player in (against or {}).items()}
         line_ups = LineUps(self.config, players, guests)
-        own = [game.episodes for game in games]
-        plans = ItemOrder(0, "evaluation").dealt(plan_evaluation(len(games), num_episodes, exact=own), games)
-        seated, failures = line_ups.seated(plans, games)
+        seated, failures = line_ups.seated(evaluated_levels(games, num_episodes), games)
         seeded = self.config.text_rollout_options.deterministic
         result = self.runner.play(
             seated, PlaySettings(games, temperature=temperature, seeded=seeded, log=log, keep="nothing"), against
@@ -200,17 +197,27 @@ def evaluate_checkpoint(
     """
     named = () if env is None else (env,)
     config = saved_policies(path, trust=trust, games=named, last=last_iterate)
-    base: tuple[GameConfig, ...] = () if env is None else (GameConfig(env),)
-    if not base:
-        base = config.games_for_evaluation(split) if evaluation_games else config.evaluated_games()
-    if not base:
-        raise ConfigError("--env", "the checkpoint was trained on files alone; name a game (`rllib games list`)")
-    games = tuple(replace(game, env_config={**game.env_config, **(env_config or {})}) for game in base)
+    if env is None:
+        games = games_of_run(config, split, env_config or {}, evaluation_games=evaluation_games)
+    else:
+        games = on_split([GameConfig(env, env_config or {})], split, override=True)
     games = tuple(game.evaluated(temperature) for game in games)
-    if not (evaluation_games and env is None):  # Of those the configuration says which levels are played.
-        games = on_split(games, split, override=True)
     settings = replace(opponents or PlayerSettings(), trust=trust)
     return _evaluate(config, games, num_episodes, temperature, against, settings, out, connected, players)
+
+
+def games_of_run(
+    config: LMGameConfig, split: str, env_config: Mapping[str, Any], *, evaluation_games: bool
+) -> tuple[GameConfig, ...]:
+    """What a run was trained on, on levels of ``split``, or the ``evaluation_games`` it names, on those they say.
+
+    ``env_config`` goes on top of the options of each. Raises: ConfigError: it was trained on no game.
+    """
+    games = config.games_for_evaluation(split) if evaluation_games else config.evaluated_games()
+    if not games:
+        raise ConfigError("--games", "the checkpoint was trained on files alone; name a game (`rllib games list`)")
+    games = tuple(replace(game, env_config={**game.env_config, **env_config}) for game in games)
+    return games if evaluation_games else on_split(games, split, override=True)
 
 
 def evaluate_as_in_training(checkpoint: str | Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from rllib_lmgame.envs.registry import game_spec, load_factory
 from rllib_lmgame.envs.support.item_order import PLACES, seed_of_place
-from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
+from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation, stable_seed, with_samples
 from rllib_lmgame.settings.sections.games import GameConfig
 
 
@@ -47,6 +47,17 @@ class ItemOrder:
     def set_state(self, state: Mapping[str, int]) -> None:
         """Go on from a state of :meth:`state`."""
         self._dealt = Counter({int(game): int(count) for game, count in state.items()})
+
+
+def evaluated_levels(
+    games: Sequence[GameConfig], num_episodes: int, purpose: str = "evaluation", samples: int = 1
+) -> list[EpisodePlan]:
+    """Plans of an evaluation: ``num_episodes`` levels of each game that does not say how many, ``samples`` times.
+
+    They are the same during training and after it; see :func:`~rllib_lmgame.rollouts.plans.plan_evaluation`.
+    """
+    plans = plan_evaluation(len(games), num_episodes, purpose, [game.episodes for game in games])
+    return ItemOrder(0, purpose).dealt(with_samples(plans, samples), games)
 
 
 def _is_list(game: GameConfig) -> bool:

@@ -121,8 +121,7 @@ Connect = Callable[[], AbstractContextManager[Any]]
 class PoliciesOfRun(Contender):
     """The policies of a checkpoint, or a Hugging Face model, on engines of their own settings.
 
-    ``weights`` tell its files from others; ``is_checkpoint``: it was trained, on games. Raises: ConfigError: an
-    opponent is called like a policy.
+    ``weights`` tell its files from others. Raises: ConfigError: an opponent is called like a policy.
     """
 
     turn = 3
@@ -135,10 +134,7 @@ class PoliciesOfRun(Contender):
         opponents: Mapping[str, Player],
         temperature: float | None,
         connect: Connect = nullcontext,
-        *,
-        is_checkpoint: bool = True,
     ) -> None:
-        self.is_checkpoint = is_checkpoint
         asked = config.settings.evaluation.sampling if temperature is None else temperature
         used = config.inference_options.temperature if asked is None else asked
         super().__init__(name, config.text_rollout_options, config.num_envs_per_env_runner, used)
@@ -223,4 +219,4 @@ def policies_of_model(
     config = model_as_run(model, settings.games, own)
     files = expanded(model_directory(model, settings.flag))
     weights = {"model_files": files_digest(files)} if files.is_dir() else {"model": model}
-    return PoliciesOfRun(name, config, weights, opponents, settings.temperature, connect, is_checkpoint=False)
+    return PoliciesOfRun(name, config, weights, opponents, settings.temperature, connect)

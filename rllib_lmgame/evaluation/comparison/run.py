@@ -23,9 +23,9 @@ from rllib_lmgame.evaluation.comparison.contenders import Contender
 from rllib_lmgame.evaluation.comparison.files import KEY, EvaluationDirectory, Place
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
-from rllib_lmgame.rollouts.item_order import ItemOrder
+from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.log.episode_log import episode_record
-from rllib_lmgame.rollouts.plans import EpisodePlan, plan_evaluation
+from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions, play_one
 from rllib_lmgame.rollouts.players import Player, take_seats
 from rllib_lmgame.rollouts.records import EpisodeSummary, Failure, GameConfig
@@ -70,8 +70,7 @@ class Evaluation:
     def plans(self) -> Iterator[tuple[str, int, int, EpisodePlan]]:
         """Game, level, sample and plan of each episode of a player, in order."""
         for number, (game, config) in enumerate(self.games.items()):
-            plans = plan_evaluation(1, config.episodes or self.levels)
-            for level, plan in enumerate(ItemOrder(0, "evaluation").dealt(plans, [config])):
+            for level, plan in enumerate(evaluated_levels([config], self.levels)):
                 for sample in range(self.samples):
                     name = f"{game}-{sample}-{level}"
                     yield game, level, sample, dataclasses.replace(plan, episode_id=name, game=number)
@@ -104,10 +103,11 @@ async def play_evaluation(
     """
     settings = {} if directory is None else evaluation.settings()
     before = {} if directory is None else directory.played(settings)
+    plans = [*evaluation.plans()]
     planned = {
         Place(contender.name, game, level, sample): (contender, plan)
         for contender in evaluation.contenders
-        for game, level, sample, plan in evaluation.plans()
+        for game, level, sample, plan in plans
     }
     played = {place: before[place] for place in planned if place in before}
     left = {place: planned[place] for place in planned if place not in before}
