@@ -21,9 +21,9 @@ from rllib_lmgame.text import first_line, printable
 
 COMMANDS = {
     "train": "train an algorithm, from a file or from flags",
-    "evaluate": "measure a checkpoint, or a model as it is",
+    "evaluate": "measure checkpoints, models and other players on the same levels",
     "example": "list, show and run the tuned examples",
-    "collect": "write a scripted player's episodes to a log",
+    "collect": "write a player's episodes to a log, or as conversations to learn from",
     "data": "list, fetch and check published data sets",
     "schema": "print the JSON schema of experiment files, for editors",
     "games": "list and check the text games",
