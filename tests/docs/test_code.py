@@ -259,9 +259,16 @@ YAML = [(page, text) for page in PAGES for text in blocks(page, "yaml") if "my_p
 
 
 @pytest.mark.parametrize(("page", "text"), YAML, ids=[f"{page.stem}-{text.split(':')[0]}" for page, text in YAML])
-def test_yaml_passes_the_checks_of_a_run(page: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_yaml_passes_the_checks_of_a_run(
+    page: Path, text: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """A fragment is put where it belongs: settings of an experiment, or of its configuration."""
     monkeypatch.setenv("JUDGE_KEY", "of a judge")
+    if "lmgame/WebArena-v0" in text:  # A site has an address, and somebody has logged in.
+        monkeypatch.setenv("WA_SHOPPING", "http://127.0.0.1:9")
+        (tmp_path / ".auth").mkdir()
+        (tmp_path / ".auth" / "shopping_state.json").write_text('{"cookies": [], "origins": []}')
+        monkeypatch.chdir(tmp_path)
     ((name, settings), *others) = yaml.safe_load(text).items()
     if not others and isinstance(settings, dict) and "run" in settings:
         pass
