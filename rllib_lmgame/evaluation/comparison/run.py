@@ -9,8 +9,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import collections
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -19,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.evaluation.boards import played_or_failed, side_by_side
 from rllib_lmgame.evaluation.comparison.contenders import Contender
 from rllib_lmgame.evaluation.comparison.files import KEY, EvaluationDirectory, Place
 from rllib_lmgame.rollouts.episodes import summarize
@@ -26,7 +25,7 @@ from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
 from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.log.episode_log import episode_record
 from rllib_lmgame.rollouts.plans import EpisodePlan
-from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions, play_one
+from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions
 from rllib_lmgame.rollouts.players import Player, take_seats
 from rllib_lmgame.rollouts.records import EpisodeSummary, Failure, GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
@@ -35,9 +34,6 @@ from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 _OF_PLAY = ("env", "env_config", "language_model", "temperature")
 """Of a game's entry, what an evaluation goes by."""
-
-MISCONFIGURED = "misconfigured"
-"""Reason of a game in which a player found that it cannot play it."""
 
 
 @dataclass(frozen=True)
@@ -178,31 +174,21 @@ class _Hall:
     ended: Callable[[], object]
 
     async def play(self, plans: Mapping[Place, EpisodePlan]) -> None:
-        queue = collections.deque(plans.items())
         sessions = self.contender.sessions()
-
-        async def board() -> None:
-            while queue:
-                await self._one(*queue.popleft(), sessions)
-                await asyncio.sleep(0)  # Scripted players never wait for anything.
-
+        at_once = self.evaluation.at_once or self.contender.at_once
         try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(len(queue), self.evaluation.at_once or self.contender.at_once)):
-                    group.create_task(board())
+            await side_by_side(plans.items(), partial(self._one, sessions), at_once)
         finally:
             sessions.close()
 
-    async def _one(self, place: Place, plan: EpisodePlan, sessions: Sessions) -> None:
+    async def _one(self, sessions: Sessions, planned: tuple[Place, EpisodePlan]) -> None:
+        place, plan = planned
         game = self.evaluation.games[place.game]
 
         def sit(session: Any, plan: EpisodePlan) -> Any:
             return take_seats(session, plan, partial(self.contender.player, game=game))
 
-        try:
-            played = await play_one(plan, game, sit, sessions, self.contender.options)
-        except ConfigError as error:
-            played = Failure(plan, MISCONFIGURED, str(error))
+        played = await played_or_failed(plan, game, sit, sessions, self.contender.options)
         if isinstance(played, PlayedEpisode):
             self._keep(place, played)
         else:

@@ -8,8 +8,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import collections
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any
 
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.evaluation.boards import played_or_failed, side_by_side
 from rllib_lmgame.evaluation.tournament.files import TournamentDirectory
 from rllib_lmgame.evaluation.tournament.results import GameResult, result_of
 from rllib_lmgame.evaluation.tournament.schedule import schedule
@@ -24,14 +24,11 @@ from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.rollouts.game_calls import GameCalls, open_session
 from rllib_lmgame.rollouts.log.episode_log import episode_record
 from rllib_lmgame.rollouts.plans import EpisodePlan
-from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions, play_one
+from rllib_lmgame.rollouts.play import PlayedEpisode, Sessions
 from rllib_lmgame.rollouts.players import Player, seat_seed, take_seats
 from rllib_lmgame.rollouts.records import Failure, GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, OutOfTokens, Seat
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-
-MISCONFIGURED = "misconfigured"
-"""Reason of a game in which a player found that it cannot play it."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ class Outcome:
 
     results: tuple[list[GameResult], ...]
     failures: list[dict[str, Any]] = field(default_factory=list)
-    failed: collections.Counter[str] = field(default_factory=collections.Counter)
+    failed: Counter[str] = field(default_factory=Counter)
     planned: int = 0
 
 
@@ -127,16 +124,7 @@ class _Hall:
     ended: Callable[[], object]
 
     async def play(self, plans: Sequence[EpisodePlan]) -> None:
-        queue = collections.deque(plans)
-
-        async def board() -> None:
-            while queue:
-                await self._one(queue.popleft())
-                await asyncio.sleep(0)  # Scripted players never wait for anything.
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(len(plans), self.tournament.at_once)):
-                group.create_task(board())
+        await side_by_side(plans, self._one, self.tournament.at_once)
 
     async def _one(self, plan: EpisodePlan) -> None:
         seats: dict[str, Seat] = {}
@@ -146,10 +134,7 @@ class _Hall:
             return seats
 
         game = self.tournament.games[plan.game]
-        try:
-            played = await play_one(plan, game, sit, self.sessions, self.tournament.options)
-        except ConfigError as error:
-            played = Failure(plan, MISCONFIGURED, str(error))
+        played = await played_or_failed(plan, game, sit, self.sessions, self.tournament.options)
         self._note(plan, played, sorted({seat.module_id for seat in seats.values() if seat.failed}))
         self.ended()
 
