@@ -6,6 +6,7 @@ import importlib.resources
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,11 @@ import textworld
 from textworld.generator import compile_game, make_game
 
 from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.envs.contract.splits import SPLITS
 from rllib_lmgame.envs.games.adapted.text_nav import story
 from rllib_lmgame.envs.games.adapted.text_nav.game import TextNav
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.storage import with_whole_paths
 
 try:
     story.need_alfworld([story.StoryFile("game.tw-pddl", "game.tw-pddl")])
@@ -132,12 +135,14 @@ def test_alfworlds_folders_are_the_splits(tmp_path: Path) -> None:
 def test_few_files_still_fill_every_split(made: Path, tmp_path: Path) -> None:
     for number in range(4):
         shutil.copy(made / "small.json", tmp_path / f"{number}.json")
-    levels = {split: TextNav(files=str(tmp_path), split=split).reset(seed=0)[1]["level"] for split in story_splits()}
+    levels = {split: TextNav(files=str(tmp_path), split=split).reset(seed=0)[1]["level"] for split in SPLITS}
     assert len(set(levels.values())) == 3
 
 
-def story_splits() -> tuple[str, ...]:
-    return ("train", "validation", "test")
+def test_a_folder_is_that_of_where_the_command_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "games").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert with_whole_paths(TextNav.Options, {"files": "games"}) == {"files": str(tmp_path / "games")}
 
 
 @pytest.mark.parametrize("size", [0, 40, 100, 200_000, -1])
@@ -177,6 +182,6 @@ def test_what_is_no_game_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ConfigError, match=r"plays no .ulx any more"):
         TextNav(files=str(tmp_path / "old.ulx"))
     (tmp_path / "game.tw-pddl").write_text("{}")
-    monkeypatch.setitem(__import__("sys").modules, "fast_downward", None)
+    monkeypatch.setitem(sys.modules, "fast_downward", None)
     with pytest.raises(MissingDependencyError, match=r"rllib-lmgame\[alfworld\]"):
         TextNav(files=str(tmp_path))

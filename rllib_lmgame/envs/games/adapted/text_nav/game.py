@@ -53,6 +53,7 @@ class TextNavOptions(TextGameOptions):
         None,
         "Play games of TextWorld or ALFWorld from files in place of generated houses: a `.z8`, `.json` or `.tw-pddl` "
         "file, or a folder of these.",
+        path=True,
     )
 
 
