@@ -364,6 +364,17 @@ def test_what_a_killed_process_left_on_a_server_before_it_was_started_anew_close
         assert sorted(server.open) == [1]
 
 
+def test_a_file_that_another_process_has_taken_over_hides_no_other(tmp_path: Path) -> None:
+    folder = tmp_path / "left"
+    folder.mkdir(mode=0o700)
+    for name in ("0-killed", "9-killed"):
+        line = {"open": True, "url": "http://there/close", "body": {"id": name}}
+        (folder / f"{name}.jsonl").write_text(json.dumps(line) + "\n")
+        for number in range(5):
+            (folder / f"{name}-{number}.jsonl").symlink_to("gone")
+    assert [body["id"] for _, body in left_open.LeftOpen().take_over()] == ["0-killed", "9-killed"]
+
+
 SCRIPT = """
 import sys
 from pathlib import Path

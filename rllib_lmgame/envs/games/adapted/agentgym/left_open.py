@@ -71,8 +71,8 @@ class LeftOpen:
         """
         left: dict[str, Closing] = {}
         alive = {_key(*each) for each in self.remaining()}
-        with contextlib.suppress(OSError):
-            for path in directory().glob("*.jsonl") if _is_own(directory()) else ():
+        for path in _files():
+            with contextlib.suppress(OSError):  # Another process has taken it over meanwhile.
                 if path != self._path:
                     sessions, has_ended = _read(path)
                     left |= sessions if has_ended else {}
@@ -121,6 +121,14 @@ class LeftOpen:
         self._file, self._path = file, path
         for url, body in self._open.values():
             file.write(_line(url, body, open_now=True))
+
+
+def _files() -> list[Path]:
+    """Those of all processes of this user."""
+    try:
+        return sorted(directory().glob("*.jsonl")) if _is_own(directory()) else []
+    except OSError:
+        return []
 
 
 def _is_own(folder: Path) -> bool:
