@@ -1,4 +1,4 @@
-"""A game that has begun, as most tests of games need one."""
+"""A game that has begun, as most tests of games need one, and one that the expert plays to its end."""
 
 from __future__ import annotations
 
@@ -18,3 +18,14 @@ def begun(game: Any, *replies: str, level: Any = None, seed: int = 0) -> Any:
     for reply in replies:
         game.step(reply)
     return game
+
+
+def played_by_expert(game: Any) -> tuple[float, dict[str, Any]]:
+    """Return and last info of the expert's game from here, in which each of its replies is valid."""
+    total, done, cut = 0.0, False, False
+    info: dict[str, Any] = {}
+    while not (done or cut):
+        _, reward, done, cut, info = game.step(game.expert_action() or "")
+        assert not info["invalid_action"]
+        total += reward
+    return total, info

@@ -25,7 +25,7 @@ from rllib_lmgame.envs.games.web.mini_wob import game as game_module
 from rllib_lmgame.envs.games.web.mini_wob.expert import SOLVED
 from rllib_lmgame.envs.games.web.mini_wob.game import TASKS, MiniWoB
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from tests.envs.begun import begun
+from tests.envs.begun import begun, played_by_expert
 
 END_TIMEOUT_S = 20
 
@@ -56,22 +56,11 @@ def chromiums() -> list[psutil.Process]:
     ]
 
 
-def played(game: MiniWoB) -> tuple[float, dict]:
-    """Return and last info of the expert's game from here."""
-    total, done, cut = 0.0, False, False
-    info: dict = {}
-    while not (done or cut):
-        _, reward, done, cut, info = game.step(game.expert_action() or "")
-        assert not info["invalid_action"]
-        total += reward
-    return total, info
-
-
 @needs_browser
 @pytest.mark.parametrize("task", SOLVED)
 def test_the_script_does_its_task(task: str, browser: host.Pages) -> None:
     game = begun(MiniWoB(tasks=task, split="all"), seed=3)
-    total, info = played(game)
+    total, info = played_by_expert(game)
     assert total == 1.0 and info["success"]
     game.close()
 
@@ -98,7 +87,7 @@ def test_what_the_page_does_not_allow_is_told_and_the_game_goes_on(browser: host
     assert reward == 0 and not done and not info["invalid_action"] and "The last action failed: " in board
     board, reward, _, _, info = game.step("click('999')")
     assert reward == -0.1 and info["invalid_action"] and "no element '999'" in board
-    assert played(game)[0] == 1.0
+    assert played_by_expert(game)[0] == 1.0
     game.close()
 
 
@@ -127,7 +116,7 @@ def test_a_page_that_never_loads_costs_one_episode(monkeypatch: pytest.MonkeyPat
 
         thread = threading.Thread(target=reset)
         thread.start()
-        assert played(good)[0] == 1.0
+        assert played_by_expert(good)[0] == 1.0
         thread.join(END_TIMEOUT_S)
     assert failed
     good.close()
@@ -143,24 +132,48 @@ def test_a_page_that_computes_for_ever_costs_one_episode(browser: host.Pages) ->
     )
     with pytest.raises(GameError, match="click: the page did not answer within 2 s"):
         game.step(game.expert_action())
-    assert played(other)[0] == 1.0
+    assert played_by_expert(other)[0] == 1.0
     with pytest.raises(GameError, match="closed"):
         game.step(game.expert_action())
     game.reset(seed=1)
-    assert played(game)[0] == 1.0
+    assert played_by_expert(game)[0] == 1.0
     game.close()
     other.close()
+
+
+def contexts_of(browser: host.Pages) -> int:
+    return len(browser._held.browser._browser.contexts)
+
+
+@needs_browser
+def test_pages_that_open_too_late_are_closed(monkeypatch: pytest.MonkeyPatch, browser: host.Pages) -> None:
+    new_context, opened = host.Chromium.new_context, threading.Event()
+
+    def late(self: host.Chromium, settings: dict) -> object:
+        browser.page.wait_for_timeout(500)
+        opened.set()
+        return new_context(self, settings)
+
+    before = contexts_of(browser)
+    monkeypatch.setattr(host.Chromium, "new_context", late)
+    pages = host.Pages(0.1)
+    with pytest.raises(GameError, match=r"opening a page: the page did not answer within 0\.1 s"):
+        pages.begin({})
+    pages.close()
+    assert opened.wait(END_TIMEOUT_S)
+    browser.do("waiting", browser.page.wait_for_timeout, 500)
+    assert contexts_of(browser) == before
 
 
 @needs_browser
 def test_pages_are_closed_when_a_task_is_over_and_when_a_game_is_forgotten(browser: host.Pages) -> None:
     def contexts() -> int:
-        return len(browser._held.browser._browser.contexts)
+        return contexts_of(browser)
 
     before = contexts()
     game = begun(MiniWoB(tasks="click-test", split="all"))
     assert contexts() == before + 1
-    played(game)
+    played_by_expert(game)
     assert contexts() == before
     begun(game)
     assert contexts() == before + 1
@@ -186,7 +199,7 @@ def test_a_browser_that_dies_fails_its_games_and_the_next_one_is_another() -> No
     with pytest.raises(GameError):
         game.step("click('13')")
     game.reset(seed=0)
-    assert played(game)[0] == 1.0 and len(chromiums()) == 1
+    assert played_by_expert(game)[0] == 1.0 and len(chromiums()) == 1
     game.close()
     assert not chromiums()
 

@@ -17,7 +17,7 @@ from rllib_lmgame.envs.games.adapted.sci_world import simulator as simulator_mod
 from rllib_lmgame.envs.games.adapted.sci_world.game import SciWorld, task_name
 from rllib_lmgame.envs.games.adapted.sci_world.simulator import TASKS, Simulator, require_java, splits_of
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from tests.envs.begun import begun
+from tests.envs.begun import begun, played_by_expert
 
 END_TIMEOUT_S = 20
 EASY_TASK = "find-non-living-thing"
@@ -38,24 +38,13 @@ def no_java_left():
     simulator_module._shared.clear()
 
 
-def played(game: SciWorld) -> tuple[float, dict]:
-    """Return and last info of the expert's game from here."""
-    total, done, cut = 0.0, False, False
-    info: dict = {}
-    while not (done or cut):
-        _, reward, done, cut, info = game.step(game.expert_action() or "")
-        assert not info["invalid_action"]
-        total += reward
-    return total, info
-
-
 @needs_java
 @pytest.mark.parametrize("task", [EASY_TASK, "use-thermometer", "chemistry-mix"])
 def test_the_simulators_path_earns_the_whole_score(task: str) -> None:
     game = SciWorld(task=task, max_turns=150)
     for seed in range(2):
         game.reset(seed=seed)
-        total, info = played(game)
+        total, info = played_by_expert(game)
         assert info["success"] and total == pytest.approx(1.0)
     game.close()
 
@@ -65,7 +54,7 @@ def test_the_simulators_path_earns_the_whole_score(task: str) -> None:
 @pytest.mark.parametrize("task", TASKS)
 def test_the_simulators_path_earns_the_whole_score_of_every_task(task: str) -> None:
     game = begun(SciWorld(task=task, max_turns=400, max_invalid_actions=None))
-    total, info = played(game)
+    total, info = played_by_expert(game)
     game.close()
     assert info["success"] and total == pytest.approx(1.0)
 

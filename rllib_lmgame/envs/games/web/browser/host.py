@@ -184,9 +184,12 @@ class _Held:
     def __init__(self) -> None:
         self.browser: Chromium | None = None
         self.context: BrowserContext | None = None
+        self.opening: object = None
+        """Stands for the context that is being opened, if somebody still waits for it."""
 
     def end(self) -> None:
         """Close the context."""
+        self.opening = None
         context, self.context = self.context, None
         if context is not None and self.browser is not None and self.browser.alive:
             with contextlib.suppress(TimeoutError, Error, GameError):
@@ -235,7 +238,8 @@ class Pages:
         held.end()
         if held.browser is None or not held.browser.alive:
             held.browser = _enter(id(held))
-        self._do("opening a page", self._open, context)
+        held.opening = opening = object()
+        self._do("opening a page", self._open, context, opening)
 
     def do(self, what: str, job: Callable[..., T], *args: Any) -> T:
         """Run ``job(*args)``, which may use :attr:`page`, in the thread of the browser.
@@ -269,8 +273,13 @@ class Pages:
             self.end()
             raise GameError(f"{what}: {first_line(error)}") from error
 
-    def _open(self, context: Mapping[str, Any]) -> None:
-        assert self._held.browser is not None
-        opened = self._held.context = self._held.browser.new_context(context)
+    def _open(self, context: Mapping[str, Any], opening: object) -> None:
+        held = self._held
+        assert held.browser is not None
+        opened = held.browser.new_context(context)
+        if held.opening is not opening:  # It took too long: the pages were closed meanwhile.
+            opened.close()
+            return
+        held.context = opened
         opened.set_default_timeout(1000 * self._limit_s)
         self.page = opened.new_page()
