@@ -50,7 +50,11 @@ def game_pages() -> dict[str, Callable[[], str]]:
     pages = {_page_name(specs[0]): lambda specs=specs: _page(specs) for specs in by_class.values()}  # type: ignore[misc]
     on_sites = served()["lmgame/WebArena-v0"]
     servers = next(iter(served().values()))
-    return {**pages, _page_name(servers): _page_of_servers, _page_name(on_sites): lambda: _page_of_sites(on_sites)}
+    return {
+        **pages,
+        _page_name(servers): lambda: _page_of_servers(servers),
+        _page_name(on_sites): lambda: _page_of_sites(on_sites),
+    }
 
 
 def _page_name(spec: GameSpec) -> str:
@@ -125,9 +129,9 @@ another takes its place. A server that is busy (503) or not there is asked again
 """
 
 
-def _page_of_servers() -> str:
+def _page_of_servers(spec: GameSpec) -> str:
     """The tasks on servers: what they are, how they are reached, the options."""
-    factory = load_factory(next(iter(served().values())))
+    factory = load_factory(spec)
     head = ("id", "its server", "replies", "reply format", "what it is")
     rows = [
         (f"`agentgym:{name}`", f"`{task.start}` of `{task.package}`", str(task.turns), f"`{task.form}`", task.summary)

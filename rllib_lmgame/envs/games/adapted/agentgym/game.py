@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction, TextGameOptions, invalid_rule
-from rllib_lmgame.envs.contract.splits import ALL, TEST, TRAIN, VALIDATION, level_digest, split_of_digest
+from rllib_lmgame.envs.contract.splits import ALL, TEST, TRAIN, VALIDATION, split_of_digest
 from rllib_lmgame.envs.games.adapted.agentgym.items import Item, categories_in, read_items
-from rllib_lmgame.envs.games.adapted.agentgym.server import Server, Session, check_address
+from rllib_lmgame.envs.games.adapted.agentgym.server import Server, Session
 from rllib_lmgame.envs.games.adapted.agentgym.tasks import ITEM, SCHEME, TASKS, Task
 from rllib_lmgame.envs.games.adapted.agentgym.told import RULES, functions_of
-from rllib_lmgame.envs.support.item_order import item_of_seed
+from rllib_lmgame.envs.support.addresses import check_address
+from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
@@ -63,7 +62,7 @@ class AgentGymOptions(TextGameOptions):
     retries: int = option(10, "Times a request is sent again that the server was too busy for, or not there.", high=100)
 
 
-class AgentGym(WholeReplyGame):
+class AgentGym(ListedLevels, WholeReplyGame):
     """A task on one of AgentGym's servers, which runs beside this package.
 
     Observation: what the server says.
@@ -77,7 +76,6 @@ class AgentGym(WholeReplyGame):
     Options: ClassVar[type[TextGameOptions]] = AgentGymOptions
     slow_calls = True  # the server is a process of its own
     replayable = False  # nobody here knows what it does
-    lists_levels = True
     options: AgentGymOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
@@ -97,7 +95,6 @@ class AgentGym(WholeReplyGame):
         self._tested = frozenset(item.number for item in self._test_items) if chosen.test_ids is not None else ()
         self._categories = categories_in(chosen.categories, chosen.task, "env_config.categories")
         self._item = ""
-        self._place: int | None = None
         self._session: Session | None = None
         self._closings = 0
         self._seen = ""
@@ -150,25 +147,19 @@ class AgentGym(WholeReplyGame):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begin the item of ``seed``."""
         self._check_items()
-        self._place = seed
         return super().reset(seed=seed, options=options)
 
-    def levels(self, rng: random.Random) -> Iterator[Item]:
-        items = self._of_split or self._items
-        if self._place is not None:
-            yield items[item_of_seed(self._place, len(items))]
-        while True:
-            yield rng.choice(items)
+    @property
+    def listed(self) -> Sequence[Item]:
+        return self._items
 
-    @cached_property
-    def _of_split(self) -> tuple[Item, ...]:
-        """The items of the split that is played."""
-        split = self.options.split
-        if split == ALL:
+    @property
+    def candidates(self) -> Sequence[Item]:
+        if self.options.split == ALL:
             return self._items
-        listed = [item for item in self._items if item.number not in self._tested]
-        items = self._test_items if split == TEST else listed
-        return tuple(one for one in items if self.split_of_level(level_digest(self.level_key(one)), one) == split)
+        if self.options.split == TEST:
+            return self._test_items
+        return [item for item in self._items if item.number not in self._tested]
 
     def level_key(self, level: Item) -> str:
         return f"{SCHEME} {self.options.task} {level.name}"

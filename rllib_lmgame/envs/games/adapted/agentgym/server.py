@@ -59,19 +59,6 @@ SLOW_S = 60.0
 _BUSY = 503
 
 
-def check_address(url: Any, key: str) -> str:
-    """The address without a slash at its end. Raises: ConfigError: if it is none of a server."""
-    try:
-        parts = urlsplit(url) if isinstance(url, str) else None
-        right = parts is not None and parts.scheme in ("http", "https") and bool(parts.hostname)
-        _ = parts.port if parts is not None else None
-    except ValueError:
-        right = False
-    if not right or parts is None or parts.query or parts.fragment or parts.username is not None:
-        raise ConfigError(key, f"{shown(url)} is no address of a server; write http://HOST:PORT")
-    return str(url).rstrip("/")
-
-
 class _Unreachable(Exception):
     """Nothing was sent: there is no such server now."""
 

@@ -99,19 +99,12 @@ class Task:
     sent: Callable[[str], str] = field(default=as_it_is)
 
 
+_env_idx = partial(Task, key="env_idx", created="", first=())
+"""A task of the second family."""
+
+
 def _tool(summary: str, name: str, turns: int) -> Task:
-    return Task(
-        summary,
-        name,
-        "agentenv-tool",
-        turns,
-        {"id": ITEM},
-        key="env_idx",
-        created="",
-        create={"id": 0},
-        first=(),
-        sent=named_action,
-    )
+    return _env_idx(summary, name, "agentenv-tool", turns, {"id": ITEM}, create={"id": 0}, sent=named_action)
 
 
 TASKS: Mapping[str, Task] = {
@@ -173,56 +166,45 @@ TASKS: Mapping[str, Task] = {
         path="/wordle",
         sums=True,
     ),
-    "webshop": Task(
+    "webshop": _env_idx(
         "Find and buy a product that fits a description.",
         "webshop",
         "agentenv-webshop",
         10,
         {"session_id": ITEM},
-        key="env_idx",
-        created="",
-        first=(),
         text="state",
         most_sessions=8000,
     ),
-    "sqlgym": Task(
+    "sqlgym": _env_idx(
         "Answer a question about a database of BIRD with an SQL query.",
         "sqlgym",
         "agentenv-sqlgym",
         1,
         {"item_id": ITEM},
-        key="env_idx",
-        created="",
-        first=(),
         text="state",
         most_sessions=8,
         sent=sql,
     ),
-    "webarena": Task(
+    "webarena": _env_idx(
         "Do a task on a web site.",
         "webarena",
         "agentenv-webarena",
         15,
         {"seed": 0, "idx": ITEM},
-        key="env_idx",
         created="env_idx",
-        first=(),
         done="terminated",
         paid_at_end=True,
         closes=True,
         form="fence",
         sent=fenced_action,
     ),
-    "searchqa": Task(
+    "searchqa": _env_idx(
         "Answer a question by searching Wikipedia.",
         "searchqa",
         "agentenv-searchqa",
         5,
         {"id": ITEM},
-        key="env_idx",
-        created="",
         create={"id": 0},
-        first=(),
         closes=True,
         form="tags",
     ),

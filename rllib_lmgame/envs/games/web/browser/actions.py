@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -69,18 +69,17 @@ class Call:
             if name in IDS and value not in known:
                 raise InvalidAction(f"the page has no element {value[:20]!r}.")
 
-    def play(self, page: Page, told: Mapping[str, Callable[[str], None]]) -> tuple[Page, str]:
+    def play(self, page: Page) -> tuple[Page, str]:
         """Call the function on ``page``.
 
         Args:
             page: The page in front; in the thread of the browser.
-            told: What takes messages to the user, by the names BrowserGym gives these.
 
         Returns:
             The page that is in front then, and what went wrong (empty if nothing did).
         """
         original: Any = getattr(functions, self.name)
-        scope = {**vars(functions), **told, "page": page, "demo_mode": "off", "retry_with_force": False}
+        scope = {**vars(functions), "page": page, "demo_mode": "off", "retry_with_force": False}
         function = FunctionType(original.__code__, scope, self.name, original.__defaults__)
         try:
             function(**{name: list(value) if isinstance(value, tuple) else value for name, value in self.arguments})

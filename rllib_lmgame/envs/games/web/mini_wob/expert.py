@@ -1,4 +1,4 @@
-"""Scripts that do tasks of MiniWoB from what a player sees: the goal, the page, and what was done before."""
+"""Scripts that do tasks of MiniWoB from what a player sees: the goal and the page."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ class Sight(NamedTuple):
     Attributes:
         goal: The task in words.
         elements: The page.
-        done: Actions played so far.
     """
 
     goal: str
     elements: Sequence[Element]
-    done: Sequence[str]
 
     def find(self, role: str, name: str | None = None) -> str:
         """The first element of a role (and a name)."""
@@ -192,7 +190,7 @@ def next_action(task: str, goal: str, elements: Sequence[Element], done: Sequenc
         return None
     played = list(done)
     try:
-        for action in script(Sight(goal, elements, done)):
+        for action in script(Sight(goal, elements)):
             if action not in played:
                 return action
             played.remove(action)

@@ -168,7 +168,7 @@ class MiniWoB(WholeReplyGame):
 
     def _act(self, call: Call) -> tuple[str, float, bool, str]:
         page = self._pages.page
-        _, wrong = call.play(page, {})
+        _, wrong = call.play(page)
         page.wait_for_timeout(SETTLE_MS)
         reward, done, _, _ = self._task.validate(page, [])
         return wrong, float(reward), bool(done), tree_of(page)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import random
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -17,7 +15,6 @@ from playwright.sync_api import Error, Page
 
 from rllib_lmgame import json_files
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction, TextGameOptions, invalid_rule
-from rllib_lmgame.envs.contract.splits import ALL, level_digest
 from rllib_lmgame.envs.games.web.browser.actions import ACROSS_PAGES, TO_THE_USER, Call, read_call
 from rllib_lmgame.envs.games.web.browser.host import Pages, find_chromium
 from rllib_lmgame.envs.games.web.browser.sight import listed_actions, tree_of
@@ -31,7 +28,7 @@ from rllib_lmgame.envs.games.web.web_arena.tasks import (
     variable_of,
 )
 from rllib_lmgame.envs.support.asked_models import AskedModel
-from rllib_lmgame.envs.support.item_order import item_of_seed
+from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
@@ -86,7 +83,7 @@ class WebArenaOptions(TextGameOptions):
     )
 
 
-class WebArena(WholeReplyGame):
+class WebArena(ListedLevels, WholeReplyGame):
     """A task on a copy of a shop, a forum, GitLab, a map or Wikipedia (needs Chromium and the sites).
 
     The 812 tasks are WebArena's (Zhou et al. 2023).
@@ -105,7 +102,6 @@ class WebArena(WholeReplyGame):
     Options: ClassVar[type[TextGameOptions]] = WebArenaOptions
     slow_calls = True  # the browser and the sites are processes of their own
     replayable = False  # sites keep what was done to them
-    lists_levels = True
     turns_are_tries = True
     options: WebArenaOptions
 
@@ -119,7 +115,6 @@ class WebArena(WholeReplyGame):
         self._hosts = {_host(url) for url in self._sites.values()}
         find_chromium()
         self._pages = Pages(chosen.page_timeout_s)
-        self._place: int | None = None
 
     def _playable(self) -> tuple[Task, ...]:
         """The tasks to play. Raises: ConfigError: there is none, or one that is asked for cannot be played."""
@@ -190,27 +185,9 @@ class WebArena(WholeReplyGame):
     def instructions(self) -> str:
         return f"{self.rules}\n{invalid_rule(self.options, self.options.max_turns)}"
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin the task of ``seed``."""
-        self._place = seed
-        return super().reset(seed=seed, options=options)
-
-    def levels(self, rng: random.Random) -> Iterator[Task]:
-        tasks = self._of_split or self._tasks
-        if self._place is not None:
-            yield tasks[item_of_seed(self._place, len(tasks))]
-        while True:
-            yield rng.choice(tasks)
-
-    @cached_property
-    def _of_split(self) -> tuple[Task, ...]:
-        """The tasks of the split that is played."""
-        split = self.options.split
-        return tuple(
-            task
-            for task in self._tasks
-            if split in (ALL, self.split_of_level(level_digest(self.level_key(task)), task))
-        )
+    @property
+    def listed(self) -> Sequence[Task]:
+        return self._tasks
 
     def level_key(self, level: Task) -> str:
         return f"web_arena {level.number}"
@@ -309,7 +286,7 @@ class WebArena(WholeReplyGame):
         """Do it; the page in front is then the newest one that it opened."""
         context = self._pages.page.context
         before = context.pages
-        page, wrong = call.play(self._pages.page, {})
+        page, wrong = call.play(self._pages.page)
         if context.pages:
             context.pages[-1].wait_for_timeout(SETTLE_MS)
         opened = [each for each in context.pages if each not in before]

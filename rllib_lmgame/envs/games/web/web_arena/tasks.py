@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rllib_lmgame.envs.games.adapted.agentgym.server import check_address
+from rllib_lmgame.envs.support.addresses import check_address
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 
 SITES = ("shopping", "shopping_admin", "reddit", "gitlab", "wikipedia", "map", "homepage")
@@ -99,7 +99,7 @@ def read_tasks(sites: Mapping[str, str]) -> tuple[Task, ...]:
     Raises:
         MissingDependencyError: if there is no list of them.
     """
-    return tuple(_task(json.loads(text), sites) for text in _texts())
+    return tuple(_task(raw, sites) for raw in _as_published())
 
 
 def chosen_numbers(ids: str | int, key: str) -> list[int]:
@@ -109,7 +109,7 @@ def chosen_numbers(ids: str | int, key: str) -> list[int]:
         ConfigError: if it is no such list, or there is no task of a number.
     """
     found: dict[int, None] = {}
-    last = len(_texts()) - 1
+    last = len(_as_published()) - 1
     for part in str(ids).split(","):
         match = re.fullmatch(r"\s*(\d{1,9})(?:\s*-\s*(\d{1,9}))?\s*", part)
         if match is None:
@@ -122,12 +122,12 @@ def chosen_numbers(ids: str | int, key: str) -> list[int]:
 
 
 @cache
-def _texts() -> tuple[str, ...]:
+def _as_published() -> tuple[Mapping[str, Any], ...]:
     spec = importlib.util.find_spec("webarena")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
         path = Path(folder) / "test.raw.json"
         if path.is_file():
-            return tuple(json.dumps(task) for task in json.loads(path.read_text(encoding="utf-8")))
+            return tuple(json.loads(path.read_text(encoding="utf-8")))
     raise MissingDependencyError(INSTALL_TASKS)
 
 

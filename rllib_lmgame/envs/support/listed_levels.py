@@ -1,0 +1,52 @@
+"""Games whose levels are items of a list: seeds that follow each other are its items one after another."""
+
+from __future__ import annotations
+
+import random
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from rllib_lmgame.envs.contract.base import TextGame
+from rllib_lmgame.envs.contract.splits import ALL, level_digest
+from rllib_lmgame.envs.support.item_order import item_of_seed
+
+
+class ListedLevels(TextGame):
+    """A game of such a list (:attr:`~rllib_lmgame.envs.contract.base.TextGame.lists_levels`)."""
+
+    lists_levels = True
+    _place: int | None = None
+
+    @property
+    @abstractmethod
+    def listed(self) -> Sequence[Any]:
+        """All items."""
+
+    @property
+    def candidates(self) -> Sequence[Any]:
+        """Those among which the ones of the split that is played are looked for."""
+        return self.listed
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Begin the item of ``seed``; without a seed, any item of the split."""
+        self._place = seed
+        return super().reset(seed=seed, options=options)
+
+    def levels(self, rng: random.Random) -> Iterator[Any]:
+        items = self._of_split or self.listed
+        if self._place is not None:
+            yield items[item_of_seed(self._place, len(items))]
+        while True:
+            yield rng.choice(items)
+
+    @cached_property
+    def _of_split(self) -> tuple[Any, ...]:
+        """The items of the split that is played."""
+        split = self.options.split
+        return tuple(
+            item
+            for item in self.candidates
+            if split in (ALL, self.split_of_level(level_digest(self.level_key(item)), item))
+        )
