@@ -324,7 +324,12 @@ def main(argv: list[str] | None = None) -> int:
     for name in unwritten(known):
         (DOCS / name).unlink()
     for name, write in known.items():
-        (DOCS / name).write_text(write(), encoding="utf-8")
+        try:
+            text = write()
+        except MissingDependencyError as missing:
+            print(f"docs/{name} stays as it is: {missing}")
+            continue
+        (DOCS / name).write_text(text, encoding="utf-8")
         print(f"docs/{name}")
     return 0
 

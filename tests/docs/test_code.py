@@ -290,7 +290,12 @@ def test_yaml_passes_the_checks_of_a_run(
     spec = make_spec("shown", {"stop": {"ppo_iteration": 1}, **settings}, Source(page.name))
     check_quickly([spec])
     stand_in_for_missing([spec])
-    check_experiment(spec)
+    try:
+        check_experiment(spec)
+    except MissingDependencyError as missing:
+        if "lmgame/WebArena-v0" not in text:
+            raise
+        pytest.skip(str(missing))  # There is no browser.
     for callback in callbacks or []:
         try:
             check_callbacks([callback])

@@ -14,6 +14,7 @@ from game_pages import example_code
 import rllib_lmgame.envs
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.registry import own_games
+from rllib_lmgame.errors import MissingDependencyError
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -51,6 +52,23 @@ def test_a_changed_page_is_stale(
     )
     assert generate.main([]) == 0
     assert mine.exists() and not (tmp_path / "tuned_examples" / "gone-1gpu.yaml").exists()
+
+
+def test_a_page_that_cannot_be_written_here_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write() -> str:
+        raise MissingDependencyError("there is no browser")
+
+    docs = tmp_path / "docs"
+    for folder in (docs, docs / "games", tmp_path / "tuned_examples"):
+        folder.mkdir()
+    (docs / "games" / "Browsing.md").write_text("as it was")
+    monkeypatch.setattr(generate, "DOCS", docs)
+    monkeypatch.setattr(generate, "pages", lambda: {"games/Browsing.md": write, "more.md": lambda: "more"})
+    assert generate.main([]) == 0
+    assert "Browsing.md stays as it is: there is no browser" in capsys.readouterr().out
+    assert (docs / "games" / "Browsing.md").read_text() == "as it was" and (docs / "more.md").read_text() == "more"
 
 
 def test_the_example_of_a_game_in_which_all_reply_at_once_plays_it() -> None:
