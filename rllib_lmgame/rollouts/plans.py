@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
@@ -193,11 +194,15 @@ def plan_evaluation(
 ) -> list[EpisodePlan]:
     """Plans of an evaluation: the same levels at every call, in every run, during training and after it.
 
-    Different ``purpose``, different levels. ``exact`` are numbers of episodes of games that have their own.
+    A game's levels are the same beside whatever other games. Different ``purpose``, different levels. ``exact`` are
+    numbers of episodes of games that have their own.
     """
     episodes = [count or episodes_per_game for count in exact or [None] * num_games]
-    weights = [1.0] * num_games
-    return plan_episodes(sum(episodes), run_seed=0, purpose=purpose, iteration=0, game_weights=weights, exact=episodes)
+    drawn = partial(plan_episodes, run_seed=0, purpose=purpose, iteration=0)
+    alone = [iter(drawn(count)) for count in episodes]
+    plans = drawn(sum(episodes), game_weights=[1.0] * num_games, exact=episodes)
+    own = (next(alone[plan.game]) for plan in plans)
+    return [replace(plan, seed=same.seed, number=same.number) for plan, same in zip(plans, own, strict=True)]
 
 
 def with_samples(plans: Sequence[EpisodePlan], samples: int) -> list[EpisodePlan]:

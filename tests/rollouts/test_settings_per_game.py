@@ -19,11 +19,13 @@ from rllib_lmgame.cli.evaluate import _games_of_run
 from rllib_lmgame.cli.game_list import suite, with_names
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation import evaluate
+from rllib_lmgame.evaluation.comparison.run import Evaluation
 from rllib_lmgame.evaluation.players.language_model import options_of_policy
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.guard import Source
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.log.replay import recorded_session, replay
 from rllib_lmgame.rollouts.metrics import episode_metrics
@@ -31,7 +33,7 @@ from rllib_lmgame.rollouts.plans import plan_episodes, plan_evaluation
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlaySettings
 from rllib_lmgame.rollouts.sources import LineUps
 from rllib_lmgame.settings.schema import as_mapping
-from rllib_lmgame.settings.sections.games import read_games
+from rllib_lmgame.settings.sections.games import GameConfig, read_games
 from rllib_lmgame.settings.sections.language_model import TALK, LanguageModelOptions
 
 MakeRunner = Callable[..., TextGameEnvRunner]
@@ -227,13 +229,25 @@ def test_games_have_their_groups_and_numbers_exactly(entries, groups: int, seed:
     assert len({group for group, _, _ in of_group}) == len(of_group)
 
 
-@given(st.integers(1, 4), st.integers(1, 6))
-def test_the_same_number_of_each_game_is_the_same_evaluation(games: int, episodes: int) -> None:
-    usual = plan_evaluation(games, episodes)
-    assert plan_evaluation(games, 99, exact=[episodes] * games) == usual
-    assert usual == plan_episodes(
-        games * episodes, run_seed=0, purpose="evaluation", iteration=0, game_weights=[1.0] * games
-    )
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.sampled_from(["evaluation", "validation"]))
+def test_a_games_levels_in_an_evaluation_do_not_depend_on_the_games_beside_it(episodes: list[int], purpose: str) -> None:
+    together = plan_evaluation(len(episodes), 99, purpose, exact=episodes)
+    assert [plan.index for plan in together] == list(range(sum(episodes)))
+    assert len({plan.episode_id for plan in together}) == len({plan.group for plan in together}) == sum(episodes)
+    for number, count in enumerate(episodes):
+        own = [(plan.seed, plan.number) for plan in together if plan.game == number]
+        assert own == [(plan.seed, plan.number) for plan in plan_evaluation(1, count, purpose)]
+    if len(set(episodes)) == 1:
+        assert plan_evaluation(len(episodes), episodes[0], purpose) == together
+
+
+def test_the_command_and_the_evaluation_in_training_play_the_same_levels() -> None:
+    listed = GameConfig("agentgym:textcraft", {"url": "http://127.0.0.1:9", "ids": "0-39"})
+    games = (GameConfig("lmgame/Sokoban-v0", name="one"), listed, GameConfig("lmgame/Maze-v0", episodes=3))
+    in_training = evaluated_levels(games, 5)
+    command = Evaluation({game.called(game.env): game for game in games}, (), levels=5)
+    by_command = Counter((plan.game, plan.seed) for *_, plan in command.plans())
+    assert by_command == Counter((plan.game, plan.seed) for plan in in_training) and len(by_command) == 13
 
 
 ONE = {
