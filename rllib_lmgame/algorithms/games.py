@@ -10,10 +10,13 @@ from contextlib import closing
 import gymnasium
 
 from rllib_lmgame.envs.contract.session import GameSession
-from rllib_lmgame.envs.registry import game_spec, load_factory, make_session, options_of
+from rllib_lmgame.envs.registry import game_spec, load_factory, make_game, make_session, options_of
 from rllib_lmgame.rollouts.game_calls import call_game
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.sources import LineUps
+
+READY = "check_ready"
+"""Method of games that need something which runs beside them (a server, a judge); it says nothing where they do not."""
 
 _REPLIES = 100
 """Turns that are looked at to see whether a game lists its legal actions."""
@@ -37,6 +40,22 @@ def has_option(env: str, name: str) -> bool:
     """Whether the game's ``env_config`` knows ``name``."""
     options = options_of(env)
     return options is not None and name in {field.name for field in dataclasses.fields(options)}
+
+
+def needs_others(game: GameConfig) -> bool:
+    """Whether the game may need something which runs beside it."""
+    return hasattr(load_factory(game_spec(game.env)), READY)
+
+
+def found_beside(game: GameConfig) -> str:
+    """What the game finds that runs beside it, in a few words; nothing where it needs nothing.
+
+    Raises: ConfigError: it is not there, or the game cannot be made.
+    """
+    if not needs_others(game):
+        return ""
+    with closing(make_game(game.env, game.env_config)) as made:
+        return str(getattr(made, READY)())
 
 
 def is_self_play(game: GameConfig, line_ups: LineUps) -> bool:

@@ -309,3 +309,20 @@ def test_a_disk_that_is_full_ends_it_and_what_was_played_stays(tmp_path: Path, m
     assert len(read_log(out / "results.jsonl")) == 2
     assert main(command) == 0
     assert len(read_log(out / "results.jsonl")) == 4
+
+
+def test_what_a_game_needs_beside_it_is_asked_for_before_anybody_plays(endpoint, tmp_path: Path, capsys) -> None:
+    """Where something is left to play."""
+    endpoint.text = "Yes."
+    game = f"lmgame/TwentyQuestions-v0@{{oracle: '{endpoint.player}', max_turns: 2}}"
+    command = ["evaluate", "random", "--games", RPS, game, "--out", str(tmp_path / "out"), "--episodes"]
+    assert main([*command, "1"]) == 0
+    endpoint.shutdown()
+    endpoint.server_close()
+    assert main([*command, "1"]) == 0
+    before = (tmp_path / "out" / "results.jsonl").read_bytes()
+    assert before.count(b"\n") == 2
+    capsys.readouterr()
+    assert main([*command, "2"]) == 2
+    assert "--games: lmgame/TwentyQuestions-v0: env_config.oracle: " in capsys.readouterr().err
+    assert (tmp_path / "out" / "results.jsonl").read_bytes() == before, "nobody has played"

@@ -230,7 +230,7 @@ def test_games_have_their_groups_and_numbers_exactly(entries, groups: int, seed:
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=4), st.sampled_from(["evaluation", "validation"]))
-def test_a_games_levels_in_an_evaluation_do_not_depend_on_the_games_beside_it(episodes: list[int], purpose: str) -> None:
+def test_a_games_levels_in_an_evaluation_are_the_same_beside_any_others(episodes: list[int], purpose: str) -> None:
     together = plan_evaluation(len(episodes), 99, purpose, exact=episodes)
     assert [plan.index for plan in together] == list(range(sum(episodes)))
     assert len({plan.episode_id for plan in together}) == len({plan.group for plan in together}) == sum(episodes)

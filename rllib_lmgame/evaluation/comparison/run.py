@@ -2,13 +2,15 @@
 
 1. Who plays what on which level with which seed follows from the player, the game, the level and the sample alone:
    other players and games beside them change nothing, nor does an interruption.
-2. Options that a game refuses as it deals its first level are told before anybody plays.
+2. What a game needs beside it and is not there (a server, a judge), and options that it refuses as it deals its first
+   level, are told before anybody plays.
 3. A failed episode is dropped, counted and written down with its reason, and played again by the same command.
 4. Players are loaded one after the other, and one who has played everything is not loaded again.
 """
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -16,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from rllib_lmgame.algorithms.games import found_beside
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.boards import played_or_failed, side_by_side
 from rllib_lmgame.evaluation.comparison.contenders import Contender
@@ -137,9 +140,14 @@ async def play_evaluation(
 async def _roles(game: GameConfig, seed: int | None) -> Roles:
     """The roles of a game; the level of ``seed``, the first it is to be played on, is dealt once as a trial.
 
-    Raises: ConfigError: it cannot be built, or an option of its is wrong, which some games find only then. All else
-    may be the level's fault, or pass.
+    Raises: ConfigError: it cannot be built, what it needs beside it is not there, or an option of its is wrong, which
+    some games find only then. All else may be the level's fault, or pass.
     """
+    try:
+        if seed is not None:
+            await asyncio.to_thread(found_beside, game)
+    except ConfigError as error:
+        raise ConfigError("--games", f"{game.env}: {error}") from None
     try:
         session = await open_session(game, CALL_LIMIT_S)
     except EpisodeFailed as failure:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import closing
 
+from rllib_lmgame.algorithms.games import found_beside, needs_others
 from rllib_lmgame.algorithms.games_fit import games_of
-from rllib_lmgame.envs.registry import game_spec, load_factory, make_game
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.trust import is_number
-
-READY = "check_ready"
-"""Method of games that need something which runs beside them; it says nothing where they do not."""
 
 
 def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> None:
@@ -30,7 +26,7 @@ def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> 
                 texts = {name: value for name, value in options.items() if not is_number(value)}
                 server = f"{game.env} {json.dumps(texts, sort_keys=True, default=str)}"
                 if server not in asked:
-                    asked[server] = _found(place, game)
+                    asked[server] = _found(game)
                 found = asked[server]
                 if isinstance(found, ConfigError):
                     message = found.message if game.env in found.message else f"{game.env}: {found.message}"
@@ -52,18 +48,13 @@ def _on_servers(experiment: CheckedExperiment) -> Iterator[tuple[str, GameConfig
     """Games that need a server, and where they stand (with a dot at the end)."""
     for config in experiment.configs if experiment.algorithm.own else ():
         for place, game in games_of(config):
-            if hasattr(load_factory(game_spec(game.env)), READY):
+            if needs_others(game):
                 yield f"config.{place}", game
 
 
-def _found(place: str, game: GameConfig) -> ConfigError | str:
-    """What the game's server is, or that it is not there. Raises: ConfigError: the game cannot be made."""
+def _found(game: GameConfig) -> ConfigError | str:
+    """What the game's server is, or that it is not there."""
     try:
-        made = make_game(game.env, game.env_config)
+        return found_beside(game)
     except ConfigError as error:
-        raise ConfigError(f"{place}{error.path}", f"{game.env}: {error.message}") from None
-    with closing(made):
-        try:
-            return str(getattr(made, READY)())
-        except ConfigError as error:
-            return error
+        return error
