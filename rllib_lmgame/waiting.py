@@ -28,6 +28,9 @@ class StepClock(Protocol):
     def resume(self) -> None:
         """The call works again."""
 
+    def left(self) -> float:
+        """Seconds until the call is given up, if it does not wait."""
+
 
 _of_thread = threading.local()
 
@@ -46,6 +49,12 @@ def waiting() -> Iterator[None]:
     finally:
         clock.resume()
         _of_thread.clock = clock
+
+
+def time_left() -> float | None:
+    """Seconds until the call of this thread into a game is given up; ``None`` if nobody limits it."""
+    clock: StepClock | None = getattr(_of_thread, "clock", None)
+    return None if clock is None else max(0.0, clock.left())
 
 
 def ready_pipes(readers: Iterable[T], writers: Iterable[T], seconds: float) -> tuple[list[T], list[T]]:

@@ -140,13 +140,16 @@ class _PausedWhileWaiting:
         self._since = self._loop.time()
 
     def pause(self) -> None:
-        self._left -= self._loop.time() - self._since
+        self._left = self.left()
         self._move(None)
 
     def resume(self) -> None:
         """The call works again: what was left of its time is left now."""
         self._since = self._loop.time()
         self._move(self._since + self._left)
+
+    def left(self) -> float:
+        return self._left - (self._loop.time() - self._since)
 
     def _move(self, when: float | None) -> None:
         with contextlib.suppress(RuntimeError):  # The loop is closed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 import time
@@ -17,6 +18,8 @@ from rllib_lmgame.envs.games.words.guessing.twenty_questions import TwentyQuesti
 from rllib_lmgame.envs.support import asked_models
 from rllib_lmgame.envs.support.asked_models import harmless
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.rollouts.game_calls import GameCalls
+from rllib_lmgame.waiting import clocked, time_left, waiting
 from tests.endpoint_server import Endpoint
 
 NOBODY = "openai:stone@http://127.0.0.1:9/v1"
@@ -121,6 +124,41 @@ def test_a_judge_that_hangs_costs_its_episode(monkeypatch: pytest.MonkeyPatch) -
     with socket.create_server(("127.0.0.1", 0)) as silent:
         with pytest.raises(GameError, match="gave no answer within"):
             debate(f"openai:stone@http://127.0.0.1:{silent.getsockname()[1]}/v1")
+
+
+class Clock:
+    """Of a step that has half a second left."""
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def left(self) -> float:
+        return 0.5
+
+
+def test_all_attempts_of_a_judge_that_hangs_end_with_the_time_of_the_step(
+    server: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.unanswered = {0, 1, 2}
+    with pytest.raises(GameError, match=r"no answer of stone at http.* within 0\.45 s, what was left"):
+        clocked(Clock(), debate, server.player)
+    assert len(server.asked) == 1
+    monkeypatch.setattr(asked_models, "TIME_LIMIT_S", 0.1)
+    with pytest.raises(GameError, match=r"within 0\.45 s, what was left"):  # Between the first attempt and the second.
+        clocked(Clock(), debate, server.player)
+    assert len(server.asked) == 2
+
+
+def test_a_step_knows_what_is_left_of_its_time() -> None:
+    def seconds() -> list[float | None]:
+        first = time_left()
+        with waiting():
+            within = time_left()
+        return [first, within, time_left()]
+
+    first, within, after = asyncio.run(GameCalls("game", False, 50.0)("step", seconds))
+    assert first is not None and after is not None and 0 < after <= first <= 50 and within is time_left() is None
 
 
 def test_marks_are_broken_apart() -> None:

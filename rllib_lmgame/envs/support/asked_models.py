@@ -19,6 +19,7 @@ from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.settings.sections.language_model import HUGGING_FACE
+from rllib_lmgame.waiting import time_left
 
 T = TypeVar("T")
 
@@ -28,9 +29,13 @@ LOCAL_MODEL = "rllib_lmgame.policies.model.asked_model:LocalModel"
 TIME_LIMIT_S = 60.0
 """Of one attempt."""
 
+SHARE_OF_TIME = 0.9
+"""Of what the game has left for its step, for all attempts together, so that the model is named and not the game."""
+
 MAX_TOKENS = 1024
 """Of one answer."""
 
+OF_STEP = "what was left of the step's time (`text_rollouts.env_step_timeout_s`)"
 ATTEMPTS = EndpointOptions(attempts=3)
 HURRIED = EndpointOptions(attempts=1)
 THOUGHT_END = "</think>"
@@ -90,6 +95,12 @@ class AskedModel:
         return self._asked.answer(instructions, question).rpartition(THOUGHT_END)[2]
 
 
+def most_s() -> float | None:
+    """Seconds that an answer may take, all attempts together; ``None`` if the game's step has no limit."""
+    left = time_left()
+    return None if left is None else SHARE_OF_TIME * left
+
+
 def is_model(source: str) -> bool:
     """Whether an option names a language model, and no function or class."""
     return source.startswith((ENDPOINT, HUGGING_FACE))
@@ -128,13 +139,18 @@ class EndpointModel:
 
         from rllib_lmgame.endpoints.client import EndpointClient, EndpointError
 
+        limit_s = most_s()
+
         async def asked() -> str:
             messages = [{"role": "system", "content": instructions}, {"role": "user", "content": question}]
-            async with EndpointClient(self._address, ATTEMPTS, TIME_LIMIT_S, 1) as client:
+            client = EndpointClient(self._address, ATTEMPTS, TIME_LIMIT_S, 1)
+            async with asyncio.timeout(limit_s), client:
                 return (await client.answer(messages, temperature=0.0, max_tokens=MAX_TOKENS)).text
 
         try:
             return _run(asked())
+        except TimeoutError:
+            raise GameError(f"no answer of {self.name} within {limit_s:.3g} s, {OF_STEP}") from None
         except EndpointError as error:
             raise GameError(f"no answer of {self._address.model}: {error}") from None
 

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.envs.support.asked_models import TIME_LIMIT_S
+from rllib_lmgame.envs.support.asked_models import TIME_LIMIT_S, most_s
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.model.files import check_model, model_directory
 from rllib_lmgame.settings.sections.language_model import HUGGING_FACE
@@ -106,6 +106,8 @@ class _Loaded:
             raise ValueError(f"the question has {tokens} tokens, more than the model takes")
         settings = self.model.generation_config
         ends = settings.eos_token_id if isinstance(settings.eos_token_id, list) else [settings.eos_token_id]
+        step_s = most_s()
+        limit_s = TIME_LIMIT_S if step_s is None else min(TIME_LIMIT_S, step_s)
         ends = sorted({end for end in (*ends, self.tokenizer.eos_token_id) if end is not None})
         with torch.inference_mode():
             said = self.model.generate(
@@ -113,12 +115,12 @@ class _Loaded:
                 do_sample=False,
                 num_beams=1,
                 max_new_tokens=room,
-                max_time=TIME_LIMIT_S,
+                max_time=limit_s,
                 eos_token_id=ends or None,
                 pad_token_id=ends[0] if ends else 0,
             )[0, tokens:]
         if len(said) < room and said[-1].item() not in ends:
-            raise ValueError(f"it did not end within {TIME_LIMIT_S:g} s")
+            raise ValueError(f"it did not end within {limit_s:.3g} s")
         return str(self.tokenizer.decode(said, skip_special_tokens=True))
 
     def _written(self, instructions: str, question: str) -> Any:
