@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -350,6 +351,34 @@ def test_a_server_of_single_queries_is_asked_one_by_one(serve: Callable[..., Ser
     retriever = HttpRetriever(server.url, 60, "k")
     retriever.check(1)
     assert retriever.search(["a", "b"], 1) == [[Passage("", "a")], [Passage("", "b")]]
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_a_query_that_is_refused_fails_its_own_search_alone(serve: Callable[..., Served], single: bool) -> None:
+    def answer(asked: dict[str, Any]) -> tuple[int, Any]:
+        if single == ("queries" in asked):
+            return 422, b"the other form"
+        queries = [asked["query"]] if single else asked["queries"]
+        return (400, b"too long") if "bad" in queries else echo({"queries": queries})
+
+    everybody_is_there = threading.Event()
+    retriever = HttpRetriever(serve(answer).url, 60, "k", gather=everybody_is_there.wait)
+
+    def search(queries: list[str]) -> Any:
+        try:
+            return retriever.search(queries, 1)
+        except RetrieverError as error:
+            return str(error)
+
+    searches = [["a"], ["b", "bad"], ["c", "d"]]
+    with ThreadPoolExecutor(len(searches)) as threads:
+        found = threads.map(search, searches)
+        while sum(len(batch.queries) for batch in retriever._open.values()) < 5:
+            pass
+        everybody_is_there.set()
+        good, bad, both = found
+    assert good == [[Passage("T", "a")]] and both == [[Passage("T", "c")], [Passage("T", "d")]]
+    assert "HTTP 400: too long" in bad and search(["bad"]) == bad
 
 
 def test_forms_of_results() -> None:

@@ -4,7 +4,8 @@
 2. A search ends within its time limit, with passages or with :class:`RetrieverError`, however slowly bytes may come.
 3. Statuses 500, 502, 503 and 504 and broken connections are tried again, ever later, while there is time. Other
    statuses and answers that are none are not.
-4. No redirect is followed, no proxy asked, no cookie kept.
+4. A query that the server refuses (400, 422) fails its own search alone: the others of the request are asked again.
+5. No redirect is followed, no proxy asked, no cookie kept.
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ SHOWN = 200
 
 class RetrieverError(WaitedTooLong):
     """A search got no answer that can be used."""
+
+
+Found = list[Passage] | RetrieverError
+"""What one query found, or why nothing can be said of it."""
 
 
 def passages_of(answer: Any, queries: int) -> list[list[Passage]]:
@@ -76,7 +81,7 @@ class _Batch:
 
     topk: int
     queries: list[str] = field(default_factory=list)
-    found: Future[list[list[Passage]]] = field(default_factory=Future)
+    found: Future[list[Found]] = field(default_factory=Future)
 
 
 class HttpRetriever:
@@ -103,7 +108,8 @@ class HttpRetriever:
             raise ConfigError(key, f"{url!r} is no address; write it like http://127.0.0.1:8000/retrieve")
         self.url, self._limit_s, self._key, self._gather = url, limit_s, key, gather
         self.shown = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-        self._single = False
+        self._single: bool | None = None
+        """Whether the server takes one query a request; ``None``: that is not known yet."""
         self._lock = threading.Lock()
         self._open: dict[int, _Batch] = {}
 
@@ -114,7 +120,7 @@ class HttpRetriever:
             ConfigError: nobody does.
         """
         try:
-            self._ask(["capital"], topk, patient=False)
+            _usable(self._ask(["capital"], topk, patient=False))
         except RetrieverError as error:
             start = "`rllib retriever` starts one; a slow one needs more `retriever_timeout_s`"
             raise ConfigError(self._key, f"{error}; {start}") from None
@@ -143,7 +149,8 @@ class HttpRetriever:
                 batch.found.set_exception(RetrieverError(f"no search could be started: {error}"))
         try:
             with waiting():  # The limit is this object's own.
-                return batch.found.result(self._limit_s + SLACK_S)[start : start + len(queries)]
+                found = batch.found.result(self._limit_s + SLACK_S)
+            return _usable(found[start : start + len(queries)])
         except TimeoutError:  # A name that is looked up for ever.
             raise RetrieverError(f"{self.shown} gave no answer within {self._limit_s:g} s") from None
 
@@ -158,18 +165,20 @@ class HttpRetriever:
         except BaseException as error:
             batch.found.set_exception(error)
 
-    def _ask(self, queries: Sequence[str], topk: int, patient: bool = True) -> list[list[Passage]]:
-        try:
-            return self._ask_as(self._single, queries, topk, patient)
-        except _RefusedError:
-            if self._single:
-                raise
-            found = self._ask_as(True, queries, topk, patient)
-            self._single = True
-            return found
+    def _ask(self, queries: Sequence[str], topk: int, patient: bool = True) -> list[Found]:
+        together = [{"queries": queries}]
+        singly, alone = [{"query": query} for query in queries], [{"queries": [query]} for query in queries]
+        forms = {None: (together, singly, alone), False: (together, alone), True: (singly,)}[self._single]
+        found: list[Found] = []
+        for asked in forms:
+            found = self._ask_as(asked, len(queries), topk, patient)
+            if any(isinstance(each, list) for each in found):
+                self._single = "query" in asked[0]
+            if not all(isinstance(each, _RefusedError) for each in found):
+                break
+        return found
 
-    def _ask_as(self, single: bool, queries: Sequence[str], topk: int, patient: bool) -> list[list[Passage]]:
-        asked = [{"query": query} for query in queries] if single else [{"queries": queries}]
+    def _ask_as(self, asked: Sequence[dict[str, Any]], queries: int, topk: int, patient: bool) -> list[Found]:
         bodies = [{**what, "topk": topk, "return_scores": True} for what in asked]
         try:
             answers = asyncio.run(_in_time(self.url, bodies, self._limit_s, patient))
@@ -177,8 +186,14 @@ class HttpRetriever:
             raise RetrieverError(f"{self.shown} gave no answer within {self._limit_s:g} s") from None
         except _PassingError as error:
             raise RetrieverError(f"{self.shown}: {error}") from None
-        each = len(queries) // len(answers)
-        return [found[:topk] for answer in answers for found in self._read(*answer, each)]
+        each = queries // len(answers)
+        found: list[Found] = []
+        for answer in answers:
+            try:
+                found += [passages[:topk] for passages in self._read(*answer, each)]
+            except RetrieverError as error:
+                found += [error] * each
+        return found
 
     def _read(self, status: int, content: bytes, queries: int) -> list[list[Passage]]:
         if status != 200:
@@ -194,6 +209,14 @@ class HttpRetriever:
             return passages_of(answer["result"], queries)
         except RetrieverError as error:
             raise RetrieverError(f"{self.shown} sent results that cannot be read: {error}") from None
+
+
+def _usable(found: Sequence[Found]) -> list[list[Passage]]:
+    """What queries found. Raises: RetrieverError: of one it cannot be said."""
+    for each in found:
+        if isinstance(each, RetrieverError):
+            raise each
+    return list(found)  # type: ignore[arg-type]
 
 
 class _PassingError(Exception):

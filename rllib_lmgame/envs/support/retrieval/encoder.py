@@ -24,7 +24,7 @@ class Encoder:
     """An E5 model (Wang et al., "Text Embeddings by Weakly-Supervised Contrastive Pre-training", 2022).
 
     A text gets a prefix, its first 256 tokens count, and the mean of their last hidden states is scaled to length 1.
-    In float32, on a GPU if there is one. Safe to use from several threads.
+    In float32, on a GPU if there is one. Code that comes with a model is not run. Safe to use from several threads.
 
     Args:
         model: Hub id or directory, of the BERT family.
@@ -41,14 +41,14 @@ class Encoder:
         name = str(path_of(model, key)) if model.startswith("data:") or Path(model).exists() else model
         try:
             with no_bars_for(name):
-                self._tokenizer: Any = AutoTokenizer.from_pretrained(name)
-                self._model: Any = AutoModel.from_pretrained(name, dtype=torch.float32).eval()
+                self._tokenizer: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+                self._model: Any = AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
         except Exception as error:
             why = f"{model!r} cannot be loaded: {in_words(error)[:300]}; give a directory, or a model of the hub"
             raise ConfigError(key, why) from error
         self.size = int(self._model.config.hidden_size)
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
-        self._model.to(self._device)
+        self._model.eval().to(self._device)
         self._lock = threading.Lock()
 
     def queries(self, texts: Sequence[str]) -> np.ndarray:
