@@ -72,8 +72,12 @@ def exact_match(answer: str, right: Sequence[str]) -> bool:
 
 
 def holds_answer(answer: str, right: Sequence[str]) -> bool:
-    """Whether one of the right answers stands in the answer, both normalised (Search-R1's ``sub_em``)."""
-    return any(normalised(text) in normalised(answer) for text in right)
+    """Whether one of the right answers stands in the answer, both normalised (Search-R1's ``sub_em``).
+
+    A right answer of which nothing is left stands in such an answer alone, and not in every text.
+    """
+    said = normalised(answer)
+    return any(text in said if text else not said for text in map(normalised, right))
 
 
 def f1(answer: str, right: Sequence[str]) -> float:
