@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Callable
-from typing import Any
 
 from tables import option_table, table, yaml_text
 
-from rllib_lmgame.envs.checking.golden import expected_action
+from rllib_lmgame.envs.checking.sample import docstring_text, example_turn
 from rllib_lmgame.envs.games.adapted.agentgym.tasks import TASKS
 from rllib_lmgame.envs.games.adapted.agentgym.told import CALLS
-from rllib_lmgame.envs.registry import GameSpec, load_factory, make_session, own_games, served
+from rllib_lmgame.envs.registry import GameSpec, load_factory, own_games, served
 
 
 def games_index() -> str:
@@ -84,7 +81,7 @@ def _page(specs: list[GameSpec]) -> str:
         extra,
         "Ids:\n\n" + "\n".join(ids),
         "In Python:\n\n" + example_code(specs[0]),
-        "A turn:\n\n" + example_turn(specs[0]),
+        "A turn:\n\n```text\n" + example_turn(specs[0]) + "\n```",
         "Options (`env_config`):\n\n" + option_table(factory.Options),
         "[All games](../games.md)",
     ]
@@ -234,41 +231,3 @@ while env.agents:
 ```""",
 }
 """Kind of a game -> how it is made and played."""
-
-
-def docstring_text(factory: Any) -> str:
-    """A class docstring as Markdown: what begins with a word and a colon is an item of a list, a paragraph one line."""
-    lines = inspect.cleandoc(factory.__doc__ or "").replace("``", "`").splitlines()
-    result: list[str] = []
-    for line in lines:
-        item = re.match(r"([A-Z][A-Za-z ]+)(?: \([a-z ]+\))?: ", line)
-        if item:
-            if result and not result[-1].startswith("- ") and result[-1]:
-                result.append("")
-            result.append(f"- **{item.group(0)[:-2]}**: {line[item.end() :]}")
-        elif result and result[-1] and line.strip():
-            result[-1] += " " + line.strip()
-        else:
-            result.append(line)
-    return "\n".join(result)
-
-
-def example_turn(spec: GameSpec, seed: int = 0) -> str:
-    """Instructions, the first observation of seed 0, the expert's reply and what came of it."""
-    session = make_session(spec.game_id, {})
-    session.reset(seed)
-    actors = session.to_act()
-    agent = actors[0]
-    lines = [f"[instructions]\n{session.instructions}", f"[observation of {agent}]\n{session.observe(agent).text}"]
-    actions = {actor: expected_action(session, actor) for actor in actors}
-    outcome = session.step(actions)
-    lines += [
-        f"[reply of {actor}]\n{action}" if len(actors) > 1 else f"[reply]\n{action}"
-        for actor, action in actions.items()
-    ]
-    rewards = ", ".join(f"{name} {reward:g}" for name, reward in outcome.rewards.items())
-    after = session.to_act()[0] if session.to_act() else agent
-    lines.append(f"[reward]\n{rewards}" + (", the game is over" if outcome.done else ""))
-    lines.append(f"[observation of {after}]\n{session.observe(after).text}")
-    session.close()
-    return "```text\n" + "\n".join(lines) + "\n```"

@@ -21,12 +21,14 @@ from rllib_lmgame.text import first_line, printable
 
 COMMANDS = {
     "train": "train an algorithm, from a file or from flags",
+    "doctor": "say what this machine has, what is missing and what mends it",
     "evaluate": "measure checkpoints, models and other players on the same levels",
     "example": "list, show and run the tuned examples",
     "collect": "write a player's episodes to a log, or as conversations to learn from",
     "data": "list, fetch and check published data sets",
     "schema": "print the JSON schema of experiment files, for editors",
     "games": "list and check the text games",
+    "info": "tell about a file, a checkpoint or a game, and what it needs",
     "models": "list the pretrained models that are known by name",
     "play": "play a game, alone, against a scripted player or against a checkpoint",
     "retriever": "serve a corpus to search, or make its index",

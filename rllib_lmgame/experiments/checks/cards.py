@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.algorithms.cluster import memory
 from rllib_lmgame.algorithms.cluster.footprint import Footprint, Processes, engine_numerics, engines_beside
 
 
+@dataclass(frozen=True)
+class Card:
+    """What shares a GPU, in words, and the GB of the smallest card with room for it; ``None``: there is no such."""
+
+    text: str
+    size: int | None
+
+
 def gpu_lines(config: Any, taken: Footprint) -> list[str]:
     """The sum on each kind of GPU, and the smallest card it fits, in words."""
+    return [f"#   each GPU with {card.text}" for card in cards_of(config, taken)]
+
+
+def cards_of(config: Any, taken: Footprint) -> list[Card]:
+    """Each kind of GPU; none where no GPU is asked for, or a model's size is not known."""
     learners = [p for p in taken.processes if p.gpus and p.name.startswith("learner")]
     engines = [p for p in taken.processes if p.gpus and p.name.startswith("engine")]
     if not all(shape is not None and shape.layers for shape in taken.policies.values()):
         return []
     beside = engines_beside(taken, 1 - learners[0].gpus) if learners else 0
     if beside:
-        return [_card_line(config, learners, engines, beside)]
-    alone = [_card_line(config, learners, [], 0)] if learners else []
-    return alone + ([_card_line(config, [], engines, max(1, engines_beside(taken, 1.0)))] if engines else [])
+        return [_card(config, learners, engines, beside)]
+    alone = [_card(config, learners, [], 0)] if learners else []
+    return alone + ([_card(config, [], engines, max(1, engines_beside(taken, 1.0)))] if engines else [])
 
 
 def one_learner_mib(learners: Sequence[Processes]) -> tuple[float, float]:
@@ -31,7 +45,7 @@ def one_learner_mib(learners: Sequence[Processes]) -> tuple[float, float]:
     return states + max((policy.each - policy.held for policy in learners), default=0.0), states
 
 
-def _card_line(config: Any, trains: Sequence[Processes], serves: Sequence[Processes], engines: int) -> str:
+def _card(config: Any, trains: Sequence[Processes], serves: Sequence[Processes], engines: int) -> Card:
     inference = config.inference_options
     learner, states = (mib / 1024 for mib in one_learner_mib(trains))
     engine = (max(p.each for p in serves) + _one_context(config)) / 1024 if serves else 0.0
@@ -47,7 +61,7 @@ def _card_line(config: Any, trains: Sequence[Processes], serves: Sequence[Proces
     )
     names = ["a learner"] * bool(trains) + [f"{engines} engines" if engines > 1 else "an engine"] * bool(serves)
     least = learner + engines * engine
-    return f"#   each GPU with {' and '.join(names)}: {', '.join(parts)}, in all at least {least:.1f} GiB; {fits}"
+    return Card(f"{' and '.join(names)}: {', '.join(parts)}, in all at least {least:.1f} GiB; {fits}", card)
 
 
 def _one_context(config: Any) -> float:

