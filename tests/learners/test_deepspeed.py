@@ -18,6 +18,7 @@ from learning import difference, one_prompt_each, same, update, zero
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
+from rllib_lmgame.algorithms.cluster.learner_calls import measured_losses
 from rllib_lmgame.errors import CheckpointError, MissingDependencyError
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.engines import deepspeed_engine
@@ -193,6 +194,30 @@ def test_two_learners_that_share_prompts_equal_one_that_does_not(
         numbers = MetricsLogger.peek_results(result)["player"]
         assert numbers["num_computed_tokens"] < 0.8 * numbers["num_row_tokens"]
     assert_close(gathered(group), hf_state(alone))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [None, 0, 1, 2, 3])
+def test_two_learners_measure_the_loss_that_one_does(
+    stage: int | None, make_learner: Any, make_group: Any, make_episodes: Any
+) -> None:
+    """Of what is held out, also where one of them has nothing of it, before an update and after; and learn nothing."""
+    alone, objective = make_learner(token_ppo=PPO, use_kl_loss=True), SupervisedObjective(1, lr=1e-2)
+    group = make_group(num_learners=2, deepspeed=zero(stage))
+    [r.get() for r in group.foreach_learner(lambda learner: set_adam_eps(learner, EPS))]
+    set_adam_eps(alone, EPS)
+    for update_number in range(2):
+        before = gathered(group)
+        for count in (7, 1, 0):
+            episodes = make_episodes(count, seed=99)
+            expected, found = alone.measured_losses(episodes, objective), measured_losses(group, episodes, objective)
+            assert found == pytest.approx(expected, rel=1e-4, nan_ok=True) and math.isnan(found["player"]) == (
+                not count
+            )
+        assert same(gathered(group), before)
+        for learner in (group, alone):
+            data = WholeEpisodes(episodes=make_episodes(9, seed=update_number))
+            learner.update(training_data=data, objective=objective)
 
 
 def fill_the_disk_of_the_second(learner: Any) -> None:
