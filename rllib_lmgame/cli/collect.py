@@ -16,7 +16,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.new_files import new_file, writing
 from rllib_lmgame.policies.scripted import FORMS
-from rllib_lmgame.settings.sections.supervised import CONVERSATIONS
+from rllib_lmgame.settings.sections.supervised import WRITTEN
 
 if TYPE_CHECKING:
     from rllib_lmgame.evaluation.players.settings import PlayerSettings
@@ -47,7 +47,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
     parser.add_argument("--out", required=True, metavar="FILE", help="JSONL file to write; it must not exist yet")
     parser.add_argument(
         "--format",
-        choices=(LOG, *CONVERSATIONS),
+        choices=(LOG, *WRITTEN),
         default=LOG,
         help="log: all of an episode, to be learnt in any chat format (default); the others: conversations as "
         "`--config '{language_model: ...}'` asks for replies, which other programs read too",

@@ -258,7 +258,7 @@ STAGES = ("warm_start", "supervised")
 def functions_by_import_path(tmp_path, monkeypatch) -> None:
     """A module and a file of data of the user's own."""
     said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-    (tmp_path / TALK).write_text(json.dumps({"messages": said, "reward": 1.5, "item_id": "a"}))
+    (tmp_path / TALK).write_text(json.dumps({"messages": said, "reward": 1.5, "success": True, "item_id": "a"}))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tests_every_form.py").write_text(
         "def drawn(spec=None):\n    return 0.5\n\n\ndef first_policy(agent_id, episode=None, **kwargs):\n    "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,140 @@ def test_what_cannot_be_learnt_is_named(record: dict[str, Any], said: str) -> No
     assert caught.value.message.startswith("file, line 3: ") and said in caught.value.message
 
 
+TRACE = {
+    "env_name": "Nim-v0",
+    "player_id": 1,
+    "rewards": '{"0": -1, "1": 1}',
+    "observations": json.dumps(
+        {
+            "10:01": {"observation": '[[-1, "You are player 1."], [0, "[take 1]"]]', "action": "[take 2]"},
+            "10:02": {"observation": [[1, "[take 2]"], [0, "[take 3]"], [-1, "One is left."]], "action": ""},
+            "10:03": {"observation": "It is still your turn.", "action": "[take 1]"},
+        }
+    ),
+    "game_id": 7,
+}
+STATE = {"state": "The goal is up.", "action": "move up\n", "reward": -1, "done": False}
+CAR = {
+    "buyer_info": {"budget": 30_000},
+    "lines": [{"role": who, "text": who[0]} for who in ("Buyer", "Seller", "Buyer", "Seller", "Seller")],
+    "output": {"car_bought": True, "msrp": 20_000, "buy_price": 20_000},
+}
+
+
+@pytest.mark.parametrize(
+    ("record", "said", "reached", "success"),
+    [
+        (
+            {"sequence": [["Wordle:\n", False], ["s t\n", 1], ["b ", 0], ["g\n", 0], ["c r\n", True], ["g g\n", 0]]}
+            | {"reward": [-1, 0, 0, 0, 0], "done": True},
+            ["Wordle:\n", "s t\n", "b g\n", "c r\n"],
+            -1,
+            None,
+        ),
+        (
+            {
+                "text_history": ["In a room.", "go east", "In a hall.", "eat", "Done."],
+                "rewards": [0, 1],
+                "dones": [0, 1],
+            },
+            ["In a room.", "go east", "In a hall.", "eat"],
+            1,
+            None,
+        ),
+        (STATE, ["The goal is up.", "move up\n"], -1, None),
+        (STATE | {"return": -7.0}, ["The goal is up.", "move up\n"], -7, None),
+        ({"from_state": "8/8 w", "action": "e4"}, ["8/8 w", "e4"], None, None),
+        ({"in_text": "a\n\nb", "out_text": "c"}, ["a\n\nb", "c"], None, None),
+        (
+            {"lines": ["Is it? Or? No.", "Is it a dog? Yes."], "correct": True, "word": ["dog", "hound"]},
+            ["Questions:\n", "Is it? Or?", "No.", "Is it a dog?"],
+            -1,
+            True,
+        ),
+        ({"lines": ["Is it big? No."], "correct": False, "word": ["dog"]}, ["Questions:\n", "Is it big?"], -1, False),
+        (CAR, ["Start\nB\n", "S\n", "B\n", "S\nS\n"], 0.8, True),
+        (
+            CAR | {"output": {"car_bought": False, "msrp": 20_000, "buy_price": None}},
+            ["Start\nB\n", "S\n", "B\n", "S\nS\n"],
+            -0.5,
+            False,
+        ),
+        (
+            TRACE,
+            [
+                "You are player 1.\n[Player 0] [take 1]",
+                "[take 2]",
+                "[Player 0] [take 3]\nOne is left.It is still your turn.",
+                "[take 1]",
+            ],
+            1,
+            True,
+        ),
+        ({"observation": "[GAME] Go.", "answer": "[a]"}, ["[GAME] Go.", "[a]"], None, None),
+        (
+            {"observation": "[[ ]", "reasoning": "hm ", "answer": "[a]"},
+            ["[[ ]", "<think>\nhm\n</think>\n\n[a]"],
+            None,
+            None,
+        ),
+    ],
+)
+def test_what_lmrl_gym_and_textarena_keep(
+    record: dict[str, Any], said: list[str], reached: float | None, success: bool | None
+) -> None:
+    read = read_record(record, "auto", "x")
+    messages = read.transcript.messages
+    assert [each.text for each in messages] == said
+    assert [(each.role, each.weight) for each in messages] == [("user", 0), ("assistant", 1)] * (len(said) // 2)
+    assert read.episode_return == (None if reached is None else pytest.approx(reached)) and read.success is success
+    assert (read.game, read.level) == (("Nim-v0", "7") if record is TRACE else ("", "dog" if "word" in record else ""))
+
+
+def test_an_observation_that_repeats_the_game_tells_what_is_new() -> None:
+    told = [[-1, "Rules."], [0, "[a]"], [1, "[b]"], [0, "[c]"]]
+    turns = [{"observation": told[:2], "action": "[b]"}, {"observation": told, "action": "[d]"}]
+    read = read_record({"player_id": 1, "observations": turns}, "textarena", "x")
+    assert [each.text for each in read.transcript.messages] == [
+        "Rules.\n[Player 0] [a]",
+        "[b]",
+        "[Player 0] [c]",
+        "[d]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("record", "form", "said"),
+    [
+        ({"sequence": [["a", 0], ["b"]]}, "auto", "entry 2 of sequence is ['b'], not [text, is_action]"),
+        ({"sequence": [["a", 0], ["b", 2]]}, "auto", "entry 2 of sequence"),
+        ({"sequence": [["a", 1]]}, "auto", "begins with a learnt reply"),
+        ({"sequence": [["a", 0], [" ", 1]]}, "auto", "an action is empty"),
+        ({"sequence": [["a", 0], ["b", 1]], "reward": ["x"]}, "auto", "a reward is 'x', not a finite number"),
+        ({"sequence": [["a", 0], ["b", 1]], "reward": 1}, "auto", "reward must be a list of numbers, not 1"),
+        ({"text_history": ["a", 3]}, "auto", "entry 2 of text_history must be a text, not 3"),
+        ({"text_history": ["a"]}, "auto", "nothing of it is learnt"),
+        ({"state": "a", "action": None}, "auto", "action must be a text, not None"),
+        ({"lines": ["Is it"], "correct": True}, "auto", "line 1 is 'Is it', not a question with its answer"),
+        ({"lines": ["Is it? No."]}, "auto", "correct is None, not true or false"),
+        (CAR | {"lines": [{"role": "Dealer", "text": "x"}]}, "auto", "not what a Seller or a Buyer says"),
+        (CAR | {"output": {"car_bought": True, "msrp": "x", "buy_price": 1}}, "auto", "msrp is 'x', not a finite"),
+        (CAR | {"output": 3}, "auto", "output and buyer_info must be mappings"),
+        (TRACE | {"observations": "{"}, "auto", "observations is no JSON"),
+        (TRACE | {"observations": "{}"}, "auto", "observations must be a list of turns"),
+        (TRACE | {"observations": [{"action": "x"}]}, "auto", "turn 1 is {'action': 'x'}, not an observation with"),
+        (TRACE | {"rewards": {"1": "x"}}, "auto", "the reward of player 1 is 'x'"),
+        ({"observation": [[0]], "answer": "x"}, "auto", "observation holds [0], not [sender, text]"),
+        ({"messages": MESSAGES}, "lmrl", "it has none of LMRL-Gym's columns (sequence; text_history; in_text and"),
+        ({"messages": MESSAGES}, "textarena", "it has no observation with its answer; it has messages"),
+    ],
+)
+def test_what_of_them_cannot_be_learnt_is_named(record: dict[str, Any], form: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_record(record, form, "file, line 3")
+    assert caught.value.message.startswith("file, line 3: ") and said in caught.value.message
+
+
 def test_a_form_that_is_named_is_the_only_one() -> None:
     with pytest.raises(ConfigError, match=r"x: it has no conversations; its columns are messages"):
         read_record({"messages": MESSAGES}, "sharegpt", "x")
@@ -151,6 +286,21 @@ def test_a_list_lines_and_parquet_hold_the_same(tmp_path: Path) -> None:
     assert all(lines[int(line) - 1] == " {" for line, *_ in numbers) and [entry for *_, entry in numbers] == list("123")
 
 
+def test_a_line_of_lmrl_gyms_steps_is_as_many_records_with_the_return_of_all(tmp_path: Path) -> None:
+    steps = [STATE, STATE | {"state": "You are there.", "reward": 0, "done": True}]
+    (tmp_path / "x.jsonl").write_text(f"{json.dumps(steps)}\n{json.dumps(steps[1:])}\n")
+    found = records(tmp_path / "x.jsonl")
+    assert [where for where, _ in found] == ["line 1, entry 1", "line 1, entry 2", "line 2, entry 1"]
+    assert [record for _, record in found] == [
+        {**steps[0], "return": -1},
+        {**steps[1], "return": -1},
+        {**steps[1], "return": 0},
+    ]
+    (tmp_path / "x.jsonl").write_text('[{"state": "a", "reward": "b"}]')
+    with pytest.raises(ConfigError, match="line 1: a reward is 'b', not a finite number"):
+        records(tmp_path / "x.jsonl")
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -162,6 +312,8 @@ def test_a_list_lines_and_parquet_hold_the_same(tmp_path: Path) -> None:
         (b'[{"a": 1}]\n[2]', "line 1: no JSON: the list of records is broken off"),
         (b'[{"a": "\xff"}]', "line 1: no UTF-8"),
         (b"[" * 100_000, "no JSON"),
+        (b'[{"state": "a"}]\n[{"state": "a"', "line 2: no JSON"),
+        (b'[{"state": "a"}, 3]', "line 1, entry 2: a record must be a mapping, not int"),
     ],
 )
 def test_a_broken_file_is_named_by_line(content: bytes, said: str, tmp_path: Path) -> None:
@@ -197,7 +349,7 @@ def test_names_stand_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 # -- choices ----------------------------------------------------------------------------------------------------------
 
-FACTS = [Facts(f"line {n}", "ab"[n % 2], str(n // 4), float(n)) for n in range(8)]
+FACTS = [Facts(f"line {n}", "ab"[n % 2], str(n // 4), float(n), success=n > 2) for n in range(8)]
 
 
 def chosen(facts: list[Facts] = FACTS, **options: Any) -> list[int]:
@@ -208,6 +360,8 @@ def test_choices() -> None:
     assert chosen() == list(range(8))
     assert chosen(min_return=5) == [5, 6, 7]
     assert chosen(min_return={"a": 5}) == [1, 3, 5, 6, 7]
+    assert chosen(successes_only=True) == [3, 4, 5, 6, 7]
+    assert chosen(successes_only=True, one_per_level="first") == [3, 4, 5]
     assert chosen(top_share=0.25) == [6, 7], "the best of each game"
     assert chosen(top_share=0.01) == [6, 7], "at least one"
     assert chosen(one_per_level="best") == [2, 3, 6, 7]
@@ -252,6 +406,9 @@ def test_whole_levels_are_held_out_the_same_whatever_else_is_chosen() -> None:
             {"weight_by": "return"},
             "needs returns of at least 0.* line 7 is -1",
         ),
+        (FACTS[:3], {"successes_only": True}, "successes_only: leaves none of 3 conversations"),
+        (FACTS, {"successes_only": True, "min_return": 9}, "leaves none of 5 conversations; their best return is 7"),
+        ([Facts("line 7", "", "", 1.0)], {"successes_only": True}, "successes_only: needs to know it, but line 7 says"),
         (FACTS[:1], {"validation_share": 0.5}, "validation_share: of 1 conversations leaves none"),
     ],
 )
@@ -427,5 +584,6 @@ def test_each_reply_is_learnt_as_it_was_said_where_later_prompts_change_it(histo
     assert len(replies) > 2, "more than the window shows"
     assert [[said.text for said in each.messages if said.learnt] for each in read] == [[reply] for reply in replies]
     assert all(each.messages[-1].learnt for each in read)
-    before = [said.text for said in read[-1].messages[:-1] if said.role == "assistant" and said.text.startswith("<")]
-    assert (len(before) == 1) == ("history_window" in history) and read[-1].messages[-1].text not in before
+    *earlier, last = (said.text for said in read[-1].messages)
+    before = re.findall(r"<answer>\d</answer>", "".join(earlier))
+    assert (len(before) == 1) == ("history_window" in history) and not any(last.endswith(each) for each in before)

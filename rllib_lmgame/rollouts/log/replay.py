@@ -56,7 +56,8 @@ def recorded_session(record: Mapping[str, Any], where: str) -> RecordedSession:
 class RecordedSession(GameSession):
     """A game that goes as a record of the episode log says, whatever is played. Its expert plays what was played.
 
-    An action that could not be read was logged, and is replayed, as an empty text. Raises ValueError, KeyError,
+    An action that could not be read was logged, and is replayed, as an empty text. ``success`` is that of all seats,
+    ``None`` where not all are said to have had it or not. Raises ValueError, KeyError,
     TypeError or AttributeError if the record is wrong or incomplete.
     """
 
@@ -82,6 +83,8 @@ class RecordedSession(GameSession):
             for seat in seats
             if "ended_at" in seat
         }
+        judged = [seat.get("success") for seat in seats]
+        self.success = None if None in judged else all(judged)
         self._at = 0
         if not self._steps:
             raise ValueError("it has no steps")

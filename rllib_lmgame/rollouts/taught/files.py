@@ -2,7 +2,7 @@
 
 A name is a file, a directory, a pattern (``runs/*.jsonl``), ``data:NAME[:PART]`` (a published data set), or
 ``hf:OWNER/NAME[:SPLIT]``, any data set of the hub. JSON (a list, or one record a line) and Parquet are read, records of
-one file in its order, files by name.
+one file in its order, files by name. A line that is a list of LMRL-Gym's steps is as many records.
 """
 
 from __future__ import annotations
@@ -19,12 +19,17 @@ from rllib_lmgame.data_sets.places import is_named, paths_of
 from rllib_lmgame.envs.support.parquet import is_table, stream_table
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.json_files import parse
+from rllib_lmgame.rollouts.taught.fields import sum_of
+from rllib_lmgame.rollouts.taught.gyms import STEP_KEYS
 from rllib_lmgame.storage import expanded
 from rllib_lmgame.text import first_line
 
 HUB = "hf:"
 KINDS = (".json", ".jsonl", ".ndjson", ".parquet")
 """Endings of files that are taken from a directory or data set."""
+
+_STEPS = re.compile(rb'\[\s*\{\s*"(?:%s)"\s*:' % "|".join(STEP_KEYS).encode())
+"""How a line begins that is an episode of LMRL-Gym's, a list of its steps; each carries the return of all."""
 
 Numbered = tuple[str, Mapping[str, Any]]
 """Where a record stands (file and line, or row), and the record."""
@@ -89,24 +94,33 @@ def records_of(path: Path) -> Iterator[Numbered]:
             return
         with path.open("rb") as file:
             start = file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()
-            if start.startswith(b"["):
+            if start.startswith(b"[") and not _STEPS.match(start):
                 file.seek(0)
                 yield from _entries(path, file.read())
                 return
             file.seek(0)
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield _numbered(f"{path}, line {number}", line)
+                    yield from _numbered(f"{path}, line {number}", line)
     except OSError as error:
         raise ConfigError("data", f"{path} cannot be read: {error.strerror or first_line(error)}") from None
 
 
-def _numbered(where: str, line: bytes) -> Numbered:
+def _numbered(where: str, line: bytes) -> Iterator[Numbered]:
     try:
         record = parse(line)
     except ValueError as error:
         raise ConfigError("data", f"{where}: no JSON: {first_line(error)}") from None
-    return where, _mapping(where, record)
+    if not isinstance(record, list) or not _STEPS.match(line.removeprefix(codecs.BOM_UTF8).lstrip()):
+        yield where, _mapping(where, record)
+        return
+    steps = [(f"{where}, entry {number}", step) for number, step in enumerate(record, 1)]
+    steps = [(place, _mapping(place, step)) for place, step in steps]
+    try:
+        earned = {"return": sum_of((step["reward"] for _, step in steps if step.get("reward") is not None), "a reward")}
+    except ValueError as error:
+        raise ConfigError("data", f"{where}: {error}") from None
+    yield from ((place, {**step, **earned}) for place, step in steps)
 
 
 def _mapping(where: str, record: Any) -> Mapping[str, Any]:

@@ -6,7 +6,6 @@ Of every form the replies of the assistant are learnt, unless the record says wh
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,9 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.policies.chat.transcripts import ASSISTANT, ROLES, SYSTEM, TOOL, USER, Said, Transcript
-from rllib_lmgame.text import is_writable, shown
+from rllib_lmgame.rollouts.taught import gyms
+from rllib_lmgame.rollouts.taught.fields import list_of, number_of, text_of, unpacked
+from rllib_lmgame.text import shown
 
 AUTO, LOG = "auto", "log"
 _SPEAKERS = {
@@ -38,6 +39,7 @@ class Taught:
         where: File and line.
         game, level: What it was, for choices; ``level`` is empty if unknown.
         episode_return: What was reached in it, if it is said.
+        success: Whether that was the aim, if it is said.
     """
 
     where: str
@@ -45,6 +47,7 @@ class Taught:
     game: str = ""
     level: str = ""
     episode_return: float | None = None
+    success: bool | None = None
 
 
 def form_of(record: Mapping[str, Any]) -> str:
@@ -59,7 +62,13 @@ def form_of(record: Mapping[str, Any]) -> str:
         return "messages"
     if "prompt" in record and "completion" in record:
         return "prompt_completion"
-    known = "conversations (ShareGPT, AgentGym), messages, prompt and completion, or an episode log's"
+    found = next((form for form, (is_one, _) in GYMS.items() if is_one(record)), None)
+    if found is not None:
+        return found
+    known = (
+        "conversations (ShareGPT, AgentGym), messages, prompt and completion, those of LMRL-Gym and TextArena, or an "
+        "episode log's"
+    )
     raise ValueError(f"its columns are {', '.join(map(str, record)) or 'none'}; known are {known}")
 
 
@@ -67,18 +76,21 @@ def read_record(record: Mapping[str, Any], form: str, where: str) -> Taught:
     """The conversation of a record. Raises: ConfigError: naming ``where`` it stands and what is wrong."""
     try:
         own = form_of(record) if form == AUTO else form
-        messages = tuple(FORMS[own](record))
+        told = GYMS[own][1](record) if own in GYMS else gyms.Told(tuple(FORMS[own](record)), _return_of(record))
+        messages = tuple(told.messages)
         if not any(said.learnt for said in messages):
             raise ValueError("nothing of it is learnt: it has no reply of the assistant, or none with a loss")
         first = next(place for place, said in enumerate(messages) if said.learnt)
         if not first:
             raise ValueError("it begins with a learnt reply, and nothing stands before that")
+        success = record.get("success")
         return Taught(
             where,
             Transcript(messages, tuple(_tools(record.get("tools")))),
-            game=str(next((record[key] for key in _GAMES if record.get(key)), "")),
-            level=str(next((record[key] for key in _LEVELS if record.get(key) is not None), "")),
-            episode_return=_return_of(record),
+            game=told.game or str(next((record[key] for key in _GAMES if record.get(key)), "")),
+            level=told.level or str(next((record[key] for key in _LEVELS if record.get(key) is not None), "")),
+            episode_return=told.episode_return,
+            success=success if isinstance(success, bool) else told.success,
         )
     except ValueError as error:
         raise ConfigError("data", f"{where}: {error}") from None
@@ -86,31 +98,27 @@ def read_record(record: Mapping[str, Any], form: str, where: str) -> Taught:
 
 def _return_of(record: Mapping[str, Any]) -> float | None:
     value = next((record[key] for key in _RETURNS if record.get(key) is not None), None)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e30:
-        raise ValueError(f"its return is {shown(value)}, not a finite number")
-    return float(value)
+    return None if value is None else number_of(value, "its return")
 
 
 def _conversations(record: Mapping[str, Any]) -> Iterator[Said]:
     system = record.get("system")
     if system:
-        yield Said(SYSTEM, _text(system, "system"))
-    yield from _all_said(_listed(record, "conversations"), speaker="from", text="value")
+        yield Said(SYSTEM, text_of(system, "system"))
+    yield from _all_said(list_of(record, "conversations"), speaker="from", text="value")
 
 
 def _messages(record: Mapping[str, Any]) -> Iterator[Said]:
-    yield from _all_said(_listed(record, "messages"))
+    yield from _all_said(list_of(record, "messages"))
 
 
 def _prompt_and_completion(record: Mapping[str, Any]) -> Iterator[Said]:
     for key, role, learnt in (("prompt", USER, False), ("completion", ASSISTANT, True)):
         value = record.get(key)
         if isinstance(value, str):
-            yield Said(role, _text(value, key), float(learnt))
+            yield Said(role, text_of(value, key), float(learnt))
         else:
-            for said in _all_said(_listed(record, key)):
+            for said in _all_said(list_of(record, key)):
                 yield said if learnt else Said(said.role, said.text, more=said.more)
 
 
@@ -120,15 +128,8 @@ FORMS: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Said]]] = {
     "messages": _messages,
     "prompt_completion": _prompt_and_completion,
 }
-
-
-def _listed(record: Mapping[str, Any], key: str) -> Sequence[Any]:
-    if key not in record:
-        raise ValueError(f"it has no {key}; its columns are {', '.join(map(str, record)) or 'none'}")
-    value = record[key]
-    if not isinstance(value, list) or not value:
-        raise ValueError(f"{key} must be a list of messages, not {shown(value)}")
-    return value
+GYMS = {"lmrl": (gyms.is_lmrl, gyms.lmrl), "textarena": (gyms.is_textarena, gyms.textarena)}
+"""Forms that say more than messages: whether a record has one, and what it tells."""
 
 
 def _all_said(messages: Sequence[Any], speaker: str = "role", text: str = "content") -> Iterator[Said]:
@@ -151,11 +152,11 @@ def _said(message: Mapping[str, Any], speaker: str, text: str) -> Said:
         raise ValueError(f"{speaker} {shown(who)} is unknown; {hint}")
     more = {key: message[key] for key in _KEPT if message.get(key)}
     if "tool_calls" in more:
-        more["tool_calls"] = [_call(call) for call in _listed(more, "tool_calls")]
+        more["tool_calls"] = [_call(call) for call in list_of(more, "tool_calls")]
     content = message.get(text)
     if content is None and "tool_calls" in more:
         content = ""
-    said = _text(content, text)
+    said = text_of(content, text)
     weight = _weight(message, role)
     if weight and not (said.strip() or more):
         raise ValueError(f"{text} is empty, and a reply that says nothing is not learnt")
@@ -179,37 +180,18 @@ def _weight(message: Mapping[str, Any], role: str) -> float:
     return (1.0 if weight is None else float(weight)) if asked else 0.0
 
 
-def _text(content: Any, name: str) -> str:
-    """A text, or the texts of a list of parts."""
-    if isinstance(content, list) and content:
-        parts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
-        texts = [part for part in parts if isinstance(part, str)]
-        if len(texts) == len(parts):
-            content = "".join(texts)
-    if not isinstance(content, str):
-        raise ValueError(f"{name} must be a text, not {shown(content)}")
-    return content if is_writable(content) else content.encode("utf-8", "replace").decode("utf-8")
-
-
 def _call(call: Any) -> Any:
     """A call of a tool with its arguments as a mapping, as templates want them."""
     function = call.get("function") if isinstance(call, Mapping) else None
     arguments = function.get("arguments") if isinstance(function, Mapping) else None
     if not isinstance(arguments, str):
         return call
-    try:
-        read = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        raise ValueError(f"the arguments of a tool call are no JSON: {shown(arguments)}") from None
+    read = unpacked(arguments or "{}", "what a tool is called with")
     return {**call, "function": {**function, "arguments": read}}  # type: ignore[dict-item]
 
 
 def _tools(tools: Any) -> Sequence[Any]:
-    if isinstance(tools, str):
-        try:
-            tools = json.loads(tools or "[]")
-        except (ValueError, RecursionError):
-            raise ValueError(f"tools is no JSON: {shown(tools)}") from None
+    tools = unpacked(tools or None, "tools")
     if tools is None:
         return ()
     if not isinstance(tools, list):

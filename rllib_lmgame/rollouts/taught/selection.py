@@ -15,8 +15,8 @@ from rllib_lmgame.settings.sections.supervised import SupervisedOptions
 
 
 class Facts(NamedTuple):
-    """What a choice is made by: where a conversation stands, its game, level ("" if unknown) and return, and what tells
-    it from others where it has no level.
+    """What a choice is made by: where a conversation stands, its game, level ("" if unknown), return and success, and
+    what tells it from others where it has no level.
     """
 
     where: str
@@ -24,6 +24,7 @@ class Facts(NamedTuple):
     level: str
     episode_return: float | None
     digest: str = ""
+    success: bool | None = None
 
 
 class Chosen(NamedTuple):
@@ -35,17 +36,25 @@ class Chosen(NamedTuple):
 
 
 def choose(facts: Sequence[Facts], options: SupervisedOptions) -> Chosen:
-    """What ``options`` choose, in this order: ``min_return``, ``one_per_level``, ``top_share``, ``validation_share``.
+    """What ``options`` choose, in this order: ``successes_only``, ``min_return``, ``one_per_level``, ``top_share``,
+    ``validation_share``.
 
     Raises: ConfigError: a return or level is asked for that a conversation does not have, or nothing is left.
     """
     kept = list(range(len(facts)))
+    if options.successes_only:
+        kept = [place for place in kept if _succeeded(facts[place])]
+        if not kept:
+            raise ConfigError("successes_only", f"leaves none of {len(facts)} conversations: none was a success")
     if options.min_return is not None:
         least = _least(options.min_return, {each.game for each in facts})
-        kept = [place for place in kept if _return_of(facts[place], "min_return") >= least(facts[place].game)]
+        before = kept
+        kept = [place for place in before if _return_of(facts[place], "min_return") >= least(facts[place].game)]
         if not kept:
-            best = max(_return_of(each, "min_return") for each in facts)
-            raise ConfigError("min_return", f"leaves none of {len(facts)} conversations; their best return is {best:g}")
+            best = max(_return_of(facts[place], "min_return") for place in before)
+            raise ConfigError(
+                "min_return", f"leaves none of {len(before)} conversations; their best return is {best:g}"
+            )
     if options.one_per_level is not None:
         kept = _one_per_level(facts, kept, options.one_per_level)
     if options.top_share is not None:
@@ -56,6 +65,12 @@ def choose(facts: Sequence[Facts], options: SupervisedOptions) -> Chosen:
     if options.validation_share and not (training and validation):
         raise ConfigError("validation_share", f"of {len(kept)} conversations leaves none to hold out, or to learn from")
     return Chosen(training, _weights(facts, training, options.weight_by), validation)
+
+
+def _succeeded(facts: Facts) -> bool:
+    if facts.success is None:
+        raise ConfigError("successes_only", f"needs to know it, but {facts.where} says none (`success`)")
+    return facts.success
 
 
 def _return_of(facts: Facts, key: str) -> float:

@@ -187,9 +187,9 @@ def facts_of(source: Conversation) -> Facts:
     if isinstance(source, Taught):
         said = "\n".join(said.text for said in source.transcript.messages).encode()
         digest = hashlib.blake2b(said, digest_size=16).hexdigest()
-        return Facts(source.where, source.game, source.level, source.episode_return, digest)
+        return Facts(source.where, source.game, source.level, source.episode_return, digest, source.success)
     where, session = source
-    return Facts(where, session.game_id, session.level_name, session.mean_return)
+    return Facts(where, session.game_id, session.level_name, session.mean_return, success=session.success)
 
 
 def longest_row(turns: Sequence[LearntTurn]) -> int:

@@ -40,7 +40,8 @@ def conversations(record: Mapping[str, Any], form: str, options: LanguageModelOp
 
 
 def _said(record: Mapping[str, Any], seat: Mapping[str, Any], options: LanguageModelOptions) -> Iterator[list[Message]]:
-    agent, messages, learnt = seat["agent_id"], list[Message](), list[bool]()
+    agent, messages, learnt = seat["agent_id"], list[Message](), list[tuple[bool, float]]()
+    earned = iter(_earned(record, agent))
     talk = MessageConversation(options, record["instructions"], game=record["game"], role=seat["role"])
     for step in record["steps"]:
         if agent not in step["actions"]:
@@ -49,7 +50,7 @@ def _said(record: Mapping[str, Any], seat: Mapping[str, Any], options: LanguageM
         action = step["actions"][agent]
         reply = talk.reply_format.write(step["thoughts"].get(agent), action)
         talk.reply(reply)
-        learnt.append(bool(action.strip()))
+        learnt.append((bool(action.strip()), next(earned)))
         messages = [*messages, {"role": ASSISTANT, "content": reply}]
         if options.history != "keep":
             yield _marked(messages, learnt[-1:])
@@ -57,13 +58,27 @@ def _said(record: Mapping[str, Any], seat: Mapping[str, Any], options: LanguageM
         yield _marked(messages, learnt)
 
 
-def _marked(messages: Sequence[Message], learnt: Sequence[bool]) -> list[Message]:
-    """Messages of which the last replies are ``learnt`` or not, and no others: demonstrations in front, or what is
-    learnt elsewhere.
+def _earned(record: Mapping[str, Any], agent: str) -> list[float]:
+    """What each reply of a seat earned, up to the next."""
+    earned = list[float]()
+    for step in record["steps"]:
+        if agent in step["actions"]:
+            earned.append(0.0)
+        if earned:
+            earned[-1] += step["rewards"].get(agent, 0.0)
+    return earned
+
+
+def _marked(messages: Sequence[Message], learnt: Sequence[tuple[bool, float]]) -> list[Message]:
+    """Messages of which the last replies are ``learnt`` or not, with what they earned, and no others: demonstrations in
+    front, or what is learnt elsewhere.
     """
     shown = [message["role"] == ASSISTANT for message in messages].count(True)
-    flags = iter([*[False] * (shown - len(learnt)), *learnt])
-    return [{**each, "learnt": next(flags)} if each["role"] == ASSISTANT else each for each in messages]
+    marks = iter([*[(False, 0.0)] * (shown - len(learnt)), *learnt])
+    return [
+        {**each, **dict(zip(("learnt", "earned"), next(marks), strict=True))} if each["role"] == ASSISTANT else each
+        for each in messages
+    ]
 
 
 def _messages(messages: list[Message], record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -105,9 +120,20 @@ def _prompt_and_completion(messages: list[Message], record: Mapping[str, Any]) -
             yield {"prompt": plain[:place], "completion": plain[place : place + 1]}
 
 
+def _lmrl(messages: list[Message], record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Texts of LMRL-Gym are read end to end, so a line ends behind each that is no action."""
+    said = [(each["content"], each.get("learnt", False)) for each in messages]
+    yield {
+        "sequence": [[text if is_action else f"{text}\n", is_action] for text, is_action in said],
+        "reward": [each.get("earned", 0.0) for each in messages[1:]],
+        "done": record["terminated"],
+    }
+
+
 FORMS: Mapping[str, Callable[[list[Message], Mapping[str, Any]], Iterator[dict[str, Any]]]] = {
     "messages": _messages,
     "sharegpt": _sharegpt,
     "agentgym": _agentgym,
     "prompt_completion": _prompt_and_completion,
+    "lmrl": _lmrl,
 }

@@ -21,12 +21,15 @@ class StopOptions:
     episodes: int = option(256, "Validation episodes.", low=1, high=1e6)
 
 
-CONVERSATIONS = ("agentgym", "sharegpt", "messages", "prompt_completion")
-"""Forms in which conversations are written down, beside the episode log's."""
+WRITTEN = ("agentgym", "sharegpt", "messages", "prompt_completion", "lmrl")
+"""Forms in which ``rllib collect`` writes conversations down, beside the episode log's."""
+
+CONVERSATIONS = (*WRITTEN, "textarena")
+"""Forms in which they are read."""
 
 OF_DATA = (
-    *("format", "on_overlong", "min_return", "top_share", "one_per_level", "weight_by", "validation_share", "epochs"),
-    "shuffle_seed",
+    *("format", "on_overlong", "successes_only", "min_return", "top_share", "one_per_level", "weight_by"),
+    *("validation_share", "epochs", "shuffle_seed"),
 )
 """Options of a supervised stage that are about what is read of its ``data``."""
 
@@ -62,6 +65,7 @@ class SupervisedOptions:
         "seen), or `error`, before anything starts.",
         choices=("drop", "cut_left", "error"),
     )
+    successes_only: bool = option(False, "Learn from those alone that were a success.")
     min_return: float | dict[str, float] | None = option(
         None, "Least return of what is learnt from, or that of each game; null: any.", stranger=is_number
     )

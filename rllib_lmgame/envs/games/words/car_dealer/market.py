@@ -155,5 +155,10 @@ def seller_reward(market: Market, car: Car | None, price: int | None, kind: str 
         kind: One of :data:`REWARDS`.
     """
     if car is None or price is None:
-        return 0.0 if kind == "revenue" else -(market.budget - market.wanted.msrp) / market.wanted.msrp
-    return price / REVENUE_UNIT if kind == "revenue" else price / ((market.budget + car.msrp) / 2)
+        return 0.0 if kind == "revenue" else sale_value(None, market.wanted.msrp, market.budget)
+    return price / REVENUE_UNIT if kind == "revenue" else sale_value(price, car.msrp, market.budget)
+
+
+def sale_value(price: float | None, msrp: float, budget: float) -> float:
+    """LMRL-Gym's reward of a sale at ``price``, or of none."""
+    return -(budget - msrp) / msrp if price is None else price / ((budget + msrp) / 2)

@@ -1,0 +1,211 @@
+"""Forms in which LMRL-Gym and TextArena keep what was played in them.
+
+What the game said is what a user says, and actions are replies of the assistant, with their texts as they are. What
+the game said last is left out: no reply comes behind it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from rllib_lmgame.envs.games.words.car_dealer.market import sale_value
+from rllib_lmgame.policies.chat.transcripts import ASSISTANT, USER, Said
+from rllib_lmgame.rollouts.taught.fields import list_of, number_of, sum_of, text_of, unpacked
+from rllib_lmgame.text import shown
+
+STEP_KEYS = ("state", "action", "reward", "done")
+"""Of each step in LMRL-Gym's files of mazes and chess."""
+
+
+class Told(NamedTuple):
+    """One conversation of a record, and what the record says of it: return, success, game and level, where it does."""
+
+    messages: Sequence[Said]
+    episode_return: float | None = None
+    success: bool | None = None
+    game: str = ""
+    level: str = ""
+
+
+def _sequence(record: Mapping[str, Any]) -> Told:
+    """``sequence`` of ``[text, is_action]``, ``reward`` (of all but the first text), ``done``: Wordle's, and any."""
+    said = []
+    for place, pair in enumerate(list_of(record, "sequence", "pairs"), 1):
+        if not isinstance(pair, list) or len(pair) != 2 or pair[1] not in (0, 1):
+            raise ValueError(f"entry {place} of sequence is {shown(pair)}, not [text, is_action]")
+        said.append((text_of(pair[0], f"entry {place} of sequence"), bool(pair[1])))
+    return Told(_joined(said), _sum(record, "reward"))
+
+
+def _text_history(record: Mapping[str, Any]) -> Told:
+    """``text_history``, in which actions have the odd places, and ``rewards``: TextNav's, and of half-seen mazes."""
+    history = list_of(record, "text_history", "texts")
+    said = [(text_of(each, f"entry {place + 1} of text_history"), place % 2 == 1) for place, each in enumerate(history)]
+    return Told(_joined(said), _sum(record, "rewards"))
+
+
+def _pair(prompt: str, reply: str) -> Callable[[Mapping[str, Any]], Told]:
+    """Of one reply; ``return`` is that of its episode."""
+
+    def read(record: Mapping[str, Any]) -> Told:
+        said = [(text_of(record[key], key), key == reply) for key in (prompt, reply)]
+        rewarded = next((key for key in ("return", "reward") if record.get(key) is not None), None)
+        return Told(_joined(said), None if rewarded is None else number_of(record[rewarded], f"its {rewarded}"))
+
+    return read
+
+
+def _lines(record: Mapping[str, Any]) -> Told:
+    """``lines``: questions with their answers, or what a seller and a buyer say."""
+    lines = list_of(record, "lines", "lines")
+    return _sale(record, lines) if "buyer_info" in record else _questions(record, lines)
+
+
+def _questions(record: Mapping[str, Any], lines: Sequence[Any]) -> Told:
+    """Twenty questions and cities: -1 for each question, 0 for the last if it was right."""
+    said = [("Questions:\n", False)]
+    for place, line in enumerate(lines, 1):
+        question, mark, answer = text_of(line, f"line {place}").rpartition("? ")
+        if not mark:
+            raise ValueError(f"line {place} is {shown(line)}, not a question with its answer")
+        said += [(question + "?", True), (answer, False)]
+    correct, word = record.get("correct"), record.get("word")
+    if not isinstance(correct, bool):
+        raise ValueError(f"correct is {shown(correct)}, not true or false")
+    level = str(word[0] if isinstance(word, list) and word else word or "")
+    return Told(_joined(said), float(correct - len(lines)), correct, level=level)
+
+
+def _sale(record: Mapping[str, Any], lines: Sequence[Any]) -> Told:
+    """Cars, of which the seller is learnt."""
+    said = [("Start\n", False)]
+    for place, line in enumerate(lines, 1):
+        if not isinstance(line, Mapping) or line.get("role") not in ("Seller", "Buyer"):
+            raise ValueError(f"line {place} is {shown(line)}, not what a Seller or a Buyer says")
+        said.append((text_of(line.get("text"), f"line {place}") + "\n", line["role"] == "Seller"))
+    output, buyer = record.get("output"), record["buyer_info"]
+    if output is None:
+        return Told(_joined(said))
+    if not isinstance(output, Mapping) or not isinstance(buyer, Mapping):
+        raise ValueError(f"output and buyer_info must be mappings, not {shown(output)} and {shown(buyer)}")
+    sold, price = output.get("car_bought") is True, output.get("buy_price")
+    list_price, budget = number_of(output.get("msrp"), "msrp"), number_of(buyer.get("budget"), "budget")
+    if list_price <= 0 or budget < 0 or (sold and price is None):
+        return Told(_joined(said), 0.0, sold)  # As LMRL-Gym takes what was not written down.
+    return Told(_joined(said), sale_value(number_of(price, "buy_price") if sold else None, list_price, budget), sold)
+
+
+def _sum(record: Mapping[str, Any], key: str) -> float | None:
+    """The return; ``return`` goes before the sum of rewards."""
+    if record.get("return") is not None:
+        return number_of(record["return"], "its return")
+    if record.get(key) is None:
+        return None
+    return sum_of(list_of(record, key, "numbers"), f"a {key.removesuffix('s')}")
+
+
+def _joined(said: Iterable[tuple[str, bool]]) -> list[Said]:
+    """Messages of texts and whether they are actions; texts of one kind that follow each other are one message."""
+    messages: list[Said] = []
+    for words, is_action in said:
+        before = messages.pop().text if messages and messages[-1].learnt == is_action else ""
+        messages.append(Said(ASSISTANT if is_action else USER, before + words, float(is_action)))
+    for message in messages:
+        if message.learnt and not message.text.strip():
+            raise ValueError("an action is empty, and a reply that says nothing is not learnt")
+    return messages[:-1] if messages and not messages[-1].learnt else messages
+
+
+_LMRL: Mapping[tuple[str, ...], Callable[[Mapping[str, Any]], Told]] = {
+    ("sequence",): _sequence,
+    ("text_history",): _text_history,
+    ("in_text", "out_text"): _pair("in_text", "out_text"),
+    ("from_state", "action"): _pair("from_state", "action"),
+    ("state", "action"): _pair("state", "action"),
+    ("lines",): _lines,
+}
+"""By the columns that tell a form from others."""
+
+
+def is_lmrl(record: Mapping[str, Any]) -> bool:
+    """Whether a record has the columns of one of LMRL-Gym's forms."""
+    return any(all(key in record for key in keys) for keys in _LMRL)
+
+
+def lmrl(record: Mapping[str, Any]) -> Told:
+    """A record of LMRL-Gym's. Raises: ValueError: it is none, with what is wrong."""
+    for keys, read in _LMRL.items():
+        if all(key in record for key in keys):
+            return read(record)
+    known = "; ".join(" and ".join(keys) for keys in _LMRL)
+    raise ValueError(f"it has none of LMRL-Gym's columns ({known}); it has {', '.join(map(str, record)) or 'none'}")
+
+
+def is_textarena(record: Mapping[str, Any]) -> bool:
+    """Whether a record has the columns of TextArena's traces, or of one reply."""
+    return "observations" in record or ("observation" in record and ("answer" in record or "action" in record))
+
+
+def textarena(record: Mapping[str, Any]) -> Told:
+    """One player's part of a game (``observations``, in order, each with its ``action``), or one reply
+    (``observation``, ``answer`` or ``action``, perhaps ``reasoning``).
+
+    Raises: ValueError: it is neither, with what is wrong.
+    """
+    if "observations" in record:
+        return _trace(record)
+    if not is_textarena(record):
+        raise ValueError(f"it has no observation with its answer; it has {', '.join(map(str, record)) or 'none'}")
+    key = "answer" if "answer" in record else "action"
+    reply, reasoning = text_of(record[key], key), record.get("reasoning")
+    if reasoning:
+        reply = f"<think>\n{text_of(reasoning, 'reasoning').strip()}\n</think>\n\n{reply}"
+    shown_first = _new(_spoken(record["observation"], "observation"), [], None)
+    return Told(_joined([(shown_first, False), (reply, True)]), game=str(record.get("env_id") or ""))
+
+
+def _trace(record: Mapping[str, Any]) -> Told:
+    player = str(record.get("player_id", ""))
+    before, said = list[tuple[str, str]](), list[tuple[str, bool]]()
+    turns = unpacked(record["observations"], "observations")
+    turns = list(turns.values()) if isinstance(turns, Mapping) else turns
+    for place, turn in enumerate(list_of({"observations": turns}, "observations", "turns"), 1):
+        if not isinstance(turn, Mapping) or "observation" not in turn or "action" not in turn:
+            raise ValueError(f"turn {place} is {shown(turn)}, not an observation with its action")
+        spoken = _spoken(turn["observation"], f"turn {place}: observation")
+        said.append((_new(spoken, before, player), False))
+        before, reply = spoken, text_of(turn["action"], f"turn {place}: action")
+        if reply.strip():  # Else nothing was said in time.
+            said.append((reply, True))
+    rewards = unpacked(record.get("rewards"), "rewards")
+    own = rewards.get(player) if isinstance(rewards, Mapping) else rewards
+    reached = None if own is None else number_of(own, f"the reward of player {player}")
+    game, level = (str(record.get(key) or "") for key in ("env_name", "game_id"))
+    return Told(_joined(said), reached, None if reached is None else reached > 0, game, level)
+
+
+def _spoken(observation: Any, name: str) -> list[tuple[str, str]]:
+    """Who said what to a player; of a plain text the game."""
+    if isinstance(observation, str) and observation.lstrip().startswith("[["):
+        with contextlib.suppress(ValueError):  # A board may begin so too.
+            observation = unpacked(observation, name)
+    if isinstance(observation, str):
+        return [("-1", text_of(observation, name))]
+    found = []
+    for each in list_of({name: observation}, name):
+        if not isinstance(each, list) or len(each) < 2:
+            raise ValueError(f"{name} holds {shown(each)}, not [sender, text]")
+        found.append((str(each[0]), text_of(each[1], name)))
+    return found
+
+
+def _new(spoken: list[tuple[str, str]], before: list[tuple[str, str]], player: str | None) -> str:
+    """What is told now that was not told before, also where an observation repeats all of the game; not what the player
+    itself said.
+    """
+    fresh = spoken[len(before) :] if spoken[: len(before)] == before else spoken
+    return "\n".join(
+        words if sender == "-1" else f"[Player {sender}] {words}" for sender, words in fresh if sender != player
+    )
