@@ -32,7 +32,7 @@ from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
 from rllib_lmgame.rollouts.play import PlayedEpisode, PlayedPlans, Sessions, first_error, play_many
-from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies, take_seats
+from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies, sampled_in, take_seats
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource, Seat
@@ -208,10 +208,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
     ) -> ReplySource:
         if settings.expert is not None:
             return ExpertReplies(make_scripted_player(settings.expert), random.Random(seed))
-        inference, temperature = settings.inference or self.config.inference_options, settings.temperature
-        if game.temperature is not None:  # Top-p and top-k are those of what it takes the place of.
-            inference = replace(inference, temperature=game.temperature)
-            temperature = None if temperature is None else game.temperature
+        inference, temperature = sampled_in(
+            game, settings.inference or self.config.inference_options, settings.temperature
+        )
         return engine_replies(
             partial(self.client(assignment.weights, settings.members).generate, key=plan.episode_id),
             inference,

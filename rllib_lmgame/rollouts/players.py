@@ -170,6 +170,18 @@ def engine_replies(
     )
 
 
+def sampled_in(
+    game: GameConfig, inference: InferenceOptions, temperature: float | None
+) -> tuple[InferenceOptions, float | None]:
+    """Options and ``temperature`` for :func:`engine_replies` in a game that may have a temperature of its own.
+
+    Top-p and top-k are those of what it takes the place of.
+    """
+    if game.temperature is None:
+        return inference, temperature
+    return replace(inference, temperature=game.temperature), None if temperature is None else game.temperature
+
+
 class Scripted(Player):
     """A scripted player, made anew for every seat.
 

@@ -10,10 +10,12 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+from transformers import AutoTokenizer
 
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.game_list import listed, suite
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.rollouts.log.episode_log import read_log
 
 GAMES = "lmgame/FrozenLake-v0,small=lmgame/Sokoban-v0@{dim_room: [5, 5]},lmgame/KuhnPoker-v0"
@@ -244,6 +246,52 @@ def test_an_endpoint_is_talked_to_as_the_entry_of_its_game_says(endpoint, tmp_pa
     file.write_text(SUITE.replace("answer_tag: move", "reply_prefill: <answer>"))
     assert main(command) == 2
     assert "games.other.language_model.reply_prefill: player 'far'" in capsys.readouterr().err
+
+
+TABLES = """
+tables:
+  run: LMGamePPO
+  config:
+    games:
+      - {env: lmgame/TicTacToe-v0, name: plain, temperature: 0.25}
+      - env: lmgame/TicTacToe-v0
+        name: other
+        language_model: {system_prompt: Be quick., answer_tag: move, max_tokens_per_turn: 9}
+"""
+
+
+def test_models_in_this_process_are_talked_to_as_the_entry_of_their_game_says(
+    checkpoint, tiny_model_dir: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a policy has of its own goes before that, and what ``--config`` says for all games behind it."""
+    asked: dict[tuple[str, str], list[Any]] = defaultdict(list)
+    generate = TransformersEngine.generate
+
+    async def noted(engine: TransformersEngine, request: Any) -> Any:
+        who = "rival" if engine._make_core.args[0] == tiny_model_dir else "saved"
+        text = tokenizer.decode(request.prompt_ids)
+        asked[who, "other" if "Be quick." in text else "plain"].append(request.sampling)
+        return await generate(engine, request)
+
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+    monkeypatch.setattr(TransformersEngine, "generate", noted)
+    place = checkpoint(
+        env="lmgame/TicTacToe-v0", env_config={}, policies={"player": {"language_model": {"max_tokens_per_turn": 5}}}
+    )
+    file = tmp_path / "tables.yaml"
+    file.write_text(TABLES)
+    shared = "{language_model: {max_tokens_per_turn: 7}, inference: {top_k: 40}}"
+    command = ["evaluate", f"saved={place}:player", "--against", f"rival=hf:{tiny_model_dir}", "--suite", str(file)]
+    assert main([*command, "--episodes", "2", "--config", shared, "--out", str(tmp_path / "out")]) == 0
+    found = {
+        where: {(one.max_tokens, one.temperature, one.top_k) for one in requests} for where, requests in asked.items()
+    }
+    assert found == {
+        ("saved", "plain"): {(5, 0.25, 0)},
+        ("saved", "other"): {(5, 1.0, 0)},
+        ("rival", "plain"): {(7, 0.25, 40)},
+        ("rival", "other"): {(9, 1.0, 40)},
+    }
 
 
 def test_a_gain_on_a_single_level_has_no_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

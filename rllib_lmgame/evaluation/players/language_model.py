@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -34,7 +35,7 @@ from rllib_lmgame.policies.model.files import (
 )
 from rllib_lmgame.policies.scripted import HUGGING_FACE
 from rllib_lmgame.rollouts.plans import EpisodePlan
-from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies
+from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies, sampled_in
 from rllib_lmgame.rollouts.seats import EngineReplies
 from rllib_lmgame.settings.schema import as_mapping, build
 from rllib_lmgame.settings.sections.inference import InferenceOptions
@@ -58,6 +59,8 @@ class ModelOptions:
     text_rollouts: TextRolloutOptions
     in_games: Mapping[str, LanguageModelOptions] = dataclasses.field(default_factory=dict)
     """Id of a game -> how the model is talked to in it, where that is its own."""
+    own: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Options of ``language_model`` that a policy has of its own: they go before those of a game's entry."""
 
 
 class LocalModel(LanguageModel):
@@ -79,23 +82,49 @@ class LocalModel(LanguageModel):
         digests: Callable[[], Mapping[str, str]] = dict,
         adapter: Path | None = None,
     ) -> None:
-        try:
-            tokenizer = load_tokenizer(directory, options.language_model)
-            check_vocabulary(tokenizer, directory, options.language_model)
-            chat = ChatFormat(tokenizer, options.language_model)
-            self._chats = {game: ChatFormat(tokenizer, own) for game, own in options.in_games.items()}
-        except ConfigError as error:
-            raise ConfigError(error.path, f"player {name!r}: {error.message}") from error
-        super().__init__(name, source, chat, self._sampled, options.text_rollouts)
         self.directory = directory
         self.options = options
         self.settings = settings
         self._digests = digests
         self._adapter = adapter
         self._engine: TransformersEngine | None = None
+        self._asked: dict[str, ChatFormat] = {}
+        try:
+            tokenizer = load_tokenizer(directory, options.language_model)
+            check_vocabulary(tokenizer, directory, options.language_model)
+            super().__init__(
+                name, source, ChatFormat(tokenizer, options.language_model), self._sampled, options.text_rollouts
+            )
+            self._chats = {game: ChatFormat(tokenizer, own) for game, own in options.in_games.items()}
+            for game in settings.games:
+                self.in_game(game)
+        except ConfigError as error:
+            raise ConfigError(error.path, f"player {name!r}: {error.message}") from error
 
     def chat_in(self, game_id: str) -> ChatFormat:
         return self._chats.get(game_id, self._chat)
+
+    def in_game(self, game: GameConfig) -> LanguageModel:
+        rollouts = self.options.text_rollouts
+        if game.format_penalty is not None:
+            rollouts = dataclasses.replace(rollouts, format_penalty=game.format_penalty)
+        replies = partial(self._sampled, game=game)
+        return LanguageModel(self.name, self.source, self._chat_of(game), replies, rollouts, game.temperature)
+
+    def _chat_of(self, game: GameConfig) -> ChatFormat:
+        """One is made for each different way of talking. Raises: ConfigError: the model cannot be talked to so."""
+        asked = game.asked(self.options.own)
+        if not asked:
+            return self.chat_in(game_spec(game.env).game_id)
+        key = repr(sorted(asked.items()))
+        if key not in self._asked:
+            options = dataclasses.replace(self.options.language_model, **asked)
+            try:
+                self._asked[key] = ChatFormat(self._chat.tokenizer, options)
+            except ConfigError as error:
+                where = f"games.{game.called(game.env)}.{error.path.removeprefix('config.')}"
+                raise ConfigError(where, error.message) from error
+        return self._asked[key]
 
     async def __aenter__(self) -> Self:
         from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
@@ -135,14 +164,12 @@ class LocalModel(LanguageModel):
         if self._engine is not None:
             await self._engine.shutdown()
 
-    def _sampled(self, plan: EpisodePlan, seed: int) -> EngineReplies:
+    def _sampled(self, plan: EpisodePlan, seed: int, game: GameConfig | None = None) -> EngineReplies:
         assert self._engine is not None
+        sampling = self.options.inference, self.settings.temperature
+        inference, temperature = sampling if game is None else sampled_in(game, *sampling)
         return engine_replies(
-            self._engine.generate,
-            self.options.inference,
-            self.options.text_rollouts,
-            temperature=self.settings.temperature,
-            seeded=True,
+            self._engine.generate, inference, self.options.text_rollouts, temperature=temperature, seeded=True
         )
 
     def identity(self) -> dict[str, Any]:
@@ -261,7 +288,13 @@ def options_of_policy(config: LMGameConfig, policy: str) -> ModelOptions:
         for name, found in entries.items()
         if found[0].language_model and all(game.language_model == found[0].language_model for game in found)
     }
-    return ModelOptions(config.language_model_of(policy), config.inference_options, config.text_rollout_options, own)
+    return ModelOptions(
+        config.language_model_of(policy),
+        config.inference_options,
+        config.text_rollout_options,
+        own,
+        config.player_options[policy].language_model,
+    )
 
 
 def _member_player(

@@ -17,7 +17,7 @@ from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.messages import MessageConversation
 from rllib_lmgame.policies.chat.replies import reply_format
 from rllib_lmgame.rollouts.plans import EpisodePlan, stable_seed
-from rllib_lmgame.rollouts.players import Player
+from rllib_lmgame.rollouts.players import Player, sampled_in
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed, GameCall, OutOfTokens, Seat
 from rllib_lmgame.settings.schema import build
@@ -53,11 +53,7 @@ class EndpointPlayer(Player):
         own, where = copy.copy(self), f"games.{game.called(game.env)}"
         own.model = build(LanguageModelOptions, game.language_model, f"{where}.language_model", self.model)
         own._check_talk(where)
-        inference, temperature = self._inference, self._temperature
-        if game.temperature is not None:  # As in training, top-p and top-k are those of what it takes the place of.
-            inference = dataclasses.replace(inference, temperature=game.temperature)
-            temperature = None if temperature is None else game.temperature
-        own.sampling = _sampling(own.model, inference, temperature)
+        own.sampling = _sampling(own.model, *sampled_in(game, self._inference, self._temperature))
         return own
 
     def _check_talk(self, where: str) -> None:
