@@ -151,6 +151,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _configured(self, module_id: str) -> LearnerSettings:
         if module_id not in self._settings:
             settings = LearnerSettings.from_config(self.config.get_config_for_module(module_id))
+            settings = replace(settings, reward_scales=self._reward_scales(module_id))
             if settings.ppo.microbatch is None:
                 settings = replace(settings, microbatch_tokens=self._found_tokens(module_id, settings))
             self._settings[module_id] = settings.with_values(self._scheduled_of(module_id))
@@ -174,6 +175,14 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def microbatches(self) -> dict[str, int]:
         """Tokens of a micro-batch of each policy."""
         return {module_id: self.settings(module_id).microbatch_tokens for module_id in self.engines}
+
+    def _has_own_scale(self, module_id: str) -> bool:
+        """Whether a policy scales rewards in its own way, in every game."""
+        return "text_rollouts.reward_scale" in self.config.settings.own_keys(module_id)
+
+    def _reward_scales(self, module_id: str) -> dict[str, float]:
+        games = () if self._has_own_scale(module_id) else self.config.settings.games
+        return {game.called(game.env): game.reward_scale for game in games if game.reward_scale is not None}
 
     def _scheduled_of(self, module_id: str) -> dict[str, float]:
         own = self.config.settings.own_keys(module_id)
@@ -284,7 +293,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def build_rows(self, module_id: str, trajectories: Sequence[Trajectory]) -> list[Row]:
         """The rows a policy is trained on; override to change what becomes of a trajectory."""
         settings = self.settings(module_id)
-        if "text_rollouts.reward_scale" in self.config.settings.own_keys(module_id):
+        if self._has_own_scale(module_id):
             trajectories = [replace(each, reward_scale=None) for each in trajectories]
         limit = settings.ppo.max_row_tokens or self.module[module_id].options.context_length
         return build_rows(trajectories, max_row_tokens=limit, reward_scale=settings.reward_scale)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, default_tokens, kept_per_token, layer_of, number_of
@@ -31,6 +31,7 @@ class LearnerSettings:
         microbatch_tokens: Tokens in one forward and backward pass.
         lr_warmup_steps: Optimizer steps of linear warm-up.
         temperature: That log-probabilities are taken at (:func:`learning_temperature`).
+        reward_scales: Of games that have one of their own, by name.
         grad_clip: Bound on the global gradient norm; ``None`` is off.
         seed: Of the order of minibatches.
         deepspeed: DeepSpeed's configuration, or ``None`` without DeepSpeed.
@@ -43,6 +44,7 @@ class LearnerSettings:
     lr_warmup_steps: int = 0
     temperature: float = 1.0
     reward_scale: float = 1.0
+    reward_scales: Mapping[str, float] = field(default_factory=dict)
     grad_clip: float | None = None
     num_epochs: int = 1
     seed: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections import defaultdict
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.rollouts.records import Trajectory, Turn
 from rllib_lmgame.settings.plugins import ESTIMATORS
 from rllib_lmgame.settings.schema import build
+from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 
 GAMMA, LAM = 0.9, 0.8
@@ -551,27 +554,42 @@ def test_what_cannot_be_saved_is_named() -> None:
 
 
 def test_baselines_follow_a_reward_scale_that_changes_on_resume() -> None:
-    """Rewards of a tenth of the size make baselines of a tenth, also of those that do not play."""
+    """Rewards of a tenth of the size make baselines of a tenth, also of those that do not play; game by game."""
 
-    def scaled(number: int, scale: float) -> AdvantageInputs:
+    def scaled(number: int, shared: float, own: float) -> AdvantageInputs:
         inputs = remembered_inputs(batch(number))
-        return replace(inputs, rewards=inputs.rewards * scale, reward_scale=scale)
+        of_game = np.array([shared, own])[inputs.games]
+        rewards = inputs.rewards * inputs.per_token(of_game)
+        return replace(inputs, rewards=rewards, reward_scale=shared, reward_scales={GAMES[1]: own})
 
     one, other = RoleBaseline(), RoleBaseline()
-    one(scaled(0, 2.0))
-    other.set_state(estimator_state("rae", one) or {})
+    one(scaled(0, 2.0, 6.0))
+    other.set_state(json.loads(json.dumps(estimator_state("rae", one))))
     for number in range(1, 4):
-        np.testing.assert_allclose(other(scaled(number, 0.25)), one(scaled(number, 2.0)) / 8, rtol=1e-5, atol=1e-6)
-    assert {name: 8 * value for name, value in other.baselines.items()} == pytest.approx(one.baselines)
+        inputs = scaled(number, 2.0, 6.0)
+        smaller = inputs.per_token(np.array([8.0, 3.0])[inputs.games])
+        np.testing.assert_allclose(other(scaled(number, 0.25, 2.0)), one(inputs) / smaller, rtol=1e-5, atol=1e-6)
+    assert {name: value * (8 if name[0] == GAMES[0] else 3) for name, value in other.baselines.items()} == (
+        pytest.approx(one.baselines)
+    )
     of_old = RoleBaseline()
-    of_old.set_state({"baselines": [["kuhn", "first", 0.5]]})  # That does not say its scale: it is the present one.
-    of_old(scaled(1, 0.25))
-    assert of_old.reward_scale == 0.25
-    with pytest.raises(ValueError, match="reward_scale"):
-        of_old.set_state({"baselines": [], "reward_scale": 0})
+    of_old.set_state({"baselines": [[GAMES[0], "first", 0.5]]})  # That does not say its scale: it is the present one.
+    of_old(scaled(1, 0.25, 2.0))
+    assert of_old.reward_scales == {GAMES[0]: 0.25, GAMES[1]: 2.0}
+    of_old.set_state({"baselines": [[GAMES[0], "first", 0.5]], "reward_scale": 0.25})  # Of all games.
+    assert of_old.reward_scales == {GAMES[0]: 0.25}
+    for scales in ({"reward_scale": 0}, {"reward_scales": {"kuhn": 0}}):
+        with pytest.raises(ValueError, match="reward_scale"):
+            of_old.set_state({"baselines": [[GAMES[0], "first", 0.5]], **scales})
 
 
-def test_a_learner_tells_its_estimator_the_reward_scale(make_learner: Any) -> None:
-    learner, scheduled = make_learner(token_ppo={"advantage_estimator": "rae"}), {"text_rollouts.reward_scale": 0.5}
-    update(learner, [match(np.random.default_rng(0))], scheduled=scheduled)
-    assert learner.objective("player").get_state()["estimators"]["rae"]["reward_scale"] == 0.5
+def test_a_learner_tells_its_estimator_the_reward_scales(make_config: Any) -> None:
+    scheduled = {"text_rollouts.reward_scale": 0.5}
+    for own, of_game in ((frozenset(), 3.0), (frozenset(scheduled), 1.0)):
+        config = make_config(token_ppo={"advantage_estimator": "rae"})
+        game = GameConfig("lmgame/KuhnPoker-v0", name="g", reward_scale=3.0)
+        config.settings = SimpleNamespace(own_keys=lambda _, own=own: own, games=(game,))
+        learner = config.learner_class(config=config, module_spec=config.rl_module_spec)
+        learner.build()
+        update(learner, [match(np.random.default_rng(0))], scheduled=scheduled)
+        assert learner.objective("player").get_state()["estimators"]["rae"]["reward_scales"] == {"g": of_game}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,6 +60,7 @@ class AdvantageInputs:
         gamma, lam: Discount and lambda of GAE, per action token or per turn, as the estimator takes them.
         baseline_decay: Decay of a running baseline, per batch.
         reward_scale: What the game's own rewards were multiplied by; it may change on resume.
+        reward_scales: The same of games that have one of their own, by name.
         all_reduce: Sum over all learners; all must call it alike, also those without tokens.
     """
 
@@ -84,12 +85,17 @@ class AdvantageInputs:
     lam: float = 1.0
     baseline_decay: float = BASELINE_DECAY
     reward_scale: float = 1.0
+    reward_scales: Mapping[str, float] = field(default_factory=dict)
     all_reduce: AllReduce = alone
 
     @property
     def returns(self) -> np.ndarray:
         """Sum of the rewards of each trajectory, float64 ``[N]``; not discounted, without ``bootstrap``."""
         return _sums(self.rewards, self.offsets)
+
+    def scale_in(self, game: str) -> float:
+        """What the rewards of a game were multiplied by."""
+        return self.reward_scales.get(game, self.reward_scale)
 
     @property
     def turn_ranges(self) -> np.ndarray:
@@ -118,6 +124,7 @@ def advantage_inputs(
     with_reference: bool = False,
     baseline_decay: float = BASELINE_DECAY,
     reward_scale: float = 1.0,
+    reward_scales: Mapping[str, float] | None = None,
 ) -> AdvantageInputs:
     """Inputs of a batch whose ``values``, ``old_logprobs`` and ``bootstrap_values`` are filled. All learners must call.
 
@@ -148,6 +155,7 @@ def advantage_inputs(
         lam=lam,
         baseline_decay=baseline_decay,
         reward_scale=reward_scale,
+        reward_scales=reward_scales or {},
         all_reduce=ranks.sum,
     )
 

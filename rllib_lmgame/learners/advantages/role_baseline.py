@@ -26,12 +26,12 @@ class RoleBaseline(Estimator):
 
     def __init__(self) -> None:
         self.baselines: dict[tuple[str, str], float] = {}
-        """By game and role; in rewards scaled by :attr:`reward_scale`."""
-        self.reward_scale: float | None = None
-        """Of the last batch; ``None`` before any, or restored from a checkpoint that does not say."""
+        """By game and role; in rewards scaled by :attr:`reward_scales`."""
+        self.reward_scales: dict[str, float] = {}
+        """By game, of the last batch; none before any, or restored from a checkpoint that does not say."""
 
     def __call__(self, inputs: AdvantageInputs) -> np.ndarray:
-        self._follow_scale(inputs.reward_scale)
+        self._follow_scales(inputs)
         returns = rewards_to_go(inputs)
         names = [(game, role) for game in inputs.game_names for role in inputs.role_names]
         seats = inputs.games * len(inputs.role_names) + inputs.roles
@@ -52,20 +52,27 @@ class RoleBaseline(Estimator):
             before = self.baselines.get(name, mean)
             self.baselines[name] = inputs.baseline_decay * before + (1.0 - inputs.baseline_decay) * mean
 
-    def _follow_scale(self, scale: float) -> None:
+    def _follow_scales(self, inputs: AdvantageInputs) -> None:
         """With another ``reward_scale`` after a resume, baselines are those of the same rewards."""
-        if self.reward_scale is not None and scale != self.reward_scale:
-            self.baselines = {name: value * scale / self.reward_scale for name, value in self.baselines.items()}
-        self.reward_scale = scale
+        scales = {game: inputs.scale_in(game) for game in (*inputs.game_names, *(game for game, _ in self.baselines))}
+        for (game, role), value in self.baselines.items():
+            before = self.reward_scales.get(game, scales[game])
+            if scales[game] != before:
+                self.baselines[game, role] = value * scales[game] / before
+        self.reward_scales = scales
 
     def get_state(self) -> dict[str, Any]:
         baselines = [[*name, value] for name, value in sorted(self.baselines.items())]
-        return {"baselines": baselines} | ({} if self.reward_scale is None else {"reward_scale": self.reward_scale})
+        return {"baselines": baselines} | ({"reward_scales": dict(self.reward_scales)} if self.reward_scales else {})
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         self.baselines = {
             (str(game), str(role)): number_of(value, f"the baseline of {role} in {game}")
             for game, role, value in state["baselines"]
         }
-        scale = state.get("reward_scale")
-        self.reward_scale = None if scale is None else number_of(scale, "reward_scale", above=0)
+        scales = state.get("reward_scales") or dict.fromkeys(
+            (game for game, _ in self.baselines if "reward_scale" in state), state.get("reward_scale")
+        )
+        self.reward_scales = {
+            str(game): number_of(scale, f"reward_scales of {game}", above=0) for game, scale in scales.items()
+        }

@@ -369,6 +369,7 @@ class PPOObjective(Objective):
             with_reference=self._wants_reference(settings),
             baseline_decay=settings.ppo.advantage_estimator.baseline_decay,
             reward_scale=settings.reward_scale,
+            reward_scales=settings.reward_scales,
         )
         kl = settings.ppo.kl
         if kl is not None and kl.in_ == REWARD:
