@@ -31,8 +31,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-from plot_learning_curve import figure, read_results  # noqa: E402
-
+from rllib_lmgame.experiments.results.curves import read_results  # noqa: E402
+from rllib_lmgame.experiments.results.figures import figure  # noqa: E402
 from rllib_lmgame.learners.advantages import resolve_estimator  # noqa: E402
 from rllib_lmgame.measures.statistics import mean_interval, paired_by_level, rate_over_levels  # noqa: E402
 from rllib_lmgame.rollouts.episodes import seed_and_level  # noqa: E402

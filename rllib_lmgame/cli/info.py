@@ -77,11 +77,12 @@ def about_file(path: str) -> Iterator[str]:
 
 def about_checkpoint(path: str) -> Iterator[str]:
     """What a checkpoint was trained on, what is in it, and what was measured."""
-    from rllib_lmgame.algorithms.checkpoints.manifest import iteration_of, verify_manifest
+    from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE, iteration_of, verify_manifest
     from rllib_lmgame.algorithms.checkpoints.ownership import wrote_checkpoint
     from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
     from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN
     from rllib_lmgame.evaluation.saved_config import read_config, saved_model
+    from rllib_lmgame.experiments.results.curves import read_milestones, success_over_levels
     from rllib_lmgame.json_files import read_mapping
 
     place = Path(find_checkpoint(path))
@@ -101,6 +102,10 @@ def about_checkpoint(path: str) -> Iterator[str]:
     for policy in config.trained_policies():
         rows[f"policy {policy}"] = _model(saved_model(place, config, policy))
     yield from _rows(rows)
+    file = place / MILESTONES_FILE
+    for name, verdicts in (read_milestones(file) if file.is_file() else {}).items():
+        levels, low, rate, high = success_over_levels(verdicts)
+        yield f"  {name}: success {rate:.3f} ({low:.3f} - {high:.3f} over {levels} held-out levels)"
     yield f"  measure: rllib evaluate {place} --episodes 512 --split test"
 
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "evaluate": "measure checkpoints, models and other players on the same levels",
     "example": "list, show and run the tuned examples",
     "collect": "write a player's episodes to a log, or as conversations to learn from",
+    "compare": "show runs beside each other: final figures, keys that differ, curves",
     "data": "list, fetch and check published data sets",
     "schema": "print the JSON schema of experiment files, for editors",
     "games": "list and check the text games",

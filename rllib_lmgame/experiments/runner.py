@@ -16,6 +16,7 @@ from rllib_lmgame.experiments.checks.callbacks import make_callbacks
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.resources import asked_by, request_of
 from rllib_lmgame.experiments.checks.sandboxes import tell_sandboxes
+from rllib_lmgame.experiments.results.comparison import print_comparison
 from rllib_lmgame.experiments.results.files import ProgressFile, ResultFile
 from rllib_lmgame.experiments.results.final_evaluation import print_final_evaluation, wants_final_evaluation
 from rllib_lmgame.experiments.results.next_commands import next_commands, resume_command
@@ -145,7 +146,11 @@ def _tell(checked: Sequence[CheckedExperiment], summaries: Sequence[TrialSummary
     print_summary(summaries)
     best = {}
     for name, spec in ((experiment.spec.name, experiment.spec) for experiment in checked):
-        first = print_ranking(spec, [s for s in summaries if s.experiment == name])
+        own = [summary for summary in summaries if summary.experiment == name]
+        first = print_ranking(spec, own)
+        if len(own) > 1 and not is_uri(own[0].path):
+            directory = Path(experiment_directory(spec))
+            print_comparison(directory, [Path(summary.path) for summary in own if summary.last_result])
         if first is not None:
             best[name] = first
     return best

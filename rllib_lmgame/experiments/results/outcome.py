@@ -15,20 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.results.curves import RANKED_BY, bounds, figure_text
 from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
 from rllib_lmgame.inference.serving.out_of_memory import memory_line
 from rllib_lmgame.settings.plugins import REPORTS, check_arguments
 from rllib_lmgame.storage import absolute
 from rllib_lmgame.telemetry.metrics import flatten
-
-RANKED_BY = (
-    "evaluation/env_runners/success_rate",
-    "env_runners/success_rate",
-    "evaluation/env_runners/episode_return_mean",
-    "env_runners/episode_return_mean",
-)
-"""What trials of a sweep are ranked by where nothing names a metric: the first that was measured."""
 
 
 @dataclass(frozen=True)
@@ -143,13 +136,20 @@ def print_ranking(spec: ExperimentSpec, summaries: Sequence[TrialSummary]) -> Tr
     sign = -1.0 if mode == "max" else 1.0
     best = sorted(summaries, key=lambda s: (s.trial_id not in values, sign * values.get(s.trial_id, 0.0)))
     print(f"{spec.name}, best first by {metric} ({mode}, last measured)")
+    width = max(len(_value(numbers, metric)) for numbers in measured.values())
     for place, summary in enumerate(best, 1):
-        value = f"{values[summary.trial_id]:.4g}" if summary.trial_id in values else "never measured"
+        value = _value(measured[summary.trial_id], metric)
         chosen = "".join(f" {key}={value}" for key, value in summary.parameters.items())
         state = " (failed)" if summary.error else ""
         iterations = f"{summary.last_result.get('training_iteration', 0)} iterations"
-        print(f"  {place:>3}. {value:<14} {summary.trial_id}{chosen}, {iterations}{state}")
+        print(f"  {place:>3}. {value:<{width}} {summary.trial_id}{chosen}, {iterations}{state}")
     return best[0]
+
+
+def _value(numbers: Mapping[str, float], metric: str) -> str:
+    if metric not in numbers:
+        return "never measured"
+    return figure_text((numbers[metric], *bounds(numbers, metric)))
 
 
 def ranked_by(spec: ExperimentSpec, histories: Iterable[Sequence[Mapping[str, Any]]]) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The learning-curve figure and its tables, from small made-up results."""
+"""Learning curves, and `rllib compare`: figures, tables and what differs, from small made-up results."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-import plot_learning_curve as plot
 import pytest
+
+from rllib_lmgame.cli.main import main
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.results import curves as plot
+from rllib_lmgame.experiments.results.comparison import COMPARED, compare, differing, print_comparison
+
+SUCCESS = plot.METRICS[0]
 
 
 def result(iteration: int, phase: int, ppo_iteration: int, success: float | None) -> dict[str, Any]:
@@ -47,7 +53,7 @@ def experiment(tmp_path: Path) -> Path:
 
 
 def test_curves_begin_behind_the_warm_start_and_their_mean_has_what_all_have(experiment: Path) -> None:
-    first, second = (plot.read_curve(path) for path in plot.trial_directories([experiment]))
+    first, second = (plot.read_curve(path, SUCCESS) for path in plot.trial_directories([experiment]))
     assert first.iterations == list(range(1, 11)) and first.seconds[0] == 6.0
     iterations, values = plot.mean_curve([first, second])
     assert iterations == list(range(1, 11)) and values[0] == pytest.approx((0.41 + 0.51) / 2)
@@ -62,13 +68,13 @@ def test_progress_csv_says_the_same_as_result_json(experiment: Path, tmp_path: P
         writer.writerows(
             [*(row[key] for key in keys), row["env_runners"].get("success_rate", ""), "today"] for row in rows
         )
-    curves = [plot.read_curve(path) for path in (tmp_path, experiment / "seed0")]
+    curves = [plot.read_curve(path, SUCCESS) for path in (tmp_path, experiment / "seed0")]
     assert len({str((curve.iterations, curve.values, curve.seconds)) for curve in curves}) == 1
 
 
 def test_a_restarted_trial_counts_each_iteration_once(tmp_path: Path) -> None:
     played = [result(i, 1, i, 0.1) for i in range(1, 6)] + [result(i, 1, i, 0.2) for i in range(4, 8)]
-    curve = plot.read_curve(write_trial(tmp_path / "trial", played))
+    curve = plot.read_curve(write_trial(tmp_path / "trial", played), SUCCESS)
     assert curve.iterations == list(range(1, 8)) and curve.values == [0.1] * 3 + [0.2] * 4
 
 
@@ -82,19 +88,19 @@ def test_trials_that_differ_in_the_seed_alone_are_seeds_of_one_run(known: bool, 
             directory = tmp_path if known else tmp_path / name
             write_trial(directory / f"{name}_{seed}", [result(1, 1, 1, 0.5)], **(params if known else {}))
     roots = [tmp_path] if known else sorted(tmp_path.iterdir())
-    curves = [plot.read_curve(path) for path in plot.trial_directories(roots)]
+    curves = [plot.read_curve(path, SUCCESS) for path in plot.trial_directories(roots)]
     runs = [[curve.name for curve in run] for run in plot.seeds_of_runs(curves)]
     assert runs == [[f"{name}_0", f"{name}_1"] for name in names]
 
 
 def test_without_a_report_the_newest_checkpoint_has_the_milestones(tmp_path: Path) -> None:
     trial = write_trial(tmp_path / "trial", [result(1, 1, 1, 0.5)])
-    assert plot.read_curve(trial).heldout == {}
+    assert plot.read_curve(trial, SUCCESS).heldout == {}
     for number in (0, 1):
         (trial / f"checkpoint_00000{number}").mkdir()
         verdicts = json.dumps({"after warm start": levels(number)})
         (trial / f"checkpoint_00000{number}" / "milestones.json").write_text(verdicts, encoding="utf-8")
-    assert plot.read_curve(trial).heldout == {"after warm start": [("lmgame/Sokoban-v0 0", 1.0)]}
+    assert plot.read_curve(trial, SUCCESS).heldout == {"after warm start": [("lmgame/Sokoban-v0 0", 1.0)]}
 
 
 def test_smoothing_keeps_a_line_and_its_length() -> None:
@@ -107,7 +113,7 @@ def test_smoothing_keeps_a_line_and_its_length() -> None:
 def test_figure_and_tables_are_written(experiment: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "figures" / "curve"
-    assert plot.main([str(experiment), "--out", str(out), "--title", "made up"]) == 0
+    assert main(["compare", str(experiment), "--out", str(out), "--title", "made up"]) == 0
     assert (out.parent / "curve.png").read_bytes().startswith(b"\x89PNG")
     rows = list(csv.DictReader((out.parent / "curve.csv").open()))
     assert len(rows) == 10 + 12 and rows[0]["trial"] == "seed0" and float(rows[0]["env_runners/success_rate"]) == 0.41
@@ -132,6 +138,71 @@ def test_what_is_missing_is_named(
         write_trial(trial, results)
     elif results is not None:
         trial.mkdir()
-    assert plot.main([str(trial), "--out", str(tmp_path / "curve")]) == 2
+    assert main(["compare", str(trial), "--out", str(tmp_path / "curve"), "--metric", SUCCESS]) == 2
     message = capsys.readouterr().err
     assert str(trial) in message and named in message and not (tmp_path / "curve.png").exists()
+
+
+def test_a_line_that_is_cut_off_ends_the_results_and_a_damaged_file_is_named(tmp_path: Path) -> None:
+    trial = write_trial(tmp_path / "trial", [result(i, 1, i, 0.5) for i in (1, 2, 3)], report={"successes": {"a": 3}})
+    whole = (trial / "result.json").read_text()
+    (trial / "result.json").write_text(whole[:-20])
+    with pytest.raises(ConfigError, match=r"report\.json is damaged"):
+        plot.read_curve(trial, SUCCESS)
+    (trial / "report.json").unlink()
+    assert plot.read_curve(trial, SUCCESS).iterations == [1, 2]
+    (trial / "params.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"params\.json is damaged"):
+        plot.read_curve(trial, SUCCESS)
+    (trial / "result.json").write_text(whole[:5])
+    with pytest.raises(ConfigError, match="no whole line"):
+        plot.read_results(trial)
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Path:
+    """Two seeds of one learning rate, one of another, whose evaluation tells an interval."""
+    directory = tmp_path / "sweep"
+    for name, lr, seed, value in (("a", 0.1, 0, 0.4), ("b", 0.1, 1, 0.6), ("c", 0.2, 0, 0.9)):
+        evaluated = {"success_rate": value, "success_low": value - 0.1, "success_high": value + 0.05}
+        rows = [{**result(i, 1, i, value), "evaluation": {"env_runners": evaluated, "gap": 0.25}} for i in range(1, 12)]
+        params = {"seed": seed, "lr": lr, "token_ppo": {"policy_loss": {"high": lr}, "num_minibatches": 2}}
+        write_trial(directory / name, rows, params=params)
+    return directory
+
+
+def test_seeds_have_intervals_over_seeds_and_a_single_run_those_of_its_evaluation(sweep: Path) -> None:
+    curves, metric = plot.read_curves(plot.trial_directories([sweep]))
+    said = compare(curves, metric)
+    assert [run["trials"] for run in said["runs"]] == [["a", "b"], ["c"]] and metric == SUCCESS
+    of_seeds, of_one = (run["figures"]["evaluation/" + SUCCESS] for run in said["runs"])
+    assert of_seeds[0] == pytest.approx(0.5) and of_seeds[1:] == (0.0, 1.0)  # t of two values: 12.7 x 0.1
+    assert of_one == pytest.approx((0.9, 0.8, 0.95))
+    assert said["runs"][1]["figures"]["evaluation/gap"] == (0.25, None, None)
+    assert said["differing"] == {"lr": {"a": 0.1, "c": 0.2}, "token_ppo.policy_loss.high": {"a": 0.1, "c": 0.2}}
+
+
+def test_a_key_that_one_run_does_not_set_differs() -> None:
+    assert differing({"a": {"x": {"y": None}, "z": [1]}, "b": {"z": [1]}}) == {"x.y": {"a": None}}
+    assert differing({"a": {"z": 1}, "b": {}}) == {}  # Nothing is known of b.
+
+
+def test_the_table_and_the_json_say_what_is_compared(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trials = [str(sweep / name) for name in "abc"]
+    assert main(["compare", *trials, str(sweep)]) == 0  # The trials named twice count once.
+    head, first, second, *_ = capsys.readouterr().out.splitlines()
+    assert head.split() == ["run", "seeds", "iterations", SUCCESS, f"evaluation/{SUCCESS}", "evaluation/gap"]
+    assert first.split()[:3] == ["a", "2", "11"] and "0.9 (0.8 - 0.95)" in second
+    assert main(["compare", str(sweep), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][1]["figures"]["evaluation/gap"] == [0.25, None, None]
+
+
+def test_a_sweep_ends_with_its_curves_and_the_means_of_seeds(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    print_comparison(sweep, [sweep / name for name in "abc"])
+    text = capsys.readouterr().out
+    assert text.splitlines()[1].split()[:2] == ["a", "2"] and str(sweep / f"{COMPARED}.png") in text
+    assert (sweep / f"{COMPARED}.png").read_bytes().startswith(b"\x89PNG")
+    (sweep / "a" / "result.json").unlink()
+    print_comparison(sweep, [sweep / name for name in "abc"])
+    assert "no comparison of the trials" in capsys.readouterr().err

@@ -1,0 +1,145 @@
+"""Runs beside each other: their final figures with intervals, and the keys in which they differ."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.experiments.results.curves import (
+    RANKED_BY,
+    SMOOTHING,
+    Curve,
+    Figure,
+    bounds,
+    figure_text,
+    names_of_runs,
+    read_curves,
+    seeds_of_runs,
+    success_over_levels,
+)
+from rllib_lmgame.experiments.results.figures import draw
+from rllib_lmgame.measures.statistics import mean_interval
+from rllib_lmgame.telemetry.metrics import RLLIB_EVALUATION
+from rllib_lmgame.text import columns, first_line, shown
+
+_MOST_SHOWN = 60
+COMPARED = "comparison"
+"""Name of the figure in a sweep's directory."""
+
+
+def compare(curves: Sequence[Curve], metric: str) -> dict[str, Any]:
+    """What is said of runs, the seeds of each taken together: ``runs`` and ``differing``, as JSON can hold it.
+
+    A run has its ``name``, ``trials``, the last ``iteration``, and ``figures``: metric or milestone -> value, low and
+    high. Of several seeds these are mean and Student's t over seeds, of one what the evaluation itself tells.
+    """
+    runs = seeds_of_runs(curves)
+    names, others = names_of_runs(runs), _measured(curves, metric)
+    told = {
+        name: {
+            "name": name,
+            "trials": [curve.name for curve in run],
+            "iteration": max(curve.iterations[-1] for curve in run),
+            "figures": _figures(run, metric, others),
+        }
+        for name, run in zip(names, runs, strict=True)
+    }
+    settings = dict(zip(names, (run[0].settings for run in runs), strict=True))
+    return {"metric": metric, "runs": list(told.values()), "differing": differing(settings)}
+
+
+def _measured(curves: Sequence[Curve], metric: str) -> list[str]:
+    """Metrics to show beside that of the curves: success while training and in evaluations, or else the return, and
+    what else evaluations measured.
+    """
+    found = {name for curve in curves for name in curve.last} - {metric}
+    shown = [name for name in RANKED_BY if name in found]
+    if any(name.endswith("success_rate") for name in shown):
+        shown = [name for name in shown if name.endswith("success_rate")]
+    own = [name.split("/") for name in sorted(found) if re.match(r"evaluation/(?!.*_(low|high)$)", name)]
+    return shown + ["/".join(path) for path in own if path[1] not in ("env_runners", *RLLIB_EVALUATION)]
+
+
+def _figures(run: Sequence[Curve], metric: str, others: Sequence[str]) -> dict[str, Figure]:
+    values = {metric: [fmean(curve.values[-SMOOTHING:]) for curve in run]}
+    values |= {name: [curve.last[name] for curve in run if name in curve.last] for name in others}
+    found = {name: _over_seeds(name, each) for name, each in values.items() if each}
+    for name in [name for name in found if len(run) == 1 and name != metric]:
+        found[name] = (found[name][0], *bounds(run[0].last, name))
+    for milestone in dict.fromkeys(name for curve in run for name in curve.heldout):
+        verdicts = [verdict for curve in run for verdict in curve.heldout.get(milestone, [])]
+        _, low, rate, high = success_over_levels(verdicts)
+        found[f"held out {milestone}"] = (rate, low, high)
+    return found
+
+
+def _over_seeds(name: str, values: Sequence[float]) -> Figure:
+    mean, low, high = mean_interval(values)
+    if not math.isfinite(low):
+        return mean, None, None
+    return (mean, max(0.0, low), min(1.0, high)) if name.endswith("success_rate") else (mean, low, high)
+
+
+def differing(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Key -> run -> its value, of the keys in which runs differ; a run that does not set a key is left out."""
+    flat = {name: dict(_leaves(each)) for name, each in settings.items() if each}
+    keys = sorted({key for each in flat.values() for key in each})
+    values = {key: {name: each[key] for name, each in flat.items() if key in each} for key in keys}
+    return {
+        key: each
+        for key, each in values.items()
+        if len(each) < len(flat) or len({json.dumps(value, sort_keys=True) for value in each.values()}) > 1
+    }
+
+
+def _leaves(values: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        name = f"{before}{key}"
+        found += _leaves(value, f"{name}.") if isinstance(value, Mapping) and value else [(name, value)]
+    return found
+
+
+def comparison_lines(said: Mapping[str, Any]) -> list[str]:
+    """The text of :func:`compare`: a row for each run, and one for each key that differs."""
+    runs = said["runs"]
+    names = list(dict.fromkeys(name for run in runs for name in run["figures"]))
+    head = ["run", "seeds", "iterations", *names]
+    rows = [
+        [
+            run["name"],
+            str(len(run["trials"])),
+            f"{run['iteration']:g}",
+            *(figure_text(run["figures"][name]) if name in run["figures"] else "" for name in names),
+        ]
+        for run in runs
+    ]
+    lines = columns([head, *rows], left=1)
+    lines.append(f"{said['metric']}: mean of the last {SMOOTHING} iterations; others: last measured; intervals: 95 %")
+    if said["differing"]:
+        head = ["key", *(run["name"] for run in runs)]
+        rows = [
+            [key, *(shown(values[run["name"]], _MOST_SHOWN) if run["name"] in values else "" for run in runs)]
+            for key, values in said["differing"].items()
+        ]
+        lines += ["", *columns([head, *rows], left=len(head))]
+    return lines
+
+
+def print_comparison(directory: Path, trials: Sequence[Path]) -> None:
+    """At the end of a sweep: the runs that have several seeds beside each other, and the curves of all as a figure."""
+    try:
+        curves, metric = read_curves(trials)
+        said = compare(curves, metric)
+        if len(said["runs"]) < len(curves):
+            print("\n".join(comparison_lines({**said, "differing": {}})))
+        print(f"  curves      {draw(curves, directory / COMPARED, metric, directory.name)}")
+    except (ConfigError, MissingDependencyError, OSError) as error:
+        print(f"note: no comparison of the trials: {first_line(error)}", file=sys.stderr)

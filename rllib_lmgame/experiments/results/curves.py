@@ -1,0 +1,249 @@
+"""Learning curves of trials from the files of their results: reading them, and which are seeds of one run."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.results.files import ITERATION, PROGRESS_FILE, RESULT_FILE, json_lines
+from rllib_lmgame.json_files import read_mapping
+from rllib_lmgame.measures.statistics import rate_over_levels
+from rllib_lmgame.rollouts.episodes import seed_and_level
+from rllib_lmgame.telemetry.metrics import OVER_LEVELS, flatten
+
+METRICS = ("env_runners/success_rate", "env_runners/episode_return_mean")
+"""What curves are drawn of where nothing else is named: the first that all trials have."""
+SMOOTHING = 9
+RANKED_BY = (
+    "evaluation/env_runners/success_rate",
+    "env_runners/success_rate",
+    "evaluation/env_runners/episode_return_mean",
+    "env_runners/episode_return_mean",
+)
+"""What trials of a sweep are ranked by where nothing names a metric: the first that was measured."""
+SETTINGS_FILE = "params.json"
+"""Tune's, with a trial's configuration."""
+REPORT_FILE = "report.json"
+"""What the learning report writes into a trial's directory."""
+_MOST_BYTES = 64 << 20
+
+Figure = tuple[float, float | None, float | None]
+"""A number, and the bounds of its 95 % interval where there is one."""
+
+
+@dataclass
+class Curve:
+    """One trial.
+
+    Attributes:
+        name: Of its directory.
+        experiment: Of the directory above.
+        iterations: PPO iterations (training iterations where the algorithm has no phases).
+        values: The metric at each.
+        seconds: Wall time since the start of the trial at each.
+        heldout: Milestone -> level and verdict of each held-out episode.
+        settings: Its configuration without the seed, empty where it is not known.
+        last: The last number of each metric.
+    """
+
+    name: str
+    experiment: str = ""
+    iterations: list[float] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    heldout: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)
+
+
+def read_curves(directories: Sequence[Path], metric: str | None = None) -> tuple[list[Curve], str]:
+    """The curves of trials, and the metric they are of: the one named, or the first of :data:`METRICS` that all have.
+
+    Raises: ConfigError: a trial has no results, or none with the metric.
+    """
+    results = {directory: read_results(directory) for directory in directories}
+    if metric is None:
+        everywhere = set.intersection(*(set(_measured(rows)) for rows in results.values()))
+        metric = next((name for name in METRICS if name in everywhere), METRICS[0])
+    return [read_curve(directory, metric, rows) for directory, rows in results.items()], metric
+
+
+def read_curve(directory: Path, metric: str, rows: Sequence[Mapping[str, float]] | None = None) -> Curve:
+    """The curve of one trial; iterations of the warm start are left out.
+
+    Raises: ConfigError: the trial has no results, or none with the metric.
+    """
+    rows = read_results(directory) if rows is None else rows
+    experiment = directory.absolute().parent.name
+    curve = Curve(directory.absolute().name, experiment, heldout=read_heldout(directory))
+    curve.settings = read_settings(directory)
+    for row in rows:
+        curve.last |= {key: value for key, value in row.items() if not math.isnan(value)}
+        value = row.get(metric)
+        if row.get("phase", 1.0) != 1.0 or value is None or math.isnan(value):
+            continue
+        curve.iterations.append(row.get("ppo_iteration", row.get(ITERATION, len(curve.iterations) + 1.0)))
+        curve.values.append(value)
+        curve.seconds.append(row.get("time_total_s", math.nan))
+    if not curve.values:
+        known = sorted({key for row in rows for key in row if "success" in key or "return_mean" in key})
+        raise ConfigError("", f"{directory}: no result has {metric}; there is {', '.join(known) or 'no such metric'}")
+    return curve
+
+
+def _measured(rows: Sequence[Mapping[str, float]]) -> Iterator[str]:
+    """Metrics that have a number behind the warm start."""
+    for row in rows:
+        if row.get("phase", 1.0) == 1.0:
+            yield from (key for key, value in row.items() if not math.isnan(value))
+
+
+def read_results(directory: Path) -> list[dict[str, float]]:
+    """A trial's results, keys joined by ``/``; of a restarted trial the last result of each iteration counts.
+
+    A line that is cut off ends them. Raises: ConfigError: there are none.
+    """
+    if (directory / RESULT_FILE).is_file():
+        rows = [dict(_flat(result)) for result in json_lines(directory / RESULT_FILE)]
+    elif (directory / PROGRESS_FILE).is_file():
+        with (directory / PROGRESS_FILE).open(encoding="utf-8", errors="replace", newline="") as file:
+            rows = [dict(_numbers(row)) for row in csv.DictReader(file)]
+    else:
+        raise ConfigError(
+            "", f"{directory}: holds neither {RESULT_FILE} nor {PROGRESS_FILE}; name the directory of a trial"
+        )
+    if not rows:
+        raise ConfigError("", f"{directory}: its file of results has no whole line")
+    last = {row.get(ITERATION, float(i)): row for i, row in enumerate(rows)}
+    return [last[iteration] for iteration in sorted(last)]
+
+
+def read_heldout(directory: Path) -> dict[str, list[tuple[str, float]]]:
+    """Milestone -> level and success of each held-out episode, from ``report.json`` or the newest checkpoint's
+    ``milestones.json``. Raises: ConfigError: the file is damaged.
+    """
+    saved = [*sorted(directory.glob(f"checkpoint_*/{MILESTONES_FILE}")), directory / REPORT_FILE]
+    file = next((path for path in reversed(saved) if path.is_file()), None)
+    return {} if file is None else read_milestones(file)
+
+
+def read_milestones(file: Path) -> dict[str, list[tuple[str, float]]]:
+    """As :func:`read_heldout`, of one file."""
+    content = _read(file)
+    milestones = content.get("successes", {}) if file.name == REPORT_FILE else content
+    try:
+        return {
+            name: [(seed_and_level(seed)[1], float(success)) for seed, success in successes.items()]
+            for name, successes in milestones.items()
+            if successes
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ConfigError("", f"{file} is damaged: {error}") from None
+
+
+def success_over_levels(verdicts: Sequence[tuple[str, float]]) -> tuple[int, float, float, float]:
+    """Levels, lower bound, success and upper bound; the bounds of a single level are 0 and 1."""
+    rate = rate_over_levels([success for _, success in verdicts], [level for level, _ in verdicts])
+    low, high = rate.interval or (0.0, 1.0)
+    return rate.levels, low, rate.mean, high
+
+
+def read_settings(directory: Path) -> dict[str, Any]:
+    """A trial's configuration without its seed, if it is there. Raises: ConfigError: the file is damaged."""
+    file = directory / SETTINGS_FILE
+    settings = _read(file) if file.is_file() else {}
+    return {key: value for key, value in settings.items() if key != "seed"}
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return read_mapping(file, _MOST_BYTES)
+    except ValueError as error:
+        raise ConfigError("", str(error)) from None
+
+
+def trial_directories(paths: Iterable[Path]) -> list[Path]:
+    """Trials named, and those of the experiments named; each once. Raises: ConfigError: no such directory."""
+    found: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            raise ConfigError("", f"{path}: no such directory")
+        below = sorted(child for child in path.iterdir() if child.is_dir() and _has_results(child))
+        found += below if below and not _has_results(path) else [path]
+    return list({path.resolve(): path for path in found}.values())
+
+
+def _has_results(directory: Path) -> bool:
+    return any((directory / name).is_file() for name in (RESULT_FILE, PROGRESS_FILE))
+
+
+def smoothed(values: Sequence[float], window: int = SMOOTHING) -> list[float]:
+    """Centred moving average; the window shrinks at the ends."""
+    half = window // 2
+    return [fmean(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
+
+
+def seeds_of_runs(curves: Sequence[Curve]) -> list[list[Curve]]:
+    """The trials of each run: those that differ in the seed alone; settings that are not known are taken to be alike
+    within one experiment.
+    """
+    runs: list[list[Curve]] = []
+
+    def kind(curve: Curve) -> Any:
+        return curve.settings or curve.experiment
+
+    for curve in curves:
+        same = [run for run in runs if kind(run[0]) == kind(curve)]
+        if same:
+            same[0].append(curve)
+        else:
+            runs.append([curve])
+    return runs
+
+
+def mean_curve(curves: Sequence[Curve]) -> tuple[list[float], list[float]]:
+    """Mean over trials at the iterations that all of them have."""
+    shared = sorted(set.intersection(*(set(curve.iterations) for curve in curves)))
+    tables = [dict(zip(curve.iterations, curve.values, strict=True)) for curve in curves]
+    return shared, [fmean(table[i] for table in tables) for i in shared]
+
+
+def names_of_runs(runs: Sequence[Sequence[Curve]]) -> list[str]:
+    """What runs are called: by their experiments, or by a trial where these are the same."""
+    names = [run[0].experiment for run in runs]
+    return names if len(set(names)) == len(runs) else [run[0].name for run in runs]
+
+
+def bounds(numbers: Mapping[str, float], metric: str) -> tuple[float | None, float | None]:
+    """Bounds of a metric in results, where they were measured."""
+    above, _, last = metric.rpartition("/")
+    names = OVER_LEVELS[1:] if last == "success_rate" else (f"{last}_low", f"{last}_high")
+    low, high = (numbers.get(f"{above}/{name}") for name in names)
+    return (low, high) if low is not None and high is not None else (None, None)
+
+
+def figure_text(figure: Figure) -> str:
+    """``0.512 (0.43 - 0.59)``."""
+    value, low, high = figure
+    return f"{value:.4g}" + ("" if low is None or high is None else f" ({low:.3g} - {high:.3g})")
+
+
+def _flat(result: Mapping[str, Any]) -> Iterable[tuple[str, float]]:
+    for path, value in flatten({key: value for key, value in result.items() if key != "config"}):
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield "/".join(path), float(value)
+
+
+def _numbers(row: Mapping[str, str]) -> Iterable[tuple[str, float]]:
+    for key, text in row.items():
+        try:
+            yield key, float(text)
+        except (TypeError, ValueError):
+            continue
