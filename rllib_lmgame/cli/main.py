@@ -33,6 +33,7 @@ COMMANDS = {
     "models": "list the pretrained models that are known by name",
     "play": "play a game, alone, against a scripted player or against a checkpoint",
     "retriever": "serve a corpus to search, or make its index",
+    "serve": "serve games to programs of others",
     "tournament": "let players play each other, and rate them",
 }
 _DESCRIPTION = """Language models that learn to play games, on Ray RLlib.

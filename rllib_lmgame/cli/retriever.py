@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.listening import check_port
 from rllib_lmgame.new_files import new_file, writing
 from rllib_lmgame.threads import threads_here
 
@@ -49,8 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
     if not 1 <= args.topk <= MOST_RESULTS:
         raise ConfigError("--topk", f"must be from 1 to {MOST_RESULTS}, got {args.topk}")
-    if not 0 <= args.port < 1 << 16:
-        raise ConfigError("--port", f"must be from 0 to 65535, got {args.port}")
+    check_port(args.port)
     faiss = load_faiss()
     import torch
 

@@ -46,6 +46,7 @@ RUN_ELSEWHERE = {
     "writing-an-algorithm.md": 1,
     "own-model.md": 1,
     "python-api.md": 5,
+    "serving-games.md": 2,
 }
 """Python blocks with a test of their own."""
 

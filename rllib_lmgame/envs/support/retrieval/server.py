@@ -19,7 +19,7 @@ from aiohttp import web
 
 from rllib_lmgame import json_files
 from rllib_lmgame.envs.support.retrieval.passages import PassageFile, passage_of
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.listening import listen
 
 MOST_QUERIES, MOST_RESULTS, LONGEST_QUERY = 4096, 100, 10_000
 MOST_BYTES = 16 << 20
@@ -71,19 +71,10 @@ class RetrieverServer:
         """
         app = web.Application(client_max_size=MOST_BYTES)
         app.add_routes([web.get("/", self._about), web.post("/retrieve", self._retrieve)])
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_S)
-        await runner.setup()
         worker = asyncio.create_task(self._work())
         try:
-            try:
-                site = web.TCPSite(runner, host, port)
-                await site.start()
-            except OSError as error:
-                raise ConfigError("--port", f"cannot listen at {host}:{port}: {error.strerror or error}") from None
-            ready(runner.addresses[0][1])
-            await asyncio.Event().wait()
+            await listen(app, host, port, ready, STOP_S)
         finally:
-            await runner.cleanup()
             worker.cancel()
             self._thread.shutdown(wait=False)
 

@@ -1,0 +1,122 @@
+"""``rllib serve``: games for programs of others, in the protocols that these speak."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import secrets
+import sys
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.cli.game_list import FORM, listed, named_games
+from rllib_lmgame.cli.games import add_env_config, parse_env_config
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.imports import find_in_current_directory
+from rllib_lmgame.listening import check_port, is_loopback, listen
+from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
+
+STOP_S = 5.0
+LONGEST_TOKEN = 4096
+
+
+def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "serve",
+        help=summary,
+        description="Serve games until Ctrl-C. Programs play them by OpenEnv's protocol, at http://HOST:PORT/NAME, or "
+        "at http://HOST:PORT if it is one game.",
+    )
+    parser.add_argument(
+        "--games", required=True, nargs="+", action="extend", metavar="GAMES", help=f"joined by commas, each {FORM}"
+    )
+    add_env_config(parser, "all games")
+    parser.add_argument("--protocol", choices=("openenv",), default="openenv", help="(%(default)s)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
+    parser.add_argument("--port", type=int, default=8000, help="0 takes a free one (%(default)s)")
+    token = parser.add_mutually_exclusive_group()
+    token.add_argument(
+        "--token-file", metavar="FILE", help="what clients have to know is its first line (default: made up and shown)"
+    )
+    token.add_argument("--no-token", action="store_true", help="serve every program of this machine")
+    parser.add_argument(
+        "--seats",
+        nargs="+",
+        metavar="PLAYER",
+        help="who sits where, in the order of the seats, if a client does not say it: remote (the client), or a "
+        "scripted player (default: the client takes all)",
+    )
+    parser.add_argument("--max-sessions", type=int, default=256, metavar="N", help="clients at once (%(default)s)")
+    parser.add_argument(
+        "--session-timeout",
+        type=float,
+        default=600.0,
+        metavar="S",
+        help="seconds after which a client that says nothing has left (%(default)g)",
+    )
+    parser.add_argument(
+        "--call-limit",
+        type=float,
+        default=CALL_LIMIT_S,
+        metavar="S",
+        help="seconds that a game may take for a step of it (%(default)g)",
+    )
+    parser.add_argument(
+        "--tasks", type=int, default=512, metavar="N", help="levels that a split is said to have (%(default)s)"
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    token = _token(args)
+    check_port(args.port)
+    for flag, value in (("--max-sessions", args.max_sessions), ("--tasks", args.tasks)):
+        if value < 1:
+            raise ConfigError(flag, f"must be at least 1, got {value}")
+    for flag, seconds in (("--session-timeout", args.session_timeout), ("--call-limit", args.call_limit)):
+        if not 0 < seconds <= 86_400:
+            raise ConfigError(flag, f"must be above 0 and at most 86400 (a day), got {seconds:g}")
+    entries, env_config = listed(args.games), parse_env_config(args.env_config)
+    find_in_current_directory([entries, env_config])
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_serve(args, named_games(entries, env_config), token))
+    return 0
+
+
+async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> None:
+    from rllib_lmgame.game_server.hall import Hall, open_games
+    from rllib_lmgame.game_server.openenv import openenv_app
+
+    served = await open_games(games, args.seats, args.tasks)
+    hall = Hall(served, args.max_sessions, args.session_timeout, args.call_limit)
+
+    def ready(port: int) -> None:
+        host = f"[{args.host}]" if ":" in args.host else args.host
+        made = "" if token is None or args.token_file is not None else f"token:{token}@"
+        for name in served:
+            print(f"{name} at http://{made}{host}:{port}" + f"/{name}" * (len(served) > 1), flush=True)
+
+    try:
+        await listen(openenv_app(hall, token), args.host, args.port, ready, STOP_S, cancels=True)
+    finally:
+        print(f"stopped; {hall.begun:,} games were begun", file=sys.stderr)
+
+
+def _token(args: argparse.Namespace) -> str | None:
+    """What clients have to know. Raises: ConfigError: a file without it, or others could play without one."""
+    if args.no_token:
+        if not is_loopback(args.host):
+            raise ConfigError("--no-token", f"would let everybody in who reaches {args.host}; leave it out")
+        return None
+    if args.token_file is None:
+        return secrets.token_urlsafe(24)
+    try:
+        with Path(args.token_file).expanduser().open(encoding="utf-8") as file:
+            token = file.read(LONGEST_TOKEN + 1).partition("\n")[0].strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("--token-file", f"cannot be read: {error}") from None
+    if not 8 <= len(token) <= LONGEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigError("--token-file", "its first line must be 8 to 4096 printable characters of ASCII, no spaces")
+    return token

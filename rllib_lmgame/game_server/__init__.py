@@ -1,0 +1,1 @@
+"""Games served to programs of others, in the protocols that these speak."""

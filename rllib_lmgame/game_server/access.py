@@ -1,0 +1,62 @@
+"""Who may play: programs that know the server's token.
+
+A client sends it as ``Authorization: Bearer TOKEN``, or has it in the address, ``http://token:TOKEN@HOST:PORT``, which
+HTTP clients send as a password. What a server is (its health, metadata and schemas) is told without a token.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+USER = "token"
+"""Name beside the token in an address; the server reads any."""
+
+
+def told_to_all(handler: Handler) -> Handler:
+    """A handler whose answer needs no token."""
+
+    async def open_handler(request: web.Request) -> web.StreamResponse:
+        return await handler(request)
+
+    open_handler.told_to_all = True  # type: ignore[attr-defined]
+    return open_handler
+
+
+def guard(token: str | None) -> Middleware:
+    """What stands before all handlers; without a token it keeps out pages of web sites, which say where they are from.
+
+    Answers 401 for a wrong or missing token, and 403 for a page.
+    """
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        known = getattr(request.match_info.handler, "told_to_all", False) or request.match_info.http_exception
+        if token is not None and not known and not hmac.compare_digest(_sent(request).encode(), token.encode()):
+            raise web.HTTPUnauthorized(
+                headers={"WWW-Authenticate": 'Bearer realm="games"'},
+                text="a token is needed: `Authorization: Bearer TOKEN`, or http://token:TOKEN@HOST:PORT as address",
+            )
+        if token is None and "Origin" in request.headers:
+            raise web.HTTPForbidden(text="web pages may not play here")
+        return await handler(request)
+
+    return check
+
+
+def _sent(request: web.Request) -> str:
+    """The token that a request brings; empty if it brings none."""
+    scheme, _, value = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        return value.strip()
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        decoded = base64.b64decode(value, validate=True).decode()
+    except (binascii.Error, ValueError):
+        return ""
+    return decoded.partition(":")[2]

@@ -1,0 +1,481 @@
+"""Games as environments of OpenEnv 0.10 (https://github.com/huggingface/OpenEnv), over HTTP and WebSocket.
+
+``/NAME`` is the base address of a game, and ``/`` that of the only one. Messages are those of
+``openenv/core/env_server``; actions, observations and states are those of its ``textarena_env``, so that its client
+plays here. What OpenEnv has no place for:
+
+- ``reset`` takes ``seats`` (``["remote", "minimax"]``, or by names), and ``split`` with ``index`` or ``seed``.
+- ``observation.info`` has ``observation`` (the text that is new), ``agent``, ``legal_actions``, ``turns_left``,
+  ``invalid_action``; ``rewards`` by seat; at the end ``success``, ``truncated``, ``stop_reason`` and what else the game
+  says.
+- Over HTTP an episode is held by its ``episode_id``, which ``/reset`` answers and ``/step`` and ``/state`` take.
+
+As in ``textarena_env`` the one message of an observation is all that the seat has been shown so far.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from rllib_lmgame import json_files
+from rllib_lmgame.envs.contract.splits import SPLITS, VALIDATION
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.game_server.access import guard, told_to_all
+from rllib_lmgame.game_server.hall import MOST_SEED, Client, FullError, Hall, HeldPlaces, ServedGame
+from rllib_lmgame.game_server.openenv_forms import SCHEMA, VERSION, openapi
+from rllib_lmgame.game_server.table import GameLostError, Seating, View
+
+MOST_BYTES = 1 << 18
+"""Of one message: the longest reply that a game reads, in any way to write it, is shorter."""
+CUT_OFF_BYTES = 1 << 22
+"""A connection that sends more in one message is closed (1009)."""
+PING_S = 30.0
+MOST_LISTED = 10_000
+"""Tasks of one answer."""
+
+INVALID_JSON, UNKNOWN_TYPE, VALIDATION_ERROR = "INVALID_JSON", "UNKNOWN_TYPE", "VALIDATION_ERROR"
+EXECUTION_ERROR, CAPACITY_REACHED, SESSION_ERROR = "EXECUTION_ERROR", "CAPACITY_REACHED", "SESSION_ERROR"
+_STATUS = {VALIDATION_ERROR: 422, INVALID_JSON: 422, CAPACITY_REACHED: 503, SESSION_ERROR: 404}
+"""Of an error over HTTP; 500 of others."""
+
+
+class WireError(Exception):
+    """An answer that says what was wrong: ``code`` as OpenEnv has it, and more fields."""
+
+    def __init__(self, code: str, message: str, **fields: Any) -> None:
+        super().__init__(message)
+        self.code, self.fields = code, fields
+
+    def message(self) -> dict[str, Any]:
+        """Over a WebSocket."""
+        return {"type": "error", "data": {"message": str(self), "code": self.code, **self.fields}}
+
+    def response(self) -> web.Response:
+        """Over HTTP."""
+        detail = {"message": str(self), "code": self.code, **self.fields}
+        return web.json_response({"detail": detail}, status=_STATUS.get(self.code, 500))
+
+
+@dataclass
+class Episode:
+    """One client's episode: what it was begun with, and what each of its seats has been shown."""
+
+    game: ServedGame
+    client: Client
+    episode_id: str | None = None
+    shown: dict[str, str] = field(default_factory=dict)
+    said: dict[str, Any] = field(default_factory=dict)
+    steps: int = 0
+    max_turns: int | None = None
+    last_reward: float = 0.0
+    last_info: dict[str, Any] = field(default_factory=dict)
+
+    async def reset(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        """Begin an episode. Raises: WireError."""
+        asked = _Asked.read(data, self.game)
+        self.episode_id = asked.episode_id or str(uuid4())
+        self.shown, self.steps, self.last_reward, self.last_info = {}, 0, 0.0, {}
+        self.said = {"episode_id": self.episode_id, "env_id": self.game.name}
+        self.said |= {key: value for key, value in (("split", asked.split), ("seed", asked.seed)) if value is not None}
+        view = await _played(self.client.reset(self.game, asked.seats, asked.seed, asked.split))
+        self.max_turns = view.observation.turns_left
+        return self._answer(view)
+
+    async def step(self, data: Any) -> dict[str, Any]:
+        """Reply. Raises: WireError."""
+        message = _read_action(data)
+        view = await _played(self.client.reply(message))
+        self.steps += 1
+        if view.replied is not None:
+            self.shown[view.replied] = f"{self.shown.get(view.replied, '')}\n\n[{view.replied}] {message}"
+        return self._answer(view)
+
+    def state(self) -> dict[str, Any]:
+        """What OpenEnv calls the state: nothing of it is the game's own, which would be a secret."""
+        return {
+            "episode_id": self.episode_id,
+            "step_count": self.steps,
+            "env_id": self.game.name,
+            "num_players": len(self.game.agents),
+            "max_turns": self.max_turns,
+            "turn": self.steps,
+            "last_reward": self.last_reward,
+            "last_info": self.last_info,
+            "raw_state": {},
+        }
+
+    def _answer(self, view: View) -> dict[str, Any]:
+        table = self.client.table
+        agents, prompt = (table.agents, table.instructions) if table is not None else (self.game.agents, "")
+        number = {agent: place for place, agent in enumerate(agents)}
+        text = view.observation.text
+        before = self.shown.get(view.agent)
+        self.shown[view.agent] = f"{prompt}\n\n{text}".lstrip("\n") if before is None else f"{before}\n\n{text}"
+        info: dict[str, Any] = {
+            "observation": text,
+            "agent": view.agent,
+            "legal_actions": list(view.observation.legal_actions),
+            "turns_left": view.observation.turns_left,
+            "invalid_action": view.refused,
+        }
+        if len(view.rewards) > 1:
+            info["rewards"] = {str(number[agent]): reward for agent, reward in view.rewards.items()}
+        if view.over:
+            info |= {**view.infos.get(view.agent, {}), "truncated": view.truncated}
+            if len(view.infos) > 1:
+                info["ends"] = {str(number[agent]): dict(said) for agent, said in view.infos.items()}
+        self.last_reward, self.last_info = view.reward, info
+        metadata = {**self.said, "turn": self.steps}
+        return {
+            "observation": {
+                "prompt": prompt,
+                "messages": [{"sender_id": -1, "content": self.shown[view.agent], "category": "MESSAGE"}],
+                "current_player_id": number[view.agent],
+                "legal_players": [] if view.over else [number[view.agent]],
+                "info": info,
+                "metadata": metadata,
+            },
+            "reward": view.reward,
+            "done": view.over,
+            "metadata": metadata,
+        }
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What ``reset`` is asked for."""
+
+    seed: int | None
+    episode_id: str | None
+    split: str | None
+    seats: Seating | None
+
+    @classmethod
+    def read(cls, data: Any, game: ServedGame) -> _Asked:
+        """Keys that no environment of ours has are let be: clients send those of theirs."""
+        wrong: list[dict[str, Any]] = []
+
+        def value(key: str, fits: Callable[[Any], bool], what: str) -> Any:
+            found = data.get(key)
+            if found is None or fits(found):
+                return found
+            wrong.append({"type": "value_error", "loc": ["data", key], "msg": f"must be {what}"})
+            return None
+
+        def natural(found: Any) -> bool:
+            return isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= MOST_SEED
+
+        if not isinstance(data, Mapping):
+            raise _invalid({"type": "dict_type", "loc": ["data"], "msg": "must be an object"})
+        seed = value("seed", natural, f"a whole number from 0 to {MOST_SEED}")
+        index = value("index", natural, f"a whole number from 0 to {MOST_SEED}")
+        name = value(
+            "episode_id",
+            lambda found: isinstance(found, str) and 0 < len(found) <= 255,
+            "text of at most 255 characters",
+        )
+        split = value("split", lambda found: isinstance(found, str), "text")
+        seats = value("seats", _is_seating, 'a list like ["remote", "minimax"], or an object by the names of seats')
+        if seed is not None and index is not None:
+            wrong.append(
+                {"type": "value_error", "loc": ["data", "index"], "msg": "stands beside seed; give one of them"}
+            )
+        if index is not None and index >= game.tasks:
+            wrong.append({"type": "value_error", "loc": ["data", "index"], "msg": f"there are {game.tasks} tasks"})
+        if wrong:
+            raise _invalid(*wrong)
+        return cls(index if seed is None else seed, name, split, seats)
+
+
+def _is_seating(found: Any) -> bool:
+    players = list(found.values()) if isinstance(found, Mapping) else found
+    return isinstance(players, list) and all(isinstance(player, str) for player in players)
+
+
+def _invalid(*errors: dict[str, Any]) -> WireError:
+    said = "; ".join(f"{'.'.join(map(str, error['loc']))} {error['msg']}" for error in errors)
+    return WireError(VALIDATION_ERROR, f"Invalid message: {said}", errors=list(errors))
+
+
+def _read_action(data: Any) -> str:
+    if not isinstance(data, Mapping):
+        raise _invalid({"type": "dict_type", "loc": ["data"], "msg": "must be an object"})
+    wrong = [
+        {"type": "extra_forbidden", "loc": ["data", str(key)[:100]], "msg": "is no field of an action"}
+        for key in data
+        if key not in ("message", "metadata")
+    ]
+    if not isinstance(data.get("message"), str):
+        wrong.append({"type": "string_type", "loc": ["data", "message"], "msg": "must be text"})
+    if not isinstance(data.get("metadata", {}), Mapping):
+        wrong.append({"type": "dict_type", "loc": ["data", "metadata"], "msg": "must be an object"})
+    if wrong:
+        raise _invalid(*wrong)
+    return str(data["message"])
+
+
+async def _played(view: Any) -> View:
+    """What a client is shown next. Raises: WireError."""
+    try:
+        found: View = await view
+    except ConfigError as error:
+        raise _invalid({"type": "value_error", "loc": ["data", error.path], "msg": error.message}) from None
+    except (GameLostError, MissingDependencyError) as error:
+        raise WireError(EXECUTION_ERROR, str(error)) from None
+    return found
+
+
+def openenv_app(hall: Hall, token: str | None) -> web.Application:
+    """The server's application."""
+    app = web.Application(client_max_size=MOST_BYTES, middlewares=[guard(token), _told])
+    app.router.add_get("/list_environments", told_to_all(_answers(list(hall.games))))
+    for game in hall.games.values():
+        served = _Served(hall, game)
+        for base in ("", f"/{game.name}") if len(hall.games) == 1 else (f"/{game.name}",):
+            served.route(app, base)
+        served.route_tasks(app, f"/{game.name}")
+        app.on_shutdown.append(served.close)
+    return app
+
+
+@web.middleware
+async def _told(request: web.Request, handler: Any) -> web.StreamResponse:
+    try:
+        response: web.StreamResponse = await handler(request)
+    except WireError as error:
+        return error.response()
+    return response
+
+
+def _answers(content: Any) -> Callable[[web.Request], Any]:
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(content)
+
+    return answer
+
+
+class _Served:
+    """One game's addresses."""
+
+    def __init__(self, hall: Hall, game: ServedGame) -> None:
+        self._hall, self._game = hall, game
+        self._held = HeldPlaces(hall)
+        self._episodes: weakref.WeakKeyDictionary[Client, Episode] = weakref.WeakKeyDictionary()
+        self._sockets: weakref.WeakSet[web.WebSocketResponse] = weakref.WeakSet()
+
+    def route(self, app: web.Application, base: str) -> None:
+        metadata = {"name": self._game.name, "description": self._game.summary, "version": VERSION}
+        told = {"health": {"status": "healthy"}, "metadata": metadata, "schema": SCHEMA}
+        told["openapi.json"] = openapi(self._game.name)
+        for name, content in told.items():
+            app.router.add_get(f"{base}/{name}", told_to_all(_answers(content)))
+        app.router.add_post(f"{base}/mcp", told_to_all(_json_rpc))
+        app.router.add_post(f"{base}/reset", self._reset)
+        app.router.add_post(f"{base}/step", self._step)
+        app.router.add_get(f"{base}/state", self._state)
+        app.router.add_get(f"{base}/ws", self._socket)
+
+    def route_tasks(self, app: web.Application, base: str) -> None:
+        """What ORS calls tasks: levels by split and number."""
+        splits = [{"name": name, "type": name if name in SPLITS else VALIDATION} for name in self._game.splits]
+        app.router.add_get(f"{base}/splits", _answers(splits))
+        for name in ("tasks", "num_tasks", "task", "task_range"):
+            app.router.add_post(f"{base}/{name}", getattr(self, f"_{name}"))
+
+    async def close(self, app: web.Application) -> None:
+        """End what is in play."""
+        for socket in list(self._sockets):
+            await socket.close(code=WSCloseCode.GOING_AWAY)
+        await self._held.close()
+
+    async def _reset(self, request: web.Request) -> web.Response:
+        data = await _body(request, {})
+        name = data.get("episode_id")
+        if not isinstance(name, str) or not name:
+            data = {**data, "episode_id": name if name is not None else str(uuid4())}
+        name = data["episode_id"]
+        client = self._held.of(name) if isinstance(name, str) else None
+        new = client is None
+        if client is None:
+            _Asked.read(data, self._game)
+            client = _entered(lambda: self._held.enter(name))
+            self._episodes[client] = Episode(self._game, client)
+        try:
+            return web.json_response(await self._episodes[client].reset(data))
+        except BaseException:
+            if new:
+                await self._held.leave(name)
+            raise
+
+    async def _step(self, request: web.Request) -> web.Response:
+        data = await _body(request)
+        name = data.get("episode_id")
+        episode = self._held_episode(name)
+        if "action" not in data:
+            raise _invalid({"type": "missing", "loc": ["body", "action"], "msg": "is missing"})
+        answer = await episode.step(data["action"])
+        if answer["done"]:
+            await self._held.leave(name)
+        return web.json_response(answer)
+
+    async def _state(self, request: web.Request) -> web.Response:
+        name = request.query.get("episode_id")
+        if name is not None:
+            return web.json_response(self._held_episode(name).state())
+        return web.json_response(Episode(self._game, None).state())  # type: ignore[arg-type]
+
+    def _held_episode(self, name: Any) -> Episode:
+        if not isinstance(name, str):
+            raise _invalid({"type": "missing", "loc": ["body", "episode_id"], "msg": "is missing; /reset answers it"})
+        client = self._held.of(name)
+        if client is None:
+            raise WireError(SESSION_ERROR, f"there is no episode {name[:255]!r}: it is over, or was left too long")
+        return self._episodes[client]
+
+    async def _socket(self, request: web.Request) -> web.WebSocketResponse:
+        socket = web.WebSocketResponse(heartbeat=PING_S, max_msg_size=CUT_OFF_BYTES)
+        await socket.prepare(request)
+        self._sockets.add(socket)
+        try:
+            client = _entered(self._hall.enter)
+        except WireError as error:
+            await socket.send_json(error.message())
+            await socket.close(code=WSCloseCode.TRY_AGAIN_LATER)
+            return socket
+        try:
+            await self._talk(socket, Episode(self._game, client))
+        except ConnectionError:
+            pass  # The client is gone.
+        finally:
+            await client.leave()
+        await socket.close()
+        return socket
+
+    async def _talk(self, socket: web.WebSocketResponse, episode: Episode) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(self._hall.idle_s):
+                    message = await socket.receive()
+            except TimeoutError:
+                error = WireError(SESSION_ERROR, f"nothing was heard for {self._hall.idle_s:g} s")
+                await socket.send_json(error.message())
+                return
+            if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+                return
+            try:
+                answer = await _answered(episode, message.data)
+            except WireError as error:
+                answer = error.message()
+            if answer is None:
+                return
+            await socket.send_json(answer)
+
+    async def _tasks(self, request: web.Request) -> web.Response:
+        split = self._split(await _body(request))
+        tasks = [self._told_task(split, index) for index in range(min(self._game.tasks, MOST_LISTED))]
+        return web.json_response({"tasks": tasks, "env_name": self._game.name})
+
+    async def _num_tasks(self, request: web.Request) -> web.Response:
+        self._split(await _body(request))
+        return web.json_response({"num_tasks": self._game.tasks})
+
+    async def _task(self, request: web.Request) -> web.Response:
+        data = await _body(request)
+        split, index = self._split(data), data.get("index")
+        if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < self._game.tasks:
+            return web.json_response({"detail": "Invalid task index"}, status=400)
+        return web.json_response({"task": self._told_task(split, index)})
+
+    async def _task_range(self, request: web.Request) -> web.Response:
+        data = await _body(request)
+        split, bounds = self._split(data), (data.get("start"), data.get("stop"))
+        if not all(bound is None or (isinstance(bound, int) and not isinstance(bound, bool)) for bound in bounds):
+            raise _invalid({"type": "int_type", "loc": ["body", "start"], "msg": "must be a whole number, as stop"})
+        indices = range(self._game.tasks)[slice(*bounds)][:MOST_LISTED]
+        return web.json_response({"tasks": [self._told_task(split, index) for index in indices]})
+
+    def _told_task(self, split: str, index: int) -> dict[str, Any]:
+        return {"id": f"{self._game.name}/{split}/{index}", "split": split, "index": index, "seed": index}
+
+    def _split(self, data: Mapping[str, Any]) -> str:
+        split = data.get("split")
+        if not isinstance(split, str) or split not in self._game.splits:
+            known = ", ".join(self._game.splits) or "none"
+            raise _invalid({"type": "value_error", "loc": ["body", "split"], "msg": f"must be a split; known: {known}"})
+        return split
+
+
+def _entered(enter: Callable[[], Client]) -> Client:
+    try:
+        return enter()
+    except FullError as error:
+        raise WireError(CAPACITY_REACHED, str(error)) from None
+
+
+async def _body(request: web.Request, otherwise: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The object that a request brings. Raises: WireError."""
+    text = await request.read()
+    if not text and otherwise is not None:
+        return otherwise
+    try:
+        data = json_files.parse(text)
+    except ValueError as error:
+        raise WireError(INVALID_JSON, f"Invalid JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise _invalid({"type": "dict_type", "loc": ["body"], "msg": "must be an object"})
+    return data
+
+
+async def _answered(episode: Episode, text: str | bytes) -> dict[str, Any] | None:
+    """The answer to one message of a WebSocket; ``None`` to ``close``. Raises: WireError."""
+    if len(text) > MOST_BYTES:
+        raise _invalid({"type": "too_long", "loc": [], "msg": f"{len(text):,} characters; {MOST_BYTES:,} are read"})
+    try:
+        message = json_files.parse(text)
+    except ValueError as error:
+        raise WireError(INVALID_JSON, f"Invalid JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise _invalid({"type": "dict_type", "loc": [], "msg": "must be an object"})
+    kind = message.get("type")
+    if kind == "reset":
+        return {"type": "observation", "data": await episode.reset(message.get("data", {}))}
+    if kind == "step":
+        return {"type": "observation", "data": await episode.step(message.get("data"))}
+    if kind == "state":
+        return {"type": "state", "data": episode.state()}
+    if kind == "mcp":
+        return {"type": "mcp", "data": _rpc_answer(message.get("data"))}
+    if kind == "close":
+        return None
+    raise WireError(UNKNOWN_TYPE, f"Unknown message type: {json.dumps(kind)[:100]}")
+
+
+async def _json_rpc(request: web.Request) -> web.Response:
+    try:
+        asked = json_files.parse(await request.read())
+    except ValueError:
+        return web.json_response(_rpc_error(-32700, "Parse error", None))
+    return web.json_response(_rpc_answer(asked))
+
+
+def _rpc_answer(asked: Any) -> dict[str, Any]:
+    """Games have no tools that the Model Context Protocol could call."""
+    name = asked.get("id") if isinstance(asked, dict) else None
+    name = name if isinstance(name, str | int) else None
+    if not isinstance(asked, dict) or asked.get("jsonrpc") != "2.0" or not isinstance(asked.get("method"), str):
+        return _rpc_error(-32600, "Invalid request", name)
+    if asked["method"] in ("tools/list", "tools/call"):
+        return _rpc_error(-32603, "Environment does not support MCP", name)
+    return _rpc_error(-32601, f"Method not found: {asked['method'][:100]}", name)
+
+
+def _rpc_error(code: int, message: str, name: str | int | None) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "error": {"code": code, "message": message}, "id": name}

@@ -1,0 +1,108 @@
+"""A game server in the test's own event loop, and games that break."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from rllib_lmgame.envs.contract.base import TextGame
+from rllib_lmgame.envs.registry import make_game
+from rllib_lmgame.game_server.hall import Hall, open_games
+from rllib_lmgame.rollouts.records import GameConfig
+
+TOKEN = "a-token-of-tests"
+
+
+@dataclass
+class Served:
+    """A server and a client that knows its token."""
+
+    hall: Hall
+    url: str
+    http: aiohttp.ClientSession
+
+    async def get(self, path: str, **options: Any) -> Any:
+        async with self.http.get(self.url + path, **options) as response:
+            return response.status, await response.json() if "json" in response.content_type else await response.text()
+
+    async def post(self, path: str, body: Any = None, **options: Any) -> Any:
+        options = options if body is None else {"json": body, **options}
+        async with self.http.post(self.url + path, **options) as response:
+            return response.status, await response.json() if "json" in response.content_type else await response.text()
+
+
+@asynccontextmanager
+async def serving(
+    make_app: Callable[[Hall, str | None], web.Application],
+    *games: str,
+    token: str | None = TOKEN,
+    seating: Any = None,
+    options: dict[str, Any] | None = None,
+    **limits: Any,
+) -> AsyncIterator[Served]:
+    """The games served; all places are free again at the end."""
+    named = {game: GameConfig(game, options or {}) for game in games}
+    hall = Hall(await open_games(named, seating, tasks=20), **limits)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    connector = aiohttp.TCPConnector(limit=0)
+    async with (
+        TestServer(make_app(hall, token)) as server,
+        aiohttp.ClientSession(headers=headers, connector=connector) as http,
+    ):
+        yield Served(hall, str(server.make_url("/")).rstrip("/"), http)
+    assert hall.active == 0
+
+
+def expert(game: str, seed: int, **options: Any) -> list[str]:
+    """Replies that win a game for one."""
+    env = make_game(game, options)
+    env.reset(seed=seed)
+    replies: list[str] = []
+    while True:
+        replies.append(str(env.expert_action()))
+        if env.step(replies[-1])[2]:
+            return replies
+
+
+class Hangs(TextGame):
+    """Says hello; never comes back from `hang`, and raises at `raise`."""
+
+    has_levels = False
+
+    def levels(self, rng: Any) -> Any:
+        while True:
+            yield "the only one"
+
+    def level_key(self, level: Any) -> str:
+        return str(level)
+
+    def start(self, level: Any) -> None:
+        self.won = False
+
+    def board(self) -> str:
+        return "hello"
+
+    def legal_actions(self) -> tuple[str, ...]:
+        return ("win",)
+
+    def read_move(self, text: str) -> str:
+        return text
+
+    def play_move(self, move: str) -> float:
+        if move == "hang":
+            time.sleep(60)
+        if move == "raise":
+            raise RuntimeError("broken")
+        self.won = move == "win"
+        return float(self.won)
+
+    @property
+    def success(self) -> bool:
+        return self.won
