@@ -172,6 +172,20 @@ SETS: Mapping[str, DataSet] = {
             "prompt": ("full/prompt-*.parquet",),
         },
     ),
+    "humanevalplus": _test_only(
+        "HumanEval's 164 functions with EvalPlus's tests, some 80 times as many",
+        "Apache-2.0",
+        4 * MB,
+        "evalplus/humanevalplus",
+        "data/test-*.parquet",
+    ),
+    "mbppplus": _test_only(
+        "378 of MBPP's programs with EvalPlus's tests, some 35 times as many",
+        "Apache-2.0",
+        2 * MB,
+        "evalplus/mbppplus",
+        "data/test-*.parquet",
+    ),
     "bird": DataSet(
         "questions to databases: 9,428 to train on 69 databases, 1,534 (BIRD's dev set) to test on 11 others",
         "CC BY-SA 4.0",

@@ -2,7 +2,8 @@
 
 Plain test code ends at the first exception. Here an assertion that fails or raises is counted, and the next one is
 tried. After any other statement that raises, the names it should have set hold a value that nothing can be done with.
-Inside ``try`` and ``with`` nothing is caught: an exception may be what is tested.
+Inside ``try`` and ``with`` nothing is caught: an exception may be what is tested. EvalPlus's tests call a function
+``assertion`` for each case: there each call is one assertion, whatever the function does.
 
 The new text calls three functions of ``harness.py``: ``__assertion__(value)``, ``__assertion_failed__(error)``, and
 ``__broken__(error, assertions)``, which counts those a broken statement took with it and gives the value for its names.
@@ -22,9 +23,36 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 @lru_cache(maxsize=1024)
 def counted(tests: str) -> str:
     """Test code, rewritten. Raises: SyntaxError: if it is not Python."""
-    tree = ast.parse(tests)
+    tree = _OneEach().visit(ast.parse(tests))
     tree.body = _body(tree.body, guard=True)
     return ast.unparse(ast.fix_missing_locations(tree))
+
+
+class _OneEach(ast.NodeTransformer):
+    """Asserts that a call of ``assertion`` returns; what that asserts is raised into the call."""
+
+    _name = "assertion"
+    _inside = False
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        outer, self._inside = self._inside, self._inside or node.name == self._name
+        self.generic_visit(node)
+        self._inside = outer
+        return node
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        if not self._inside:
+            return node
+        (raised,) = ast.parse("if not 0:\n    raise AssertionError").body
+        raised.test.operand = node.test  # type: ignore[attr-defined]
+        return raised
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST:
+        call = node.value
+        if self._inside or not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+            return node
+        returns = ast.Compare(call, [ast.Is()], [ast.Constant(None)])
+        return ast.Assert(returns) if call.func.id == self._name else node
 
 
 def _body(statements: list[ast.stmt], guard: bool) -> list[ast.stmt]:

@@ -105,6 +105,63 @@ def test_mbpp_keeps_its_publishers_splits(hub: HubServer) -> None:
     assert game.step(game.expert_action() or "")[1] == 1.0
 
 
+EVALPLUS = """{imports}
+
+import numpy as np
+
+def is_floats(x) -> bool:
+    return isinstance(x, float)
+
+
+def assertion(out, exp, atol):
+    exact_match = out == exp
+
+    if atol == 0 and is_floats(exp):
+        atol = 1e-6
+    if not exact_match and atol != 0:
+        np.testing.assert_allclose(out, exp, atol=atol)
+    else:
+        assert exact_match
+
+"""
+CASES = "inputs = [[1.0], [2.0], [3.0], [4.0]]\nresults = [0.5, 1.0, 1.5, 2.0]\n"
+EACH = "for i, (inp, exp) in enumerate(zip(inputs, results)):\n    assertion({name}(*inp), exp, 0)\n"
+
+
+def indented(text: str) -> str:
+    return "".join(f"    {line}\n" for line in text.splitlines())
+
+
+HALF = {"task_id": "HumanEval/0", "prompt": 'def half(x):\n    """Half of it."""\n', "entry_point": "half"} | {
+    "canonical_solution": "    return x / 2\n",
+    "test": f"{EVALPLUS.format(imports='')}\ndef check(candidate):\n{indented(CASES + EACH.format(name='candidate'))}",
+}
+HALVED = {"task_id": 2, "code": "def half(x):\n    return x / 2", "prompt": "Write a function that halves."} | {
+    "source_file": "x.ipynb",
+    "test_imports": [],
+    "test_list": ["assert half(2) == 1", "assert half(4) == 2"],
+    "test": EVALPLUS.format(imports="from math import inf") + CASES + EACH.format(name="half"),
+}
+
+
+@pytest.mark.parametrize(("name", "record"), [("humanevalplus", HALF), ("mbppplus", HALVED)])
+def test_each_case_of_evalplus_counts(hub: HubServer, name: str, record: dict[str, Any]) -> None:
+    """A wrong number is a failed case, also where numpy raises, and so is a call that raises."""
+    hub.repositories[f"datasets/evalplus/{name}"] = {"data/test-00000-of-00001-d5.parquet": parquet_of([record])}
+    fetch(name, report=quiet)
+    game = CodeExecution(data=f"data:{name}", split="test", show_rules=False)
+
+    def score(program: str) -> float:
+        game.reset(seed=0)
+        return float(game.step(f"```python\n{program}\n```")[1])
+
+    game.reset(seed=0)
+    assert game.step(game.expert_action() or "")[1] == 1.0
+    assert score("def half(x):\n    return x * 0.5 + 1e-9") == 1.0, "as near as EvalPlus asks for"
+    for wrong in ("return 1.0", "return 'no' if x != 2 else 1.0", "return [x / 2][int(x != 2)]"):
+        assert score(f"def half(x):\n    {wrong}") == pytest.approx(0.05 + 0.95 / 4), wrong
+
+
 def shop(path: Path, names: str) -> bytes:
     path.parent.mkdir(parents=True, exist_ok=True)
     with sqlite3.connect(path) as connection:

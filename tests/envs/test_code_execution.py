@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
+from rllib_lmgame.envs.games.code.code_execution.evalplus import with_stand_in
 from rllib_lmgame.envs.games.code.code_execution.families import FAMILIES, source_of
 from rllib_lmgame.envs.games.code.code_execution.game import CodeExecution
 from rllib_lmgame.envs.games.code.code_execution.problems import MOST_ALIKE, Case, Problem, make_problem, read_problems
@@ -178,6 +182,27 @@ def test_a_json_array_of_sanitized_mbpp(tmp_path) -> None:
     file.write_text(json.dumps([record | {"test_list": []}]))
     with pytest.raises(ConfigError, match=r"sanitized-mbpp.json, record 1: field 'test_list' must hold texts"):
         read_problems(str(file))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1.0, 1.0 + 5e-8), (1.0, 1.0 + 5e-7), (1e9, 1e9 + 1), (0.0, 5e-7), (0, 2e-6), (1, True), (2, 2 + 1j * 1e-9),
+        ([1.0, 2.0], [1.0, 2.0]), ((1.0, 2.0), [1.0, 2.1]), ([[1.0]], [[1.0 + 1e-8]]), ([], []), (math.nan, math.nan),
+        ([math.nan], [1.0]), (math.inf, math.inf), (1.0, math.inf), (math.inf, 1.0), (-math.inf, math.inf),
+    ],
+)  # fmt: skip
+def test_numbers_are_as_near_as_numpy_says(one: Any, other: Any) -> None:
+    import numpy as np
+
+    scope: dict[str, Any] = {}
+    exec(with_stand_in("import numpy as np", "")[1], scope)
+    for a, b in ((one, other), (other, one)):
+        for atol in (0.0, 1e-6):
+            assert scope["np"].allclose(a, b, rtol=1e-7, atol=atol) == np.allclose(a, b, rtol=1e-7, atol=atol)
+            for kind in (np, scope["np"]):
+                with nullcontext() if np.allclose(a, b, 1e-7, atol, True) else pytest.raises(AssertionError):
+                    kind.testing.assert_allclose(a, b, atol=atol)
 
 
 @pytest.mark.slow

@@ -48,8 +48,8 @@ class CodeExecutionOptions(TextGameOptions):
     memory_megabytes: int = option(512, "Memory a program may use.", low=64, high=8192)
     data: str | None = option(
         None,
-        "File of problems in HumanEval's or MBPP's form (JSON or Parquet), or `data:humaneval`, `data:mbpp`; null "
-        "plays generated problems.",
+        "File of problems in HumanEval's or MBPP's form (JSON or Parquet), or `data:humaneval`, `data:mbpp`, and with "
+        "EvalPlus's tests `data:humanevalplus`, `data:mbppplus`; null plays generated problems.",
         path=True,
         stranger=is_data_set,
     )
@@ -67,7 +67,8 @@ class CodeExecution(WholeReplyGame):
     Horizon: 3 tries (1 to 5), the last of which ends the game (``terminated``).
     Levels: one of 68 functions with its constants drawn (264 problems), 3 examples and up to 12 hidden tests each. Or
         the problems of a HumanEval or MBPP file (option ``data``), whose assertions count one by one. ``data:mbpp``
-        keeps MBPP's own splits; all of ``data:humaneval`` is ``test``.
+        keeps MBPP's own splits; all of ``data:humaneval``, and of EvalPlus's ``data:humanevalplus`` and
+        ``data:mbppplus``, is ``test``.
     Solver: the reference solution.
 
     Every try starts a confined process (two for a data file's tests), some 20-50 ms each. So this game plays tens of

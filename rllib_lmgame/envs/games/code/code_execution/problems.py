@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from rllib_lmgame.envs.games.code.code_execution import numbers, sequences, texts
+from rllib_lmgame.envs.games.code.code_execution.evalplus import with_stand_in
 from rllib_lmgame.envs.games.code.code_execution.families import FAMILIES, signature_of, source_of
 from rllib_lmgame.envs.support.datasets import check_fields
 from rllib_lmgame.envs.support.json_stream import stream_records
@@ -99,7 +100,8 @@ def case_text(entry: str, case: Case) -> str:
 def read_problems(path: str) -> list[Problem]:
     """Problems of a file (Parquet, JSONL or a JSON array, ``.gz`` or plain) in the form of HumanEval or MBPP. HumanEval
     has ``prompt``, ``entry_point``, ``test``, ``canonical_solution``; MBPP, all of it or sanitized, has ``text`` or
-    ``prompt``, ``test_list``, ``code``, ``test_setup_code`` or ``test_imports``, ``challenge_test_list``.
+    ``prompt``, ``test_list``, ``code``, ``test_setup_code`` or ``test_imports``, ``challenge_test_list``. EvalPlus adds
+    a ``test`` to these, which then counts in place of the lists.
 
     Raises:
         ConfigError: names the file, the line and what is wrong with it.
@@ -117,13 +119,14 @@ def _human_eval(record: dict[str, Any], where: str) -> Problem:
     check_fields(record, HUMANEVAL, DATA, where)
     entry, prompt = record["entry_point"], record["prompt"]
     solution = record.get("canonical_solution")
+    tests, prelude = with_stand_in(f"{record['test']}\ncheck({entry})\n", prompt)
     return Problem(
         str(record.get("task_id", where)),
         entry,
         f"Complete this function; write it out in full, with what it needs.\n{prompt.rstrip()}",
         prompt + solution if isinstance(solution, str) and solution else "",
-        tests=f"{record['test']}\ncheck({entry})\n",
-        prelude=prompt,
+        tests=tests,
+        prelude=prelude,
     )
 
 
@@ -138,15 +141,17 @@ def _mbpp(record: dict[str, Any], where: str) -> Problem:
     entry = _function_of(tests[0], where)
     setup = [record.get("test_setup_code") or "", *(record.get("test_imports") or [])]
     statement = f"{text.strip()}\nThe function is called {entry}. Example:\n    {tests[0]}"
-    code = record.get("code")
+    code, more = record.get("code"), record.get("test")
+    counted = more if isinstance(more, str) and more.strip() else "\n".join(tests)
+    counted, prelude = with_stand_in(counted, "\n".join(setup))
     return Problem(
         str(record.get("task_id", where)),
         entry,
         statement,
         code if isinstance(code, str) else "",
-        tests="\n".join(tests),
+        tests=counted,
         public_tests=(tests[0],),
-        prelude="\n".join(setup),
+        prelude=prelude,
     )
 
 
