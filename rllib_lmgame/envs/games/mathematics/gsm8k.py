@@ -11,12 +11,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
-from rllib_lmgame.data_sets.places import level_files
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.mathematics.word_problems import FAMILIES, MAX_STEPS, WordProblem, word_problem
 from rllib_lmgame.envs.support.answers import TAIL, number_text, read_number
 from rllib_lmgame.envs.support.datasets import readable
 from rllib_lmgame.envs.support.json_stream import stream_records
+from rllib_lmgame.envs.support.published import PublishedLevels
 from rllib_lmgame.envs.support.replies import AnswerGame
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.settings.schema import option
@@ -54,7 +54,7 @@ CALCULATION = re.compile(r"<<[^<>]*>>")
 """A note for a calculator, as GSM8K's solutions hold them."""
 
 
-class GSM8K(AnswerGame):
+class GSM8K(PublishedLevels, AnswerGame):
     """Grade-school word problems.
 
     Observation: the question; after a miss ``Incorrect. Please think again.``
@@ -85,10 +85,7 @@ class GSM8K(AnswerGame):
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         check_story_options(self.options.steps, "env_config.steps", self.options.families, "env_config.families")
-        self._file: tuple[WordProblem, ...] = ()
-        if (data := self.options.data) is not None:
-            self._published = level_files(data, self.options.split)
-            self._file = tuple(problem for file in self._published.files for problem in load_problems(str(file)))
+        self._file = tuple(problem for file in self.published.files for problem in load_problems(str(file)))
 
     @property
     def success(self) -> bool:
@@ -110,10 +107,6 @@ class GSM8K(AnswerGame):
 
     def level_key(self, level: WordProblem) -> str:
         return f"gsm8k {level.question}"
-
-    def split_of_level(self, digest: str, level: WordProblem) -> str:
-        by_hash = super().split_of_level(digest, level)
-        return self._published.split_of(by_hash) if self._file else by_hash
 
     def start(self, level: WordProblem) -> None:
         self._problem = level

@@ -10,10 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rllib_lmgame.data_sets.places import beside, is_named, level_files
+from rllib_lmgame.data_sets.places import beside, is_named
 from rllib_lmgame.envs.contract.base import GameError, TextGameOptions, Variant
 from rllib_lmgame.envs.games.code.bird.schemas import filled
 from rllib_lmgame.envs.games.code.bird.tasks import Task, generated_tasks, read_tasks
+from rllib_lmgame.envs.support.published import PublishedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame, as_block, only_block
 from rllib_lmgame.sandbox.queries.database import Database, QueryLimits, QueryResult, same_rows
 from rllib_lmgame.sandbox.queries.pool import SqlPool, sql_pool
@@ -63,7 +64,7 @@ class BIRDOptions(TextGameOptions):
     hint: bool = option(True, "Put the `evidence` of a question of `data` in front of it (GRL does not).")
 
 
-class BIRD(WholeReplyGame):
+class BIRD(PublishedLevels, WholeReplyGame):
     """Write an SQL query that answers a question.
 
     Observation: ``[DB schema: CREATE TABLE ...] question``; after a wrong try the query's error, or the first rows it
@@ -97,10 +98,8 @@ class BIRD(WholeReplyGame):
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
-        self._files: tuple[tuple[Path, str], ...] = ()
-        if (data := self.options.data) is not None:
-            self._published = level_files(data, self.options.split)
-            self._files = tuple((file, self.options.db_root or _own_root(data, file)) for file in self._published.files)
+        data, root = self.options.data or "", self.options.db_root
+        self._files = tuple((file, root or _own_root(data, file)) for file in self.published.files)
 
     @property
     def rules(self) -> str:
@@ -120,10 +119,6 @@ class BIRD(WholeReplyGame):
 
     def level_key(self, level: Task) -> str:
         return f"bird\0{level.db_id}\0{level.question}\0{level.sql}"
-
-    def split_of_level(self, digest: str, level: Task) -> str:
-        by_hash = super().split_of_level(digest, level)
-        return self._published.split_of(by_hash) if self._files else by_hash
 
     def start(self, level: Task) -> None:
         self._task = level

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from rllib_lmgame.data_sets.places import level_files
 from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
 from rllib_lmgame.envs.games.code.code_execution.problems import Problem, case_text, generated_problems, read_problems
+from rllib_lmgame.envs.support.published import PublishedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame, as_block, only_block
 from rllib_lmgame.sandbox.judging import Answer, Answers, call_function, run_tests, same
 from rllib_lmgame.sandbox.limits import MEBIBYTE, Limits
@@ -55,7 +55,7 @@ class CodeExecutionOptions(TextGameOptions):
     )
 
 
-class CodeExecution(WholeReplyGame):
+class CodeExecution(PublishedLevels, WholeReplyGame):
     """Write a Python function that passes hidden tests.
 
     Observation: signature, description and examples; after a try the examples that failed, with what the function
@@ -84,11 +84,6 @@ class CodeExecution(WholeReplyGame):
     uses_sandbox = True
     options: CodeExecutionOptions
 
-    def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
-        super().__init__(render_mode, **env_config)
-        if (data := self.options.data) is not None:
-            self._published = level_files(data, self.options.split)
-
     @property
     def rules(self) -> str:
         tries = self.options.max_turns
@@ -114,10 +109,6 @@ class CodeExecution(WholeReplyGame):
 
     def level_key(self, level: Problem) -> str:
         return f"code\0{level.name}\0{level.statement}"
-
-    def split_of_level(self, digest: str, level: Problem) -> str:
-        by_hash = super().split_of_level(digest, level)
-        return by_hash if self.options.data is None else self._published.split_of(by_hash)
 
     def start(self, level: Problem) -> None:
         self._problem = level
@@ -148,7 +139,7 @@ class CodeExecution(WholeReplyGame):
 
     @cached_property
     def _problems(self) -> list[Problem]:
-        return [problem for file in self._published.files for problem in read_problems(str(file))]
+        return [problem for file in self.published.files for problem in read_problems(str(file))]
 
     @property
     def _limits(self) -> Limits:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
-from rllib_lmgame.data_sets.places import level_files
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.mathematics.gsm8k import MISS
 from rllib_lmgame.envs.games.mathematics.math_problems.loader import MathProblem, load_problems
 from rllib_lmgame.envs.games.mathematics.math_problems.made import made_problem
 from rllib_lmgame.envs.support.answers import TAIL
 from rllib_lmgame.envs.support.mathematics.results import Answer, is_worked_out, read_answer, same_answer
+from rllib_lmgame.envs.support.published import PublishedLevels
 from rllib_lmgame.envs.support.replies import AnswerGame
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_data_set
@@ -47,7 +47,7 @@ class MathProblemsOptions(TextGameOptions):
     )
 
 
-class MathProblems(AnswerGame):
+class MathProblems(PublishedLevels, AnswerGame):
     """Problems of mathematics with answers of any kind, made up or from a published set.
 
     Observation: the problem; after a miss ``Incorrect. Please think again.``
@@ -70,10 +70,7 @@ class MathProblems(AnswerGame):
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
-        self._file: tuple[MathProblem, ...] = ()
-        if (data := self.options.data) is not None:
-            self._published = level_files(data, self.options.split)
-            self._file = tuple(problem for file in self._published.files for problem in load_problems(file))
+        self._file = tuple(problem for file in self.published.files for problem in load_problems(file))
         self._tolerance = Fraction(self.options.tolerance)
 
     @property
@@ -91,10 +88,6 @@ class MathProblems(AnswerGame):
 
     def level_key(self, level: MathProblem) -> str:
         return f"math_problems {level.question}"
-
-    def split_of_level(self, digest: str, level: MathProblem) -> str:
-        by_hash = super().split_of_level(digest, level)
-        return self._published.split_of(by_hash) if self._file else by_hash
 
     def start(self, level: MathProblem) -> None:
         self._problem = level
