@@ -64,6 +64,7 @@ setup(
             "tuned_examples/*/*.yaml",
             "envs/index.json",
             "envs/data/*",
+            "viewer/page.html",
         ]
     },
     include_package_data=True,

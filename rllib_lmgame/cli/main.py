@@ -34,6 +34,7 @@ COMMANDS = {
     "play": "play a game, alone, against a scripted player or against a checkpoint",
     "retriever": "serve a corpus to search, or make its index",
     "serve": "serve games to programs of others",
+    "view": "look at episodes in a browser, a file or the terminal",
     "tournament": "let players play each other, and rate them",
 }
 _DESCRIPTION = """Language models that learn to play games, on Ray RLlib.

@@ -470,3 +470,15 @@ def test_prompting_twice_is_refused(chat_of) -> None:
     conversation.prompt(Observation("u"))
     with pytest.raises(RuntimeError, match="answered"):
         conversation.prompt(Observation("v"))
+
+
+@pytest.mark.parametrize("style", ["chatml", "llama3", "mistral"])
+@pytest.mark.parametrize("text", ["<answer>Up</answer>", "né 😀😀 ", "", "  two", "\u202e"])
+def test_lengths_of_tokens_add_up_to_the_text(style, text, chat_of):
+    chat = chat_of(style)
+    ids = [*chat.encode(text), chat.end_id]
+    lengths = chat.lengths(ids)
+    assert len(lengths) == len(ids) and sum(lengths) == len(chat.decode(ids)) and lengths[-1] == 0
+    assert min(lengths) >= 0
+    for cut in range(len(ids)):  # A reply may be cut within a character.
+        assert sum(chat.lengths(ids[:cut])) == len(chat.decode(ids[:cut]))

@@ -128,6 +128,39 @@ class ChatFormat:
             ids.pop()
         return text_of(self.tokenizer, ids)
 
+    def lengths(self, ids: Sequence[int]) -> list[int]:
+        """Characters that each of ``ids`` adds to the text of all, as :meth:`decode` gives it; 0 for those left out.
+
+        A character that several ids write together counts for the last of them.
+        """
+        text = self.decode(ids)
+        alone = [self._text_alone(int(each)) for each in ids]
+        kept = len(ids)
+        while kept and int(ids[kept - 1]) in self.special_ids:
+            kept -= 1
+        if "".join(alone[:kept]) == text:
+            return [len(each) for each in alone[:kept]] + [0] * (len(ids) - kept)
+        found, start, end = [], 0, 0  # Ids from ``start`` on give the context of those from ``end`` on.
+        for place in range(kept):
+            before = text_of(self.tokenizer, [int(each) for each in ids[start:end]])
+            now = text_of(self.tokenizer, [int(each) for each in ids[start : place + 1]])
+            whole = len(now) > len(before) and not now.endswith("\ufffd")
+            found.append(len(now) - len(before) if whole else 0)
+            if whole:
+                start, end = end, place + 1
+        if found:
+            found[-1] += len(text) - sum(found)
+        return found + [0] * (len(ids) - kept)
+
+    def _text_alone(self, each: int) -> str:
+        if each not in self._texts_alone:
+            self._texts_alone[each] = text_of(self.tokenizer, [each])
+        return self._texts_alone[each]
+
+    @cached_property
+    def _texts_alone(self) -> dict[int, str]:
+        return {}
+
     def read(self, ids: Any) -> str:
         """Text of a whole reply: what the prompt made it begin with, and the sampled ids."""
         return self.reply_prefix + self.decode(ids)

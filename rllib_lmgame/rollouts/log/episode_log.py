@@ -23,11 +23,12 @@ def episode_record(played: PlayedEpisode) -> dict[str, Any]:
     ``name`` is that of the game's entry, where it has one. ``line_up`` says per agent the policy (``module_id``), who
     played (``player``, ``member``) and whether the policy learns from it. ``trajectories[*].turns[*]`` holds
     ``prompt_ids`` (a delta unless ``new_row``), ``response_ids``, ``rollout_logprobs``, ``reward``, ``policy_version``
-    and ``stop_reason``. The loss mask is 0 on prompt ids and 1 on response ids. ``trajectories[*]`` says how the
-    player's own game ended (``terminated`` or ``truncated``, ``stop_reason``, ``ended_at``: steps played by then) and
-    how it did (``success``, ``outcome``). ``final_prompt_ids`` (only where the learner bootstraps) shows its last
-    state. Nine digits keep a float32 exactly. With constrained decoding, ``allowed_counts`` gives how many ids were
-    possible for each response id (1: forced, loss mask 0), and ``allowed_ids`` lists them end to end.
+    and ``stop_reason``; ``text_lengths`` are the characters of ``text`` that each id of the reply adds. The loss mask
+    is 0 on prompt ids and 1 on response ids. ``trajectories[*]`` says how the player's own game ended (``terminated``
+    or ``truncated``, ``stop_reason``, ``ended_at``: steps played by then) and how it did (``success``, ``outcome``).
+    ``final_prompt_ids`` (only where the learner bootstraps) shows its last state. Nine digits keep a float32 exactly.
+    With constrained decoding, ``allowed_counts`` gives how many ids were possible for each response id (1: forced, loss
+    mask 0), and ``allowed_ids`` lists them end to end.
 
     A prompt that begins a row leaves out its first ``shared_prefix`` ids, which are those of the row before (mostly the
     rules); :func:`whole_prompts` puts them back. ``prompt`` is the text of ``prompt_ids``. Lists of legal actions
@@ -88,6 +89,7 @@ def _trajectory_record(played: PlayedEpisode, numbers: SeatSummary) -> dict[str,
                 "response_ids": turn.response_ids.tolist(),
                 "rollout_logprobs": [float(f"{p:.9g}") for p in turn.rollout_logprobs.tolist()],
                 "text": seat.chat.decode(turn.response_ids),
+                "text_lengths": seat.chat.lengths(turn.response_ids.tolist()),
                 "reward": turn.reward,
                 "policy_version": turn.policy_version,
                 "stop_reason": turn.stop_reason,

@@ -18,7 +18,7 @@ from rllib_lmgame.rollouts.taught.fields import list_of, number_of, text_of, unp
 from rllib_lmgame.text import shown
 
 AUTO, LOG = "auto", "log"
-_SPEAKERS = {
+SPEAKERS = {
     **{role: role for role in ROLES},
     "developer": SYSTEM,
     **dict.fromkeys(("human", "user"), USER),
@@ -146,9 +146,9 @@ def _said(message: Mapping[str, Any], speaker: str, text: str) -> Said:
     who = message.get(speaker)
     if who is None:
         raise ValueError(f"has no {speaker!r}; it has {', '.join(map(str, message)) or 'nothing'}")
-    role = _SPEAKERS.get(who.lower()) if isinstance(who, str) else None
+    role = SPEAKERS.get(who.lower()) if isinstance(who, str) else None
     if role is None:
-        hint = did_you_mean(who, _SPEAKERS, f"known are {', '.join(_SPEAKERS)}")
+        hint = did_you_mean(who, SPEAKERS, f"known are {', '.join(SPEAKERS)}")
         raise ValueError(f"{speaker} {shown(who)} is unknown; {hint}")
     more = {key: message[key] for key in _KEPT if message.get(key)}
     if "tool_calls" in more:

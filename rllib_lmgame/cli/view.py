@@ -1,0 +1,120 @@
+"""``rllib view``: look at episodes in a browser, in one file to send, or in the terminal."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.new_files import new_file, writing
+
+if TYPE_CHECKING:
+    from rllib_lmgame.viewer.library import Library
+
+PORT = 8010
+
+
+def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "view",
+        help=summary,
+        description="Look at episodes turn by turn: a page for the browser of this machine, which goes on while "
+        "the run goes on. --export writes it to a file with the episodes in it, which opens anywhere; --text prints.",
+    )
+    parser.add_argument(
+        "words",
+        metavar="PATH",
+        nargs="+",
+        help="a run, its trial or checkpoint, the directory of a tournament or evaluation, a log, or a file of "
+        "conversations; several are shown in one list",
+    )
+    parser.add_argument("--export", metavar="FILE", help="write the page to a file (page.html) and end")
+    parser.add_argument(
+        "--text",
+        metavar="N",
+        nargs="?",
+        type=int,
+        const=0,
+        help="print the N-th episode and end; without N, list them",
+    )
+    parser.add_argument("--port", type=int, default=PORT, metavar="N", help=f"of the page ({PORT}; 0: any)")
+    parser.add_argument("--no-browser", action="store_true", help="print the address alone")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    from rllib_lmgame.viewer.library import Library
+    from rllib_lmgame.viewer.places import sources_of
+
+    if args.export is not None and args.text is not None:
+        raise ConfigError("--text", "does not go with --export")
+    if not 0 <= args.port < 2**16:
+        raise ConfigError("--port", f"must be from 0 to 65535, got {args.port}")
+    library = Library(sources_of(args.words))
+    if args.export is not None:
+        return _export(library, args.words, args.export)
+    if args.text is not None:
+        return _print(library, args.text)
+    return _serve(library, args)
+
+
+def _title(paths: list[str]) -> str:
+    return ", ".join(Path(path).absolute().name for path in paths)
+
+
+def _read(library: Library) -> None:
+    """Raises: ConfigError: there is no episode in any file."""
+    for _ in library.refresh():
+        pass
+    for problem in (*library.problems, *library.unfinished):
+        print(f"warning: {problem}", file=sys.stderr)
+    if not library.rows:
+        read = ", ".join(source.label for source in library.sources) or "no file"
+        raise ConfigError("", f"there are no episodes (read: {read}); a run writes them with text_rollouts.episode_log")
+
+
+def _export(library: Library, paths: list[str], out: str) -> int:
+    from rllib_lmgame.text import size_text
+    from rllib_lmgame.viewer.page import exported
+
+    with new_file(out) as file:
+        _read(library)
+        head = {"title": _title(paths), "files": [source.label for source in library.sources], "problems": []}
+        with writing(file.wanted), file.scratch.open("w", encoding="utf-8") as target:
+            target.writelines(exported(library, head))
+    if file.path is not None:
+        print(f"{file.path}: {len(library.rows)} episodes, {size_text(file.path.stat().st_size)}")
+    return file.status()
+
+
+def _print(library: Library, number: int) -> int:
+    from rllib_lmgame.text import columns
+    from rllib_lmgame.viewer.terminal import listed, told
+
+    _read(library)
+    if number == 0:
+        print("\n".join(columns(listed([json.loads(row) for row in library.rows]), 4)))
+        return 0
+    if not 0 < number <= len(library.rows):
+        raise ConfigError("--text", f"there are {len(library.rows)} episodes, from 1 on; got {number}")
+    for line in told(library.episode(number - 1)):
+        print(line)
+    return 0
+
+
+def _serve(library: Library, args: argparse.Namespace) -> int:
+    import webbrowser
+
+    from rllib_lmgame.viewer.places import sources_of
+    from rllib_lmgame.viewer.server import Viewer
+
+    with Viewer(library, _title(args.words), args.port, lambda: sources_of(args.words)) as viewer:
+        print(f"Episodes: {viewer.address} (Ctrl-C ends it)", flush=True)
+        if not args.no_browser and sys.stdout.isatty():
+            webbrowser.open(viewer.address)
+        viewer.wait()
+    return 0

@@ -1,0 +1,256 @@
+"""Records of files in the one form that is shown, whoever wrote them.
+
+Known are records of the episode log (of runs, tournaments and evaluations), and conversations: ``messages``, prompts
+with completions, ShareGPT, AgentTraj-L, and the ``executer_logs`` of AgentGym-RL.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rllib_lmgame.policies.chat.transcripts import ASSISTANT, SYSTEM
+from rllib_lmgame.rollouts.episodes import level_in
+from rllib_lmgame.rollouts.taught.formats import LOG, SPEAKERS, form_of
+from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
+
+_EXACT = 2**53
+"""Whole numbers from here on are no numbers of JavaScript."""
+_ITERATION = re.compile(r"([a-z-]+)-(\d+)-\d+(?:\+\d+)?")
+_EVALUATED = "evaluated"
+
+
+def episode_of(record: Mapping[str, Any], source: str = "") -> dict[str, Any]:
+    """What is shown of a record: ``instructions``, ``seats``, ``steps`` (what each agent saw, did and got), ``final``.
+
+    ``source`` is the name of its file, which says the iteration of AgentGym-RL's.
+
+    Raises: ValueError, KeyError, TypeError, AttributeError: it is none of the known forms, or damaged.
+    """
+    form = form_of(record)
+    shown = _of_log(record) if form == LOG else _of_conversation(record, form, source)
+    cleaned: dict[str, Any] = plain(shown)
+    return cleaned
+
+
+def _of_log(record: Mapping[str, Any]) -> dict[str, Any]:
+    steps = [_step(step) for step in record["steps"]]
+    evaluated = record.get(_EVALUATED) or {}
+    seats = [_seat(each, record) for each in record["trajectories"]]
+    found = _ITERATION.fullmatch(str(record["episode_id"]))
+    iteration = record.get("iteration")
+    if iteration is None and found and found[1].startswith("train"):
+        iteration = int(found[2]) + 1
+    summary = evaluated.get("summary") or {}
+    return {
+        "id": str(record["episode_id"]),
+        "game": str(record.get("name") or record["game"]),
+        "seed": record.get("seed"),
+        "level": level_in((record.get("infos", {}), *(step.get("infos", {}) for step in record["steps"]))),
+        "group": record.get("group", ""),
+        "iteration": iteration,
+        "player": evaluated.get("player"),
+        "success": summary["success"] if "success" in summary else _success(seats),
+        "return": _return(seats),
+        "stop": str(record["stop_reason"]),
+        "instructions": str(record.get("instructions", "")),
+        "seats": seats,
+        "steps": steps,
+        "final": dict(record.get("final_observations", {})),
+        "infos": dict(record.get("infos", {})),
+    }
+
+
+def _step(step: Mapping[str, Any]) -> dict[str, Any]:
+    known = {"seen": "observations", "did": "actions", "thought": "thoughts", "got": "rewards", "info": "infos"}
+    found = {short: dict(step[name]) for short, name in known.items() if step.get(name)}
+    left = {agent: turns for agent, turns in step.get("turns_left", {}).items() if turns is not None}
+    return {**found, **({"left": left} if left else {})}
+
+
+def _seat(trajectory: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    agent = str(trajectory["agent_id"])
+    assignment = record.get("line_up", {}).get(agent) or {}
+    player = assignment.get("player", LANGUAGE_MODEL)
+    return {
+        "agent": agent,
+        "role": str(trajectory["role"]),
+        "policy": str(trajectory["module_id"]),
+        "player": assignment.get("member") or ("" if player == LANGUAGE_MODEL else player),
+        "trained": bool(assignment.get("trained", True)),
+        "return": float(trajectory["return"]),
+        "success": trajectory.get("success"),
+        "outcome": trajectory.get("outcome"),
+        "stop": str(trajectory.get("stop_reason", record["stop_reason"])),
+        "turns": [_turn(turn) for turn in trajectory.get("turns", ())],
+    }
+
+
+def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
+    ids, logprobs = list(turn["response_ids"]), list(turn["rollout_logprobs"])
+    if len(ids) != len(logprobs):
+        raise ValueError(f"a reply has {len(ids)} tokens and {len(logprobs)} log-probabilities")
+    text = str(turn["text"])
+    return {
+        "prompt": str(turn.get("prompt", "")),
+        "shared": int(turn.get("shared_prefix", 0)),
+        "new_row": bool(turn["new_row"]),
+        "prompt_tokens": len(turn["prompt_ids"]),
+        "text": text,
+        "pieces": _pieces(text, turn.get("text_lengths", ())),
+        "ids": ids,
+        "logprobs": [round(float(each), 6) for each in logprobs],
+        "counts": list(turn.get("allowed_counts", ())),
+        "got": float(turn["reward"]),
+        "version": turn["policy_version"],
+        "stop": str(turn["stop_reason"]),
+    }
+
+
+def _pieces(text: str, lengths: Sequence[int]) -> list[str]:
+    """The text of each token, or nothing where it is not known."""
+    ends = list(itertools.accumulate(lengths))
+    if not ends or ends[-1] != len(text) or min(lengths) < 0:
+        return []
+    return [text[end - length : end] for length, end in zip(lengths, ends, strict=True)]
+
+
+def _success(seats: Sequence[Mapping[str, Any]]) -> float | None:
+    """As :func:`~rllib_lmgame.rollouts.episodes.summarize` has it: of the trained seats, or of all where none is."""
+    own = [seat for seat in seats if seat["trained"]] or seats
+    ranked = any(seat["outcome"] is not None for seat in seats)
+    if ranked and len(own) == len(seats):
+        return None
+    judged = [seat["outcome"] == "win" if ranked else seat["success"] for seat in own]
+    return None if all(each is None for each in judged) or not judged else sum(map(bool, judged)) / len(judged)
+
+
+def _return(seats: Sequence[Mapping[str, Any]]) -> float:
+    """Mean of the trained seats where others have seats; otherwise the sum over all."""
+    own = [seat["return"] for seat in seats if seat["trained"]]
+    return math.fsum(own) / len(own) if 0 < len(own) < len(seats) else math.fsum(seat["return"] for seat in seats)
+
+
+def _of_conversation(record: Mapping[str, Any], form: str, source: str) -> dict[str, Any]:
+    """Every reply is a turn; what was said before it is what was seen."""
+    steps: list[dict[str, Any]] = []
+    seen: list[str] = []
+    rules: list[str] = []
+    for role, text, learnt in _said(record, form):
+        if role == ASSISTANT:
+            steps.append({"seen": {ASSISTANT: "\n\n".join(seen)}, "did": {ASSISTANT: text}, "learnt": learnt})
+            seen = []
+        elif role == SYSTEM and not steps and not seen:
+            rules.append(text)
+        else:
+            seen.append(text)
+    earned = next((record[key] for key in ("reward", "return") if isinstance(record.get(key), int | float)), None)
+    success = record.get("success")
+    at = re.search(r"\bstep(\d+)\b", source)
+    level = next((record[key] for key in ("item_id", "level") if record.get(key) is not None), "")
+    seat: dict[str, Any] = {
+        "agent": ASSISTANT,
+        "role": str(record.get("role", ASSISTANT)),
+        "policy": ASSISTANT,
+        "player": "",
+        "trained": True,
+        "return": earned,
+        "success": success,
+        "outcome": None,
+        "stop": "",
+        "turns": [],
+    }
+    return {
+        "id": str(level),
+        "game": str(record.get("game") or record.get("env") or record.get("task_name") or form),
+        "seed": None,
+        "level": str(level),
+        "group": "",
+        "iteration": int(at[1]) if at else None,
+        "player": None,
+        "success": None if success is None else float(success),
+        "return": earned,
+        "stop": "",
+        "instructions": "\n\n".join(rules),
+        "seats": [seat],
+        "steps": steps,
+        "final": {ASSISTANT: "\n\n".join(seen)} if seen else {},
+        "infos": {},
+    }
+
+
+def _said(record: Mapping[str, Any], form: str) -> Iterator[tuple[str, str, bool]]:
+    """Who said what in a conversation, and whether it is learnt."""
+    if form == "prompt_completion":
+        said = [*_listed(record["prompt"], "user"), *_listed(record["completion"], ASSISTANT)]
+    else:
+        said = record["messages"] if "messages" in record else record["conversations"]
+        if isinstance(record.get("system"), str) and record["system"]:
+            said = [{"role": SYSTEM, "content": record["system"]}, *said]
+    if not isinstance(said, Sequence) or isinstance(said, str):
+        raise ValueError("its conversation is no list")
+    for message in said:
+        who = message["from"] if "from" in message else message["role"]
+        text = message["value"] if "value" in message else message.get("content")
+        learnt = message.get("loss") is not False and message.get("weight") != 0
+        yield SPEAKERS.get(str(who).lower(), str(who)), _text(text, message), learnt
+
+
+def _listed(part: Any, role: str) -> list[Any]:
+    return [{"role": role, "content": part}] if isinstance(part, str) else list(part)
+
+
+def _text(content: Any, message: Mapping[str, Any]) -> str:
+    """What a message says: its text, the texts of its parts, and the calls of tools it asks for."""
+    if isinstance(content, list):
+        content = "".join(str(part.get("text", "")) if isinstance(part, Mapping) else str(part) for part in content)
+    calls = [str(call.get("function", call)) for call in message.get("tool_calls") or () if isinstance(call, Mapping)]
+    return "\n".join([*([] if content is None else [str(content)]), *calls])
+
+
+def row_of(episode: Mapping[str, Any], source: int, line: int) -> dict[str, Any]:
+    """What the list shows of an episode, and goes by where it filters and sorts; keys are short, there are many."""
+    seats = episode["seats"]
+    versions = [turn["version"] for seat in seats for turn in seat["turns"]]
+    return {
+        "f": source,
+        "n": line,
+        "id": episode["id"],
+        "it": episode["iteration"],
+        "g": episode["game"],
+        "lv": episode["level"] or episode["seed"],
+        "ok": episode["success"],
+        "r": episode["return"],
+        "st": episode["stop"],
+        "t": len(episode["steps"]),
+        "k": sum(len(turn["ids"]) for seat in seats for turn in seat["turns"]),
+        "v": max(versions, default=None),
+        "p": episode["player"],
+        "s": [[each[key] for key in ("agent", "role", "policy", "player", "return", "outcome")] for each in seats],
+    }
+
+
+def words_of(episode: Mapping[str, Any]) -> str:
+    """All that was seen and said in an episode, to be searched."""
+    parts = [episode["id"], episode["game"], str(episode["level"]), *episode["final"].values()]
+    for step in episode["steps"]:
+        for key in ("seen", "thought", "did"):
+            parts += step.get(key, {}).values()
+    parts += [turn["text"] for seat in episode["seats"] for turn in seat["turns"]]
+    return "\n".join(map(str, parts))
+
+
+def plain(value: Any) -> Any:
+    """``value`` with numbers that JSON or JavaScript does not have as texts."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bool | str) or value is None:
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < _EXACT else str(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,274 @@
+"""The episodes of files, found once and then read where they stand: a log of gigabytes is never held in memory.
+
+1. Files are read as a stream, from where they were read to: what is written meanwhile is found by the next call.
+2. What cannot be read is told and passed over; it costs no other episode.
+3. A line that is not yet whole is left for later.
+4. A file that became shorter was written anew: everything is read again, under a new ``generation``.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import mmap
+import re
+import tempfile
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rllib_lmgame.json_files import parse
+from rllib_lmgame.text import first_line, printable
+from rllib_lmgame.viewer.forms import episode_of, row_of, words_of
+
+MOST_PROBLEMS = 50
+LONGEST_LINE = 2**28
+"""Bytes of a line, or of a file that is one list; longer ones are passed over."""
+MOST_ROWS = 20_000
+"""Rows that travel at once."""
+_AT_ONCE = 256
+"""Episodes that appear together."""
+_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+
+
+class Place(NamedTuple):
+    """Where an episode stands: file, byte, length in bytes, and number of its line or entry."""
+
+    source: int
+    start: int
+    length: int
+    line: int
+
+
+@dataclass
+class Source:
+    """A file and how far it has been read."""
+
+    path: Path
+    label: str
+    read: int = 0
+    lines: int = 0
+    is_list: bool | None = None
+
+
+@dataclass
+class Library:
+    """Episodes of ``sources`` (paths with the names they are shown under), in the order in which they were found."""
+
+    sources: list[Source]
+    problems: list[str] = field(default_factory=list)
+    generation: int = 0
+    reading: bool = True
+    """Whether there may be more in the files than was read so far."""
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        self._clear()
+
+    def _clear(self) -> None:
+        self.places: list[Place] = []
+        self.rows: list[bytes] = []
+        self._word_ends: list[int] = []
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as this)
+        self.problems.clear()
+        self._untold = 0
+        for source in self.sources:
+            source.read, source.lines, source.is_list = 0, 0, None
+
+    def add(self, sources: Sequence[Source]) -> None:
+        """Further files, those that are known left out."""
+        known = {source.path for source in self.sources}
+        self.sources += [source for source in sources if source.path not in known]
+
+    def refresh(self) -> Iterator[int]:
+        """Read what is new; yields the number of episodes after every few of them."""
+        with self._lock:
+            self.reading = True
+            if any(_size(source.path) < source.read for source in self.sources):
+                self._clear()
+                self.generation += 1
+        for number, source in enumerate(self.sources):
+            waiting: list[tuple[Place, Mapping[str, Any]]] = []
+            try:
+                for place, record in self._records(number, source):
+                    waiting.append((place, record))
+                    if len(waiting) >= _AT_ONCE:
+                        self._keep(waiting)
+                        yield len(self.rows)
+            except OSError as error:
+                self._tell(f"{source.label} cannot be read: {error.strerror or first_line(error)}")
+            self._keep(waiting)
+            yield len(self.rows)
+        self.reading = False
+
+    def _keep(self, waiting: list[tuple[Place, Mapping[str, Any]]]) -> None:
+        found = []
+        for place, record in waiting:
+            label = self.sources[place.source].label
+            try:
+                episode = episode_of(record, label)
+                row = as_json(row_of(episode, place.source, place.line))
+                found.append((place, row, words_of(episode).lower()))
+            except _DAMAGED as error:
+                self._tell(f"{label}, line {place.line}: no episode is read from it ({_said(error)})")
+        with self._lock:
+            self._words.seek(0, 2)
+            for place, row, words in found:
+                self._words.write(words.encode("utf-8", "replace") + b"\0")
+                self._word_ends.append(self._words.tell())
+                self.places.append(place)
+                self.rows.append(row)
+            self._words.flush()
+        waiting.clear()
+
+    def _tell(self, problem: str) -> None:
+        if len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(printable(problem[:500]))
+        elif not self._untold:
+            self.problems.append("... and more")
+        self._untold += len(self.problems) > MOST_PROBLEMS
+
+    def _records(self, number: int, source: Source) -> Iterator[tuple[Place, Mapping[str, Any]]]:
+        with source.path.open("rb") as file:
+            if source.is_list is None:
+                start = file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()
+                if not start:
+                    return
+                source.is_list = start.startswith(b"[")
+            entries = self._entries(source, file) if source.is_list else self._lines(source, file)
+            for start_at, length, record in entries:
+                if isinstance(record, Mapping):
+                    yield Place(number, start_at, length, source.lines), record
+                else:
+                    self._tell(f"{source.label}, line {source.lines}: not a record but {type(record).__name__}")
+
+    def _lines(self, source: Source, file: Any) -> Iterator[tuple[int, int, Any]]:
+        file.seek(source.read)
+        while line := file.readline(LONGEST_LINE):
+            if not line.endswith(b"\n"):
+                if len(line) < LONGEST_LINE:
+                    return
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(LONGEST_LINE)
+                source.read, source.lines = file.tell(), source.lines + 1
+                self._tell(f"{source.label}, line {source.lines}: passed over, it has more than {LONGEST_LINE:,} bytes")
+                continue
+            start, source.read, source.lines = source.read, source.read + len(line), source.lines + 1
+            if line.strip():
+                try:
+                    yield start, len(line), _parsed(line)
+                except ValueError as error:
+                    self._tell(f"{source.label}, line {source.lines}: no JSON ({_said(error)})")
+
+    def _entries(self, source: Source, file: Any) -> Iterator[tuple[int, int, Any]]:
+        """Those of a file that is one list. It is read when it has changed, which it does at once."""
+        size = _size(source.path)
+        if size == source.read or size > LONGEST_LINE:
+            if size > LONGEST_LINE and not source.read:
+                source.read = size
+                self._tell(f"{source.label}: passed over, a list of more than {LONGEST_LINE:,} bytes; write JSON lines")
+            return
+        file.seek(0)
+        head = file.read(3)
+        file.seek(0)
+        text = file.read().decode("utf-8-sig", "surrogateescape")
+        bom = 3 if head == codecs.BOM_UTF8 else 0
+        read, blank = json.JSONDecoder().raw_decode, re.compile(r"[\s,]*", re.ASCII)
+        at, at_byte, known, number = text.index("[") + 1, bom + text.index("[") + 1, source.lines, 0
+        while True:
+            begin = blank.match(text, at).end()  # type: ignore[union-attr]
+            at_byte += begin - at
+            if text[begin : begin + 1] in ("]", ""):
+                source.read = size
+                return
+            try:
+                record, at = read(text, begin)
+            except (ValueError, RecursionError) as error:
+                self._tell(f"{source.label}, entry {number + 1}: no JSON ({_said(error)}); what follows is not read")
+                source.read = size
+                return
+            length = len(text[begin:at].encode("utf-8", "surrogateescape"))
+            number += 1
+            if number > known:
+                source.lines = number
+                yield at_byte, length, record
+            at_byte += length
+
+    @property
+    def unfinished(self) -> list[str]:
+        """Files that end in a line that is not whole, as they do while it is written, or where they were cut off."""
+        cut = [(source.label, _size(source.path) - source.read) for source in self.sources if not source.is_list]
+        return [f"{label} ends in {more:,} bytes that are no whole line" for label, more in cut if more > 0]
+
+    def news(self, first: int, generation: int) -> tuple[list[bytes], dict[str, Any]]:
+        """Rows from the ``first`` on, all of them for who knows another ``generation``, and what else there is to say.
+
+        They are at most :data:`MOST_ROWS`; what comes after is asked for next.
+        """
+        with self._lock:
+            start = first if generation == self.generation else 0
+            rows = self.rows[start : start + MOST_ROWS]
+            head = {
+                "generation": self.generation,
+                "reading": self.reading or start + len(rows) < len(self.rows),
+                "files": [source.label for source in self.sources],
+                "problems": [*self.problems, *([] if self.reading else self.unfinished)],
+            }
+        return rows, head
+
+    def episode(self, number: int) -> dict[str, Any]:
+        """An episode as :func:`~.forms.episode_of` has it, read from its file.
+
+        Raises: IndexError: there is none of this number; OSError, ValueError: the file is no longer as it was.
+        """
+        if number < 0:
+            raise IndexError(number)
+        place = self.places[number]
+        source = self.sources[place.source]
+        with source.path.open("rb") as file:
+            file.seek(place.start)
+            record = _parsed(file.read(place.length))
+        try:
+            return episode_of(record, source.label) | {"file": source.label, "line": place.line}
+        except _DAMAGED as error:
+            raise ValueError(f"{source.label} is no longer as it was ({_said(error)})") from None
+
+    def search(self, text: str) -> list[int]:
+        """Numbers of the episodes in which ``text`` was seen or said, upper and lower case alike."""
+        needle = text.lower().encode("utf-8", "replace")
+        with self._lock:
+            ends = self._word_ends[:]
+            if not needle or not ends:
+                return list(range(len(ends)))
+            found = []
+            with mmap.mmap(self._words.fileno(), ends[-1], access=mmap.ACCESS_READ) as words:
+                at = words.find(needle)
+                while at >= 0:
+                    found.append(bisect_right(ends, at))
+                    at = words.find(needle, ends[found[-1]])
+        return found
+
+
+def as_json(value: Any) -> bytes:
+    """``value`` as JSON; half a surrogate pair, which UTF-8 cannot carry, is escaped."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _parsed(line: bytes) -> Any:
+    """Raises: ValueError: it is no JSON."""
+    return parse(line.decode("utf-8-sig", "replace"))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {first_line(error)}"

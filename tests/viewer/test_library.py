@@ -1,0 +1,203 @@
+"""Episodes of files: every form, files that grow, files that are damaged, and what is shown of them in a terminal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.cli import main
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.rollouts.collect import collect_episodes
+from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
+from rllib_lmgame.rollouts.taught.writing import conversations
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.settings.sections.supervised import CONVERSATIONS
+from rllib_lmgame.viewer.forms import episode_of
+from rllib_lmgame.viewer.library import Library
+from rllib_lmgame.viewer.places import sources_of
+
+
+@pytest.fixture(scope="module")
+def records() -> list[dict[str, Any]]:
+    return [
+        episode_record(played)
+        for game in ("lmgame/FrozenLake-v0", "lmgame/TicTacToe-v0")
+        for played in collect_episodes(game, player="random", episodes=4)
+    ]
+
+
+def _library(*paths: Path) -> Library:
+    library = Library(sources_of([str(path) for path in paths]))
+    list(library.refresh())
+    return library
+
+
+def _rows(library: Library) -> list[dict[str, Any]]:
+    return [json.loads(row) for row in library.rows]
+
+
+def test_an_episode_is_shown_as_it_was_played(records, tmp_path):
+    EpisodeLog(tmp_path / "games.jsonl").write(records)
+    library = _library(tmp_path)
+    assert len(library.rows) == len(records) and not library.problems
+    for number, (record, row) in enumerate(zip(records, _rows(library), strict=True)):
+        shown = library.episode(number)
+        assert (shown["game"], shown["id"], shown["line"]) == (record["game"], record["episode_id"], number + 1)
+        assert [step["did"] for step in shown["steps"]] == [step["actions"] for step in record["steps"]]
+        assert [step["seen"] for step in shown["steps"]] == [step["observations"] for step in record["steps"]]
+        assert [seat["return"] for seat in shown["seats"]] == [seat["return"] for seat in record["trajectories"]]
+        assert row["t"] == len(record["steps"])
+    assert {row["ok"] for row in _rows(library)[:4]} <= {0.0, 1.0}
+    assert {row["ok"] for row in _rows(library)[4:]} == {None}, "one player's success is another's loss"
+
+
+@pytest.mark.parametrize("form", CONVERSATIONS)
+def test_conversations_show_what_was_seen_and_said(form, records, tmp_path):
+    record = records[0]
+    said = list(conversations(record, form, LanguageModelOptions()))
+    EpisodeLog(tmp_path / "talk.jsonl").write(said)
+    library = _library(tmp_path / "talk.jsonl")
+    assert len(library.rows) == len(said)
+    shown = library.episode(len(said) - 1)
+    replies = [step["did"]["assistant"] for step in shown["steps"]]
+    wanted = [step["actions"]["player"] for step in record["steps"]]
+    assert [action for action, reply in zip(wanted[::-1], replies[::-1], strict=False) if action not in reply] == []
+    assert len(replies) >= len(wanted)
+    assert record["steps"][0]["observations"]["player"] in shown["steps"][-len(wanted)]["seen"]["assistant"]
+    assert (shown["return"], shown["game"]) == (record["trajectories"][0]["return"], record["game"])
+
+
+def test_executer_logs_of_agentgym_rl(tmp_path):
+    def talk(name: str) -> dict[str, Any]:
+        said = [
+            ("user", "rules"),
+            ("assistant", "OK."),
+            ("user", "é door"),
+            ("assistant", f"open {name}"),
+            ("user", "won"),
+        ]
+        return {"item_id": name, "conversations": [{"role": a, "content": b} for a, b in said], "reward": 0.5}
+
+    for step, rank, names in ((1, 0, ["a", "b"]), (12, 1, ["c"])):
+        path = tmp_path / "executer_logs" / f"step{step}" / f"{rank}.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(json.dumps([talk(name) for name in names], ensure_ascii=False, indent=4))
+    library = _library(tmp_path)
+    assert {(row["it"], row["id"], row["r"]) for row in _rows(library)} == {
+        (1, "a", 0.5),
+        (1, "b", 0.5),
+        (12, "c", 0.5),
+    }
+    for number, row in enumerate(_rows(library)):
+        shown = library.episode(number)
+        assert [step["did"]["assistant"] for step in shown["steps"]] == ["OK.", f"open {row['id']}"]
+        assert shown["final"] == {"assistant": "won"}
+    path.write_text(json.dumps([talk("c"), talk("d")]))
+    list(library.refresh())
+    assert [row["id"] for row in _rows(library)].count("d") == 1 and len(library.rows) == 4
+
+
+def test_damaged_lines_cost_no_other_episode(records, tmp_path):
+    path = tmp_path / "train-0.jsonl"
+    whole = [json.dumps(record) for record in records]
+    bad = ["{", "7", '{"a": 1}', '{"trajectories": 3}', "[" * 200_000, '{"messages": "x"}', '{"messages": [{"a": 1}]}']
+    bad += [json.dumps({**records[0], "trajectories": [{}]}), json.dumps({**records[0], "steps": [[]]})]
+    path.write_text("\n".join([whole[0], *bad, "", *whole[1:]]) + "\n" + whole[0][:99])
+    library = _library(path)
+    assert [row["id"] for row in _rows(library)] == [record["episode_id"] for record in records]
+    told = {problem.split(":")[0] for problem in library.problems}
+    assert told == {f"train-0.jsonl, line {number}" for number in range(2, 2 + len(bad))}
+    assert library.unfinished == ["train-0.jsonl ends in 99 bytes that are no whole line"]
+    assert library.episode(3)["id"] == records[3]["episode_id"]
+    with path.open("a") as file:  # It was being written.
+        file.write(whole[0][99:] + "\n")
+    list(library.refresh())
+    assert len(library.rows) == len(records) + 1 and not library.unfinished
+    path.write_text(whole[0] + "\n")  # Written anew.
+    before = library.generation
+    list(library.refresh())
+    assert len(library.rows) == 1 and library.generation > before and not library.problems
+
+
+def test_many_damaged_lines_are_told_in_part(tmp_path):
+    (tmp_path / "x.jsonl").write_text("no\n" * 5000)
+    library = _library(tmp_path / "x.jsonl")
+    assert len(library.problems) == 51 and library.problems[-1] == "... and more"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**40, "\ud800", "\x00\x1b[2J</script>"])
+def test_odd_values_become_json_that_browsers_read(value, records, tmp_path):
+    record = {**records[0], "seed": value, "instructions": value}
+    (tmp_path / "x.jsonl").write_text(json.dumps(record) + "\n")
+    library = _library(tmp_path / "x.jsonl")
+    shown = library.episode(0)
+    assert shown["seed"] == (value if isinstance(value, str) else str(value))
+    assert "NaN" not in library.rows[0].decode() and "Infinity" not in library.rows[0].decode()
+
+
+def test_tokens_of_a_reply_are_told_apart(records):
+    turn = {"new_row": True, "prompt_ids": [1], "response_ids": [7, 8, 9], "rollout_logprobs": [-0.5, 0.0, -1.0]}
+    turn |= {"text": "né!", "text_lengths": [1, 2, 0], "reward": 1.0, "policy_version": 3, "stop_reason": "eos"}
+    record = {**records[0], "trajectories": [{**records[0]["trajectories"][0], "turns": [turn]}]}
+    assert episode_of(record)["seats"][0]["turns"][0]["pieces"] == ["n", "é!", ""]
+    turn["text_lengths"] = [1, 1, 0]
+    assert episode_of(record)["seats"][0]["turns"][0]["pieces"] == [], "of another version: shown whole"
+    turn["rollout_logprobs"] = [0.0]
+    with pytest.raises(ValueError, match="3 tokens and 1 log-prob"):
+        episode_of(record)
+
+
+def test_texts_are_searched(records, tmp_path):
+    EpisodeLog(tmp_path / "x.jsonl").write(
+        [*records, {"messages": [{"role": "assistant", "content": "ÉTÉ nowhere else"}]}]
+    )
+    library = _library(tmp_path / "x.jsonl")
+    assert library.search("été NOWHERE") == [len(records)]
+    assert library.search("tictactoe") == [number for number, r in enumerate(records) if "TicTacToe" in r["game"]]
+    assert library.search("") == list(range(len(records) + 1)) and library.search("no such text") == []
+
+
+def test_what_is_printed_cannot_steer_the_terminal(records, tmp_path, capsys):
+    record = {**records[4], "instructions": "\x1b[2Jrules\u202e"}
+    EpisodeLog(tmp_path / "x.jsonl").write([record])
+    assert main(["view", str(tmp_path), "--text", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed and "\\x1b[2Jrules\\u202e" in printed
+    first = records[4]["steps"][0]
+    for agent, action in first["actions"].items():
+        assert f"{agent} replies: {action}" in printed
+        assert f"    {first['observations'][agent].splitlines()[0]}" in printed
+    assert main(["view", str(tmp_path), "--text"]) == 0
+    assert "lmgame/TicTacToe-v0" in capsys.readouterr().out
+
+
+def test_what_cannot_be_shown_is_said(records, tmp_path, capsys):
+    with pytest.raises(ConfigError, match="no such run"):
+        sources_of([str(tmp_path / "none")])
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    assert main(["view", str(empty), "--text"]) == 2
+    assert "there are no episodes (read: empty.jsonl)" in capsys.readouterr().err
+    EpisodeLog(empty).write(records[:1])
+    assert main(["view", str(empty), "--text", "2"]) == 2
+    assert "there are 1 episodes, from 1 on; got 2" in capsys.readouterr().err
+
+
+def test_directories_name_their_logs(records, tmp_path):
+    for name in ("one/trial_0/episodes/train-0.jsonl", "one/trial_0/episodes/report-0.jsonl", "two/games.jsonl"):
+        EpisodeLog(tmp_path / name).write(records[:1])
+    (tmp_path / "one/trial_0/result.jsonl").touch()
+    EpisodeLog(tmp_path / "two/failures.jsonl").write([{}])
+    checkpoint = tmp_path / "one/trial_0/checkpoint_000000"
+    checkpoint.mkdir()
+    (checkpoint / "manifest.json").touch()
+
+    def labels(*names: str) -> list[str]:
+        return [source.label for source in sources_of([str(tmp_path / name) for name in names])]
+
+    assert labels("one") == ["trial_0/episodes/report-0.jsonl", "trial_0/episodes/train-0.jsonl"]
+    assert labels("one/trial_0/checkpoint_000000") == ["episodes/report-0.jsonl", "episodes/train-0.jsonl"]
+    assert labels("one/trial_0", "two")[-1] == "two/games.jsonl"
