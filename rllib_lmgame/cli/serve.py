@@ -17,6 +17,7 @@ from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.listening import check_port, is_loopback, listen
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
+PROTOCOLS = ("openenv", "agentgym")
 STOP_S = 5.0
 LONGEST_TOKEN = 4096
 
@@ -25,14 +26,14 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "serve",
         help=summary,
-        description="Serve games until Ctrl-C. Programs play them by OpenEnv's protocol, at http://HOST:PORT/NAME, or "
-        "at http://HOST:PORT if it is one game.",
+        description="Serve games until Ctrl-C. Programs play them by the protocol of OpenEnv or AgentGym, at "
+        "http://HOST:PORT/NAME, or at http://HOST:PORT if it is one game.",
     )
     parser.add_argument(
         "--games", required=True, nargs="+", action="extend", metavar="GAMES", help=f"joined by commas, each {FORM}"
     )
     add_env_config(parser, "all games")
-    parser.add_argument("--protocol", choices=("openenv",), default="openenv", help="(%(default)s)")
+    parser.add_argument("--protocol", choices=PROTOCOLS, default=PROTOCOLS[0], help="(%(default)s)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
     parser.add_argument("--port", type=int, default=8000, help="0 takes a free one (%(default)s)")
     token = parser.add_mutually_exclusive_group()
@@ -86,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> None:
+    from rllib_lmgame.game_server.agentgym import agentgym_app
     from rllib_lmgame.game_server.hall import Hall, open_games
     from rllib_lmgame.game_server.openenv import openenv_app
 
@@ -98,8 +100,9 @@ async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> Non
         for name in served:
             print(f"{name} at http://{made}{host}:{port}" + f"/{name}" * (len(served) > 1), flush=True)
 
+    app = openenv_app(hall, token) if args.protocol == "openenv" else agentgym_app(hall, token)
     try:
-        await listen(openenv_app(hall, token), args.host, args.port, ready, STOP_S, cancels=True)
+        await listen(app, args.host, args.port, ready, STOP_S, cancels=True)
     finally:
         print(f"stopped; {hall.begun:,} games were begun", file=sys.stderr)
 

@@ -13,8 +13,8 @@ import hmac
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-USER = "token"
-"""Name beside the token in an address; the server reads any."""
+MOST_BYTES = 1 << 18
+"""Of one message: the longest reply that a game reads, in any way to write it, is shorter."""
 
 
 def told_to_all(handler: Handler) -> Handler:

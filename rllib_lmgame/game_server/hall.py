@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.contract.splits import SPLIT_CHOICES
@@ -106,6 +106,10 @@ class Hall:
     begun: int = 0
     sessions: Sessions = field(default_factory=_Kept)
 
+    def bases(self, game: ServedGame) -> tuple[str, ...]:
+        """Where a game's addresses begin."""
+        return ("", f"/{game.name}") if len(self.games) == 1 else (f"/{game.name}",)
+
     def enter(self) -> Client:
         """A place. Raises: FullError."""
         if self.active >= self.most:
@@ -145,14 +149,22 @@ class Client:
             plan = EpisodePlan(f"served-{self._hall.begun}", 0, level, "", 0)
             seats = game.seating if seating is None else seating
             self.table = Table(config, seats, plan, self._hall.sessions, options)
-            return await self.table.begin()
+            return await self._waited(self.table.begin())
 
     async def reply(self, text: str) -> View:
         """Reply in the game. Raises: GameLostError: it is lost, over, or was not begun."""
         async with self._busy:
             if self.table is None:
                 raise GameLostError("no game is begun; reset begins one")
-            return await self.table.reply(text)
+            return await self._waited(self.table.reply(text))
+
+    async def _waited(self, view: Awaitable[View]) -> View:
+        """What the client is shown; a game whose client goes away meanwhile is over."""
+        try:
+            return await view
+        except asyncio.CancelledError:
+            await self._end_game()
+            raise
 
     @property
     def busy(self) -> bool:
@@ -171,59 +183,59 @@ class Client:
             await table.leave()
 
 
-class HeldPlaces:
+class Holder(Protocol):
+    """What is known of a client from one request to the next."""
+
+    client: Client
+
+
+H = TypeVar("H", bound=Holder)
+
+
+class HeldPlaces(Generic[H]):
     """Places that clients hold by an id from one request to the next."""
 
     def __init__(self, hall: Hall) -> None:
         self._hall = hall
-        self._places: dict[Any, tuple[Client, asyncio.TimerHandle]] = {}
+        self._holders: dict[Any, H] = {}
+        self._timers: dict[Any, asyncio.TimerHandle] = {}
         self._leaving: set[asyncio.Task[None]] = set()
 
-    def enter(self, name: Any) -> Client:
+    def enter(self, name: Any, holder: Callable[[Client], H]) -> H:
         """A place for ``name``, which has none. Raises: FullError."""
-        client = self._hall.enter()
-        self._places[name] = (client, self._timer(name))
-        return client
+        self._holders[name] = holder(self._hall.enter())
+        self._wait(name)
+        return self._holders[name]
 
-    def of(self, name: Any) -> Client | None:
-        """The place of ``name``, whose time begins anew."""
-        found = self._places.get(name)
-        if found is None:
+    def of(self, name: Any) -> H | None:
+        """Who holds the place of ``name``, whose time begins anew."""
+        if name not in self._holders:
             return None
-        client, timer = found
-        timer.cancel()
-        self._places[name] = (client, self._timer(name))
-        return client
+        self._timers[name].cancel()
+        self._wait(name)
+        return self._holders[name]
 
-    async def leave(self, name: Any) -> bool:
-        """Give a place back; whether it was there."""
-        found = self._places.pop(name, None)
-        if found is None:
-            return False
-        client, timer = found
-        timer.cancel()
-        await client.leave()
-        return True
+    async def leave(self, name: Any) -> None:
+        """Give a place back, if it is there."""
+        holder = self._holders.pop(name, None)
+        if holder is not None:
+            self._timers.pop(name).cancel()
+            await holder.client.leave()
 
     async def close(self) -> None:
         """Give all places back."""
-        for name in list(self._places):
+        for name in list(self._holders):
             await self.leave(name)
 
-    def _timer(self, name: Any) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(self._hall.idle_s, self._expire, name)
+    def _wait(self, name: Any) -> None:
+        self._timers[name] = asyncio.get_running_loop().call_later(self._hall.idle_s, self._expire, name)
 
     def _expire(self, name: Any) -> None:
-        client, _ = self._places[name]
-        if client.busy:
-            self._places[name] = (client, self._timer(name))
-            return
-        task = asyncio.create_task(self._leave(name))
+        if self._holders[name].client.busy:
+            return self._wait(name)
+        task = asyncio.create_task(self.leave(name))
         self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
-
-    async def _leave(self, name: Any) -> None:
-        await self.leave(name)
+        return task.add_done_callback(self._leaving.discard)
 
 
 async def open_games(

@@ -20,7 +20,8 @@ import json
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -28,13 +29,11 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from rllib_lmgame import json_files
 from rllib_lmgame.envs.contract.splits import SPLITS, VALIDATION
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.game_server.access import guard, told_to_all
+from rllib_lmgame.game_server.access import MOST_BYTES, guard, told_to_all
 from rllib_lmgame.game_server.hall import MOST_SEED, Client, FullError, Hall, HeldPlaces, ServedGame
 from rllib_lmgame.game_server.openenv_forms import SCHEMA, VERSION, openapi
 from rllib_lmgame.game_server.table import GameLostError, Seating, View
 
-MOST_BYTES = 1 << 18
-"""Of one message: the longest reply that a game reads, in any way to write it, is shorter."""
 CUT_OFF_BYTES = 1 << 22
 """A connection that sends more in one message is closed (1009)."""
 PING_S = 30.0
@@ -45,6 +44,9 @@ INVALID_JSON, UNKNOWN_TYPE, VALIDATION_ERROR = "INVALID_JSON", "UNKNOWN_TYPE", "
 EXECUTION_ERROR, CAPACITY_REACHED, SESSION_ERROR = "EXECUTION_ERROR", "CAPACITY_REACHED", "SESSION_ERROR"
 _STATUS = {VALIDATION_ERROR: 422, INVALID_JSON: 422, CAPACITY_REACHED: 503, SESSION_ERROR: 404}
 """Of an error over HTTP; 500 of others."""
+
+
+T = TypeVar("T")
 
 
 class WireError(Exception):
@@ -239,7 +241,7 @@ def openenv_app(hall: Hall, token: str | None) -> web.Application:
     app.router.add_get("/list_environments", told_to_all(_answers(list(hall.games))))
     for game in hall.games.values():
         served = _Served(hall, game)
-        for base in ("", f"/{game.name}") if len(hall.games) == 1 else (f"/{game.name}",):
+        for base in hall.bases(game):
             served.route(app, base)
         served.route_tasks(app, f"/{game.name}")
         app.on_shutdown.append(served.close)
@@ -267,8 +269,7 @@ class _Served:
 
     def __init__(self, hall: Hall, game: ServedGame) -> None:
         self._hall, self._game = hall, game
-        self._held = HeldPlaces(hall)
-        self._episodes: weakref.WeakKeyDictionary[Client, Episode] = weakref.WeakKeyDictionary()
+        self._held: HeldPlaces[Episode] = HeldPlaces(hall)
         self._sockets: weakref.WeakSet[web.WebSocketResponse] = weakref.WeakSet()
 
     def route(self, app: web.Application, base: str) -> None:
@@ -302,17 +303,15 @@ class _Served:
         if not isinstance(name, str) or not name:
             data = {**data, "episode_id": name if name is not None else str(uuid4())}
         name = data["episode_id"]
-        client = self._held.of(name) if isinstance(name, str) else None
-        new = client is None
-        if client is None:
-            _Asked.read(data, self._game)
-            client = _entered(lambda: self._held.enter(name))
-            self._episodes[client] = Episode(self._game, client)
+        episode = self._held.of(name) if isinstance(name, str) else None
+        if episode is not None:
+            return web.json_response(await episode.reset(data))
+        _Asked.read(data, self._game)
+        episode = _entered(lambda: self._held.enter(name, partial(Episode, self._game)))
         try:
-            return web.json_response(await self._episodes[client].reset(data))
+            return web.json_response(await episode.reset(data))
         except BaseException:
-            if new:
-                await self._held.leave(name)
+            await self._held.leave(name)
             raise
 
     async def _step(self, request: web.Request) -> web.Response:
@@ -335,10 +334,10 @@ class _Served:
     def _held_episode(self, name: Any) -> Episode:
         if not isinstance(name, str):
             raise _invalid({"type": "missing", "loc": ["body", "episode_id"], "msg": "is missing; /reset answers it"})
-        client = self._held.of(name)
-        if client is None:
+        episode = self._held.of(name)
+        if episode is None:
             raise WireError(SESSION_ERROR, f"there is no episode {name[:255]!r}: it is over, or was left too long")
-        return self._episodes[client]
+        return episode
 
     async def _socket(self, request: web.Request) -> web.WebSocketResponse:
         socket = web.WebSocketResponse(heartbeat=PING_S, max_msg_size=CUT_OFF_BYTES)
@@ -413,7 +412,7 @@ class _Served:
         return split
 
 
-def _entered(enter: Callable[[], Client]) -> Client:
+def _entered(enter: Callable[[], T]) -> T:
     try:
         return enter()
     except FullError as error:

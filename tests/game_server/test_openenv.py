@@ -19,7 +19,8 @@ from commands import Command
 from served_games import TOKEN, Served, expert, serving
 
 from rllib_lmgame.cli.main import main
-from rllib_lmgame.game_server.openenv import CUT_OFF_BYTES, MOST_BYTES, openenv_app
+from rllib_lmgame.game_server.access import MOST_BYTES
+from rllib_lmgame.game_server.openenv import CUT_OFF_BYTES, openenv_app
 
 LAKE = "lmgame/FrozenLake-v0"
 TEST = {"split": "test"}
@@ -287,12 +288,14 @@ def test_a_game_that_hangs_or_raises_costs_its_own_session_alone() -> None:
 
 def test_who_says_nothing_has_left() -> None:
     async def play() -> None:
-        async with serving(openenv_app, LAKE, idle_s=0.2) as served:
+        async with serving(openenv_app, LAKE) as served:
             async with served.http.ws_connect(served.url + "/ws") as socket:
                 await said(socket, "reset")
                 assert served.hall.active == 1
+                served.hall.idle_s = 0.01
+                await said(socket, "state")
                 answer = await socket.receive_json()
-                assert answer["data"]["code"] == "SESSION_ERROR" and "0.2 s" in answer["data"]["message"]
+                assert answer["data"]["code"] == "SESSION_ERROR" and "0.01 s" in answer["data"]["message"]
                 assert (await socket.receive()).type is aiohttp.WSMsgType.CLOSE
             await served.post("/reset", {"episode_id": "mine"})
             async with asyncio.timeout(30):

@@ -1,0 +1,169 @@
+"""Games by AgentGym's requests: a client as AgentGym writes it, and this package's own client of such servers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiohttp
+import pytest
+from commands import Command
+from served_games import TOKEN, Served, expert, serving
+
+from rllib_lmgame.cli.main import main
+from rllib_lmgame.envs.registry import make_session
+from rllib_lmgame.game_server.agentgym import agentgym_app
+
+LAKE = "lmgame/FrozenLake-v0"
+
+
+class EnvClient:
+    """What AgentGym's clients do, such as its TextCraftEnvClient: one session, every answer must have status 200."""
+
+    def __init__(self, served: Served, path: str = "") -> None:
+        self.served, self.path = served, path
+
+    async def ask(self, method: str, name: str, **data: Any) -> Any:
+        if method == "GET":
+            query = "&".join(f"{key}={value}" for key, value in data.items())
+            status, answer = await self.served.get(f"{self.path}/{name}?{query}")
+        else:
+            status, answer = await self.served.post(f"{self.path}/{name}", data)
+        assert status == 200
+        return answer
+
+    async def create(self) -> int:
+        answer = await self.ask("POST", "create", minecraft_dir="agentenv_textcraft/", commands=None, goal=None)
+        return int(answer["id"])
+
+
+def test_a_level_is_played_from_create_to_close() -> None:
+    async def play() -> None:
+        async with serving(agentgym_app, LAKE, options={"split": "test"}) as served:
+            client = EnvClient(served)
+            assert await client.ask("GET", "") == "This is environment FrozenLake-v0."
+            number = await client.create()
+            assert served.hall.active == 1
+            first = await client.ask("POST", "reset", id=number, data_idx=3)
+            assert set(first) == {"observation", "reward", "score", "done"} and not first["done"]
+            assert await client.ask("GET", "observation", id=number) == first["observation"]
+            actions = await client.ask("GET", "available_actions", id=number)
+            assert set(actions["available_actions"]) <= {"Up", "Down", "Left", "Right"}
+            assert "frozen lake" in (await client.ask("GET", "detail", id=number))["instructions"]
+            wrong = await client.ask("POST", "step", id=number, action="jump")
+            assert wrong["reward"] == pytest.approx(-0.1) and "Invalid" in wrong["observation"]
+            for reply in expert(LAKE, 3, split="test", max_turns=9):
+                last = await client.ask("POST", "step", id=number, action=reply)
+            assert last["done"] and last["reward"] == 1 and last["score"] == pytest.approx(0.9)
+            assert (await client.ask("GET", "detail", id=number))["info"]["player"]["success"] is True
+            assert "the game is over" in (await client.ask("POST", "step", id=number, action="Up"))["error"]
+            again = await client.ask("POST", "reset", id=number, data_idx=3)
+            assert again == first, "the same level, in the same session"
+            assert await client.ask("POST", "close", id=number) is True and served.hall.active == 0
+            assert "no such session" in (await client.ask("POST", "close", id=number))["error"]
+
+    asyncio.run(play())
+
+
+def test_what_is_wrong_is_answered_as_an_error() -> None:
+    async def ask() -> None:
+        games = (LAKE, "lmgame/TicTacToe-v0")
+        async with serving(agentgym_app, *games, seating=None, most=2) as served:
+            assert "FrozenLake-v0, TicTacToe-v0" in (await served.get("/"))[1]
+            client = EnvClient(served, "/FrozenLake-v0")
+            number, other = await client.create(), await client.create()
+            for name, data, said in (
+                ("create", {}, "all 2 sessions are taken"),
+                ("create", {"goal": "a boat"}, "goal are those of the level"),
+                ("step", {"id": other, "action": "Up"}, "no game is begun"),
+                ("step", {"id": other, "action": 3}, "action must be text"),
+                ("reset", {"id": number, "data_idx": -1}, "data_idx must be"),
+                ("reset", {"id": number, "data_idx": True}, "data_idx must be"),
+                ("reset", {"id": 99}, "no such session"),
+                ("reset", {"id": True}, "no such session"),
+                ("reset", {"id": [1]}, "no such session"),
+                ("reset", {}, "no such session"),
+            ):
+                assert said in (await client.ask("POST", name, **data))["error"], (name, data)
+            assert "no level is begun" in (await client.ask("GET", "observation", id=other))["error"]
+            assert "no such session" in (await client.ask("GET", "observation", id="x"))["error"]
+            for text in ("{", "[]", b"\xff", "[" * 100_000):
+                status, answer = await served.post("/FrozenLake-v0/step", data=text)
+                assert status == 200 and "no JSON" in answer["error"]
+            assert (await served.post("/FrozenLake-v0/step", data="x" * 300_000))[0] == 413
+            async with aiohttp.ClientSession() as stranger:
+                for address, status in ((served.url, 401), (served.url.replace("://", f"://token:{TOKEN}@"), 200)):
+                    async with stranger.post(f"{address}/FrozenLake-v0/create", json={}) as response:
+                        assert response.status == status
+                async with stranger.get(served.url + "/FrozenLake-v0/") as response:
+                    assert response.status == 200
+            for each in (number, other):
+                await client.ask("POST", "close", id=each)
+
+    asyncio.run(ask())
+
+
+def test_seats_are_those_of_the_server() -> None:
+    async def play() -> None:
+        async with serving(agentgym_app, "lmgame/TicTacToe-v0", seating=["minimax", "remote"]) as served:
+            client = EnvClient(served)
+            number = await client.create()
+            answer = await client.ask("POST", "reset", id=number, data_idx=0)
+            while not answer["done"]:
+                assert answer["agent"] == "O"
+                actions = (await client.ask("GET", "available_actions", id=number))["available_actions"]
+                answer = await client.ask("POST", "step", id=number, action=actions[0])
+            assert list((await client.ask("GET", "detail", id=number))["info"]) == ["O"]
+            await client.ask("POST", "close", id=number)
+
+    asyncio.run(play())
+
+
+def test_who_goes_away_loses_the_game_and_who_says_nothing_the_session() -> None:
+    async def play() -> None:
+        async with serving(agentgym_app, "served_games:Hangs") as served:
+            client = EnvClient(served)
+            number = await client.create()
+            await client.ask("POST", "reset", id=number)
+            patient = aiohttp.ClientTimeout(total=0.2)
+            with pytest.raises(TimeoutError):
+                await served.post("/step", {"id": number, "action": "hang"}, timeout=patient)
+            answer = await client.ask("POST", "step", id=number, action="win")
+            assert "no game is begun" in answer["error"]
+            served.hall.idle_s = 0.01
+            await client.ask("POST", "reset", id=number)
+            async with asyncio.timeout(30):
+                while served.hall.active:
+                    await asyncio.sleep(0.01)
+            assert "no such session" in (await client.ask("POST", "step", id=number, action="win"))["error"]
+
+    asyncio.run(play())
+
+
+def test_our_client_of_textcraft_servers_plays_our_textcraft() -> None:
+    command = Command("serve --protocol agentgym --games lmgame/TextCraft-v0 --no-token --port 0 --max-sessions 1")
+    try:
+        command.wait_for("TextCraft-v0 at http")
+        url = command.text.split(" at ")[1].strip()
+        own = make_session("lmgame/TextCraft-v0", {"split": "train"})
+        there = make_session("agentgym:textcraft", {"url": url, "ids": "0-4", "split": "all", "retries": 0})
+        for seed in (0, 1):
+            there.reset(seed)
+            level = there.env.unwrapped._item
+            own.reset(int(level))
+            assert there.observe("player").text == own.observe("player").text
+            result = None
+            while result is None or not result.done:
+                action = own.expert_action("player")
+                assert action is not None
+                result, mine = there.step({"player": action}), own.step({"player": action})
+                assert result.done == mine.done and there.observe("player").text == own.observe("player").text
+            assert result.infos["player"]["success"] and mine.infos["player"]["success"]
+        there.close()
+    finally:
+        command.end()
+
+
+def test_protocols_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--games", LAKE, "--protocol", "telnet"]) == 2
+    assert "invalid choice: 'telnet'" in capsys.readouterr().err
