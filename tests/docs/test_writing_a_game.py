@@ -31,6 +31,12 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_the_page_shows_what_init_begins_with(files: Path) -> None:
+    scaffolds = Path(__file__).parents[2] / "rllib_lmgame" / "experiments" / "files" / "scaffolds"
+    for name in ("guess_number.py", "take_stones.py"):
+        assert (files / name).read_text(encoding="utf-8") == (scaffolds / name).read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("game", GAMES)
 def test_examples_pass_games_check(game: str, capsys: pytest.CaptureFixture[str]) -> None:
     status = main(["games", "check", game])

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
+    from rllib_lmgame.inference.protocol import Generation, GenerationRequest
     from rllib_lmgame.rollouts.records import GameConfig
 
 
@@ -163,6 +164,11 @@ class LocalModel(LanguageModel):
     async def __aexit__(self, *error: object) -> None:
         if self._engine is not None:
             await self._engine.shutdown()
+
+    async def generate(self, request: GenerationRequest) -> Generation:
+        """A reply to any prompt; the model has been entered."""
+        assert self._engine is not None
+        return await self._engine.generate(request)
 
     def _sampled(self, plan: EpisodePlan, seed: int, game: GameConfig | None = None) -> EngineReplies:
         assert self._engine is not None

@@ -1,0 +1,160 @@
+"""``rllib init``: the first files of a game or an experiment of one's own."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import keyword
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.files import scaffolds
+from rllib_lmgame.imports import find_in_current_directory
+
+BEGUN_WITH = {1: ("guess_number", "GuessNumber"), 2: ("take_stones", "TakeStones")}
+"""Players -> module of :mod:`rllib_lmgame.experiments.files.scaffolds`, and the class in it."""
+ALGORITHMS = ("LMGamePPO", "LMGameGRPO")
+
+_TEST = '''"""{title} keeps the contract, and its expert plays it to the end."""
+
+from {module} import {title}
+
+from rllib_lmgame.envs.checking.checker import check_game
+from rllib_lmgame.envs.registry import session_of
+
+
+def test_the_game_keeps_the_contract():
+    assert check_game({title}) == []
+
+
+def test_the_expert_plays_every_level_to_its_end():
+    session = session_of("{module}", {title}(split="test"))
+    for seed in range(10):
+        session.reset(seed)
+        while seats := session.to_act():
+            step = session.step({{seat: str(session.expert_action(seat)) for seat in seats}})
+        assert step.terminated and any(info.get("success") for info in step.infos.values())
+    session.close()
+'''
+
+
+def add_parser(subparsers: Any, summary: str) -> None:
+    parser = subparsers.add_parser("init", help=summary, description="Write the first files of something of your own.")
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="KIND")
+    game = kinds.add_parser("game", help="a game with its test and a file to train on it")
+    game.add_argument("name", metavar="NAME", help="of its module: my_game makes my_game.py with the class MyGame")
+    game.add_argument("--players", type=int, choices=tuple(BEGUN_WITH), default=1, help="seats (default 1)")
+    config = kinds.add_parser("config", help="a file to train on a game that is there")
+    config.add_argument("name", metavar="NAME", help="of the experiment; the file is NAME.yaml")
+    config.add_argument("--env", required=True, metavar="GAME", help="id or package.module:Class")
+    for each in (game, config):
+        each.add_argument("--algo", choices=ALGORITHMS, default=ALGORITHMS[0], help="algorithm (default %(default)s)")
+        each.add_argument("--dir", default=".", metavar="DIR", help="where the files go (default: here)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from rllib_lmgame.experiments.spec import check_name
+    from rllib_lmgame.storage import expanded
+
+    directory = expanded(args.dir)
+    if args.kind == "game":
+        _check_module(args.name, directory)
+        files, game = game_files(args.name, args.players, args.algo)
+        again = [f"rllib games check {game}", f"python -m pytest test_{args.name}.py", f"rllib play {game}"]
+    else:
+        from rllib_lmgame.envs.registry import game_spec, load_factory
+
+        check_name(args.name, "NAME")
+        find_in_current_directory(args.env)
+        spec = game_spec(args.env)
+        factory = load_factory(spec)
+        seats = 2 if hasattr(factory, "seats") or spec.kind in ("aec", "parallel") else 1
+        solver = spec.solver or (spec.kind == "" and hasattr(factory, "expert_action"))
+        files = {f"{args.name}.yaml": config_text(args.name, spec.game_id, args.algo, seats, solver)}
+        again = []
+    write_new(directory, files)
+    for name in files:
+        print(directory / name)
+    where = [] if directory == Path() else [f"cd {args.dir}"]
+    print("", *where, *again, f"rllib train file {args.name}.yaml --dry-run", sep="\n")
+    return 0
+
+
+def _check_module(name: str, directory: Path) -> None:
+    if not name.isascii() or not name.isidentifier() or keyword.iskeyword(name) or name != name.lower():
+        raise ConfigError("NAME", f"{name!r} names no module of Python; write it like my_game")
+    if (directory / f"{name}.py").exists():
+        return  # It is told of with the others.
+    if name in sys.modules or importlib.util.find_spec(name) is not None:
+        raise ConfigError("NAME", f"there is a module {name!r} already; choose another name")
+
+
+def game_files(module: str, players: int, algorithm: str) -> tuple[dict[str, str], str]:
+    """Name -> text of the files of a game, and what the game is called in commands."""
+    begun, title_begun = BEGUN_WITH[players]
+    title = "".join(part.capitalize() for part in module.split("_")) or "Game"
+    source = (Path(scaffolds.__file__).parent / f"{begun}.py").read_text(encoding="utf-8")
+    _, _, code = source.partition("\n")
+    head = f'"""{title}: begun with `rllib init game`; its rules, levels and moves are to be changed."""\n'
+    game = f"{module}:{title}"
+    return {
+        f"{module}.py": head + code.replace(title_begun, title).replace(begun, module),
+        f"test_{module}.py": _TEST.format(module=module, title=title),
+        f"{module}.yaml": config_text(module, game, algorithm, players, solver=True),
+    }, game
+
+
+def config_text(name: str, game: str, algorithm: str, players: int, solver: bool) -> str:
+    """A file that trains a tiny model on a game: what an author changes first, with what it is."""
+    engine = "vllm" if importlib.util.find_spec("vllm") else "transformers"
+    grouped = algorithm == "LMGameGRPO"
+    group = "\n      group_size: 8               # games of one level, whose returns are compared" if grouped else ""
+    seats = "\n    policies: [player]\n    policy_mapping_fn: shared       # one policy plays all seats" * (players > 1)
+    taught = f"{{expert: {'solver' if solver else 'random'}, max_steps: 200}}"
+    return f"""# A tiny language model learns {game}, at first from episodes of a player who knows it.
+#   rllib train file {name}.yaml
+{name}:
+  run: {algorithm}
+  env: "{game}"
+  stop: {{ppo_iteration: 20}}
+  checkpoint_config: {{checkpoint_frequency: 10, num_to_keep: 2}}
+  config:
+    seed: 0
+    env_config: {{}}                  # options of the game: rllib info {game}
+    language_model:
+      model: tiny                   # or the directory or hub id of a model
+      max_tokens_per_turn: 16
+      context_length: 512
+    inference: {{engine: {engine}}}
+    text_rollouts:
+      episodes_per_iteration: 128{group}
+    warm_start: {taught}{seats}
+    num_env_runners: 0              # games are played in the trial's own process
+    num_envs_per_env_runner: 128    # so many at once
+    lr: 3.0e-4
+    evaluation_interval: 10
+    evaluation_duration: 64
+"""
+
+
+def write_new(directory: Path, files: Mapping[str, str]) -> None:
+    """Write files that are not there yet, all or none. Raises: ConfigError: one is there, or cannot be written."""
+    there = [str(directory / name) for name in files if os.path.lexists(directory / name)]
+    if there:
+        raise ConfigError("", f"{', '.join(there)} exists; choose another name, or another --dir")
+    written: list[Path] = []
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            with (directory / name).open("x", encoding="utf-8") as file:
+                written.append(directory / name)
+                file.write(text)
+    except OSError as error:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise ConfigError("", f"{directory} cannot be written: {error.strerror or error}") from None
