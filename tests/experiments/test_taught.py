@@ -65,17 +65,22 @@ def test_a_log_is_read_once_for_a_grid(tmp_path, monkeypatch) -> None:
     assert read == [log]
 
 
-def test_what_is_written_of_it_is_looked_at_once_for_a_grid(tmp_path, monkeypatch) -> None:
+def test_a_run_reads_it_once_before_it_begins_and_a_grid_too(tmp_path, monkeypatch) -> None:
     from rllib_lmgame.experiments.checks.prompts import check_prompts
     from rllib_lmgame.rollouts.taught import source
 
     data, read = tmp_path / "talk.jsonl", []
     data.write_text(TALK)
-    checked = check(SFT, f"config.supervised.data={data}", "config.supervised.lr={grid_search: [1e-3, 1e-4, 1e-5]}")
     records_of = source.records_of
     monkeypatch.setattr(source, "records_of", lambda path: read.append(path) or records_of(path))
+    checked = check(SFT, f"config.supervised.data={data}", "config.supervised.lr={grid_search: [1e-3, 1e-4, 1e-5]}")
+    assert checked.taught
     check_prompts([checked])
-    assert read == [data]
+    assert read == [data] and not checked.taught, "it is kept no longer than it is needed"
+    read.clear()
+    limits = "config.language_model.context_length={grid_search: [600, 700]}"
+    check_prompts([check(SFT, f"config.supervised.data={data}", limits)])
+    assert read == [data] * 2, "rows of another length are read for themselves"
 
 
 ALONE = SFT.replace("  env: lmgame/Sokoban-v0\n", "")

@@ -70,6 +70,8 @@ class CheckedExperiment:
     """What was found of the servers that games are played on."""
     missing: dict[str, str] = field(default_factory=dict)
     """Keys of games whose server is not there, and how it is started."""
+    taught: dict[str, Any] = field(default_factory=dict)
+    """What was read for supervised learning, until prompts are checked."""
 
 
 def check_experiment(spec: ExperimentSpec) -> CheckedExperiment:
@@ -126,8 +128,8 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
         _check_stop(spec, algorithm.entry)
     configs = [build_config(algorithm, point) for point in sample_points(spec.config)]
     _check_mutations(spec, algorithm)
+    taught = check_data(configs) if algorithm.own else {}
     if algorithm.own:
-        check_data(configs)
         for config in configs:
             _check_report(spec, config)
             _check_success(spec, config)
@@ -135,7 +137,7 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
             _check_restored(spec, config)
         for notice in (*idle_notices(configs), *_unknown_metrics(spec, configs)):
             _notice(spec, notice)
-    return CheckedExperiment(spec, algorithm, configs, num_trials)
+    return CheckedExperiment(spec, algorithm, configs, num_trials, taught=taught)
 
 
 def _notice(spec: ExperimentSpec, notice: str | None) -> None:

@@ -47,8 +47,9 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                     data = repr((games, options, config.row_limits(), data_of(config)))
                     if data not in written:  # A grid over learning rates reads it once.
                         written.add(data)
-                        check_written(config, chats.of)
+                        check_written(config, chats.of, experiment.taught)
                     experiment.first_prompt = experiment.first_prompt or chats.first_prompt
+        experiment.taught.clear()
         if left_out:
             experiment.spec.notices.append(
                 f"first prompts of {', '.join(sorted(left_out))} were not looked at: games have {BUDGET_S:g} s for it"

@@ -32,13 +32,16 @@ def check_taught(config: Any) -> None:
         raise ConfigError(f"{section}.expert", error.message) from None
 
 
-def check_data(configs: Iterable[Any]) -> None:
+def check_data(configs: Iterable[Any]) -> dict[str, Any]:
     """Check that files hold what can be learnt: whole conversations, or episodes of the trained games in seats that
     have policies.
 
-    Each set of files is read once per choice, games and seats. Raises: ConfigError: naming the wrong line.
+    Each set of files is read once per choice, games and seats. The first is returned for :func:`check_written`, which
+    comes when tokenizers are here. A trial reads its own once more, in a process of its own.
+
+    Raises: ConfigError: naming the wrong line.
     """
-    seen = set()
+    seen, kept = set(), dict[str, Any]()
     for config in configs:
         options = config.supervised_options
         if options is None or options.data is None:
@@ -47,7 +50,9 @@ def check_data(configs: Iterable[Any]) -> None:
         what = (data_of(config), games, repr(config.seat_mapping_spec), *config.player_options)
         if what not in seen:
             seen.add(what)
-            _check(config, games)
+            data = _check(config, games)
+            kept = kept or {_read_as(config): data}
+    return kept
 
 
 def data_of(config: Any) -> str:
@@ -55,22 +60,28 @@ def data_of(config: Any) -> str:
     return repr([getattr(config.supervised_options, name, None) for name in ("data", *OF_DATA)])
 
 
-def _check(config: Any, games: frozenset[str]) -> None:
+def _read_as(config: Any) -> str:
+    return repr((data_of(config), config.row_limits()))
+
+
+def _check(config: Any, games: frozenset[str]) -> Any:
     with _of_stage(config):
         data = _read(config)
         _check_sessions([each for each in (*data.training, *data.validation) if isinstance(each, tuple)], games, config)
+        return data
 
 
-def check_written(config: Any, chat_of: Callable[[str], Any]) -> None:
+def check_written(config: Any, chat_of: Callable[[str], Any], kept: dict[str, Any]) -> None:
     """Check that the chat template of each policy writes conversations of all kinds that the files hold.
 
     ``chat_of`` gives a policy's chat format, ``None`` where its tokenizer is not here yet: then nothing is checked.
+    ``kept`` is what :func:`check_data` returned; what is used of it goes.
     Raises: ConfigError: naming the line of one that it does not write, or that ``on_overlong: error`` refuses.
     """
     options = config.supervised_options
     if options is not None and options.data is not None and all(map(chat_of, config.trained_policies())):
         with _of_stage(config):
-            _read(config).check(chat_of)
+            (kept.pop(_read_as(config), None) or _read(config)).check(chat_of)
 
 
 def _read(config: Any) -> Any:
