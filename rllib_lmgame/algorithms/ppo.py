@@ -28,7 +28,7 @@ from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.data.rows import WholeEpisodes
-from rllib_lmgame.rollouts.item_order import ItemOrder
+from rllib_lmgame.rollouts.item_order import ItemOrder, is_list
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_games, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.settings import algorithms as registry
@@ -100,12 +100,13 @@ class LMGamePPO(LMGameAlgorithm):
     def setup(self, config: LMGamePPOConfig) -> None:
         self._ppo_iteration = 0
         self._gaps_checked: set[str] = set()
-        self._item_order = ItemOrder(self.config.seed or 0, "train")
         self._warm_start: SupervisedStage | None = None
         self._league: LeaguePlay | None = None
         self._schedules = schedules_of(self.config)
         self._selects = self.config.settings.selects
         super().setup(config)
+        lists = any(map(is_list, self.config.training_games()))
+        self._item_order = ItemOrder(self.config.seed or 0, "train") if lists else None
         self._needs_groups = RunFacts(self.config).compares is not None
         self._state_rollouts = state_rollouts(self.config)
         if self.config.supervised_options is not None:
@@ -201,7 +202,8 @@ class LMGamePPO(LMGameAlgorithm):
             )
 
         def play(plans: Sequence[EpisodePlan]) -> PlayResult:
-            plans = self._item_order.dealt(plans, present.games)
+            if self._item_order is not None:
+                plans = self._item_order.dealt(plans, present.games)
             if self._league is None:
                 return self.play(plans, settings)
             return self._league.play(plans, settings, self._ppo_iteration)
@@ -287,7 +289,7 @@ class LMGamePPO(LMGameAlgorithm):
             "ppo_iteration": self._ppo_iteration,
             "warm_start": warm_start,
             "league": league,
-            "item_order": self._item_order.state(),
+            "item_order": {} if self._item_order is None else self._item_order.state(),
             "schedules": self._schedules.state(),
         }
 
@@ -298,7 +300,8 @@ class LMGamePPO(LMGameAlgorithm):
             self._warm_start.set_state(state["warm_start"])
         if self._league is not None and state.get("league") is not None:
             self._league.set_state(state["league"])
-        self._item_order.set_state(state.get("item_order", {}))
+        if self._item_order is not None:
+            self._item_order.set_state(state.get("item_order", {}))
         counters = {PPO_ITERATION: self._ppo_iteration, ENV_STEPS: self._env_steps() if self._ppo_iteration else 0}
         self._schedules.set_state(state.get("schedules", {}), counters)
 

@@ -97,7 +97,8 @@ def _add_games(parser: argparse.ArgumentParser) -> None:
     games.add_argument(
         "--suite",
         metavar="NAME",
-        help="play the evaluation games of a tuned example (`grl` stands for all whose id begins so), or of a file",
+        help="play the evaluation games of a tuned example (`grl` stands for all whose id begins so), or of a file; "
+        "NAME:GAME,GAME are some of them",
     )
     add_env_config(parser, "all games")
     parser.add_argument(

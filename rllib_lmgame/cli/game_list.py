@@ -79,18 +79,20 @@ def with_names(games: Sequence[GameConfig]) -> dict[str, GameConfig]:
     return named
 
 
-def suite(name: str) -> tuple[tuple[GameConfig, ...], int | None]:
+def suite(text: str) -> tuple[tuple[GameConfig, ...], int | None]:
     """The evaluation games of all experiments of a tuned example or a file, and how many episodes they play of each.
 
-    ``grl`` stands for all examples whose id begins so. The number is ``None`` if experiments say none, or several.
+    ``grl`` stands for all examples whose id begins so, ``grl:NAME,NAME`` for those of its games. The number is ``None``
+    if experiments say none, or several.
 
-    Raises: ConfigError: there is no such example, or several that play other games.
+    Raises: ConfigError: there is no such example or game, or several examples that play other games.
     """
     from rllib_lmgame.cli.example import examples
     from rllib_lmgame.experiments.files.reading import read_experiments
     from rllib_lmgame.storage import expanded
 
     known = examples()
+    name, _, chosen = text.partition(":")
     named = {name: known[name]} if name in known else {key: known[key] for key in known if key.startswith(f"{name}-")}
     if not named and expanded(name).is_file():
         named = {name: expanded(name)}
@@ -105,7 +107,17 @@ def suite(name: str) -> tuple[tuple[GameConfig, ...], int | None]:
         found.append((tuple(games.values()), episodes.pop() if len(episodes) == 1 else None))
     if any(games != found[0][0] for games, _ in found):
         raise ConfigError("--suite", f"{name!r} are several examples with other games: {', '.join(named)}")
-    return found[0]
+    all_games, number = found[0]
+    return (_chosen(name, all_games, listed([chosen])) if chosen else all_games), number
+
+
+def _chosen(suite: str, games: Sequence[GameConfig], names: Sequence[str]) -> tuple[GameConfig, ...]:
+    named = with_names(games)
+    for name in names:
+        if name not in named:
+            hint = did_you_mean(name, named, f"games: {', '.join(named)}")
+            raise ConfigError("--suite", f"{suite} has no game {name!r}; {hint}")
+    return tuple(named[name] for name in dict.fromkeys(names))
 
 
 def _evaluated(config: Mapping[str, Any]) -> tuple[tuple[GameConfig, ...], int | None]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.config import LMGameConfig
-from rllib_lmgame.algorithms.games import has_option, on_split
+from rllib_lmgame.algorithms.games import found_beside, has_option, on_split
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.naming import make_players, split_name
@@ -282,6 +282,8 @@ def _evaluate(
     players: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     check_games(games, against)
+    for game in games:
+        found_beside(game)
     config.other_games = games
     others = opponents_of(against, opponents, config)
     with ExitStack() as stack:

@@ -31,7 +31,7 @@ class ItemOrder:
 
     def dealt(self, plans: Sequence[EpisodePlan], games: Sequence[GameConfig]) -> list[EpisodePlan]:
         """``plans`` whose games are lists get the next items, one for each group; all others stay as they are."""
-        lists = {number for number in {plan.game for plan in plans} if _is_list(games[number])}
+        lists = {number for number in {plan.game for plan in plans} if is_list(games[number])}
         seeds: dict[str, int] = {}
         for plan in plans:
             if plan.game in lists and plan.beginning is None and plan.group not in seeds:
@@ -60,5 +60,6 @@ def evaluated_levels(
     return ItemOrder(0, purpose).dealt(with_samples(plans, samples), games)
 
 
-def _is_list(game: GameConfig) -> bool:
+def is_list(game: GameConfig) -> bool:
+    """Whether the game's levels are items of a list."""
     return bool(getattr(load_factory(game_spec(game.env)), "lists_levels", False))

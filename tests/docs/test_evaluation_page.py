@@ -73,7 +73,8 @@ def test_a_command_plays_what_it_names(
     assert main(fewer(command, endpoint)) == 0
     rows = json.loads(capsys.readouterr().out)["evaluated"]
     assert {row["player"] for row in rows} == {split_name(player)[0] or player for player in args.players}
-    names = [split_name(game)[0] or game for game in listed(args.games or [GAME])]
+    chosen = [(args.suite or "").partition(":")[2] or GAME]
+    names = [split_name(game)[0] or game for game in listed(args.games or chosen)]
     assert len(rows) == len(names) * len(args.players) and {row["name"] for row in rows} == {*names}
     assert all(row["num_episodes"] == 2 * args.samples for row in rows)
     assert all((row["player"] == args.baseline) != ("return_gain" in row) for row in rows if args.baseline)
