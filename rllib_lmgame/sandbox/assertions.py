@@ -51,8 +51,7 @@ class _OneEach(ast.NodeTransformer):
         call = node.value
         if self._inside or not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
             return node
-        returns = ast.Compare(call, [ast.Is()], [ast.Constant(None)])
-        return ast.Assert(returns) if call.func.id == self._name else node
+        return ast.Assert(ast.List([call], ast.Load())) if call.func.id == self._name else node
 
 
 def _body(statements: list[ast.stmt], guard: bool) -> list[ast.stmt]:

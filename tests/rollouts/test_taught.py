@@ -183,7 +183,7 @@ CAR = {
             [
                 "You are player 1.\n[Player 0] [take 1]",
                 "[take 2]",
-                "[Player 0] [take 3]\nOne is left.It is still your turn.",
+                "[Player 0] [take 3]\nOne is left.\nIt is still your turn.",
                 "[take 1]",
             ],
             1,
@@ -219,6 +219,12 @@ def test_an_observation_that_repeats_the_game_tells_what_is_new() -> None:
         "[Player 0] [c]",
         "[d]",
     ]
+
+
+def test_an_observation_that_is_the_same_again_is_told_again() -> None:
+    turns = [{"observation": "Your turn.", "action": "[b]"}, {"observation": "Your turn.", "action": "[d]"}]
+    read = read_record({"player_id": 1, "observations": turns}, "auto", "x")
+    assert [each.text for each in read.transcript.messages] == ["Your turn.", "[b]", "Your turn.", "[d]"]
 
 
 @pytest.mark.parametrize(
@@ -296,7 +302,11 @@ def test_a_line_of_lmrl_gyms_steps_is_as_many_records_with_the_return_of_all(tmp
         {**steps[1], "return": -1},
         {**steps[1], "return": 0},
     ]
-    (tmp_path / "x.jsonl").write_text('[{"state": "a", "reward": "b"}]')
+    others = [{"reward": 1, "messages": MESSAGES}, {"reward": 0, "messages": MESSAGES}]
+    for indent in (None, 1):  # Other records may begin with a reward, in a list of one line or several.
+        (tmp_path / "x.jsonl").write_text(json.dumps(others, indent=indent))
+        assert [record for _, record in records(tmp_path / "x.jsonl")] == others
+    (tmp_path / "x.jsonl").write_text(json.dumps([STATE | {"reward": "b"}]))
     with pytest.raises(ConfigError, match="line 1: a reward is 'b', not a finite number"):
         records(tmp_path / "x.jsonl")
 
@@ -312,7 +322,8 @@ def test_a_line_of_lmrl_gyms_steps_is_as_many_records_with_the_return_of_all(tmp
         (b'[{"a": 1}]\n[2]', "line 1: no JSON: the list of records is broken off"),
         (b'[{"a": "\xff"}]', "line 1: no UTF-8"),
         (b"[" * 100_000, "no JSON"),
-        (b'[{"state": "a"}]\n[{"state": "a"', "line 2: no JSON"),
+        (json.dumps([STATE]).encode() + b'\n[{"state": "a"', "line 2: no JSON"),
+        (json.dumps([STATE]).encode() + b'\n[{"state": "a"}]', "line 2: a record must be a mapping, not list"),
         (b'[{"state": "a"}, 3]', "line 1, entry 2: a record must be a mapping, not int"),
     ],
 )

@@ -28,8 +28,8 @@ HUB = "hf:"
 KINDS = (".json", ".jsonl", ".ndjson", ".parquet")
 """Endings of files that are taken from a directory or data set."""
 
-_STEPS = re.compile(rb'\[\s*\{\s*"(?:%s)"\s*:' % "|".join(STEP_KEYS).encode())
-"""How a line begins that is an episode of LMRL-Gym's, a list of its steps; each carries the return of all."""
+_STEPS = re.compile(rb'\[\s*\{\s*"(?:state|action|reward|done)"\s*:')
+"""How a file begins whose lines may be episodes."""
 
 Numbered = tuple[str, Mapping[str, Any]]
 """Where a record stands (file and line, or row), and the record."""
@@ -94,7 +94,9 @@ def records_of(path: Path) -> Iterator[Numbered]:
             return
         with path.open("rb") as file:
             start = file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()
-            if start.startswith(b"[") and not _STEPS.match(start):
+            file.seek(0)
+            episodes = _STEPS.match(start) and _are_steps(_parsed(file.readline()))
+            if start.startswith(b"[") and not episodes:
                 file.seek(0)
                 yield from _entries(path, file.read())
                 return
@@ -111,16 +113,31 @@ def _numbered(where: str, line: bytes) -> Iterator[Numbered]:
         record = parse(line)
     except ValueError as error:
         raise ConfigError("data", f"{where}: no JSON: {first_line(error)}") from None
-    if not isinstance(record, list) or not _STEPS.match(line.removeprefix(codecs.BOM_UTF8).lstrip()):
+    if not _are_steps(record):
         yield where, _mapping(where, record)
         return
-    steps = [(f"{where}, entry {number}", step) for number, step in enumerate(record, 1)]
-    steps = [(place, _mapping(place, step)) for place, step in steps]
     try:
-        earned = {"return": sum_of((step["reward"] for _, step in steps if step.get("reward") is not None), "a reward")}
+        earned = sum_of((step["reward"] for step in record if step.get("reward") is not None), "a reward")
     except ValueError as error:
         raise ConfigError("data", f"{where}: {error}") from None
-    yield from ((place, {**step, **earned}) for place, step in steps)
+    for number, step in enumerate(record, 1):
+        yield f"{where}, entry {number}", {**step, "return": earned}
+
+
+def _are_steps(record: Any) -> bool:
+    """Whether a line is an episode of LMRL-Gym's, a list of its steps; each then carries the return of all."""
+    return (
+        isinstance(record, list)
+        and bool(record)
+        and all(isinstance(step, Mapping) and step.keys() >= STEP_KEYS for step in record)
+    )
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return parse(line.removeprefix(codecs.BOM_UTF8))
+    except ValueError:
+        return None
 
 
 def _mapping(where: str, record: Any) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from rllib_lmgame.policies.chat.transcripts import ASSISTANT, USER, Said
 from rllib_lmgame.rollouts.taught.fields import list_of, number_of, sum_of, text_of, unpacked
 from rllib_lmgame.text import shown
 
-STEP_KEYS = ("state", "action", "reward", "done")
+STEP_KEYS = {"state", "action", "reward", "done"}
 """Of each step in LMRL-Gym's files of mazes and chess."""
 
 
@@ -106,11 +106,11 @@ def _sum(record: Mapping[str, Any], key: str) -> float | None:
     return sum_of(list_of(record, key, "numbers"), f"a {key.removesuffix('s')}")
 
 
-def _joined(said: Iterable[tuple[str, bool]]) -> list[Said]:
+def _joined(said: Iterable[tuple[str, bool]], between: str = "") -> list[Said]:
     """Messages of texts and whether they are actions; texts of one kind that follow each other are one message."""
     messages: list[Said] = []
     for words, is_action in said:
-        before = messages.pop().text if messages and messages[-1].learnt == is_action else ""
+        before = messages.pop().text + between if messages and messages[-1].learnt == is_action else ""
         messages.append(Said(ASSISTANT if is_action else USER, before + words, float(is_action)))
     for message in messages:
         if message.learnt and not message.text.strip():
@@ -183,7 +183,7 @@ def _trace(record: Mapping[str, Any]) -> Told:
     own = rewards.get(player) if isinstance(rewards, Mapping) else rewards
     reached = None if own is None else number_of(own, f"the reward of player {player}")
     game, level = (str(record.get(key) or "") for key in ("env_name", "game_id"))
-    return Told(_joined(said), reached, None if reached is None else reached > 0, game, level)
+    return Told(_joined(said, "\n"), reached, None if reached is None else reached > 0, game, level)
 
 
 def _spoken(observation: Any, name: str) -> list[tuple[str, str]]:
@@ -205,7 +205,7 @@ def _new(spoken: list[tuple[str, str]], before: list[tuple[str, str]], player: s
     """What is told now that was not told before, also where an observation repeats all of the game; not what the player
     itself said.
     """
-    fresh = spoken[len(before) :] if spoken[: len(before)] == before else spoken
+    fresh = (spoken[len(before) :] if spoken[: len(before)] == before else []) or spoken
     return "\n".join(
         words if sender == "-1" else f"[Player {sender}] {words}" for sender, words in fresh if sender != player
     )
