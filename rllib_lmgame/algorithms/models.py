@@ -8,6 +8,7 @@ from typing import Any
 
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.scheduled import scheduled_games
+from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.policies.chat.corpus import game_corpus
@@ -62,8 +63,9 @@ def tiny_corpus(config: LMGameConfig) -> list[str]:
     from rllib_lmgame.settings.placeholders import fill_placeholders
 
     corpus: list[str] = []
-    for game in corpus_games(config):
-        corpus += _texts_of(game, config.text_rollout_options.env_step_timeout_s)
+    with policies_of_run(Policies(tuple(config.language_model_policies()))):
+        for game in corpus_games(config):
+            corpus += _texts_of(game, config.text_rollout_options.env_step_timeout_s)
     stage = config.supervised_options
     if not corpus and stage is not None and stage.data is not None:
         corpus = texts_of(stage, CORPUS_CONVERSATIONS)

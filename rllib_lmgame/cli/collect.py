@@ -80,7 +80,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
-    from rllib_lmgame.algorithms.games import on_split
+    from rllib_lmgame.algorithms.games import found_beside, on_split
     from rllib_lmgame.envs import GameError
     from rllib_lmgame.envs.registry import game_spec
     from rllib_lmgame.evaluation.players.naming import make_player
@@ -106,6 +106,7 @@ def run(args: argparse.Namespace) -> int:
             named = game.env_config.get("split")
             why = f"env_config says {named}" if named else f"{game.env} has no splits"
             raise ConfigError("--split", f"is {args.split}, but {why}")
+    found_beside(game)
     settings = replace(player_settings(args, (game,), at_once=args.parallel), flag="--player")
     source = "solver" if args.player == EXPERT else args.player
     player = make_player("player", source, settings)

@@ -76,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _play(args: argparse.Namespace) -> int:
+    from rllib_lmgame.algorithms.games import found_beside
     from rllib_lmgame.cli.game_table import Person, play_at_table
     from rllib_lmgame.cli.seating import OpenCheckpoint, players_of
     from rllib_lmgame.envs import make_session
@@ -93,6 +94,7 @@ def _play(args: argparse.Namespace) -> int:
     checkpoint = None if args.checkpoint is None else OpenCheckpoint.at(args.checkpoint, settings)
     if checkpoint is not None:
         game, env_config = checkpoint.game(game, env_config)
+    found_beside(GameConfig(game, env_config))
     session = make_session(game, env_config)
     try:
         plan = EpisodePlan(f"play-{args.seed}", 0, args.seed, "", 0)

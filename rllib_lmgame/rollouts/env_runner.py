@@ -5,6 +5,7 @@ No method of the runner is a coroutine: Ray would make it an asyncio actor, and 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import time
@@ -13,7 +14,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import gymnasium as gym
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
@@ -23,10 +24,12 @@ from ray.rllib.utils.checkpoints import Checkpointable
 
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import game_spec
+from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.scripted import make_scripted_player
+from rllib_lmgame.rollouts.asked_policies import AS_ASKED, EngineAnswers
 from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
     from rllib_lmgame.inference.serving.client import EngineClient
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _SETS_OF_GAMES = 4
 """Games of so many sets are kept between episodes: those of training, of evaluations, and the ones before a change."""
@@ -93,7 +98,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         at_once = self.config.num_envs_per_env_runner
         try:
             coroutine = play_many(plans, settings.games, seats, self, options, at_once)
-            played = run_to_end(_among(guests, coroutine))
+            played = run_to_end(self._with_policies(_among(guests, coroutine)))
             self._write_log(played.episodes, settings.log)
             result = _collect(played, settings.keep)
         except BaseExceptionGroup as group:
@@ -218,6 +223,24 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
             temperature=temperature,
             seeded=settings.seeded,
         )
+
+    async def _with_policies(self, played: Coroutine[Any, Any, T]) -> T:
+        """What ``played`` gives; games may ask the policies meanwhile."""
+        limit_s = self.config.inference_options.request_timeout_s
+        answers = EngineAnswers(
+            self._chat_as_asked, lambda policy: self.client(policy).generate, limit_s, asyncio.get_running_loop()
+        )
+        players = self.config.player_options.items()
+        models = tuple(policy for policy, options in players if options.player == LANGUAGE_MODEL)
+        with policies_of_run(Policies(models, answers)):
+            return await played
+
+    def _chat_as_asked(self, policy: str) -> ChatFormat:
+        key = (policy, "asked")
+        if key not in self._chats:
+            options = replace(self.config.language_model_of(policy), **AS_ASKED)
+            self._chats[key] = ChatFormat(load_tokenizer(self.config.model_files[policy].directory(), options), options)
+        return self._chats[key]
 
     def _write_log(self, played: Sequence[PlayedEpisode], name: str | None) -> None:
         if name is None:

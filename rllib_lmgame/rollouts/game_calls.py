@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import logging
 import os
 import queue
@@ -105,7 +106,7 @@ def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
     except RuntimeError:
         return asyncio.run(coroutine)
     with ThreadPoolExecutor(1, "play") as executor:
-        return executor.submit(asyncio.run, coroutine).result()
+        return executor.submit(contextvars.copy_context().run, asyncio.run, coroutine).result()
 
 
 def call_game(session: GameSession, what: str, function: Callable[..., T], *args: Any) -> T:
@@ -168,7 +169,7 @@ async def in_daemon_thread(function: Callable[..., T], *args: Any, unwanted: Cal
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     caller = _idle.pop() if _idle else _Caller()
-    caller.jobs.put(_Job(function, args, loop, future, unwanted))
+    caller.jobs.put(_Job(contextvars.copy_context().run, (function, *args), loop, future, unwanted))
     return await future
 
 

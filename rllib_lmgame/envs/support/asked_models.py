@@ -3,25 +3,32 @@
 1. A question ends: with a text, or with :class:`GameError` after bounded attempts and time. The episode is then dropped
    and counted; nobody is paid for a judge that is not there.
 2. What players said never becomes structure of the model's prompt (:func:`harmless`).
+3. A policy of the run is asked only on the engines that play the game (:class:`Policies`), never loaded here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from rllib_lmgame.endpoints.address import ENDPOINT, read_address
 from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.settings.sections.language_model import HUGGING_FACE
 from rllib_lmgame.waiting import time_left
 
 T = TypeVar("T")
+
+POLICY = "policy:"
+"""Begins what names a policy of the run."""
 
 LOCAL_MODEL = "rllib_lmgame.policies.model.asked_model:LocalModel"
 """By its path, as settings name parts: what loads models lies above the games."""
@@ -47,6 +54,32 @@ def harmless(text: str) -> str:
     return MARK.sub(r"\1 ", text)
 
 
+@dataclass(frozen=True)
+class Policies:
+    """The language models of a run, as its games may ask them.
+
+    Attributes:
+        names: How they are called.
+        ask: A policy's reply to instructions and a question. ``None``: the games are only looked at, before the run.
+    """
+
+    names: tuple[str, ...]
+    ask: Callable[[str, str, str], str] | None = None
+
+
+_of_run: ContextVar[Policies | None] = ContextVar("policies of the run", default=None)
+
+
+@contextmanager
+def policies_of_run(policies: Policies) -> Iterator[None]:
+    """While games of a run are played or looked at."""
+    before = _of_run.set(policies)
+    try:
+        yield
+    finally:
+        _of_run.reset(before)
+
+
 class Asked(Protocol):
     """A language model, asked greedily; made of its source and the option that names it."""
 
@@ -65,8 +98,8 @@ class AskedModel:
     """A language model that a game asks.
 
     Args:
-        source: ``openai:MODEL@URL``, ``openai:MODEL@URL#VARIABLE`` (the environment variable of its key), or
-            ``hf:DIR_OR_ID``, a model that each process of games loads.
+        source: ``openai:MODEL@URL``, ``openai:MODEL@URL#VARIABLE`` (the environment variable of its key),
+            ``hf:DIR_OR_ID``, a model that each process of games loads, or ``policy:NAME``, a policy of the run.
         key: Option that names it.
 
     Raises:
@@ -74,8 +107,10 @@ class AskedModel:
     """
 
     def __init__(self, source: str, key: str) -> None:
-        make = EndpointModel if source.startswith(ENDPOINT) else import_path(LOCAL_MODEL, key)
-        self._asked: Asked = make(source, key)
+        if source.startswith(POLICY):
+            self._asked: Asked = PolicyModel(source, key)
+        else:
+            self._asked = (EndpointModel if source.startswith(ENDPOINT) else import_path(LOCAL_MODEL, key))(source, key)
 
     @property
     def name(self) -> str:
@@ -86,12 +121,15 @@ class AskedModel:
         """Whether it is there, in a few words. Raises: ConfigError: it is not."""
         return self._asked.check()
 
-    def ask(self, instructions: str, question: str) -> str:
-        """Its reply, without the reasoning before it.
+    def ask(self, instructions: str, question: str, *, unasked: str = "") -> str:
+        """Its reply, without the reasoning before it; ``unasked`` where a game is only looked at, before the run whose
+        policy it would ask.
 
         Raises:
             GameError: it gives none.
         """
+        if isinstance(self._asked, PolicyModel) and self._asked.of_run().ask is None:
+            return unasked
         return self._asked.answer(instructions, question).rpartition(THOUGHT_END)[2]
 
 
@@ -103,7 +141,49 @@ def most_s() -> float | None:
 
 def is_model(source: str) -> bool:
     """Whether an option names a language model, and no function or class."""
-    return source.startswith((ENDPOINT, HUGGING_FACE))
+    return source.startswith((ENDPOINT, HUGGING_FACE, POLICY))
+
+
+class PolicyModel:
+    """A policy of the run: an :class:`Asked`."""
+
+    def __init__(self, source: str, key: str) -> None:
+        self._key, self._policy = key, source.removeprefix(POLICY)
+        if not self._policy:
+            raise ConfigError(key, f"{source!r} names no policy; write {POLICY}NAME, one of config.policies")
+
+    @property
+    def name(self) -> str:
+        """As messages call it."""
+        return f"policy {self._policy!r}"
+
+    def check(self) -> str:
+        """That the run has it, in a few words. Raises: ConfigError: there is no run, or no such policy."""
+        try:
+            self.of_run()
+        except GameError as error:
+            raise ConfigError(self._key, str(error)) from None
+        return f"asks {self.name} of the run"
+
+    def answer(self, instructions: str, question: str) -> str:
+        """Its reply. Raises: GameError, WaitedTooLong: it gives none."""
+        ask = self.of_run().ask
+        assert ask is not None, "AskedModel.ask looks first"
+        return ask(self._policy, instructions, question)
+
+    def of_run(self) -> Policies:
+        """The policies that play. Raises: GameError: nobody plays, or it is not among them."""
+        policies = _of_run.get()
+        if policies is None:
+            raise GameError(
+                f"{self.name} is asked on the engines of a run, and here is none; name a model as "
+                f"{ENDPOINT}MODEL@URL or {HUGGING_FACE}DIR_OR_ID"
+            )
+        if self._policy not in policies.names:
+            there = ", ".join(policies.names) or "none"
+            hint = did_you_mean(self._policy, policies.names, f"its language models are {there}")
+            raise GameError(f"the run has no language model {self._policy!r} among its policies; {hint}")
+        return policies
 
 
 class EndpointModel:

@@ -8,12 +8,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
+from rllib_lmgame.algorithms.games import found_beside
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.boards import played_or_failed, side_by_side
@@ -167,6 +169,7 @@ class _Hall:
 
 
 async def _seats(game: GameConfig, sessions: Sessions, timeout_s: float) -> tuple[str, ...]:
+    await asyncio.to_thread(found_beside, game)
     try:
         session = await open_session(game, timeout_s)
     except EpisodeFailed as failure:

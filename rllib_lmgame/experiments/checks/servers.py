@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from rllib_lmgame.algorithms.games import found_beside, needs_others
 from rllib_lmgame.algorithms.games_fit import games_of
+from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.settings.sections.games import GameConfig
@@ -21,12 +22,12 @@ def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> 
     for experiment in experiments:
         asked: dict[str, ConfigError | str] = {}
         with experiment.spec.source.attached():
-            for place, game in _on_servers(experiment):
+            for place, game, policies in _on_servers(experiment):
                 options = game.env_config
                 texts = {name: value for name, value in options.items() if not is_number(value)}
-                server = f"{game.env} {json.dumps(texts, sort_keys=True, default=str)}"
+                server = f"{game.env} {json.dumps(texts, sort_keys=True, default=str)} {policies.names}"
                 if server not in asked:
-                    asked[server] = _found(game)
+                    asked[server] = _found(game, policies)
                 found = asked[server]
                 if isinstance(found, ConfigError):
                     message = found.message if game.env in found.message else f"{game.env}: {found.message}"
@@ -44,17 +45,19 @@ def dry_run_servers(experiment: CheckedExperiment) -> list[str]:
     return ["# servers", *(f"#   {line}" for line in lines)] if lines else []
 
 
-def _on_servers(experiment: CheckedExperiment) -> Iterator[tuple[str, GameConfig]]:
-    """Games that need a server, and where they stand (with a dot at the end)."""
+def _on_servers(experiment: CheckedExperiment) -> Iterator[tuple[str, GameConfig, Policies]]:
+    """Games that need a server, where they stand (with a dot at the end), and the policies that they may ask."""
     for config in experiment.configs if experiment.algorithm.own else ():
+        policies = Policies(tuple(config.language_model_policies()))
         for place, game in games_of(config):
             if needs_others(game):
-                yield f"config.{place}", game
+                yield f"config.{place}", game, policies
 
 
-def _found(game: GameConfig) -> ConfigError | str:
+def _found(game: GameConfig, policies: Policies) -> ConfigError | str:
     """What the game's server is, or that it is not there."""
     try:
-        return found_beside(game)
+        with policies_of_run(policies):
+            return found_beside(game)
     except ConfigError as error:
         return error

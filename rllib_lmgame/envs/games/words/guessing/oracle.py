@@ -53,7 +53,7 @@ class OwnOracle:
 
     def _ask(self, thing: str, question: str) -> str:
         assert self._model is not None
-        said = self._model.ask(ORACLE.format(thing=thing), question).strip()
+        said = self._model.ask(ORACLE.format(thing=thing), question, unasked=UNKNOWN).strip()
         if not any(mark.isalnum() for mark in said):
             raise GameError(f"{self._model.name} gave no answer")
         return said

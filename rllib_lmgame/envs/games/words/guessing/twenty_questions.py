@@ -46,7 +46,7 @@ class TwentyQuestionsOptions(GuessingOptions):
     oracle: str = option(
         TABLE,
         "Who answers: `table` (attributes of every object), a language model (`openai:MODEL@URL`, "
-        "`hf:DIR_OR_ID`), or `package.module:function` of name and question.",
+        "`hf:DIR_OR_ID`, `policy:NAME` of the run), or `package.module:function` of name and question.",
     )
 
 
