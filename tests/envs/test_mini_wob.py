@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import psutil
@@ -25,18 +26,14 @@ from rllib_lmgame.envs.games.web.mini_wob import game as game_module
 from rllib_lmgame.envs.games.web.mini_wob.expert import SOLVED
 from rllib_lmgame.envs.games.web.mini_wob.game import TASKS, MiniWoB
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from tests.envs import chromium
 from tests.envs.begun import begun, played_by_expert
+from tests.envs.chromium import missing_for_browser
 
 END_TIMEOUT_S = 20
 
-try:
-    host.find_chromium()
-    game_module.pages_url()
-    needs_browser = pytest.mark.skipif(False, reason="")
-except MissingDependencyError as missing:
-    if os.environ.get("CI"):
-        raise  # `make test` installs both where it may.
-    needs_browser = pytest.mark.skipif(True, reason=str(missing))
+missing = missing_for_browser(game_module.pages_url)
+needs_browser = pytest.mark.skipif(bool(missing), reason=missing)
 
 
 @pytest.fixture(scope="module")
@@ -206,14 +203,20 @@ def test_a_browser_that_dies_fails_its_games_and_the_next_one_is_another() -> No
 
 @needs_browser
 @pytest.mark.parametrize("end", ["game.close()", "sys.exit(0)", f"os.kill(os.getpid(), {int(signal.SIGKILL)})"])
-def test_the_browser_ends_with_the_last_game_and_with_the_process(end: str) -> None:
+def test_the_browser_ends_with_the_last_game_and_with_the_process(end: str, tmp_path: Path) -> None:
     code = (
         "import os, sys; from tests.envs.test_mini_wob import MiniWoB, chromiums\n"
         "game = MiniWoB(tasks='click-test'); game.reset(seed=0); (browser,) = chromiums()\n"
         f"print(browser.pid, flush=True); {end}; print(browser.is_running())"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=120, check=False, cwd=Path.cwd()
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=Path.cwd(),
+        env={**os.environ, "TMPDIR": str(tmp_path)},  # A profile stays where nobody is left to delete it.
     )
     pid, *rest = done.stdout.split()
     assert rest == (["False"] if end == "game.close()" else [])
@@ -245,6 +248,20 @@ def test_a_missing_browser_or_package_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("RLLIB_LMGAME_CHROMIUM", "/nowhere/chromium")
     with pytest.raises(MissingDependencyError, match="'/nowhere/chromium', which is no program"):
         host.find_chromium()
+
+
+@pytest.mark.parametrize(("root", "said"), [(0, None), (1000, "is no program")])
+def test_without_a_browser_tests_are_skipped_where_nobody_could_install_it(
+    root: int, said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLLIB_LMGAME_CHROMIUM", "/nowhere/chromium")
+    monkeypatch.setenv("CI", "1")
+    monkeypatch.setattr(os, "geteuid", lambda: root)
+    monkeypatch.setattr(chromium.shutil, "which", lambda name: "/usr/bin/apt-get" if name == "apt-get" else None)
+    with nullcontext() if said else pytest.raises(MissingDependencyError):
+        assert str(said) in missing_for_browser()
+    monkeypatch.delenv("CI")
+    assert "is no program" in missing_for_browser()
 
 
 @needs_browser
