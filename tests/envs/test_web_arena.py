@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -33,14 +32,10 @@ from rllib_lmgame.envs.games.web.web_arena.judging import (
 from rllib_lmgame.envs.games.web.web_arena.tasks import SITES, Task, chosen_numbers, read_tasks, variable_of
 from rllib_lmgame.envs.registry import games, make_session
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from tests.envs.chromium import missing_for_browser
 
-try:
-    host.find_chromium()
-    read_tasks({})
-except MissingDependencyError as missing:
-    if os.environ.get("CI"):
-        raise  # `make test` installs both where it may.
-    pytest.skip(str(missing), allow_module_level=True)
+if missing := missing_for_browser(lambda: read_tasks({})):
+    pytest.skip(missing, allow_module_level=True)
 
 EVERYWHERE = dict.fromkeys(SITES, "http://there")
 BIO = "I am a robot"
@@ -74,7 +69,7 @@ class Sites(BaseHTTPRequestHandler):
             "/f/consoles/9/": "<div class='submission__inner'>What is the recommended console to buy these days</div>",
         }
         page = pages.get(address.path, START.format(port=self.server.server_port))
-        text = f"<title>Site</title>Cookie: {self.headers.get('Cookie')} {page}".encode()
+        text = f"<title>Site</title>Cookie: {self.headers.get('Cookie')} {page}{self.server.asks}".encode()
         self.send_response(self.server.status)
         self.send_header("Content-Type", "text/html; charset=utf-8")
         self.send_header("Content-Length", str(len(text)))
@@ -91,6 +86,8 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     bio = "nothing"
     status = 200
+    asks = ""
+    """What a page has that asks for a login, for those whose cookie is not known."""
 
 
 @pytest.fixture
@@ -222,6 +219,28 @@ def test_a_page_of_another_site_ends_the_task(begin: Callable[..., WebArena]) ->
     board, reward, done, _, info = game.step(f"click('{element(game, 'Elsewhere')}')")
     assert (reward, done, info["success"], info["measures"]) == (0.0, True, False, {"left_sites": 1.0})
     assert "another site" in board
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        "<form>Password <input type='password'></form>",
+        "<a href='/users/sign_in?redirect_to_referer=yes'>Sign in</a>",
+        "<a href='/customer/account/login/referer/aHR0/'>Sign In</a>",
+        "<a href='/login'>Log in</a>",
+    ],
+)
+def test_a_login_that_has_expired_drops_the_episode(begin: Callable[..., WebArena], server: Server, asks: str) -> None:
+    game = begin(44)
+    server.asks = asks
+    with pytest.raises(
+        GameError, match=r"the login of gitlab_state\.json has expired: http.* asks for one; .*login\.py"
+    ):
+        game.reset(seed=0)
+    begin(356).close()  # A task of the map, which nobody is logged in to.
+    server.asks = "<a href='/f/books/7/login'>Login</a><a href='/login' hidden>Log in</a><input type='password' hidden>"
+    game.reset(seed=0)
+    assert ended(game) == 0.0
 
 
 def test_a_site_that_fails_drops_the_episode(begin: Callable[..., WebArena], server: Server) -> None:

@@ -44,6 +44,10 @@ SETTLE_MS = 500
 LOAD_MS = 3000
 JUDGED_AFTER_MS = 3000
 """A page that is opened to be judged gets this time, as WebArena gives it."""
+ASKS_FOR_LOGIN = r"""() => [...document.querySelectorAll("a[href], input[type=password]")].some(one =>
+    one.checkVisibility() && (one.type == "password"
+        || /^\/(login|users\/sign_in|customer\/account\/login(\/.*)?)\/?$/.test(one.pathname)))"""
+"""Of a page: it has a field for a password, or a link to the login of Magento, Postmill or GitLab."""
 CHECK_S = 10.0
 MOST_BYTES = 10_000_000
 """Of a file of a logged-in state."""
@@ -202,6 +206,11 @@ class WebArena(ListedLevels, WholeReplyGame):
         for number, url in enumerate(level.starts):
             self._pages.do(f"task {level.number}", self._begin, url, number > 0)
         self._pages.do(f"task {level.number}", self._look)
+        asks = self._pages.do(f"task {level.number}", self._asks_for_login) if state and not self._over else ""
+        if asks:
+            self._pages.end()
+            hint = "WebArena's auto_login.py writes a new one"
+            raise GameError(f"the login of {level.login} has expired: {asks} asks for one; {hint}")
         if self._over:
             self._pages.end()
             raise GameError(f"task {level.number} begins on another site than its address says: {self._tabs}")
@@ -316,6 +325,12 @@ class WebArena(ListedLevels, WholeReplyGame):
         marks = [" (in front)" if page is front else "" for page in pages]
         tabs = [f"Tab {number}{mark}: {page.url}" for number, (page, mark) in enumerate(zip(pages, marks, strict=True))]
         self._tabs, self._tree = "\n".join(tabs), "" if self._over else tree_of(front)
+
+    def _asks_for_login(self) -> str:
+        """Address of a page that asks for a login, of the sites that the player is to be logged in to; else nothing."""
+        sites = {_host(self._sites[site]) for site in self._task.logged_in_to if site in self._sites}
+        pages = [page for page in self._pages.page.context.pages if _host(page.url) in sites]
+        return next((page.url for page in pages if page.evaluate(ASKS_FOR_LOGIN)), "")
 
     def _says(self, target: Mapping[str, Any]) -> bool:
         """Whether a target of the check is met, on the page in front or one that is opened for it."""

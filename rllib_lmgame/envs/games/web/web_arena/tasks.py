@@ -50,6 +50,11 @@ class Task(NamedTuple):
     checks: Mapping[str, Any]
 
     @property
+    def logged_in_to(self) -> list[str]:
+        """Sites that the player is logged in to, by the name of the file: ``gitlab.reddit_state.json``."""
+        return self.login.rpartition("_")[0].split(".")
+
+    @property
     def answers(self) -> Mapping[str, Any]:
         """What the answer must be or say, by how it is compared."""
         return self.checks["reference_answers"] or {} if "string_match" in self.checks["eval_types"] else {}
