@@ -110,6 +110,29 @@ def test_a_score_is_paid_by_what_it_changes_and_a_fall_below_zero_counts_as_none
         session.close()
 
 
+def test_wordle_is_won_by_the_word_alone() -> None:
+    """Its server adds 1 to LMRL-Gym's rewards: -1 for a wrong guess or what is no word, 0 for the word."""
+    guesses = [0]
+
+    def judged(path: str, body: dict[str, Any]) -> tuple[int, bytes] | None:
+        if path != "/wordle/step":
+            return None
+        guesses[0] += 1
+        won = body["action"] == "c r a n e"
+        said = {"observation": "g g g g g\n" if won else "invalid word", "reward": float(won)}
+        return 200, json.dumps({**said, "done": won or guesses[0] == 6}).encode()
+
+    with serving("wordle", fault=judged) as server:
+        for words, success in ((["x", "s l a t e", "c r a n e"], True), (["x", "s l a t e"] * 3, False)):
+            guesses[0] = 0
+            session = begun(server)
+            results = [session.step({"player": word}) for word in words]
+            assert [result.done for result in results] == [False] * (len(words) - 1) + [True]
+            assert sum(result.rewards["player"] for result in results) == float(success)
+            assert results[-1].infos["player"]["success"] is success
+            session.close()
+
+
 def test_what_is_special_in_a_dialect() -> None:
     with serving("wordle") as server:
         assert begun(server).observe("player").text == "item 7\nWords: crane slate"
