@@ -337,6 +337,7 @@ def _play(evaluation: Evaluation, directory: EvaluationDirectory | None, args: a
 
 
 def _numbers(evaluation: Evaluation, results: Results, args: argparse.Namespace) -> dict[str, Any]:
+    from rllib_lmgame.envs.registry import made_up_levels
     from rllib_lmgame.evaluation.comparison.numbers import rows
 
     players = {contender.name: {"temperature": contender.temperature} for contender in evaluation.contenders}
@@ -347,6 +348,7 @@ def _numbers(evaluation: Evaluation, results: Results, args: argparse.Namespace)
         "baseline": args.baseline,
         "evaluated": rows(evaluation, results, args.baseline),
         "dropped": reasons,
+        "made_up_levels": made_up_levels(evaluation.games.values()),
     }
 
 

@@ -26,6 +26,7 @@ def evaluation_table(numbers: Mapping[str, Any]) -> str:
     for line, game in zip(table, numbers["evaluated"], strict=True):
         lines += [line, *_details(game)]
     dropped = Counter(numbers.get("dropped", {}) if "players" in numbers else ())
+    lines += [f"note: {line}" for line in numbers.get("made_up_levels", ())]
     lines += [f"dropped {count} times: {message}" for message, count in dropped.most_common(SHOWN_FAILURES)]
     return printable("\n".join([*lines, *spent_lines(numbers.get("counts", {}))]))
 
@@ -35,7 +36,8 @@ def evaluation_markdown(numbers: Mapping[str, Any]) -> str:
     head, *rows = ([cell.replace("|", "\\|") for cell in row] for row in _cells(numbers))
     left = _named(numbers) + 2
     lines = [head, ["---"] * left + ["--:"] * (len(head) - left), *rows]
-    return printable("".join(f"| {' | '.join(line)} |\n" for line in lines))
+    table = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return printable(table + "".join(f"\n{line}.\n" for line in numbers.get("made_up_levels", ())))
 
 
 def _named(numbers: Mapping[str, Any]) -> int:

@@ -300,6 +300,16 @@ def test_models_in_this_process_are_talked_to_as_the_entry_of_their_game_says(
     }
 
 
+def test_made_up_levels_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = "lmgame/GSM8K-v0 plays made-up levels, not GSM8K"
+    command = ["evaluate", "solver", "--games", "lmgame/GSM8K-v0,lmgame/FrozenLake-v0", "--episodes", "1"]
+    assert main([*command, "--out", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out.count(f"note: {said}") == 1
+    assert said in (tmp_path / "out" / "results.md").read_text()
+    (told,) = json.loads((tmp_path / "out" / "results.json").read_text())["made_up_levels"]
+    assert told.startswith(said)
+
+
 def test_a_gain_on_a_single_level_has_no_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lake = "lmgame/FrozenLake-v0@{size: 3, frozen_probability: 1.0, max_turns: 1, split: all}"
     command = ["evaluate", "random", "best=solver", "--games", lake, "--episodes", "3", "--baseline", "random"]
