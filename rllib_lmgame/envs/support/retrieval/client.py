@@ -167,10 +167,11 @@ class HttpRetriever:
 
     def _ask(self, queries: Sequence[str], topk: int, patient: bool = True) -> list[Found]:
         together = [{"queries": queries}]
-        singly, alone = [{"query": query} for query in queries], [{"queries": [query]} for query in queries]
+        singly = [{"query": query} for query in queries]
+        alone = [{"queries": [query]} for query in queries] if len(queries) > 1 else []
         forms = {None: (together, singly, alone), False: (together, alone), True: (singly,)}[self._single]
         found: list[Found] = []
-        for asked in forms:
+        for asked in (form for form in forms if form):
             found = self._ask_as(asked, len(queries), topk, patient)
             if any(isinstance(each, list) for each in found):
                 self._single = "query" in asked[0]
