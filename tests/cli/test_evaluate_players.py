@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
+import signal
+import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -92,6 +95,48 @@ def test_the_same_command_goes_on_and_comes_to_the_same_end(tmp_path: Path, caps
         assert (out / "results.jsonl").read_bytes().count(b"\n") == 108
         for name in ("results.json", "results.md"):
             assert (out / name).read_bytes() == (whole / name).read_bytes(), length
+
+
+SIX_GAMES = (
+    "lmgame/FrozenLake-v0,small=lmgame/Sokoban-v0@{dim_room: [5, 5]},"
+    "lmgame/KuhnPoker-v0,lmgame/TicTacToe-v0,lmgame/StagHunt-v0,lmgame/IteratedPrisonersDilemma-v0"
+)
+"""Of three families: on grids, duels and dilemmas."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_killed_evaluation_is_finished_by_the_same_command_with_the_same_table(
+    rllib: Callable[[str], Any], checkpoint, tiny_model_dir: str, tmp_path: Path
+) -> None:
+    """The kill comes in the middle of what the checkpoint plays, after the scripted players."""
+    model = {"context_length": 2048, "max_tokens_per_turn": 4}
+    saved = checkpoint(language_model=model)
+    config = {"language_model": model, "inference": {"engine": "transformers", "kv_cache_memory_mb": 32}}
+    players = f"random solver saved={saved} raw=hf:{tiny_model_dir}"
+    line = f"evaluate {players} --games '{SIX_GAMES}' --episodes 2 --samples 4 --parallel 1 --baseline random"
+    line += f" --config '{json.dumps(config)}' --out "
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    rllib(f"{line}{whole}").finish()
+
+    def played() -> int:
+        return (killed / "results.jsonl").read_bytes().count(b"\n") if (killed / "results.jsonl").exists() else 0
+
+    first = rllib(f"{line}{killed}")
+    while played() < 115 and first.process.poll() is None:
+        time.sleep(0.02)
+    first.process.kill()
+    first.finish(-signal.SIGKILL)
+    before = played()
+    assert 2 * 48 < before < 3 * 48 and not (killed / "results.md").exists()
+    assert f"{before} of 192 episodes have been played before" in rllib(f"{line}{killed}").finish()
+    for name in ("results.md", "results.json", "evaluation.json"):
+        assert (killed / name).read_bytes() == (whole / name).read_bytes()
+    assert records(killed) == records(whole)
+    rows = table(whole)
+    assert len(rows) == 4 * 6 and {row["num_episodes"] for row in rows.values()} == {8}
+    assert all({"pass_at_k", "success_interval"} <= rows[player, "small"].keys() for player in ("saved", "raw"))
+    assert "success_gain" in rows["raw", "small"] and "return_gain" in rows["saved", "lmgame/StagHunt-v0"]
 
 
 def test_more_players_games_levels_and_samples_are_played_alone(tmp_path: Path) -> None:
