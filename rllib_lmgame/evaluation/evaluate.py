@@ -12,6 +12,7 @@ from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.games import found_beside, has_option, on_split
 from rllib_lmgame.envs.registry import make_session
+from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.naming import make_players, split_name
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
@@ -282,8 +283,9 @@ def _evaluate(
     players: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     check_games(games, against)
-    for game in games:
-        found_beside(game)
+    with policies_of_run(Policies(tuple(config.language_model_policies()))):
+        for game in games:
+            found_beside(game)
     config.other_games = games
     others = opponents_of(against, opponents, config)
     with ExitStack() as stack:
