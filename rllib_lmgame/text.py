@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 
+_BLOCKS = "▁▂▃▄▅▆▇█"
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -61,6 +63,15 @@ def columns(rows: Sequence[Sequence[str]], left: int) -> list[str]:
         for row in rows
     )
     return ["  ".join(cells).rstrip() for cells in padded]
+
+
+def sparkline(values: Sequence[float], width: int = 60) -> str:
+    """Numbers as blocks from the lowest to the highest; of more than ``width`` the means of as many parts."""
+    if len(values) > width:
+        ends = [round(part * len(values) / width) for part in range(width + 1)]
+        values = [sum(values[a:b]) / (b - a) for a, b in itertools.pairwise(ends)]
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    return "".join(_BLOCKS[round((value - low) / (high - low) * 7) if high > low else 0] for value in values)
 
 
 def size_text(size: int) -> str:

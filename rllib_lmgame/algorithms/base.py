@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import math
@@ -31,6 +32,7 @@ from ray.tune import PlacementGroupFactory
 from ray.tune.result import TRIAL_INFO
 
 from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
+from rllib_lmgame.algorithms.checkpoints.cards import Curve, add_to_cards
 from rllib_lmgame.algorithms.checkpoints.learner_files import load_learners, save_learners
 from rllib_lmgame.algorithms.checkpoints.models import check_league, check_models
 from rllib_lmgame.algorithms.cluster import engines
@@ -113,6 +115,7 @@ class LMGameAlgorithm(PPO):
         self._policy_version = 0
         self._at_start = True
         self._best: float | None = None
+        self._curve = Curve()
         own = self.config.copy(copy_frozen=False)
         own.episode_log_dir = str(self.trial_directory() / "episodes")
         self.tell("preparing the models")
@@ -285,6 +288,7 @@ class LMGameAlgorithm(PPO):
         result: dict[str, Any] = self._result_at_start() if self._begins_with_evaluation() else super().step()
         self._at_start = False
         self._has_result = True
+        self._curve.add(result)
         entry, stage = self.config.entry, self.config.supervised_options
         evaluates = bool(self.config.evaluation_interval) or (stage is not None and stage.stop_at is not None)
         return with_columns(
@@ -420,13 +424,15 @@ class LMGameAlgorithm(PPO):
 
     def lmgame_state(self) -> dict[str, Any]:
         """State of this package's own, beside RLlib's: what a resumed run must know."""
-        return {"policy_version": self._policy_version, "best": self._best, "at_start": self._at_start}
+        said = {"policy_version": self._policy_version, "best": self._best, "at_start": self._at_start}
+        return said | {"curve": dataclasses.asdict(self._curve)}
 
     def set_lmgame_state(self, state: dict[str, Any]) -> None:
         """Take over a state of :meth:`lmgame_state`."""
         self._policy_version = int(state["policy_version"])
         self._best = state.get("best")
         self._at_start = bool(state.get("at_start", False))
+        self._curve = Curve(**state.get("curve", {}))
 
     def get_state(self, components: Any = None, *, not_components: Any = None, **kwargs: Any) -> dict[str, Any]:
         """RLlib's state and this package's own."""
@@ -461,6 +467,7 @@ class LMGameAlgorithm(PPO):
             self.save_own_files(scratch)
             if self.milestones():
                 (scratch / checkpoints.MILESTONES_FILE).write_text(json.dumps(self.milestones()), encoding="utf-8")
+            self._add_to_cards(scratch)
             checkpoints.write_manifest(scratch, self.recorded_files())
             checkpoints.move_into(scratch, target)
         except Exception as error:
@@ -469,6 +476,19 @@ class LMGameAlgorithm(PPO):
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         return str(target)
+
+    def _add_to_cards(self, checkpoint: Path) -> None:
+        trained, settings = self.config.trained_policies(), self.config.settings
+        for policy in trained:
+            add_to_cards(
+                [checkpoints.hf_directory(checkpoint, policy, trained, last=last) for last in (False, True)],
+                settings.policy(policy),
+                self.config.entry.name,
+                self.iteration,
+                self.milestones(),
+                self._curve,
+                self.trial_directory(),
+            )
 
     @classmethod
     def from_checkpoint(cls, path: Any, *args: Any, **kwargs: Any) -> Any:

@@ -34,6 +34,7 @@ COMMANDS = {
     "init": "write the first files of a game or an experiment of your own",
     "models": "list the pretrained models that are known by name",
     "play": "play a game, alone, against a scripted player or against a checkpoint",
+    "push": "publish a policy with its model card on a Hugging Face hub",
     "retriever": "serve a corpus to search, or make its index",
     "serve": "serve games to programs of others",
     "view": "look at episodes in a browser, a file or the terminal",

@@ -15,6 +15,7 @@ from rllib_lmgame.evaluation.evaluate import loaded_policies
 from rllib_lmgame.measures.statistics import notes_on_levels, paired_by_level, rate_over_levels
 from rllib_lmgame.rollouts.episodes import seed_and_level, success_by_seed
 from rllib_lmgame.rollouts.log.episode_log import read_log
+from rllib_lmgame.rollouts.log.text import episode_text
 from rllib_lmgame.rollouts.metrics import episode_metrics
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.settings.schema import limits
@@ -114,19 +115,3 @@ def outcome_table(outcomes: Mapping[str, Mapping[str, Any]]) -> str:
         for policy, role, shares in win_draw_loss(rates):
             lines.append(f"{name:<28}{policy:<14}{role:<14}" + "".join(f"{share:>7.3f}" for share in shares))
     return "\n".join(lines) if len(lines) > 1 else ""
-
-
-def episode_text(record: Mapping[str, Any]) -> str:
-    lines = []
-    for step in record["steps"]:
-        for agent, text in step["observations"].items():
-            lines += [text, f"{agent}> {step['actions'][agent]!r}   reward {step['rewards'].get(agent, 0.0):+.1f}", ""]
-    lines += list(dict.fromkeys(record["final_observations"].values()))
-    lines.append(f"ended: {record['stop_reason'].replace('_', ' ')}")
-    lines += [f"{seat['agent_id']}: {_result_of(seat)}" for seat in record["trajectories"]]
-    return "\n".join(lines)
-
-
-def _result_of(seat: Mapping[str, Any]) -> str:
-    verdict = seat["outcome"] or {True: "success", False: "no success", None: ""}[seat["success"]]
-    return f"{verdict}, return {seat['return']:+.2f}".removeprefix(", ")

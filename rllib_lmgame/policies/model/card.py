@@ -97,12 +97,12 @@ def model_card(options: LanguageModelOptions, played: Played) -> str:
     said = {key: value for key, value in as_mapping(options).items() if key in carded}
     return _CARD.format(
         constrained=_CONSTRAINED if played.legal_moves_only else "",
-        games=", ".join(_literal([env, dict(env_config)]) for env, env_config in played.games),
-        settings="\n".join(f"    {_literal(key)}: {_literal(value)}," for key, value in said.items()),
-        sampling=_literal(played.sampling),
+        games=", ".join(literal([env, dict(env_config)]) for env, env_config in played.games),
+        settings="\n".join(f"    {literal(key)}: {literal(value)}," for key, value in said.items()),
+        sampling=literal(played.sampling),
     )
 
 
-def _literal(value: Any) -> str:
+def literal(value: Any) -> str:
     """A value that a configuration file can hold, as a literal of Python; of any other its text."""
     return ascii(json.loads(json.dumps(value, default=str)))

@@ -1,0 +1,57 @@
+"""``rllib push``: publish a checkpoint's policy on a Hugging Face hub."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.cli.games import TRUST_HELP
+from rllib_lmgame.errors import CheckpointError, ConfigError, did_you_mean
+from rllib_lmgame.text import size_text
+
+
+def add_parser(subparsers: Any, summary: str) -> None:
+    parser = subparsers.add_parser(
+        "push",
+        help=summary,
+        description="Publish a trained policy: weights, tokenizer, and a model card with how it was trained, its "
+        "learning curve, held-out levels, a game, and a program that plays it. HF_TOKEN (or `hf auth login`) "
+        "says who you are, HF_ENDPOINT names another hub.",
+    )
+    parser.add_argument("checkpoint", metavar="CHECKPOINT", help="checkpoint, or the directory of its trial")
+    parser.add_argument("repository", metavar="REPO", help="ORGANISATION/NAME; it is made if it is not there")
+    parser.add_argument("--policy", metavar="NAME", help="which of several trained policies")
+    parser.add_argument("--public", action="store_true", help="make a new repository public (default: private)")
+    parser.add_argument("--revision", metavar="BRANCH", help="branch to push to (default: main)")
+    parser.add_argument("--message", metavar="TEXT", help="of the commit")
+    parser.add_argument("--last-iterate", action="store_true", help="the weights in training, not their average")
+    parser.add_argument("--dry-run", action="store_true", help="list the files, send nothing")
+    parser.add_argument("--trust-checkpoint", action="store_true", help=TRUST_HELP)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    from rllib_lmgame.algorithms.checkpoints.manifest import iteration_of
+    from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
+    from rllib_lmgame.evaluation.saved_config import open_checkpoint, saved_model
+    from rllib_lmgame.experiments.results.publish import files_to_push, push
+
+    place = find_checkpoint(args.checkpoint)
+    if not is_own_checkpoint(place):
+        raise CheckpointError(f"{place} is no checkpoint with a language model")
+    checkpoint, config = open_checkpoint(place, trust=args.trust_checkpoint)
+    trained = config.trained_policies()
+    policy = args.policy or trained[0]
+    if policy not in trained or (args.policy is None and len(trained) > 1):
+        hint = did_you_mean(args.policy or "", trained, f"trained policies: {', '.join(trained)}")
+        raise ConfigError("--policy", f"name the policy to push; {hint}")
+    files = files_to_push(saved_model(checkpoint, config, policy, last=args.last_iterate), checkpoint)
+    for name, content in files.items():
+        size = content.stat().st_size if isinstance(content, Path) else len(content)
+        print(f"{size_text(size):>8}  {name}")
+    if args.dry_run:
+        return 0
+    message = args.message or f"{policy} after iteration {iteration_of(checkpoint) or '?'}"
+    print(push(files, args.repository, public=args.public, revision=args.revision, message=message))
+    return 0

@@ -1,0 +1,226 @@
+"""``rllib push`` against a hub on loopback, and what cards of checkpoints hold."""
+
+from __future__ import annotations
+
+import base64
+import http.server
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.algorithms.checkpoints.cards import MOST_VALUES, RETURN, SUCCESS, Curve, add_to_cards, game_text
+from rllib_lmgame.algorithms.checkpoints.manifest import write_manifest
+from rllib_lmgame.cli.main import main
+from rllib_lmgame.text import sparkline
+
+Checkpoint = Callable[..., str]
+SECRET = "hf_secret"
+
+
+class Hub(http.server.ThreadingHTTPServer):
+    """Takes what is uploaded: ``files`` of the commits, ``asked`` requests; ``status`` refuses everything."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.files: dict[str, bytes] = {}
+        self.stored: dict[str, bytes] = {}
+        self.asked: list[tuple[str, Any]] = []
+        self.status = 200
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: Hub
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+    def do_PUT(self) -> None:
+        self.server.stored[self.path.rpartition("/")[2]] = self._body()
+        self._send({})
+
+    def do_POST(self) -> None:
+        hub, body, path = self.server, self._body(), self.path.split("?")[0]
+        if hub.status != 200:
+            self._send({"error": "no"}, hub.status)
+        elif path == "/api/repos/create":
+            hub.asked.append(("create", {**json.loads(body), "token": self.headers.get("authorization")}))
+            self._send({"url": f"{hub.url}/me/model"})
+        elif "/branch/" in path:
+            hub.asked.append(("branch", path))
+            self._send({})
+        elif "/preupload/" in path:
+            modes = [
+                {"path": file["path"], "uploadMode": "lfs" if file["path"].endswith(".safetensors") else "regular"}
+                for file in json.loads(body)["files"]
+            ]
+            self._send({"files": [{**mode, "shouldIgnore": False, "oid": None} for mode in modes]})
+        elif path.endswith("/objects/batch"):
+            objects = [
+                {**each, "actions": {"upload": {"href": f"{hub.url}/store/{each['oid']}", "header": {}}}}
+                for each in json.loads(body)["objects"]
+            ]
+            self._send({"transfer": "basic", "objects": objects})
+        elif "/commit/" in path:
+            for line in map(json.loads, body.splitlines()):
+                value = line["value"]
+                if line["key"] == "file":
+                    hub.files[value["path"]] = base64.b64decode(value["content"])
+                elif line["key"] == "lfsFile":
+                    hub.files[value["path"]] = hub.stored[value["oid"]]
+                else:
+                    hub.asked.append(("commit", {**value, "revision": path.rpartition("/")[2]}))
+            self._send({"commitUrl": f"{hub.url}/me/model/commit/1", "commitOid": "1", "success": True})
+        else:
+            self._send({})
+
+    def _body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("content-length", 0)))
+
+    def _send(self, content: Any, status: int = 200) -> None:
+        text = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    server = Hub()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("HF_ENDPOINT", server.url)
+    monkeypatch.setenv("HF_TOKEN", SECRET)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)  # Another protocol for large files.
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+RECORD = {
+    "steps": [{"observations": {"player": "``````\n<b>"}, "actions": {"player": "Up"}, "rewards": {"player": 1.0}}],
+    "final_observations": {"player": "solved\x1b[2J"},
+    "stop_reason": "game_over",
+    "trajectories": [{"agent_id": "player", "outcome": None, "success": True, "return": 1.0}],
+}
+
+
+def with_run(checkpoint: Path) -> None:
+    """The files of a trial around a checkpoint, and a card in it."""
+    (checkpoint / "hf" / "README.md").write_text("# A model\n")
+    write_manifest(checkpoint)
+    rows = [{"training_iteration": i, "env_runners": {"success_rate": 0.1 * i}} for i in (1, 2, 3)]
+    (checkpoint.parent / "result.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    played = {f"lmgame/Sokoban-v0 {seed}": float(seed < 3) for seed in range(4)}
+    (checkpoint.parent / "report.json").write_text(json.dumps({"successes": {"after PPO": played}}))
+    (checkpoint.parent / "episodes").mkdir()
+    (checkpoint.parent / "episodes" / "report-0.jsonl").write_text(json.dumps(RECORD) + "\n" + '{"cut')
+
+
+def test_a_policy_is_pushed_with_its_card_curve_report_and_a_game(
+    hub: Hub, checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    place = Path(checkpoint())
+    with_run(place)
+    assert main(["push", str(place), "me/model", "--revision", "try"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[-1] == f"{hub.url}/me/model/commit/1" and SECRET not in printed.out + printed.err
+    of_model = {file.name: file.read_bytes() for file in (place / "hf").iterdir()}
+    card = hub.files.pop("README.md").decode()
+    assert hub.files.pop("learning-curve.png").startswith(b"\x89PNG")
+    assert hub.files == {name: content for name, content in of_model.items() if name != "README.md"}
+    assert card.startswith("# A model\n") and "| after PPO | 4 | 4 | 0.750 |" in card
+    assert "solved\\x1b[2J" in card and "![learning curve](learning-curve.png)" in card
+    asked = dict(hub.asked)
+    assert asked["create"]["visibility"] == "private" and asked["create"]["token"] == f"Bearer {SECRET}"
+    assert asked["commit"]["revision"] == "try" and asked["branch"].endswith("/branch/try")
+
+
+def test_a_dry_run_sends_nothing(hub: Hub, checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["push", checkpoint(), "me/model", "--dry-run"]) == 0
+    assert "model.safetensors" in capsys.readouterr().out and hub.asked == []
+
+
+@pytest.mark.parametrize(
+    ("status", "repository", "arguments", "words"),
+    [
+        (401, "me/model", [], "set HF_TOKEN to a token that may write"),
+        (400, "me/model", [], "the hub refused it"),
+        (200, "me/model", ["--policy", "other"], "name the policy to push"),
+        (200, "no/such/name", [], "no/such/name: "),
+    ],
+)
+def test_what_keeps_it_from_being_pushed_is_one_line(
+    status: int, repository: str, arguments: list[str], words: str, hub: Hub, checkpoint: Checkpoint, capsys: Any
+) -> None:
+    hub.status = status
+    assert main(["push", checkpoint(), repository, *arguments]) == 2
+    error = capsys.readouterr().err
+    assert words in error and error.count("\n") == 1 and SECRET not in error and not hub.files
+
+
+def test_a_hub_that_is_not_there_is_told(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    assert main(["push", checkpoint(), "me/model"]) == 2
+    assert capsys.readouterr().err.startswith("error: me/model: ")
+
+
+def test_a_card_tells_how_it_was_trained_and_went(make_config: Any, tmp_path: Path) -> None:
+    curve = Curve()
+    for i in range(40):
+        curve.add({"env_runners": {"success_rate": i / 40}})
+    curve.add({"env_runners": {"success_rate": float("nan")}})
+    (tmp_path / "README.md").write_text("card\n")
+    config = make_config(lr=2e-4)
+    verdicts = {"after | warm <start>": {f"lmgame/Sokoban-v0 {seed}": 1.0 for seed in range(3)}, "none": {}}
+    add_to_cards([tmp_path, tmp_path / "no"], config.settings, "LMGamePPO", 7, verdicts, curve, tmp_path)
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert card.startswith("card\n\n## How it was trained") and "| `lr` | `0.0002` |" in card
+    assert "| `iterations` | `7` |" in card and "['lmgame/Sokoban-v0']" in card
+    assert "over 40 iterations: 0.000 to 0.975" in card and sparkline(curve.values) in card
+    assert "| after ? warm ?start? | 3 | 3 | 1.000 |" in card and "| none" not in card and "## A game" not in card
+
+
+def test_a_game_stays_inside_its_block(tmp_path: Path) -> None:
+    (tmp_path / "a-0.jsonl").write_text(json.dumps(RECORD))
+    text = game_text(tmp_path)
+    fence = re.search(r"^(`+)text$", text, re.MULTILINE)[1]  # type: ignore[index]
+    assert len(fence) > 6 and text.count(fence) == 2 and "\x1b" not in text
+    (tmp_path / "a-0.jsonl").write_text('{"steps": 3}\n')
+    assert game_text(tmp_path) == "" == game_text(tmp_path / "no")
+
+
+def test_a_curve_is_of_what_is_measured_first() -> None:
+    curve = Curve()
+    curve.add({"env_runners": {"success_rate": float("nan"), "episode_return_mean": 1.0}})
+    curve.add({"env_runners": {}})
+    assert (curve.metric, curve.values) == (RETURN, [1.0])
+
+
+def test_a_long_curve_is_thinned_and_goes_on_after_a_restart() -> None:
+    curve, again = Curve(), Curve()
+    for i in range(3 * MOST_VALUES):
+        curve.add({"env_runners": {"success_rate": float(i)}})
+        again.add({"env_runners": {"success_rate": float(i)}})
+        if i % 700 == 0:
+            again = Curve(**json.loads(json.dumps(again.__dict__)))
+    assert curve == again and len(curve.values) <= MOST_VALUES + 1 and curve.seen == 3 * MOST_VALUES
+    assert curve.values[:3] == [0.0, float(curve.every), 2.0 * curve.every] and curve.metric == SUCCESS
+
+
+@pytest.mark.parametrize(
+    ("values", "line"), [([], ""), ([3.0], "▁"), ([0, 1], "▁█"), ([1, 1], "▁▁"), (list(range(120)), None)]
+)
+def test_numbers_become_blocks(values: list[float], line: str | None) -> None:
+    drawn = sparkline(values)
+    assert drawn == line if line is not None else len(drawn) == 60 and drawn[0] == "▁" and drawn[-1] == "█"
