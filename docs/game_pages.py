@@ -9,7 +9,7 @@ from tables import option_table, table, yaml_text
 from rllib_lmgame.envs.checking.sample import docstring_text, example_turn
 from rllib_lmgame.envs.games.adapted.agentgym.tasks import TASKS
 from rllib_lmgame.envs.games.adapted.agentgym.told import CALLS
-from rllib_lmgame.envs.registry import GameSpec, load_factory, own_games, served
+from rllib_lmgame.envs.registry import AT_ADDRESSES, GameSpec, load_factory, own_games, served
 
 
 def games_index() -> str:
@@ -46,11 +46,12 @@ def game_pages() -> dict[str, Callable[[], str]]:
         by_class.setdefault(spec.entry_point, []).append(spec)
     pages = {_page_name(specs[0]): lambda specs=specs: _page(specs) for specs in by_class.values()}  # type: ignore[misc]
     on_sites = served()["lmgame/WebArena-v0"]
-    servers = next(iter(served().values()))
+    servers, at_addresses = next(iter(served().values())), served()[AT_ADDRESSES]
     return {
         **pages,
         _page_name(servers): lambda: _page_of_servers(servers),
         _page_name(on_sites): lambda: _page_of_sites(on_sites),
+        _page_name(at_addresses): lambda: _page_of_addresses(at_addresses),
     }
 
 
@@ -124,6 +125,38 @@ another takes its place. A server that is busy (503) or not there is asked again
 - **Functions** ({functions}) have AgentGym's names, for `reply_format: function_calling`.
 - **Not here**: AgentGym's own words to the player. The rules are told in words of this package.
 """
+
+
+_AT_ADDRESSES = """Name the address of the environment, [one of this package's](../serving-games.md) or anybody's:
+
+```yaml
+env: openenv:http://127.0.0.1:8000
+env_config: {max_turns: 30}
+```
+
+- **Before a run** the server is asked for a session. `--dry-run` says what is missing.
+- **Sessions** are used again from episode to episode, and closed when the run ends. Play at most as many games at \
+once as the server has sessions; one that finds all taken asks again, up to `retries` times.
+- **What goes wrong**, an error, a time-out, an answer of another form, drops the episode and counts it; another \
+takes its place.
+- **Time** of a message is limited by `timeout_s`, not by `text_rollouts.env_step_timeout_s`. No other game waits.
+- **Seats** of games of this package: `reset: {seats: [remote, minimax]}`.
+- **The token** stands in an environment variable, which `token_variable` names. It is sent to that address alone.
+- **Not here**: tools of the Model Context Protocol, and actions that are no JSON of texts and numbers.
+"""
+
+
+def _page_of_addresses(spec: GameSpec) -> str:
+    """Environments of OpenEnv: how they are reached, the options."""
+    factory = load_factory(spec)
+    parts = [
+        f"# {factory.__name__}",
+        docstring_text(factory),
+        _AT_ADDRESSES,
+        "Options (`env_config`):\n\n" + option_table(factory.Options),
+        "[All games](../games.md)",
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def _page_of_servers(spec: GameSpec) -> str:

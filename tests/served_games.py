@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +61,31 @@ async def serving(
     ):
         yield Served(hall, str(server.make_url("/")).rstrip("/"), http)
     assert hall.active == 0
+
+
+@contextmanager
+def running(make_app: Callable[[Hall, str | None], web.Application], *games: str, **how: Any) -> Iterator[Served]:
+    """The same in a thread, for clients that block; ``how`` as :func:`serving` has it."""
+    found: Future[Served] = Future()
+    end = threading.Event()
+
+    async def serve() -> None:
+        async with serving(make_app, *games, **how) as served:
+            found.set_result(served)
+            while not end.is_set():
+                await asyncio.sleep(0.01)
+
+    with ThreadPoolExecutor(1) as thread:
+        served = thread.submit(asyncio.run, serve())
+        try:
+            while not found.done():
+                if served.done():
+                    served.result()
+                time.sleep(0.01)
+            yield found.result()
+        finally:
+            end.set()
+            served.result()
 
 
 def expert(game: str, seed: int, **options: Any) -> list[str]:

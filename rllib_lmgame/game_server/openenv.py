@@ -243,7 +243,9 @@ def openenv_app(hall: Hall, token: str | None) -> web.Application:
         served = _Served(hall, game)
         for base in hall.bases(game):
             served.route(app, base)
-        served.route_tasks(app, f"/{game.name}")
+        for base in ("", f"/{game.name}"):
+            served.route_tasks(app, f"{base}/{game.name}")
+        app.router.add_get(f"/{game.name}/list_environments", told_to_all(_answers([game.name])))
         app.on_shutdown.append(served.close)
     return app
 

@@ -34,6 +34,7 @@ import aiohttp
 from rllib_lmgame import json_files
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agentgym.left_open import LeftOpen
+from rllib_lmgame.envs.support.loop_thread import submitted
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.text import in_words, shown
 from rllib_lmgame.waiting import WaitedTooLong, waiting
@@ -235,16 +236,14 @@ def _said(content: bytes) -> str:
 
 
 class _Asker:
-    """A daemon thread with an event loop, and in it a client."""
+    """The client in the loop of this process."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
         self.client: aiohttp.ClientSession | None = None
         self.left_open = LeftOpen()
-        threading.Thread(target=self.loop.run_forever, daemon=True, name="agentgym").start()
 
     def submit(self, coroutine: Any) -> Future[Any]:
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        return submitted(coroutine)
 
     def session(self) -> aiohttp.ClientSession:
         """Only in the loop."""

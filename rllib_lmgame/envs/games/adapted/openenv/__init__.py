@@ -1,0 +1,1 @@
+"""Environments on servers that speak OpenEnv's protocol, as games."""

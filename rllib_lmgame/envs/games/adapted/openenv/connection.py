@@ -1,0 +1,236 @@
+"""A session with a server of OpenEnv 0.10: its WebSocket, on which each message has one answer.
+
+Guarantees (each has a test):
+
+1. A message and its answer take at most ``timeout_s``, and an answer has at most :data:`MOST_BYTES`.
+2. A server that is not there, or whose sessions are all taken, is asked again, ``retries`` times; then it is a
+   :class:`~rllib_lmgame.waiting.WaitedTooLong`: no level is to blame.
+3. An error, a connection that breaks, a time-out or an answer of another form is a
+   :class:`~rllib_lmgame.envs.contract.base.GameError` that names the address, and the session is given up.
+4. A session is closed when its game is, and at the end of the process. Between messages pings are answered.
+5. The token is sent to the address alone, and stands in no message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import os
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import aiohttp
+
+from rllib_lmgame import json_files
+from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.envs.support.loop_thread import submitted, waited_for
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.text import in_words, shown
+from rllib_lmgame.waiting import WaitedTooLong, waiting
+
+MOST_BYTES = 16_000_000
+LONGEST_PAUSE_S = 5.0
+"""Between two tries to begin a session."""
+CLOSING_S = 5.0
+FULL = "CAPACITY_REACHED"
+"""Code of the error of a server whose sessions are all taken."""
+
+
+T = TypeVar("T")
+
+
+class _NotNow(Exception):
+    """The server is not there, or full."""
+
+
+class _Wrong(Exception):
+    """What the server did, in words that follow its address."""
+
+
+class Connection:
+    """A session, which begins with its first ``reset``.
+
+    Args:
+        url: Address of the environment.
+        token: Sent with each request; ``None``: the server needs none.
+        timeout_s: Of one message.
+        retries: Times that a session is asked for again.
+    """
+
+    def __init__(self, url: str, token: str | None, timeout_s: float, retries: int) -> None:
+        self.url, self.timeout_s, self.retries = url, timeout_s, retries
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._http: aiohttp.ClientSession | None = None
+        self._socket: aiohttp.ClientWebSocketResponse | None = None
+        self._answers: asyncio.Queue[aiohttp.WSMessage] = asyncio.Queue()
+        self._reader: asyncio.Task[None] | None = None
+        _open.add(self)
+
+    def reset(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Begin an episode. Raises: GameError, WaitedTooLong: see the top."""
+        return self._patiently(lambda: self._told({"type": "reset", "data": dict(data)}, opens=True))
+
+    def step(self, action: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Act. Raises: GameError."""
+        try:
+            return self._told({"type": "step", "data": dict(action)}, opens=False)
+        except _NotNow as error:
+            raise GameError(f"{self.url} {error}") from None
+
+    def get(self, path: str) -> Any:
+        """The JSON that ``GET`` answers. Raises: GameError, WaitedTooLong: the server is not there."""
+        try:
+            return self._patiently(lambda: waited_for(self._get(path)))
+        except _Wrong as error:
+            raise GameError(f"{self.url}{path} {error}") from None
+
+    def close(self) -> None:
+        """End the session, in seconds at most."""
+        if self._http is not None:
+            with contextlib.suppress(TimeoutError):
+                submitted(self._close()).result(CLOSING_S)
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """What is answered, asked for again while the server is full or not there. Raises: WaitedTooLong."""
+        problem = ""
+        for attempt in range(self.retries + 1):
+            with waiting():
+                if attempt:
+                    time.sleep(min(LONGEST_PAUSE_S, 0.1 * 2 ** (attempt - 1)))
+                try:
+                    return ask()
+                except _NotNow as error:
+                    problem = str(error)
+        tries = f" (asked {self.retries + 1} times)" if self.retries else ""
+        raise WaitedTooLong(f"{self.url} {problem}{tries}")
+
+    def _told(self, message: Mapping[str, Any], opens: bool) -> Mapping[str, Any]:
+        """An observation. Raises: _NotNow, GameError."""
+        try:
+            with waiting():
+                return waited_for(self._ask(message, opens))
+        except _NotNow:
+            self.close()
+            raise
+        except _Wrong as error:
+            self.close()
+            raise GameError(f"{self.url} {error}") from None
+
+    # -- in the loop --------------------------------------------------------------------------------------------------
+
+    async def _get(self, path: str) -> Any:
+        try:
+            async with (
+                asyncio.timeout(self.timeout_s),
+                aiohttp.ClientSession(headers=self._headers, trust_env=False) as http,
+                http.get(self.url + path, allow_redirects=False) as response,
+            ):
+                content = await response.content.read(MOST_BYTES)
+        except TimeoutError:
+            raise _NotNow(f"gave no answer in timeout_s={self.timeout_s:g}") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _NotNow(f"is not there ({in_words(error)})") from None
+        if response.status != 200:
+            raise _Wrong(_refusal(response.status))
+        try:
+            return json_files.parse(content)
+        except ValueError:
+            raise _Wrong("answers what is no JSON") from None
+
+    async def _ask(self, message: Mapping[str, Any], opens: bool) -> Mapping[str, Any]:
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                if opens and (self._socket is None or self._socket.closed):
+                    await self._close()
+                    await self._connect()
+                if self._socket is None:
+                    raise _Wrong("has no session any more")
+                await self._socket.send_json(message)
+                answer = await self._answers.get()
+        except TimeoutError:
+            raise _Wrong(f"gave no answer in timeout_s={self.timeout_s:g}") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _Wrong(f"broke off: {in_words(error)}") from None
+        return _observation(answer)
+
+    async def _connect(self) -> None:
+        self._http = aiohttp.ClientSession(headers=self._headers, trust_env=False, cookie_jar=aiohttp.DummyCookieJar())
+        try:
+            self._socket = await self._http.ws_connect(f"{self.url}/ws", max_msg_size=MOST_BYTES)
+        except aiohttp.WSServerHandshakeError as error:
+            raise _Wrong(_refusal(error.status)) from None
+        except (aiohttp.ClientError, OSError) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            raise _NotNow(f"is not there ({in_words(error)})") from None
+        self._answers = asyncio.Queue()
+        self._reader = asyncio.create_task(self._read(self._socket, self._answers))
+
+    async def _read(self, socket: aiohttp.ClientWebSocketResponse, answers: asyncio.Queue[aiohttp.WSMessage]) -> None:
+        """Pings are answered only while somebody reads."""
+        while True:
+            message = await socket.receive()
+            answers.put_nowait(message)
+            if message.type not in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+                return
+
+    async def _close(self) -> None:
+        reader, socket, http = self._reader, self._socket, self._http
+        self._reader = self._socket = self._http = None
+        if reader is not None:
+            reader.cancel()
+        with contextlib.suppress(aiohttp.ClientError, OSError):
+            if socket is not None and not socket.closed:
+                async with asyncio.timeout(CLOSING_S):
+                    await socket.send_json({"type": "close"})
+                    await socket.close()
+        if http is not None:
+            await http.close()
+
+
+def _refusal(status: int) -> str:
+    if status in (401, 403):
+        return f"refuses the token, or its absence (status {status}); env_config.token_variable names one"
+    return f"answers status {status}"
+
+
+def _observation(message: aiohttp.WSMessage) -> Mapping[str, Any]:
+    """What an answer tells. Raises: _NotNow: the server is full; _Wrong: it is no observation."""
+    if message.type not in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+        raise _Wrong(f"ended the session (code {message.data})" if message.data else "ended the session")
+    try:
+        answer = json_files.parse(message.data)
+    except ValueError:
+        raise _Wrong(f"answers what is no JSON: {shown(message.data, 200)}") from None
+    data = answer.get("data") if isinstance(answer, Mapping) else None
+    if isinstance(data, Mapping) and answer["type"] == "error":
+        said = f"answers {shown(data.get('code'))}: {shown(data.get('message'), 300)}"
+        raise _NotNow(said) if data.get("code") == FULL else _Wrong(said)
+    if not isinstance(data, Mapping) or answer.get("type") != "observation" or "observation" not in data:
+        raise _Wrong(f"answers what is no observation: {shown(answer, 200)}")
+    return data
+
+
+def read_token(variable: str | None) -> str | None:
+    """The token in an environment variable. Raises: ConfigError: it holds none."""
+    if variable is None:
+        return None
+    token = os.environ.get(variable, "").strip()
+    if not token or not token.isascii() or not token.isprintable():
+        raise ConfigError("env_config.token_variable", f"the token is to stand in ${variable}, which holds none")
+    return token
+
+
+_open: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for connection in list(_open):
+        connection.close()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_open.clear)  # They are the parent's.
