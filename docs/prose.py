@@ -1,6 +1,6 @@
 """Says where prose is too long: a line or a table's cell above 200 characters, a sentence above 35 words.
 
-    python docs/prose.py        # README.md, docs/**/*.md and the docstrings of the package
+    python docs/prose.py        # pages at the top, docs/**/*.md and the docstrings of the package
 
 Code is not prose: a name in backticks counts as one word, a fenced block as none, a link as its text.
 """
@@ -96,7 +96,12 @@ def complaints(path: Path) -> list[tuple[int, str]]:
 
 
 def main(root: Path = ROOT) -> int:
-    paths = [root / "README.md", *(root / "docs").rglob("*.md"), *(root / "rllib_lmgame").rglob("*.py")]
+    paths = [
+        root / "README.md",
+        *root.glob("CONTRIBUTING.md"),
+        *(root / "docs").rglob("*.md"),
+        *(root / "rllib_lmgame").rglob("*.py"),
+    ]
     found = 0
     for path in sorted(paths):
         name = path.relative_to(root).as_posix()

@@ -26,7 +26,10 @@ from rllib_lmgame.settings.plugins import MATCHMAKERS, MEASURES
 from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -119,6 +122,19 @@ def test_ray_version_in_the_cluster_file_is_the_one_installed() -> None:
 def test_no_leftovers(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert not re.search(r"\b(TODO|FIXME|XXX|lorem|TBD)\b|/work/|\.venv/bin", text), page.name
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    (version,) = re.findall(r'^    version="(.*)",$', (ROOT / "setup.py").read_text(encoding="utf-8"), re.MULTILINE)
+    assert (citation["cff-version"], citation["version"], citation["license"]) == ("1.2.0", version, "Apache-2.0")
+    assert citation["message"] and citation["title"] and citation["authors"], "what the format asks for"
+
+
+def test_every_target_named_to_contributors_is_one_of_make() -> None:
+    told = re.findall(r"\bmake ([a-z-]+)", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    targets = re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert told and set(told) <= set(targets)
 
 
 def test_every_benchmark_is_described() -> None:
