@@ -27,6 +27,7 @@ COMMANDS = {
     "chat": "talk with a policy or a model",
     "collect": "write a player's episodes to a log, or as conversations to learn from",
     "compare": "show runs beside each other: final figures, keys that differ, curves",
+    "completion": "print a script by which bash or zsh completes commands",
     "data": "list, fetch and check published data sets",
     "schema": "print the JSON schema of experiment files, for editors",
     "games": "list and check the text games",
