@@ -104,6 +104,7 @@ async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> Non
     try:
         await listen(app, args.host, args.port, ready, STOP_S, cancels=True)
     finally:
+        hall.sessions.close()
         print(f"stopped; {hall.begun:,} games were begun", file=sys.stderr)
 
 

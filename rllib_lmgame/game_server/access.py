@@ -36,7 +36,7 @@ def guard(token: str | None) -> Middleware:
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         known = getattr(request.match_info.handler, "told_to_all", False) or request.match_info.http_exception
-        if token is not None and not known and not hmac.compare_digest(_sent(request).encode(), token.encode()):
+        if token is not None and not known and not hmac.compare_digest(_sent(request), token.encode()):
             raise web.HTTPUnauthorized(
                 headers={"WWW-Authenticate": 'Bearer realm="games"'},
                 text="a token is needed: `Authorization: Bearer TOKEN`, or http://token:TOKEN@HOST:PORT as address",
@@ -48,15 +48,14 @@ def guard(token: str | None) -> Middleware:
     return check
 
 
-def _sent(request: web.Request) -> str:
-    """The token that a request brings; empty if it brings none."""
+def _sent(request: web.Request) -> bytes:
+    """The token that a request brings, whatever bytes it is made of; empty if it brings none."""
     scheme, _, value = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() == "bearer":
-        return value.strip()
+        return value.strip().encode(errors="surrogateescape")
     if scheme.lower() != "basic":
-        return ""
+        return b""
     try:
-        decoded = base64.b64decode(value, validate=True).decode()
+        return base64.b64decode(value, validate=True).partition(b":")[2]
     except (binascii.Error, ValueError):
-        return ""
-    return decoded.partition(":")[2]
+        return b""

@@ -25,6 +25,7 @@ from rllib_lmgame.rollouts.game_calls import abandon, open_session
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import Sessions
 from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S, TextRolloutOptions
 
 MOST_KEPT = 8
@@ -145,6 +146,8 @@ class Client:
         options = TextRolloutOptions(episode_timeout_s=LONGEST_EPISODE_S, env_step_timeout_s=self._hall.call_limit_s)
         async with self._busy:
             await self._end_game()
+            if not self._here:
+                raise GameLostError("the session was closed")
             self._hall.begun += 1
             plan = EpisodePlan(f"served-{self._hall.begun}", 0, level, "", 0)
             seats = game.seating if seating is None else seating
@@ -245,12 +248,14 @@ async def open_games(
 
     Raises:
         ConfigError: a game cannot be built, has other seats, or shares its name with another one.
-        EpisodeFailed: building it failed or took too long.
     """
     found: dict[str, ServedGame] = {}
     for name, config in games.items():
         short = address_name(name, found)
-        session = await open_session(config, CALL_LIMIT_S)
+        try:
+            session = await open_session(config, CALL_LIMIT_S)
+        except EpisodeFailed as error:
+            raise ConfigError("--games", f"{name} cannot be played: {error}") from None
         try:
             seated(seating, session)
             has_splits = "split" in getattr(options_of(config.env), "__dataclass_fields__", ())

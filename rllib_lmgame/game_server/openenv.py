@@ -27,6 +27,7 @@ from uuid import uuid4
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from rllib_lmgame import json_files
+from rllib_lmgame.envs.contract.base import MAX_TEXT
 from rllib_lmgame.envs.contract.splits import SPLITS, VALIDATION
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.game_server.access import MOST_BYTES, guard, told_to_all
@@ -36,7 +37,8 @@ from rllib_lmgame.game_server.table import GameLostError, Seating, View
 
 CUT_OFF_BYTES = 1 << 22
 """A connection that sends more in one message is closed (1009)."""
-PING_S = 30.0
+PING_S = 60.0
+"""Between two pings; a client that answers none for half as long is gone."""
 MOST_LISTED = 10_000
 """Tasks of one answer."""
 
@@ -97,7 +99,7 @@ class Episode:
         view = await _played(self.client.reply(message))
         self.steps += 1
         if view.replied is not None:
-            self.shown[view.replied] = f"{self.shown.get(view.replied, '')}\n\n[{view.replied}] {message}"
+            self.shown[view.replied] = f"{self.shown.get(view.replied, '')}\n\n[{view.replied}] {message[:MAX_TEXT]}"
         return self._answer(view)
 
     def state(self) -> dict[str, Any]:
@@ -131,7 +133,7 @@ class Episode:
         if len(view.rewards) > 1:
             info["rewards"] = {str(number[agent]): reward for agent, reward in view.rewards.items()}
         if view.over:
-            info |= {**view.infos.get(view.agent, {}), "truncated": view.truncated}
+            info = {**view.infos.get(view.agent, {}), **info, "truncated": view.truncated}
             if len(view.infos) > 1:
                 info["ends"] = {str(number[agent]): dict(said) for agent, said in view.infos.items()}
         self.last_reward, self.last_info = view.reward, info

@@ -13,6 +13,7 @@ from served_games import TOKEN, Served, expert, serving
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.game_server.agentgym import agentgym_app
+from rllib_lmgame.game_server.table import GameLostError
 
 LAKE = "lmgame/FrozenLake-v0"
 
@@ -162,6 +163,22 @@ def test_our_client_of_textcraft_servers_plays_our_textcraft() -> None:
         there.close()
     finally:
         command.end()
+
+
+def test_a_session_that_is_closed_while_it_begins_a_game_leaves_none() -> None:
+    async def play() -> None:
+        async with serving(agentgym_app, LAKE) as served:
+            client, (game,) = served.hall.enter(), served.hall.games.values()
+            await client.reset(game, None, 0, None)
+            again = asyncio.create_task(client.reset(game, None, 1, None))
+            await asyncio.sleep(0)  # Now it waits for the end of the first game.
+            assert client.busy
+            await client.leave()
+            with pytest.raises(GameLostError, match="the session was closed"):
+                await again
+            assert served.hall.begun == 1
+
+    asyncio.run(play())
 
 
 def test_protocols_are_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -123,9 +123,14 @@ def test_what_a_server_is_is_told_without_a_token_and_nothing_else() -> None:
             for path in ("/state", "/ws", "/FrozenLake-v0/splits"):
                 assert (await served.get(path))[0] == 401
             assert (await served.post("/reset", {}))[0] == 401
-            for words in ("Bearer wrong", "Basic dG9rZW46d3Jvbmc=", "Basic !", "Bearer", "Bearer ä"):
+            for words in ("Bearer wrong", "Basic dG9rZW46d3Jvbmc=", "Basic !", "Bearer", "Bearer ä", "Basic /zr/"):
                 status, text = await served.get("/state", headers={"Authorization": words})
                 assert status == 401 and "Bearer TOKEN" in text
+            host, port = served.url.removeprefix("http://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"GET /state HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer \xff\r\n\r\n")
+            assert b" 401 " in await reader.readline()
+            writer.close()
             in_address = served.url.replace("http://", f"http://token:{TOKEN}@")
             async with stranger.get(in_address + "/state") as response:
                 assert response.status == 200
@@ -409,6 +414,7 @@ def test_the_command_serves_until_it_is_interrupted() -> None:
         (["--games", f"lake={LAKE},Lake={LAKE}"], "two games are called 'Lake'"),
         (["--games", f"ü={LAKE}"], "is no name for an address"),
         (["--env-config", "{size: 1}"], "env_config.size"),
+        (["--games", "collections:OrderedDict"], "--games: collections:OrderedDict cannot be played: "),
     ],
 )
 def test_what_cannot_be_served_is_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from concurrent.futures import wait
 from typing import Any, TypeVar
 
 import aiohttp
@@ -228,8 +229,7 @@ _open: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    for connection in list(_open):
-        connection.close()
+    wait([submitted(connection._close()) for connection in _open if connection._http is not None], CLOSING_S)
 
 
 atexit.register(_close_all)
