@@ -14,6 +14,7 @@ HEAD = """# Data sets
 
 ```console
 $ rllib data list                       # which there are, and which are here
+$ rllib data list agentgym-traj         # its parts
 $ rllib data fetch gsm8k wiki18:corpus  # bring sets, or parts of them, to this machine
 $ rllib data path gsm8k:test            # where the file is
 $ rllib data verify gsm8k               # read all files and compare their hashes
@@ -37,7 +38,8 @@ brings it. On a cluster every node needs it: let `RLLIB_LMGAME_DATA` lead to a f
   Hashes are compared with the table's and the hub's.
 - `HF_TOKEN`, `HF_ENDPOINT` and `HF_HUB_OFFLINE` mean what they mean to Hugging Face's own tools.
 - `--from DIR` takes the files from a folder and asks nobody: what you downloaded, or the folder that another machine
-  fetched. Hashes that the table knows are compared, whatever the folder says of itself. Files without one are named.
+  fetched. Hashes that the table knows are compared, whatever the folder says of itself. Files without one are named;
+  where several sets have files of such a name (`test.jsonl`), those of a set must lie in `DIR/NAME`.
 - WebShop's search index is made when its catalogue is first played, before Ray starts, and lies beside the sets.
   60,000 products took two minutes on one busy core.
 
@@ -45,7 +47,8 @@ brings it. On a cluster every node needs it: let `RLLIB_LMGAME_DATA` lead to a f
 
 Some sets have splits of their publisher: parts called `train`, `validation` and `test`. A game's option `split` chooses
 among them. Where there is no `validation`, a tenth of the training levels is it, by hash. A set without `train` is not
-for training: `split` has to be `test` or `all`. Files of your own are split by hash.
+for training: `split` has to be `test` or `all`. Files of your own are split by hash. Supervised learning reads the part
+`train` of a set that has one, and all of it otherwise; `rllib data path NAME` prints the files of all parts.
 
 ## The table
 

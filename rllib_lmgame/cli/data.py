@@ -11,6 +11,7 @@ from typing import Any
 from rllib_lmgame.text import columns, size_text
 
 HEAD = ("name", "here", "licence", "size", "what it is")
+PARTS_HEAD = ("part", "here", "files")
 
 
 def add_parser(subparsers: Any, summary: str) -> None:
@@ -20,7 +21,8 @@ def add_parser(subparsers: Any, summary: str) -> None:
         description="Published data sets. A configuration names them data:NAME or data:NAME:PART.",
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    listing = actions.add_parser("list", help="which there are, and which are here")
+    listing = actions.add_parser("list", help="which sets there are, or parts of one, and which are here")
+    listing.add_argument("name", nargs="?", metavar="NAME", help="the set whose parts are listed")
     listing.add_argument("--json", action="store_true", help="print JSON")
     listing.set_defaults(run=list_sets)
     fetching = actions.add_parser("fetch", help="bring sets, or parts of them, to this machine")
@@ -36,11 +38,14 @@ def add_parser(subparsers: Any, summary: str) -> None:
 
 
 def list_sets(args: argparse.Namespace) -> int:
-    """Print the table of sets."""
-    from rllib_lmgame.data_sets.places import PREFIX, data_root, here, named
+    """Print the table of sets, or of one set's parts."""
+    from rllib_lmgame.data_sets.places import PREFIX, check_name, data_root, here, named
     from rllib_lmgame.data_sets.table import SETS
 
-    found = {name: here(named(PREFIX + name)) for name in SETS}
+    name = None if args.name is None else args.name.removeprefix(PREFIX)
+    if name is not None:
+        check_name(name, "")
+    found = {each: here(named(PREFIX + each)) for each in SETS if name in (None, each)}
     if args.json:
         listed = [
             {
@@ -52,9 +57,16 @@ def list_sets(args: argparse.Namespace) -> int:
                 "here": found[name],
                 "from": sorted({source.origin for source in each.sources}),
             }
-            for name, each in SETS.items()
+            for name in found
+            for each in [SETS[name]]
         ]
         print(json.dumps(listed, indent=2))
+        return 0
+    if name is not None:
+        parts = SETS[name].parts
+        rows = [(part, "yes" if part in found[name] else "no", ", ".join(parts[part])) for part in parts]
+        print("\n".join(columns([PARTS_HEAD, *rows], left=len(PARTS_HEAD))))
+        print(f"\n`data:{name}:PART` names one, `rllib data fetch {name}` brings them into {data_root()}.")
         return 0
     rows = [
         (name, _words(found[name], len(each.parts)), each.licence, size_text(each.size), each.about)

@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from rllib_lmgame import json_files
 from rllib_lmgame.data_sets import hub
 from rllib_lmgame.data_sets.archives import leads_out, unpack
 from rllib_lmgame.data_sets.places import PREFIX, SOURCE, Named, named, read_source
-from rllib_lmgame.data_sets.table import HUB, PACKAGE, Source
+from rllib_lmgame.data_sets.table import HUB, MB, PACKAGE, SETS, Source
 from rllib_lmgame.data_sets.web import CHUNK, check_room, download
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.lock import locked
@@ -32,13 +33,19 @@ from rllib_lmgame.text import size_text
 
 Report = Callable[[str], None]
 
+Progress = Callable[[int, int | None], None]
+"""Told the bytes that are here, and those there will be."""
+
+STEP = 100 * MB
+"""Bytes between two lines about a file that comes, at least; of a large one a fiftieth."""
+
 
 @dataclass(frozen=True)
 class _Item:
     """One file to be had: where, and what it must be; ``of`` says where from, in ``SOURCE.json``."""
 
     path: str
-    get: Callable[[Path], None]
+    get: Callable[[Path, Progress], None]
     of: Mapping[str, str]
     size: int | None = None
     sha256: str | None = None
@@ -150,8 +157,11 @@ def hash_of(file: Path, algorithm: str = "sha256", head: bytes = b"") -> str:
     return digest.hexdigest()
 
 
-def _take(record: _Record, items: Iterable[_Item], report: Report) -> None:
-    """Get the files that are not here yet, one after the other, and note each."""
+def _take(record: _Record, items: Sequence[_Item], report: Report) -> None:
+    """Get the files that are not here yet, one after the other, and note each.
+
+    The room asked for before holds them, and once more those that become one file later.
+    """
     joined = {piece for whole, pieces in record.chosen.set.join.items() if record.is_whole(whole) for piece in pieces}
     folder = record.chosen.folder
     missing = []
@@ -163,7 +173,8 @@ def _take(record: _Record, items: Iterable[_Item], report: Report) -> None:
             missing.append(item)
         elif item.unpack:
             (folder / item.path).unlink(missing_ok=True)  # It was unpacked, and then something came between.
-    needed = sum(item.size or 0 for item in missing)
+    to_join = {piece for pieces in record.chosen.set.join.values() for piece in pieces} - joined
+    needed = sum(item.size or 0 for item in [*missing, *(item for item in items if item.path in to_join)])
     nothing_known = not needed and not record.files and not record.chosen.part
     check_room(folder, record.chosen.set.size if nothing_known else needed, f"data set {record.chosen.name!r}")
     record.write()  # From here on the set is here in part.
@@ -172,13 +183,27 @@ def _take(record: _Record, items: Iterable[_Item], report: Report) -> None:
         target = folder / item.path
         target.parent.mkdir(parents=True, exist_ok=True)
         if item.path in record.files or not _came_whole(item, target):
-            item.get(target)
+            item.get(target, _told(report, f"{record.chosen.name}: {item.path}"))
         sha256 = _checked(item, target)
         if item.unpack:
             _unpack(record, item, target, sha256)
         else:
             record.add(item.path, item.of, sha256)
         record.write()
+
+
+def _told(report: Report, what: str) -> Progress:
+    """A line about ``what`` now and then."""
+    told = 0
+
+    def tell(done: int, whole: int | None) -> None:
+        nonlocal told
+        if done - told >= max(STEP, (whole or 0) // 50):
+            told = done
+            share = f" of {size_text(whole)} ({done / whole:.0%})" if whole else ""
+            report(f"{what}: {size_text(done)}{share}")
+
+    return tell
 
 
 def _came_whole(item: _Item, target: Path) -> bool:
@@ -245,7 +270,6 @@ def _join(record: _Record, wanted: Iterable[str]) -> None:
         if record.is_whole(whole) or not any(whole in chosen.parts[part] for part in wanted):
             continue
         files = [folder / piece for piece in pieces]
-        check_room(folder, sum(file.stat().st_size for file in files), whole)
         part = folder / f"{whole}.part"
         with part.open("wb") as target:
             for file in files:
@@ -310,7 +334,7 @@ def _of_hub(source: Source) -> Iterator[_Item]:
         url = hub.address(repository, commit, file.path)
         yield _Item(
             _local(source, file.path),
-            lambda target, url=url, size=file.size: download(url, target, hub.headers(), size),
+            lambda target, tell, url=url, size=file.size: download(url, target, hub.headers(), size, tell),
             {"url": url, "revision": commit},
             file.size,
             source.sha256.get(file.path, file.sha256),
@@ -325,7 +349,7 @@ def _of_web(source: Source) -> Iterator[_Item]:
         url = f"{source.origin}/{path}"
         yield _Item(
             _local(source, path),
-            lambda target, url=url: download(url, target),
+            lambda target, tell, url=url: download(url, target, report=tell),
             {"url": url},
             sha256=source.sha256.get(path),
             unpack=source.unpack,
@@ -346,33 +370,54 @@ def _of_package(source: Source) -> Iterator[_Item]:
 
 
 def _copy_of(source: Source, path: str, file: Path, of: Mapping[str, str]) -> _Item:
-    return _Item(
-        _local(source, path), lambda target: _copy(file, target), of, file.stat().st_size, source.sha256.get(path),
-        unpack=source.unpack,
-    )  # fmt: skip
+    known = source.sha256.get(path)
+    return _Item(_local(source, path), partial(_copy, file), of, file.stat().st_size, known, unpack=source.unpack)
 
 
 def _of_folder(chosen: Named, source: Source, place: Path) -> Iterator[_Item]:
-    """Files that lie in a folder: below it as in their repository, as in the set's folder, or side by side."""
-    rooms = [place / chosen.name / source.below, place / chosen.name, place / source.below, place]
-    nothing = True
+    """Files that lie in a folder: below it as in their repository, as in the set's folder, or side by side.
+
+    A file that other sets could have by the same name, and whose hash nobody knows, must lie in a folder of the set's.
+    """
+    own = [place / chosen.name / source.below, place / chosen.name]
+    everybodys = [place / source.below, place]
+    own += everybodys if place.name == chosen.name else []
+    nothing, look_alikes = True, list[str]()
     for pattern in source.files:
         found: dict[str, Path] = {}
-        for room in rooms:
+        look_alikes = [] if pattern in source.sha256 else _sets_with(pattern, chosen.name)
+        for room in own if look_alikes else [*own, *everybodys]:
             for file in sorted(room.glob(f"**/{pattern}" if "*" in pattern else pattern)):
                 if file.is_file():
                     found.setdefault(file.relative_to(room).as_posix(), file)
             if found:
                 break
-        if not found and (file := place / Path(pattern).name).is_file():
+        if not found and not look_alikes and (file := place / Path(pattern).name).is_file():
             found[pattern] = file
         if not found and "*" not in pattern:
-            raise ConfigError("--from", f"{place} has no {pattern} (looked for {_local(source, pattern)} as well)")
+            raise _not_there(chosen, place, f"{pattern} (looked for {_local(source, pattern)} as well)", look_alikes)
         for path, file in found.items():
             nothing = False
             yield _copy_of(source, path, file, {"url": str(file.absolute())})
     if nothing:
-        raise ConfigError("--from", f"{place} has no {' or '.join(source.files)}")
+        raise _not_there(chosen, place, " or ".join(source.files), look_alikes)
+
+
+def _sets_with(pattern: str, name: str) -> list[str]:
+    """Sets beside ``name`` that have files of the same pattern."""
+    return [
+        other for other, each in SETS.items() if other != name and any(pattern in one.files for one in each.sources)
+    ]
+
+
+def _not_there(chosen: Named, place: Path, what: str, look_alikes: Sequence[str]) -> ConfigError:
+    if not look_alikes:
+        return ConfigError("--from", f"{place} has no {what}")
+    return ConfigError(
+        "--from",
+        f"{place / chosen.name} has no {what}; files of {', '.join(look_alikes)} may have the same name, so those of "
+        f"{chosen.name} are taken from a folder of that name alone",
+    )
 
 
 def _copied_set(chosen: Named, place: Path) -> tuple[list[_Item], list[str]] | None:
@@ -395,7 +440,7 @@ def _copied_set(chosen: Named, place: Path) -> tuple[list[_Item], list[str]] | N
             of = {key: str(about[key]) for key in ("url", "revision") if key in about}
             of.setdefault("url", str(file.absolute()))
             sha256 = _known_hash(chosen, path) or about["sha256"]
-            items.append(_Item(path, lambda target, file=file: _copy(file, target), of, about["bytes"], sha256))
+            items.append(_Item(path, partial(_copy, file), of, about["bytes"], sha256))
         return items, parts
     return None
 
@@ -413,8 +458,10 @@ def _tell_unknown(chosen: Named, items: Sequence[_Item], report: Report) -> None
         report(f"{chosen.name}: no hash is known here of {first}; trust the folder, or compare with one of your own")
 
 
-def _copy(file: Path, target: Path) -> None:
+def _copy(file: Path, target: Path, tell: Progress) -> None:
     part = target.with_name(target.name + ".part")
     with file.open("rb") as source, part.open("wb") as written:
-        shutil.copyfileobj(source, written, CHUNK)
+        while chunk := source.read(CHUNK):
+            written.write(chunk)
+            tell(written.tell(), file.stat().st_size)
     part.replace(target)

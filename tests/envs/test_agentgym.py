@@ -471,7 +471,7 @@ def test_an_item_that_both_lists_have_is_tested_alone() -> None:
 
 
 def test_published_lists_of_items_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = tmp_path / "files"
+    files = tmp_path / "agentgym-ids"
     files.mkdir()
     items_file(files / "textcraft_train.json", *(f"textcraft_{n}" for n in range(20)))
     items_file(files / "textcraft_test.json", "textcraft_77")
