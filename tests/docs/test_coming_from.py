@@ -1,0 +1,85 @@
+"""docs/coming-from.md names keys, and values of them, that exist."""
+
+from __future__ import annotations
+
+import re
+from functools import reduce
+from operator import getitem
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from rllib_lmgame.experiments.files.schema import file_schema
+
+DOCS = Path(__file__).parents[2] / "docs"
+SCHEMA = file_schema()
+OF_THE_EXPERIMENT = ("stop", "checkpoint_config")
+GAMES = ("Sokoban", "AgentGym")
+"""Whose options are named."""
+
+
+def rows() -> list[str]:
+    """The last cell of each row of the tables."""
+    lines = (DOCS / "coming-from.md").read_text(encoding="utf-8").splitlines()
+    return [line.strip("| ").split(" | ")[-1] for line in lines if re.match(r"\| (?!there)", line)]
+
+
+def below(node: Any, key: str) -> list[Any]:
+    """What the schema says of a key of a mapping, or of the items of a list (``*``), in any of its forms."""
+    if not isinstance(node, dict):
+        return []
+    found = [node["properties"][key]] if key in node.get("properties", {}) else []
+    if key == "*" and "items" in node:
+        found.append(node["items"])
+    if "$ref" in node:
+        found += below(reduce(getitem, node["$ref"].split("/")[1:], SCHEMA), key)
+    return found + [each for form in node.get("anyOf", []) for each in below(form, key)]
+
+
+def schemas_of(key: str) -> list[Any]:
+    """What the algorithms' schemas say of a key; that of an option of a game is its row on the game's page."""
+    group, _, name = key.partition(".")
+    if group == "env_config" and name:
+        pages = [(DOCS / "games" / f"{game}.md").read_text(encoding="utf-8") for game in GAMES]
+        return [{} for page in pages if f"\n| `{name}` |" in page]
+    algorithms = [SCHEMA["$defs"][name] for name in ("LMGamePPO", "LMGameGRPO", "LMGameSFT")]
+    nodes = [SCHEMA["additionalProperties"]] if group in OF_THE_EXPERIMENT else algorithms
+    for step in key.replace("[*]", ".*").split("."):
+        nodes = [each for node in nodes for each in below(node, step)]
+    return nodes
+
+
+def check_value(key: str, value: str) -> None:
+    parsed = yaml.safe_load(value)
+    forms = [{**each, "$defs": SCHEMA["$defs"]} for each in schemas_of(key)]
+    assert any(jsonschema.Draft202012Validator(form).is_valid(parsed) for form in forms), f"{key}: {value}"
+    if key in ("token_ppo.advantage_estimator", "token_ppo.policy_loss"):
+        name = parsed["type"] if isinstance(parsed, dict) else parsed
+        assert ":" in name or f"\n### `{name}`\n" in (DOCS / "parts.md").read_text(encoding="utf-8"), name
+
+
+@pytest.mark.parametrize("row", rows())
+def test_keys_and_values_exist(row: str) -> None:
+    key = ""
+    for code in re.findall(r"`([^`]+)`", row):
+        named = re.fullmatch(r"([a-z_]+(?:\[\*\])?(?:\.[a-z_]+(?:\[\*\])?)*)(?:: (.+))?", code)
+        if code.startswith("rllib "):
+            continue
+        if named and (schemas_of(named[1]) or "." in named[1] or not key):
+            key = named[1]
+            assert schemas_of(key), key
+            if named[2]:
+                check_value(key, named[2])
+        elif code != "{rules}":
+            check_value(key, code)
+
+
+def test_the_page_is_read() -> None:
+    assert len(rows()) > 80 and not schemas_of("token_ppo.clip_low") and not schemas_of("env_config.no_such")
+    with pytest.raises(AssertionError):
+        check_value("token_ppo.aggregation", "median")
+    with pytest.raises(AssertionError):
+        check_value("token_ppo.policy_loss", "clipped")
