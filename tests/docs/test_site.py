@@ -1,0 +1,103 @@
+"""The documentation builds as a site in which all links and anchors hold."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def build(root: Path, out: Path) -> subprocess.CompletedProcess[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--site-dir",
+        str(out),
+        "--config-file",
+        str(root / "mkdocs.yml"),
+    ]
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("site")
+    done = build(ROOT, out)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+class Links(HTMLParser):
+    """What a page links to and loads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.loaded: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        if tag == "a" and given.get("href"):
+            self.links.append(str(given["href"]))
+        self.loaded += [str(given["src"])] if given.get("src") else []
+        if tag == "link" and given.get("rel") in ("stylesheet", "preconnect"):
+            self.loaded.append(str(given["href"]))
+
+
+def test_every_page_is_there_and_its_links_lead_to_files(site: Path) -> None:
+    pages = sorted((ROOT / "docs").rglob("*.md"))
+    assert [
+        page.name for page in pages if not (site / page.relative_to(ROOT / "docs")).with_suffix(".html").exists()
+    ] == []
+    assert all((site / f"{name}.html").is_file() for name in ("index", "contributing", "changelog", "benchmarks"))
+    inside = 0
+    for page in site.rglob("*.html"):
+        read = Links()
+        read.feed(page.read_text(encoding="utf-8"))
+        assert not [each for each in read.loaded if "://" in each], f"{page.name} loads something from elsewhere"
+        for link in read.links if page.name != "404.html" else []:
+            path = unquote(link.partition("#")[0])
+            if "://" in link or not path:
+                continue
+            assert (page.parent / path).exists(), f"{page.name}: {link}"
+            inside += 1
+    assert inside > 2000
+
+
+def test_links_to_files_of_the_repository_lead_to_their_text(site: Path) -> None:
+    for page, path in (
+        ("extending.html", "rllib_lmgame/league/matchmaking.py"),
+        ("clusters.html", "docs/cluster/ray-cluster.yaml"),
+    ):
+        assert f'href="files/{path}.txt"' in (site / page).read_text(encoding="utf-8")
+        assert (site / "files" / f"{path}.txt").read_bytes() == (ROOT / path).read_bytes()
+
+
+def test_headings_have_the_anchors_of_github(site: Path) -> None:
+    text = (site / "monitoring.html").read_text(encoding="utf-8")
+    assert 'id="rays-dashboard-prometheus-grafana"' in text and 'id="weights--biases-mlflow-comet"' in text
+
+
+@pytest.mark.parametrize("target", ["docs/no-such.md", "docs/games.md#no-such", "no/such.py"])
+def test_a_link_that_leads_nowhere_ends_the_build(target: str, tmp_path: Path) -> None:
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[0]
+    pages = dict.fromkeys(("README.md", "CONTRIBUTING.md", "benchmarks/README.md", "docs/games.md"), "# A page\n")
+    pages |= {"CHANGELOG.md": f"# Changelog\n\n[A page](docs/games.md), [nothing]({target})\n", "mkdocs.yml": settings}
+    pages["docs/site_hooks.py"] = (ROOT / "docs" / "site_hooks.py").read_text(encoding="utf-8")
+    for name, text in pages.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    done = build(tmp_path, tmp_path / "out")
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("WARNING")]
+    assert done.returncode == 1 and len(warnings) == 1 and "changelog.md" in warnings[0]
+    assert target.replace("docs/", "") in warnings[0]
