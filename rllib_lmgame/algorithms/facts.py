@@ -12,7 +12,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import asking
 from rllib_lmgame.inference.registry import EngineEntry, find_engine
 from rllib_lmgame.league.matchmaking import Matchmaker, resolve_matchmaker
-from rllib_lmgame.settings.algorithms import SUPERVISED, TOKEN_PPO
+from rllib_lmgame.settings.algorithms import PREFERENCES, TOKEN_PPO, WITHOUT_VALUES
 from rllib_lmgame.settings.plugins import ENGINES, ESTIMATORS, OBJECTIVES
 from rllib_lmgame.settings.sections.token_ppo import GROUP
 from rllib_lmgame.settings.tree import Settings
@@ -27,6 +27,9 @@ class RunFacts:
     @cached_property
     def compares(self) -> str | None:
         """Which option compares the episodes of a group, if one does."""
+        if self._config.entry.learned_by == PREFERENCES:
+            own = self._config.dpo_options
+            return f"dpo.loss `{own.loss.type}`" if own.data is None else None
         if self._config.entry.learned_by != TOKEN_PPO:
             return None
         found = (PolicyFacts(self._config, policy).compares for policy in self._config.trained_policies())
@@ -83,7 +86,9 @@ class PolicyFacts:
 
     @property
     def keeps_reference(self) -> bool:
-        """Whether learners compare with a reference model, for the KL penalty or the advantage estimator."""
+        """Whether learners compare with a reference model: the KL penalty, the estimator, or the loss of pairs."""
+        if self._config.entry.learned_by == PREFERENCES:
+            return bool(self._config.dpo_options.loss.asks_reference)
         return bool(self._of_module.use_kl_loss or self.estimator.needs_reference)
 
     @property
@@ -161,8 +166,8 @@ class PolicyFacts:
 
     @property
     def imitates(self) -> bool:
-        """Whether all that is learned is supervised."""
-        return bool(self._config.entry.learned_by == SUPERVISED)
+        """Whether what is learned asks for no value function, whatever ``token_ppo`` says."""
+        return self._config.entry.learned_by in WITHOUT_VALUES
 
     @property
     def asks_no_critic(self) -> str:

@@ -12,19 +12,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from rllib_lmgame.algorithms.checkpoints.learner_files import read_by_learners, written_by_learners
-from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords, file_records
+from rllib_lmgame.algorithms.beginnings import Beginnings, files_below
+from rllib_lmgame.algorithms.checkpoints.learner_files import written_by_learners
+from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
 from rllib_lmgame.algorithms.cluster.engines import opponent_key
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
-from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.inference.serving.client import engine_of
 from rllib_lmgame.inference.weights import Base, SharedBundle
 from rllib_lmgame.json_files import write_json
 from rllib_lmgame.league.files import (
-    BEGINNINGS,
     DIRECTORY,
     LIST_FILE,
-    copy_beginnings,
     copy_members,
     move_directory,
     read_bundle,
@@ -33,7 +31,7 @@ from rllib_lmgame.league.files import (
 )
 from rllib_lmgame.league.league import League
 from rllib_lmgame.league.matches import LeagueLineUps, Table, assign_engines
-from rllib_lmgame.league.members import Files, Member, files_of
+from rllib_lmgame.league.members import Member
 from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import EpisodeSummary, PlayResult, PlaySettings
@@ -60,7 +58,7 @@ class LeaguePlay:
         self.directory = algorithm.trial_directory() / DIRECTORY
         self._groups = [algorithm.engine_groups[opponent_key(number)] for number in range(options.opponent_engines)]
         self._held: list[str | None] = [None] * len(self._groups)
-        self._beginnings: dict[str, Files] = {}
+        self._beginnings = Beginnings(algorithm, self.directory)
         self._line_ups = LeagueLineUps(algorithm.config)
         self._swaps = 0
         self._prepare_s = 0.0
@@ -71,7 +69,7 @@ class LeaguePlay:
         """Take due snapshots, restart exploiters and load the opponent engines; a second call does nothing."""
         began = time.perf_counter()
         self._line_ups.matches = {}
-        self._keep_beginnings([policy for policy in self.league.exploiters if policy not in self._beginnings])
+        self._beginnings.keep(list(self.league.exploiters))  # PPO begins, or goes on with them for the first time.
         met = {table.member.name for table in self.league.next_tables(iteration)}
         read: dict[str, SharedBundle] = {}
         snapshots = []
@@ -82,7 +80,7 @@ class LeaguePlay:
         remove_members(self.directory, self.league.decided(iteration, snapshots))
         if snapshots:
             write_json(self.directory / LIST_FILE, self.league.state(), indent=1)
-        self._begin_again([member.policy for member in snapshots if member.policy in self.league.exploiters])
+        self._beginnings.begin_again([member.policy for member in snapshots if member.policy in self.league.exploiters])
         self._load(self.league.tables(iteration), read)
         self._prepare_s = time.perf_counter() - began
 
@@ -161,34 +159,9 @@ class LeaguePlay:
             foreach_learner(group, lambda learner: learner.export_member(scratch, member.policy, use))
         version = self._algorithm.policy_version
         bundle = read_bundle(scratch, version, self._base(member.policy))
-        taken = dataclasses.replace(member, version=version, checksum=bundle.checksum, files=_files(scratch))
+        taken = dataclasses.replace(member, version=version, checksum=bundle.checksum, files=files_below(scratch))
         move_directory(scratch, self.directory / member.name)
         return taken, SharedBundle.put(bundle) if share else None
-
-    # -- exploiters ---------------------------------------------------------------------------------------------
-
-    def _keep_beginnings(self, policies: Sequence[str]) -> None:
-        """Write what exploiters begin with: now that PPO begins, or goes on with them for the first time."""
-        group = self._algorithm.learner_group
-        for policy in policies:
-            scratch = self.directory / f".keeping-{policy}"
-            shutil.rmtree(scratch, ignore_errors=True)
-            with written_by_learners(group, scratch):
-                foreach_learner(group, lambda learner, policy=policy, path=scratch: learner.save_policy(path, policy))
-            self._beginnings[policy] = _files(scratch)
-            move_directory(scratch, self.directory / BEGINNINGS / policy)
-
-    def _begin_again(self, policies: Sequence[str]) -> None:
-        """Restart exploiters in learners and engines. Raises CheckpointError if their first files have changed."""
-        group = self._algorithm.learner_group
-        for policy in policies:
-            kept = self.directory / BEGINNINGS / policy
-            if _files(kept) != self._beginnings[policy]:
-                raise CheckpointError(f"{kept} does not hold what {policy} began with any more")
-            with read_by_learners(group, kept):
-                foreach_learner(group, lambda learner, policy=policy, path=kept: learner.begin_again(path, policy))
-        if policies:
-            self._algorithm.push_weights(policies=policies)
 
     # -- checkpoints --------------------------------------------------------------------------------------------
 
@@ -197,40 +170,30 @@ class LeaguePlay:
         directory = checkpoint / DIRECTORY
         directory.mkdir()
         copy_members(self.directory, directory, self.league.members)
-        copy_beginnings(self.directory, directory, self._beginnings)
+        self._beginnings.copy(self.directory, directory)
         write_json(directory / LIST_FILE, self.league.state(), indent=1)
 
     def recorded_files(self) -> FileRecords:
         """Of the files in a checkpoint what is known of them since they were written."""
-        directories = {member.name: member.files for member in self.league.members}
-        directories |= {f"{BEGINNINGS}/{policy}": files for policy, files in self._beginnings.items()}
-        return {
-            f"{DIRECTORY}/{directory}/{name}": {"bytes": size, "blake2b": digest}
-            for directory, files in directories.items()
-            for name, size, digest in files
+        members = {
+            f"{DIRECTORY}/{member.name}/{name}": {"bytes": size, "blake2b": digest}
+            for member in self.league.members
+            for name, size, digest in member.files
         }
+        return {**members, **self._beginnings.recorded_files(f"{DIRECTORY}/")}
 
     def load(self, checkpoint: Path) -> None:
         """Undo :meth:`save`; the state is restored already."""
         self.directory.mkdir(parents=True, exist_ok=True)
         copy_members(checkpoint / DIRECTORY, self.directory, self.league.members)
-        copy_beginnings(checkpoint / DIRECTORY, self.directory, self._beginnings)
+        self._beginnings.copy(checkpoint / DIRECTORY, self.directory)
 
     def state(self) -> dict[str, Any]:
         """:meth:`.League.state`, and what is known of the files that exploiters begin with."""
-        return {**self.league.state(), "beginnings": dict(self._beginnings)}
+        return {**self.league.state(), "beginnings": dict(self._beginnings.policies)}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Take over a state of :meth:`state`; engines are loaded again. Former exploiters lose their first weights."""
         self.league.set_state(state)
-        self._beginnings = {
-            policy: files_of(files)
-            for policy, files in state.get("beginnings", {}).items()
-            if policy in self.league.exploiters
-        }
+        self._beginnings.set_state(state.get("beginnings", {}), self.league.exploiters)
         self._held = [None] * len(self._groups)
-
-
-def _files(directory: Path) -> Files:
-    """What a manifest is to say of the files below a directory."""
-    return tuple((name, record["bytes"], record["blake2b"]) for name, record in file_records(directory).items())

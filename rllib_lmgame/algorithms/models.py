@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rllib_lmgame.algorithms.config import LMGameConfig
@@ -17,7 +17,8 @@ from rllib_lmgame.policies.model.gguf_files import is_gguf
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session, run_to_end
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
-from rllib_lmgame.rollouts.taught.source import texts_of
+from rllib_lmgame.rollouts.taught.pairs import TaughtPairs
+from rllib_lmgame.rollouts.taught.source import Conversation, taught, texts_of
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 
 CORPUS_VARIANTS = 32
@@ -66,11 +67,20 @@ def tiny_corpus(config: LMGameConfig) -> list[str]:
     with policies_of_run(Policies(tuple(config.language_model_policies()))):
         for game in corpus_games(config):
             corpus += _texts_of(game, config.text_rollout_options.env_step_timeout_s)
-    stage = config.supervised_options
-    if not corpus and stage is not None and stage.data is not None:
-        corpus = texts_of(stage, CORPUS_CONVERSATIONS)
+    if not corpus:
+        corpus = texts_of(_conversations(config), CORPUS_CONVERSATIONS)
     note = config.language_model_options.turn_note
     return corpus + ([fill_placeholders(note, {"turns_left": n}) for n in range(10)] * 2 if note else [])
+
+
+def _conversations(config: LMGameConfig) -> Iterable[Conversation]:
+    """Those of the files that are learnt from, if any are."""
+    stage, pairs = config.supervised_options, getattr(config, "dpo_options", None)
+    if stage is not None and stage.data is not None:
+        return taught(stage.data, stage.format)
+    if pairs is not None and pairs.data is not None:
+        return TaughtPairs(pairs, config.row_limits()).conversations
+    return ()
 
 
 def _texts_of(game: GameConfig, timeout_s: float) -> list[str]:

@@ -239,8 +239,6 @@ class LMGamePPO(LMGameAlgorithm):
 
     def update(self, result: PlayResult) -> list[dict[str, Any]]:
         """Train on the episodes just played."""
-        present = self.at_present().present
-        scheduled = {key: value for key, value in present.items() if game_of(key)[0] is None}
         data = WholeEpisodes(
             episodes=result.episodes,
             modules=self.config.trained_policies(),
@@ -249,7 +247,11 @@ class LMGamePPO(LMGameAlgorithm):
         )
         with self.timed(UPDATE_TIMER), self.engines_asleep():
             timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: self._env_steps()}
-            return update_learners(self.learner_group, data, timesteps, scheduled=scheduled)
+            return update_learners(self.learner_group, data, timesteps, scheduled=self.scheduled_values())
+
+    def scheduled_values(self) -> dict[str, Any]:
+        """Options of updates that follow a schedule -> their values in this iteration."""
+        return {key: value for key, value in self.at_present().present.items() if game_of(key)[0] is None}
 
     def _check_logprob_gaps(self) -> None:
         """Check at each policy's first update in this process that sampler and learner compute the same model."""

@@ -118,11 +118,8 @@ class SupervisedStage:
 
     def _milestone(self, name: str) -> None:
         """Play the held-out test levels and keep the success on each for the report."""
-        if not self.options.test_episodes:
-            return
-        games = [game.evaluated(None) for game in self.algorithm.config.games_for_evaluation("test")]
-        result = self.algorithm.evaluate_games(games, self.options.test_episodes)
-        self.milestones[name] = success_by_seed(result.summaries)
+        if self.options.test_episodes:
+            self.milestones[name] = success_on_test(self.algorithm, self.options.test_episodes)
 
     def _criterion_holds(self) -> bool:
         """Whether the last validation saw enough success, or few enough invalid actions."""
@@ -132,3 +129,9 @@ class SupervisedStage:
         success = stop.success is not None and (seen.get("success_rate") or 0.0) >= stop.success
         legal = stop.invalid_rate is not None and seen["invalid_action_rate"] <= stop.invalid_rate
         return success or legal
+
+
+def success_on_test(algorithm: LMGameAlgorithm, episodes: int) -> dict[str, float]:
+    """Success on each of the held-out test levels, played with the weights that the engines hold."""
+    games = [game.evaluated(None) for game in algorithm.config.games_for_evaluation("test")]
+    return success_by_seed(algorithm.evaluate_games(games, episodes).summaries)

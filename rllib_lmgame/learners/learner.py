@@ -77,6 +77,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self.engines: dict[str, UpdateEngine] = {}
         self.references: dict[str, Reference] = {}
         self.averages: dict[str, WeightAverage] = {}
+        self._reference_known: dict[str, dict[str, np.ndarray]] = {}
         self.critics: dict[str, Critic] = {}
         self.updates: dict[str, int] = {}
         self._steps: dict[str, StepCounts] = {}
@@ -287,6 +288,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         if module_id in self.critics:
             self.critics[module_id].forget_fit()
         self.references.pop(module_id, None)
+        self._reference_known.pop(module_id, None)
         self.averages.pop(module_id, None)
         self._entropy_coefficients.pop(module_id, None)
 
@@ -358,6 +360,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             kl_coefficient=float(self.curr_kl_coeffs_per_module[module_id]) if settings.ppo.kl is not None else 0.0,
             num_updates=self.updates[module_id],
             critic=self.critics.get(module_id),
+            reference_known=self._reference_known.setdefault(module_id, {}),
         )
 
     def measured_losses(self, episodes: Sequence[Any], objective: Objective) -> dict[str, float]:

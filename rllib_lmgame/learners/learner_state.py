@@ -180,6 +180,7 @@ class LearnerStateMixin:
         self.references = {
             mid: self._make_reference(mid, weights) for mid, weights in references.items() if mid in self.engines
         }
+        self._reference_known: dict[str, dict[str, np.ndarray]] = {}
         self.averages = {}
         for mid, weights in averages.items():
             decay = self.settings(mid).ppo.ema_decay if mid in self.engines else None

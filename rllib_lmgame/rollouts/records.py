@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -285,6 +285,15 @@ def line_up_of(episode: MultiAgentEpisode) -> LineUp:
     """Who sat where in ``episode``; empty if nobody said so."""
     line_up: LineUp = episode.custom_data.get(CUSTOM_DATA_KEY, {})
     return line_up
+
+
+def played_parts(episode: MultiAgentEpisode, modules: Collection[str] | None = None) -> Iterator[SingleAgentEpisode]:
+    """In order, the parts of agents that acted and are trained (without a line-up: all), of ``modules`` or of all."""
+    line_up = line_up_of(episode)
+    for agent, part in episode.agent_episodes.items():
+        trained = agent not in line_up or line_up[agent].trained
+        if len(part) and trained and (modules is None or part.module_id in modules):
+            yield part
 
 
 def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:

@@ -16,15 +16,17 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.imports import import_path
+from rllib_lmgame.settings.sections.evolution import EvolutionOptions
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.league import LeagueOptions
+from rllib_lmgame.settings.sections.preferences import DPOOptions
 from rllib_lmgame.settings.sections.rllib import FLAT_KEYS
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 from rllib_lmgame.settings.trust import is_name
-from rllib_lmgame.telemetry.metrics import CRITIC_NAMES, LEARNER_COLUMNS, LEARNER_NAMES
+from rllib_lmgame.telemetry.metrics import CRITIC_NAMES, LEARNER_COLUMNS, LEARNER_NAMES, PREFERENCE_NAMES
 
 ENTRY_POINT_GROUP = "rllib_lmgame.algorithms"
 
@@ -47,6 +49,9 @@ class Section:
 
 TOKEN_PPO = "token_ppo"
 SUPERVISED = "supervised"
+PREFERENCES = "dpo"
+WITHOUT_VALUES = (SUPERVISED, PREFERENCES)
+"""Sections of updates that ask no value function, whatever ``token_ppo`` says."""
 LEFT_OUT = "conversations_left_out"
 SUPERVISED_METRICS = ("supervised_steps", "validation_loss", "validation_loss_before", LEFT_OUT)
 COMMON_SECTIONS: Mapping[str, Section] = {
@@ -68,7 +73,7 @@ class AlgorithmEntry:
         config: Import path of its configuration, derived from ``LMGameConfig``, with this ``entry``.
         sections: :data:`COMMON_SECTIONS` and its own; ``token_ppo`` only if it is read.
         learned_by: The section of an update. If not ``token_ppo``, no groups are compared, and PPO's update options
-            are reported as without effect; with ``supervised`` there is no value function.
+            are reported as without effect; with one of :data:`WITHOUT_VALUES` there is no value function.
         metrics: Extra top-level numbers in every result (NaN if absent), which ``stop`` may name.
         learner_metrics: The same below ``learners/<policy>``.
 
@@ -160,7 +165,28 @@ SFT = AlgorithmEntry(
     metrics=SUPERVISED_METRICS,
     learned_by=SUPERVISED,
 )
-OWN: Mapping[str, AlgorithmEntry] = {entry.name: entry for entry in (PPO, GRPO, SFT)}
+DPO = AlgorithmEntry(
+    "LMGameDPO",
+    algorithm="rllib_lmgame.algorithms.dpo:LMGameDPO",
+    config="rllib_lmgame.algorithms.dpo:LMGameDPOConfig",
+    sections={
+        **COMMON_SECTIONS,
+        "warm_start": PPO.sections["warm_start"],
+        PREFERENCES: Section("dpo_options", DPOOptions),
+    },
+    metrics=(*PPO.metrics, "pairs"),
+    learner_metrics=(*GRPO.learner_metrics, *PREFERENCE_NAMES),
+    learned_by=PREFERENCES,
+)
+AGENTEVOL = AlgorithmEntry(
+    "LMGameAgentEvol",
+    algorithm="rllib_lmgame.algorithms.agentevol:LMGameAgentEvol",
+    config="rllib_lmgame.algorithms.agentevol:LMGameAgentEvolConfig",
+    sections={**SFT.sections, "agentevol": Section("evolution_options", EvolutionOptions)},
+    metrics=("evolution", "levels_solved", "kept_episodes", "imitated_episodes", LEFT_OUT),
+    learned_by=SUPERVISED,
+)
+OWN: Mapping[str, AlgorithmEntry] = {entry.name: entry for entry in (PPO, GRPO, SFT, DPO, AGENTEVOL)}
 """The algorithms of this package by name."""
 
 

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, did_you_mean
-from rllib_lmgame.settings.algorithms import TOKEN_PPO
+from rllib_lmgame.settings.algorithms import PREFERENCES, TOKEN_PPO
 from rllib_lmgame.settings.plugins import REPLY_FORMATS
 from rllib_lmgame.settings.schedules import check_points
 from rllib_lmgame.settings.schema import declared, leaves, value_at
 from rllib_lmgame.settings.sections.exploiters import share_without_members
 from rllib_lmgame.settings.sections.inference import ADAPTER_ARGUMENTS
 from rllib_lmgame.settings.sections.league import is_league
+from rllib_lmgame.settings.sections.preferences import OF_PAIRS
 from rllib_lmgame.settings.sections.supervised import (
     OF_DATA,
     SupervisedOptions,
@@ -311,13 +312,59 @@ def _read_without_data(s: Any) -> ConfigError | None:
     return None
 
 
+def _pairs_without_data(s: Any) -> ConfigError | None:
+    """As :func:`_read_without_data`, of what pairs are read of."""
+    own = s.sections.get(PREFERENCES)
+    for key in OF_PAIRS if own is not None and own.data is None else ():
+        if value_at(own, key) != declared(type(own))[key].default:
+            return ConfigError(f"config.{PREFERENCES}.{key}", "has no effect without data: groups are played")
+    return None
+
+
+def _kto(s: Any) -> bool:
+    return PREFERENCES in s.sections and not s.sections[PREFERENCES].loss.pairs
+
+
 _FILES_ALONE = "run: LMGameSFT, env: null, "
 TAUGHT = (
+    *(
+        no_effect(
+            f"supervised.{key}",
+            lambda s, f: "agentevol" not in s.sections,
+            "with LMGameAgentEvol, whose section agentevol says how long is imitated",
+            f"{{run: LMGameAgentEvol, env: lmgame/Sokoban-v0, supervised: {{{key}: {value}}}}}",
+        )
+        for key, value in (
+            *(("max_steps", 9), ("steps_per_iteration", 9), ("stop_at", "{}"), ("epochs", 2)),
+            ("validation_share", 0.1),
+        )
+    ),
     Rule(
         "warm_start.format",
         lambda s, f: _read_without_data(s),
         "has no effect without data: an expert plays",
         "warm_start: {format: messages}",
+    ),
+    Rule(
+        "dpo.epochs",
+        lambda s, f: _pairs_without_data(s),
+        "has no effect without data: groups are played",
+        "{run: LMGameDPO, dpo: {epochs: 1}}",
+    ),
+    *(
+        no_effect(
+            f"dpo.{key}",
+            lambda s, f: not _kto(s),
+            "with loss: kto, which compares no two; leave it out",
+            f"{{run: LMGameDPO, dpo: {{loss: kto, {key}: {value}}}}}",
+        )
+        for key, value in (("sft_weight", 0.1), ("pairs_per_level", "all"))
+    ),
+    Rule(
+        "warm_start",
+        lambda s, f: not s.games and s.supervised is not None and s.supervised.data is None,
+        "there is no game for the expert to play; set config.env, or warm_start.data",
+        "{run: LMGameDPO, env: null, dpo: {data: 'data:agentgym-traj'}, warm_start: {}}",
     ),
     Rule(
         "supervised.stop_at",
@@ -1005,9 +1052,16 @@ _OF_A_CRITIC = (
     *(f"token_ppo.{name}" for name in leaves(TokenPPOOptions) if name.startswith("critic.")),
     *("language_model.value_hidden_size", "language_model.freeze_backbone_for_value"),
 )
+_STEPS = ("lr", "num_epochs", "token_ppo.num_minibatches", "token_ppo.lr_warmup_steps")
+"""What updates read that take their steps as PPO does."""
 _PPO_ALONE = (
-    *("lr", "num_epochs", "gamma", "lambda", "entropy_coeff", "kl_coeff", "kl_target"),
-    *(f"token_ppo.{name}" for name, each in leaves(TokenPPOOptions).items() if not each.says.get("always")),
+    *("gamma", "lambda", "entropy_coeff", "kl_coeff", "kl_target"),
+    *(
+        f"token_ppo.{name}"
+        for name, each in leaves(TokenPPOOptions).items()
+        if not each.says.get("always")
+        if f"token_ppo.{name}" not in _STEPS
+    ),
     *(key for key in _OF_A_CRITIC if not key.startswith("token_ppo.")),
 )
 
@@ -1030,10 +1084,16 @@ def _penalised(s: Settings, f: Any) -> bool:
 
 TOLD = (
     Told(
+        _STEPS,
+        lambda s, f: s.entry.learned_by not in (TOKEN_PPO, PREFERENCES),
+        "{s.entry.name} learns by the options of config.{s.entry.learned_by}",
+        "{run: LMGameSFT, lr: 0.1}",
+    ),
+    Told(
         _PPO_ALONE,
         lambda s, f: s.entry.learned_by != TOKEN_PPO,
         "{s.entry.name} learns by the options of config.{s.entry.learned_by}",
-        "{run: LMGameSFT, lr: 0.1}",
+        "{run: LMGameSFT, gamma: 0.9}",
     ),
     Told(
         _OF_A_CRITIC,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.settings.algorithms import SUPERVISED, TOKEN_PPO, AlgorithmEntry, Section
+from rllib_lmgame.settings.algorithms import TOKEN_PPO, WITHOUT_VALUES, AlgorithmEntry, Section
 from rllib_lmgame.settings.names import check_keys, not_in_evaluation
 from rllib_lmgame.settings.schedules import (
     ScheduleOptions,
@@ -282,8 +282,8 @@ class Settings:
 
         Raises: ConfigError: if there is none and one is needed.
         """
-        stage = self.supervised
-        if not self.games and self.entry.learned_by == SUPERVISED and stage is not None and stage.data is not None:
+        learnt = self.sections.get(self.entry.learned_by)
+        if not self.games and self.entry.learned_by in WITHOUT_VALUES and getattr(learnt, "data", None) is not None:
             return ()
         if not self.games or not isinstance(self.games[0].env, str):
             raise ConfigError("env", "set env to a game, e.g. lmgame/Sokoban-v0 (`rllib games list` shows them)")

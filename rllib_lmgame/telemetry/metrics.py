@@ -99,6 +99,13 @@ CRITIC_NAMES = (
 )
 """Those that are numbers only where the policy has a critic."""
 
+PREFERENCE_NAMES = (
+    *("reward_accuracy", "reward_margin", "chosen_reward", "rejected_reward", "chosen_logprob", "rejected_logprob"),
+)
+"""Beside losses of preferences: the share of pairs in which the chosen one has gained more on the reference, by how
+much (times ``beta``), what both have gained, and both's log-probability per token.
+"""
+
 RESULT_HEADS = (
     *("training_iteration", "time_total_s", "time_this_iter_s", "done", "env_runners", "learners", "evaluation"),
     *("timers", "schedules", "data_selection", "fault_tolerance", "env_runner_group"),

@@ -37,7 +37,7 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                     *(config.games_for_evaluation() if config.evaluation_interval else ()),
                 )
                 options = [config.language_model_of(policy) for policy in config.language_model_policies()]
-                what = repr((games, options, config.supervised_options, config.seat_mapping_spec))
+                what = repr((games, options, config.supervised_options, data_of(config), config.seat_mapping_spec))
                 if what not in seen:
                     seen.add(what)
                     chats = _Chats(config, ends)
@@ -167,7 +167,9 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
     session = await open_session(game, timeout_s)
     call = GameCalls(session.game_id, session.trusted, timeout_s)
     line_ups, stage = LineUps(config), config.supervised_options
+    own = getattr(config, "evolution_options", None)
     taught = stage is not None and stage.data is None and game in config.training_games()
+    taught = taught and (own is None or own.original_episodes > 0)
     expert = ExpertReplies(make_scripted_player(stage.expert), random.Random(0)) if taught else None
     try:
         for plan in plan_episodes(1, run_seed=config.seed or 0, purpose="train", iteration=0):

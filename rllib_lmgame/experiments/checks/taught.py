@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.settings.sections.supervised import OF_DATA
+from rllib_lmgame.settings.sections.supervised import OF_DATA, SupervisedOptions
 from rllib_lmgame.storage import expanded
 
 
@@ -16,20 +16,26 @@ def check_taught(config: Any) -> None:
     """Check that the expert, or its files, exist. Raises: ConfigError: if not; keys do not start with ``config.``."""
     from rllib_lmgame.policies.scripted import make_scripted_player
 
-    options = config.supervised_options
-    if options is None:
-        return
-    section = config.section_of("supervised_options")
-    if options.data is not None:
-        for name in [options.data] if isinstance(options.data, str) else options.data:
-            # Unlike Path's: False for a name that is too long.
-            if not (":" in name or set("*?[") & set(name) or os.path.exists(expanded(name))):
-                raise ConfigError(f"{section}.data", f"no such file: {name}")
-        return
-    try:
-        make_scripted_player(options.expert)
-    except ConfigError as error:
-        raise ConfigError(f"{section}.expert", error.message) from None
+    for section, options in _learnt(config):
+        for key in ("data", "rejected"):
+            value = getattr(options, key, None) or []
+            for name in [value] if isinstance(value, str) else value:
+                # Unlike Path's: False for a name that is too long.
+                if not (":" in name or set("*?[") & set(name) or os.path.exists(expanded(name))):
+                    raise ConfigError(f"{section}.{key}", f"no such file: {name}")
+        if options.data is None and isinstance(options, SupervisedOptions):
+            try:
+                make_scripted_player(options.expert)
+            except ConfigError as error:
+                raise ConfigError(f"{section}.expert", error.message) from None
+
+
+def _learnt(config: Any) -> Iterator[tuple[str, Any]]:
+    """Sections of what is learnt by imitation or comparison, with their options."""
+    for attribute in ("supervised_options", "dpo_options"):
+        options = getattr(config, attribute, None)
+        if options is not None:
+            yield config.section_of(attribute), options
 
 
 def check_data(configs: Iterable[Any]) -> dict[str, Any]:
@@ -43,32 +49,35 @@ def check_data(configs: Iterable[Any]) -> dict[str, Any]:
     """
     seen, kept = set(), dict[str, Any]()
     for config in configs:
-        options = config.supervised_options
-        if options is None or options.data is None:
+        if not any(options.data is not None for _, options in _learnt(config)):
             continue
         games = frozenset(_game_ids(config))
         what = (data_of(config), games, repr(config.seat_mapping_spec), *config.player_options)
         if what not in seen:
             seen.add(what)
-            data = _check(config, games)
-            kept = kept or {_read_as(config): data}
+            found = list(_read(config))
+            for section, data in found:
+                with _of_section(section):
+                    sessions = [each for each in data.conversations if isinstance(each, tuple)]
+                    _check_sessions(sessions, games, config)
+            kept = kept or {_read_as(config): found}
     return kept
 
 
 def data_of(config: Any) -> str:
     """What is read and chosen of it, in words: the same for configurations that learn from the same."""
-    return repr([getattr(config.supervised_options, name, None) for name in ("data", *OF_DATA)])
+    return repr(
+        [
+            [getattr(options, name) for name in ("data", *OF_DATA)]
+            if isinstance(options, SupervisedOptions)
+            else options
+            for _, options in _learnt(config)
+        ]
+    )
 
 
 def _read_as(config: Any) -> str:
     return repr((data_of(config), config.row_limits()))
-
-
-def _check(config: Any, games: frozenset[str]) -> Any:
-    with _of_stage(config):
-        data = _read(config)
-        _check_sessions([each for each in (*data.training, *data.validation) if isinstance(each, tuple)], games, config)
-        return data
 
 
 def check_written(config: Any, chat_of: Callable[[str], Any], kept: dict[str, Any]) -> None:
@@ -78,27 +87,34 @@ def check_written(config: Any, chat_of: Callable[[str], Any], kept: dict[str, An
     ``kept`` is what :func:`check_data` returned; what is used of it goes.
     Raises: ConfigError: naming the line of one that it does not write, or that ``on_overlong: error`` refuses.
     """
-    options = config.supervised_options
-    if options is not None and options.data is not None and all(map(chat_of, config.trained_policies())):
-        with _of_stage(config):
-            (kept.pop(_read_as(config), None) or _read(config)).check(chat_of)
+    learns = any(options.data is not None for _, options in _learnt(config))
+    if learns and all(map(chat_of, config.trained_policies())):
+        for section, data in kept.pop(_read_as(config), None) or _read(config):
+            with _of_section(section):
+                data.check(chat_of)
 
 
-def _read(config: Any) -> Any:
+def _read(config: Any) -> Iterator[tuple[str, Any]]:
+    """What the files of each section hold."""
+    from rllib_lmgame.rollouts.taught.pairs import TaughtPairs
     from rllib_lmgame.rollouts.taught.source import TaughtEpisodes
 
-    return TaughtEpisodes(config.supervised_options, config.row_limits())
+    for section, options in _learnt(config):
+        if options.data is not None:
+            kind: Any = TaughtEpisodes if isinstance(options, SupervisedOptions) else TaughtPairs
+            with _of_section(section):
+                data = kind(options, config.row_limits())
+            yield section, data
 
 
 @contextmanager
-def _of_stage(config: Any) -> Iterator[None]:
+def _of_section(section: str) -> Iterator[None]:
     """An error gets the key of the section."""
     try:
         yield
     except ConfigError as error:
         if error.path.startswith("config."):
             raise
-        section = config.section_of("supervised_options")
         raise ConfigError(f"config.{section}.{error.path or 'data'}", error.message) from None
 
 

@@ -28,7 +28,8 @@ from ray.rllib.env.single_agent_episode import SingleAgentEpisode
 
 from rllib_lmgame.inference.protocol import AllowedTokens
 from rllib_lmgame.learners.data.prompts import shared_tokens
-from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PROMPT_IDS, RESPONSE_IDS, Trajectory, Turn, line_up_of
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PROMPT_IDS, RESPONSE_IDS, Trajectory, Turn
+from rllib_lmgame.rollouts.records import played_parts as played_parts
 
 
 @dataclass
@@ -109,15 +110,6 @@ class WholeEpisodes(TrainingData):
         super().validate()
         if self.episodes is None and self.episodes_refs is None:
             raise ValueError("WholeEpisodes takes `episodes` or `episodes_refs`, no batches and no data iterators")
-
-
-def played_parts(episode: MultiAgentEpisode, modules: Collection[str] | None = None) -> Iterator[SingleAgentEpisode]:
-    """In order, the parts of agents that acted and are trained (without a line-up: all), of ``modules`` or of all."""
-    line_up = line_up_of(episode)
-    for agent, part in episode.agent_episodes.items():
-        trained = agent not in line_up or line_up[agent].trained
-        if len(part) and trained and (modules is None or part.module_id in modules):
-            yield part
 
 
 def group_of(episode: MultiAgentEpisode) -> str:

@@ -3,6 +3,7 @@
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective, resolve_objective
 from rllib_lmgame.learners.objectives.policy_losses import PolicyLoss, PolicyTerms, resolve_policy_loss
 from rllib_lmgame.learners.objectives.ppo import PPOObjective
+from rllib_lmgame.learners.objectives.preferences import PreferenceObjective
 from rllib_lmgame.learners.objectives.supervised import SupervisedObjective
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "PPOObjective",
     "PolicyLoss",
     "PolicyTerms",
+    "PreferenceObjective",
     "SupervisedObjective",
     "resolve_objective",
     "resolve_policy_loss",

@@ -5,7 +5,8 @@ forward pass, for the loss of each micro-batch, and which parameters a step chan
 
 The loop makes a pass without gradient where the objective needs it: not where all rows fit one pass, nor where each
 micro-batch of the only step may be recorded right before its loss. Then come epochs of minibatches, each one optimizer
-step over micro-batches, or the fit of the critic. Guarantees:
+step over micro-batches, or the fit of the critic. An objective that couples rows has its pass before every step, where
+a minibatch is more than one micro-batch. Guarantees:
 
 1. Each policy is trained on its own rows in its own minibatches, each row once per epoch.
 2. The loss of a minibatch is the mean over its action tokens on all learners, however they are spread and packed; an
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,8 @@ class ModuleUpdate:
         minibatch: What the present minibatch has on all learners; ``None`` before the first.
         critic: Units and fit of the value function; ``None`` without one.
         streams: Each micro-batch is recorded behind :meth:`Objective.prepare`, by the pass of its loss.
+        reference_known: What the reference has said, for objectives that keep it; kept from update to update as long as
+            the reference is the same.
     """
 
     module_id: str
@@ -79,6 +82,7 @@ class ModuleUpdate:
     critic: Critic | None = None
     minibatch: MinibatchSize | None = None
     streams: bool = False
+    reference_known: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def critic_warms_up(self) -> bool:
@@ -111,6 +115,9 @@ class Objective:
     """:meth:`record` sees every micro-batch, then :meth:`prepare` is called, before the first step; otherwise neither.
     """
 
+    records_each_step: bool = False
+    """They see the micro-batches of each minibatch before its step instead, under the weights as they then are."""
+
     lr: float | None = None
     """Learning rate of all parameters in an update that the objective is given to; ``None``: the configured one."""
 
@@ -125,6 +132,16 @@ class Objective:
     def needs_critic(self, settings: LearnerSettings) -> bool:
         """Whether the module has a value function."""
         return True
+
+    def needs_reference(self, update: ModuleUpdate) -> bool:
+        """Whether the reference's log-probabilities of all rows are to be in the batch before the first step.
+
+        All learners take part and say the same.
+        """
+        return False
+
+    def asked_reference(self, update: ModuleUpdate) -> None:
+        """They are."""
 
     def record(
         self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: Mapping[str, Any]
@@ -231,7 +248,9 @@ class UpdateLoop:
         update, settings = self.update, self.update.settings
         one_pass = self._fits_one_pass()
         self.update.meter.before[WITHOUT_GRADIENT] = 0.0
-        if self.objective.needs_old_policy and not one_pass:
+        if self.objective.needs_reference(update):
+            self._ask_reference()
+        if self.objective.needs_old_policy and not one_pass and not self.objective.records_each_step:
             streams = self._records_in_step and not update.fits_critic and self.objective.prepares_first(settings)
             update = self.update = replace(update, streams=streams)
             if not streams:
@@ -336,6 +355,14 @@ class UpdateLoop:
         return _REPEATED_TOKEN if module.repeats else 0.0
 
     @torch.no_grad()
+    def _ask_reference(self) -> None:
+        for pack, inputs in self._passes(self._all_rows(self._pack_tokens)):
+            said = self.update.reference_logprobs(inputs)
+            if self.update.batch is not None:
+                self.update.batch.put(pack, ref_logprobs=said.float().cpu().numpy())
+        self.objective.asked_reference(self.update)
+
+    @torch.no_grad()
     def _record_old_policy(self) -> None:
         """One pass without gradient over all rows, for the objective to record."""
         flags = {"temperature": self.update.settings.temperature, "with_entropy": False}
@@ -369,6 +396,13 @@ class UpdateLoop:
         flags = objective.forward_flags(update)
         passes = self._passes(minibatch)
         outputs: list[dict[str, torch.Tensor]] = []
+        if objective.records_each_step and not one_pass:
+            one_pass = int(update.ranks.max(len(passes))) == 1
+            if not one_pass:
+                with torch.no_grad():
+                    for pack, inputs in passes:
+                        objective.record(update, pack, engine.forward(inputs | flags), inputs)
+                objective.prepare(update)
         if one_pass:
             for pack, inputs in passes:
                 outputs.append(engine.forward(inputs | flags))

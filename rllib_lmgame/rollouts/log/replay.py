@@ -92,9 +92,19 @@ class RecordedSession(GameSession):
             raise ValueError("final_observations must hold every agent")
 
     @property
+    def returns(self) -> dict[str, float]:
+        """What each seat earned."""
+        return {agent: sum(step.rewards.get(agent, 0.0) for step in self._steps) for agent in self.agent_ids}
+
+    @property
     def mean_return(self) -> float:
         """What a seat earned, on average."""
-        return sum(reward for step in self._steps for reward in step.rewards.values()) / len(self.agent_ids)
+        return sum(self.returns.values()) / len(self.agent_ids)
+
+    @property
+    def beginning(self) -> dict[str, str]:
+        """What those saw who acted first."""
+        return dict(self._steps[0].observations)
 
     @property
     def level_name(self) -> str:

@@ -87,13 +87,65 @@ def read_record(record: Mapping[str, Any], form: str, where: str) -> Taught:
         return Taught(
             where,
             Transcript(messages, tuple(_tools(record.get("tools")))),
-            game=told.game or str(next((record[key] for key in _GAMES if record.get(key)), "")),
-            level=told.level or str(next((record[key] for key in _LEVELS if record.get(key) is not None), "")),
+            game=told.game or _first(record, _GAMES),
+            level=told.level or _first(record, _LEVELS),
             episode_return=told.episode_return,
             success=success if isinstance(success, bool) else told.success,
         )
     except ValueError as error:
         raise ConfigError("data", f"{where}: {error}") from None
+
+
+def read_pair(record: Mapping[str, Any], where: str) -> tuple[Taught, Taught]:
+    """The chosen and the rejected conversation of a record. Raises: ConfigError: naming ``where`` it stands."""
+    try:
+        sides = []
+        for key in ("chosen", "rejected"):
+            if record.get(key) is None:
+                raise ValueError(f"it has no {key}; its columns are {', '.join(map(str, record))}")
+            sides.append(_side(record, key, ASSISTANT))
+        before = [] if record.get("system") is None else [Said(SYSTEM, text_of(record["system"], "system"))]
+        if record.get("prompt") is not None:
+            before += [Said(said.role, said.text, more=said.more) for said in _side(record, "prompt", USER)]
+        else:
+            shared = next(
+                (n for n, (a, b) in enumerate(zip(*sides, strict=False)) if _words(a) != _words(b)),
+                min(map(len, sides)),
+            )
+            before += [Said(said.role, said.text, more=said.more) for said in sides[0][:shared]]
+            sides = [side[shared:] for side in sides]
+        if not before:
+            raise ValueError("chosen and rejected begin differently and have no prompt; a pair is of one level")
+        for key, side in zip(("chosen", "rejected"), sides, strict=True):
+            if not any(said.learnt for said in side):
+                raise ValueError(f"{key} has no reply of the assistant" + " that is its own" * ("prompt" not in record))
+        if list(map(_words, sides[0])) == list(map(_words, sides[1])):
+            raise ValueError("chosen and rejected say the same")
+        tools, game = tuple(_tools(record.get("tools"))), _first(record, _GAMES)
+        made = [Taught(where, Transcript((*before, *side), tools), game, _first(record, _LEVELS)) for side in sides]
+        return made[0], made[1]
+    except ValueError as error:
+        raise ConfigError("data", f"{where}: {error}") from None
+
+
+def _side(record: Mapping[str, Any], key: str, speaker: str) -> list[Said]:
+    """A text as one message of the speaker, or a list of messages in any form."""
+    value = record[key]
+    if isinstance(value, str):
+        if not value.strip():
+            raise ValueError(f"{key} is empty")
+        return [Said(speaker, text_of(value, key), float(speaker == ASSISTANT))]
+    messages = list_of(record, key)
+    marked = isinstance(messages[0], Mapping) and "from" in messages[0]
+    return list(_all_said(messages, *(("from", "value") if marked else ("role", "content"))))
+
+
+def _words(said: Said) -> tuple[Any, ...]:
+    return said.role, said.text.strip(), said.more
+
+
+def _first(record: Mapping[str, Any], keys: Sequence[str]) -> str:
+    return str(next((record[key] for key in keys if record.get(key) is not None), ""))
 
 
 def _return_of(record: Mapping[str, Any]) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from rllib_lmgame.policies.chat.transcripts import LearntTurn, TranscriptWriter
 from rllib_lmgame.rollouts.episodes import episode_of_texts
 from rllib_lmgame.rollouts.log.replay import RecordedSession, Table, recorded_session, replay
 from rllib_lmgame.rollouts.records import Trajectory, Turn
-from rllib_lmgame.rollouts.taught.files import files_of, records_of
+from rllib_lmgame.rollouts.taught.files import Numbered, files_of, records_of
 from rllib_lmgame.rollouts.taught.formats import AUTO, LOG, Taught, form_of, read_record
 from rllib_lmgame.rollouts.taught.selection import Facts, choose
 from rllib_lmgame.settings.sections.supervised import SupervisedOptions
@@ -35,26 +35,95 @@ AGENT = "assistant"
 """Who replies in a conversation that is no game."""
 
 
-class TaughtEpisodes:
-    """The conversations of ``options.data``, chosen, shuffled, and some of them held out.
+class Conversations:
+    """How conversations are written for the trained policies, and in which order they are taken.
 
-    ``limits`` are the most tokens that a row of each trained policy has. ``passed_over`` counts conversations of
-    the passes so far that were too long, or that a chat template does not write; a resumed run sets it.
+    ``limits`` are the most tokens that a row of each trained policy has. ``passed_over`` counts what was too long in
+    the passes so far, or what a chat template does not write; a resumed run sets it.
+    """
+
+    def __init__(self, on_overlong: str, shuffle_seed: int | None, limits: Mapping[str, int]) -> None:
+        self.limits = dict(limits)
+        self.passed_over = 0
+        self._on_overlong, self._shuffle_seed = on_overlong, shuffle_seed
+        self._told = False
+        self._writers: dict[str, TranscriptWriter] = {}
+
+    @property
+    def conversations(self) -> Sequence[Conversation]:
+        """All that are learnt from or held out."""
+        raise NotImplementedError
+
+    def check(self, chat_of: ChatOf) -> None:
+        """Write one conversation of each kind; with ``on_overlong: error`` all of them.
+
+        Raises: ConfigError: naming file and line of one that a chat template does not write, or that is too long.
+        """
+        everything = [each for each in self.conversations if isinstance(each, Taught)]
+        if self._on_overlong != "error":
+            everything = list({each.transcript.kind: each for each in reversed(everything)}.values())[:MOST_KINDS]
+        for start in range(0, len(everything), AT_ONCE):
+            some = everything[start : start + AT_ONCE]
+            for source, (_, problem) in zip(some, self.written(some, chat_of), strict=True):
+                if isinstance(problem, TemplateError):
+                    raise ConfigError("data", f"{source.where}: the chat template cannot write it: {problem}")
+
+    def places(self, start: int, count: int, size: int) -> list[int]:
+        """Places among ``size`` of ``count`` from position ``start`` on, in pass after pass over them."""
+        orders = {epoch: self._order(epoch, size) for epoch in range(start // size, -(-(start + count) // size))}
+        return [orders[at // size][at % size] for at in range(start, start + count)]
+
+    def _order(self, epoch: int, size: int) -> Sequence[int]:
+        seed = self._shuffle_seed
+        return range(size) if seed is None else np.random.default_rng([seed, epoch]).permutation(size).tolist()
+
+    def leave_out(self, why: str) -> None:
+        """Tell the first one that is left out."""
+        if not self._told:
+            self._told = True
+            logger.warning("A conversation is left out, and others like it are counted: %s", why)
+
+    def written(
+        self, sources: Sequence[Taught], chat_of: ChatOf
+    ) -> Iterator[tuple[dict[str, list[LearntTurn]], Exception | None]]:
+        """Per conversation the turns of each policy, and why it is left out, if it is."""
+        transcripts = [source.transcript for source in sources]
+        per_policy = {policy: self._writer(policy, chat_of).write(transcripts) for policy in self.limits}
+        for number, source in enumerate(sources):
+            turns: dict[str, list[LearntTurn]] = {}
+            problem: Exception | None = None
+            for policy, written in per_policy.items():
+                found = written[number]
+                if isinstance(found, TemplateError):
+                    problem = found
+                    continue
+                turns[policy] = found
+                if self._on_overlong != "cut_left" and (tokens := longest_row(found)) > self.limits[policy]:
+                    said = f"it makes {tokens} tokens of a row, which may have {self.limits[policy]}"
+                    if self._on_overlong == "error":
+                        raise ConfigError("on_overlong", f"{source.where}: {said}")
+                    problem = ValueError(said)
+            yield turns, problem
+
+    def _writer(self, policy: str, chat_of: ChatOf) -> TranscriptWriter:
+        if policy not in self._writers:
+            self._writers[policy] = TranscriptWriter(chat_of(policy))
+        return self._writers[policy]
+
+
+class TaughtEpisodes(Conversations):
+    """The conversations of ``options.data``, chosen, shuffled, and some of them held out.
 
     Raises: ConfigError: naming file and line of what cannot be read, or the option that leaves nothing.
     """
 
     def __init__(self, options: SupervisedOptions, limits: Mapping[str, int]) -> None:
-        self.options = options
-        self.limits = dict(limits)
-        everything = list(taught(options))
+        super().__init__(options.on_overlong, options.shuffle_seed, limits)
+        everything = list(taught(options.data or [], options.format))
         chosen = choose([facts_of(each) for each in everything], options)
         self.training = [everything[place] for place in chosen.training]
         self.weights = chosen.weights
         self.validation = [everything[place] for place in chosen.validation]
-        self.passed_over = 0
-        self._told = False
-        self._writers: dict[str, TranscriptWriter] = {}
         self._held_out: list[MultiAgentEpisode] | None = None
 
     def episodes(self, start: int, count: int, table: Table) -> list[MultiAgentEpisode]:
@@ -62,9 +131,7 @@ class TaughtEpisodes:
 
         Raises: ConfigError: all are left out, or one is too long for ``on_overlong: error``.
         """
-        size = len(self.training)
-        orders = {epoch: self._order(epoch) for epoch in range(start // size, -(-(start + count) // size))}
-        places = [orders[at // size][at % size] for at in range(start, start + count)]
+        places = self.places(start, count, len(self.training))
         names = [f"taught-{at}" for at in range(start, start + count)]
         weights = [self.weights[place] for place in places]
         made = self._made([self.training[place] for place in places], weights, names, table)
@@ -83,28 +150,14 @@ class TaughtEpisodes:
             self._held_out = self._made(self.validation, [1.0] * len(names), names, table)
         return self._held_out
 
-    def check(self, chat_of: ChatOf) -> None:
-        """Write one conversation of each kind; with ``on_overlong: error`` all of them.
-
-        Raises: ConfigError: naming file and line of one that a chat template does not write, or that is too long.
-        """
-        everything = [each for each in (*self.training, *self.validation) if isinstance(each, Taught)]
-        if self.options.on_overlong != "error":
-            everything = list({each.transcript.kind: each for each in reversed(everything)}.values())[:MOST_KINDS]
-        for start in range(0, len(everything), AT_ONCE):
-            some = everything[start : start + AT_ONCE]
-            for source, (_, problem) in zip(some, self._written(some, chat_of), strict=True):
-                if isinstance(problem, TemplateError):
-                    raise ConfigError("data", f"{source.where}: the chat template cannot write it: {problem}")
-
-    def _order(self, epoch: int) -> Sequence[int]:
-        size, seed = len(self.training), self.options.shuffle_seed
-        return range(size) if seed is None else np.random.default_rng([seed, epoch]).permutation(size).tolist()
+    @property
+    def conversations(self) -> list[Conversation]:
+        return [*self.training, *self.validation]
 
     def _made(
         self, sources: Sequence[Conversation], weights: Sequence[float], names: Sequence[str], table: Table
     ) -> list[MultiAgentEpisode]:
-        written = self._written([each for each in sources if isinstance(each, Taught)], table.chat)
+        written = self.written([each for each in sources if isinstance(each, Taught)], table.chat)
         episodes, why = [], ""
         for source, weight, name in zip(sources, weights, names, strict=True):
             if not isinstance(source, Taught):
@@ -112,63 +165,41 @@ class TaughtEpisodes:
                 continue
             turns, problem = next(written)
             if problem is None:
-                episodes.append(_episode(source, turns, weight, name))
+                episodes.append(episode_of(source, turns, weight, name))
                 continue
             why = f"{source.where}: {problem}"
-            if not self._told:
-                self._told = True
-                logger.warning("A conversation is left out, and others like it are counted: %s", why)
+            self.leave_out(why)
         if why and not episodes:
             raise ConfigError("data", f"all {len(names)} conversations are left out; {why}")
         return episodes
-
-    def _written(
-        self, sources: Sequence[Taught], chat_of: ChatOf
-    ) -> Iterator[tuple[dict[str, list[LearntTurn]], Exception | None]]:
-        """Per conversation the turns of each policy, and why it is left out, if it is."""
-        transcripts = [source.transcript for source in sources]
-        per_policy = {policy: self._writer(policy, chat_of).write(transcripts) for policy in self.limits}
-        for number, source in enumerate(sources):
-            turns: dict[str, list[LearntTurn]] = {}
-            problem: Exception | None = None
-            for policy, written in per_policy.items():
-                found = written[number]
-                if isinstance(found, TemplateError):
-                    problem = found
-                    continue
-                turns[policy] = found
-                if self.options.on_overlong != "cut_left" and (tokens := longest_row(found)) > self.limits[policy]:
-                    said = f"it makes {tokens} tokens of a row, which may have {self.limits[policy]}"
-                    if self.options.on_overlong == "error":
-                        raise ConfigError("on_overlong", f"{source.where}: {said}")
-                    problem = ValueError(said)
-            yield turns, problem
-
-    def _writer(self, policy: str, chat_of: ChatOf) -> TranscriptWriter:
-        if policy not in self._writers:
-            self._writers[policy] = TranscriptWriter(chat_of(policy))
-        return self._writers[policy]
 
 
 Conversation = Taught | tuple[str, RecordedSession]
 """One of a file: a written one, or where an episode of a log stands, and that episode."""
 
 
-def taught(options: SupervisedOptions) -> Iterator[Conversation]:
-    """All conversations of ``options.data``, one at a time.
+def taught(data: str | Sequence[str], form: str) -> Iterator[Conversation]:
+    """All conversations of the files ``data`` names, one at a time, written down in this form.
 
     Raises: ConfigError: naming file and line of what cannot be read, or a file without any.
     """
-    for path in files_of(options.data or []):
+    for where, record in numbered(data):
+        yield conversation(where, record, form)
+
+
+def numbered(data: str | Sequence[str]) -> Iterator[Numbered]:
+    """All records of the files with the places where they stand. Raises: ConfigError: as :func:`taught`."""
+    for path in files_of(data):
         empty = True
         for where, record in records_of(path):
             empty = False
-            yield _read(where, record, options.format)
+            yield where, record
         if empty:
             raise ConfigError("data", f"{path} holds no episodes or conversations")
 
 
-def _read(where: str, record: Mapping[str, Any], form: str) -> Conversation:
+def conversation(where: str, record: Mapping[str, Any], form: str) -> Conversation:
+    """That of a record. Raises: ConfigError: naming ``where`` it stands and what is wrong."""
     if form == AUTO:
         try:
             form = form_of(record)
@@ -177,9 +208,9 @@ def _read(where: str, record: Mapping[str, Any], form: str) -> Conversation:
     return (where, recorded_session(record, where)) if form == LOG else read_record(record, form, where)
 
 
-def texts_of(options: SupervisedOptions, most: int) -> list[str]:
-    """What is said in the first ``most`` written conversations of the files."""
-    some = islice((each.transcript for each in taught(options) if isinstance(each, Taught)), most)
+def texts_of(conversations: Iterable[Conversation], most: int) -> list[str]:
+    """What is said in the first ``most`` written ones."""
+    some = islice((each.transcript for each in conversations if isinstance(each, Taught)), most)
     return [said.text for transcript in some for said in transcript.messages]
 
 
@@ -201,7 +232,7 @@ def longest_row(turns: Sequence[LearntTurn]) -> int:
     return longest
 
 
-def _episode(source: Taught, turns: dict[str, list[LearntTurn]], weight: float, name: str) -> MultiAgentEpisode:
+def episode_of(source: Taught, turns: dict[str, list[LearntTurn]], weight: float, name: str) -> MultiAgentEpisode:
     """One player per policy, which all learn the same."""
     messages = source.transcript.messages
     replies = [messages[place].text for place in source.transcript.learnt]

@@ -1,0 +1,275 @@
+"""AgentEvol: the policy explores, and what succeeded is imitated from the first weights, again and again."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+
+from rllib_lmgame.algorithms.base import LMGameAlgorithm
+from rllib_lmgame.algorithms.beginnings import Beginnings
+from rllib_lmgame.algorithms.checkpoints.manifest import FileRecords
+from rllib_lmgame.algorithms.cluster import engines
+from rllib_lmgame.algorithms.cluster.learner_calls import update_learners
+from rllib_lmgame.algorithms.config import LMGameConfig
+from rllib_lmgame.algorithms.supervised import success_on_test
+from rllib_lmgame.envs.registry import game_spec
+from rllib_lmgame.errors import ConfigError, did_you_mean
+from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.objectives import SupervisedObjective
+from rllib_lmgame.rollouts.pairs import alone, has_choice
+from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, PlaySettings, played_parts
+from rllib_lmgame.rollouts.taught.selection import Facts, choose
+from rllib_lmgame.rollouts.taught.source import TaughtEpisodes
+from rllib_lmgame.settings import algorithms as registry
+from rllib_lmgame.settings.algorithms import LEFT_OUT
+from rllib_lmgame.settings.sections.evolution import BASE, EvolutionOptions
+from rllib_lmgame.settings.sections.games import shares_of
+from rllib_lmgame.settings.sections.supervised import SupervisedOptions
+from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER
+
+if TYPE_CHECKING:
+    from typing import Self
+
+DIRECTORY = "base"
+"""Where the first weights are, in a trial's directory and in a checkpoint."""
+
+
+class LMGameAgentEvolConfig(LMGameConfig):
+    """Configuration of :class:`LMGameAgentEvol`."""
+
+    entry = registry.AGENTEVOL
+    evolution_options: EvolutionOptions
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class=algo_class or LMGameAgentEvol)
+
+    def supervised(self, **options: Any) -> Self:
+        """How is imitated, and the data that is there from the start: :class:`~.supervised.SupervisedOptions`."""
+        return self.set_section("supervised", options)
+
+    def agentevol(self, **options: Any) -> Self:
+        """What is explored and kept: :class:`~rllib_lmgame.settings.sections.evolution.EvolutionOptions`."""
+        return self.set_section("agentevol", options)
+
+    def validate(self) -> None:
+        """As every algorithm's; there must be games to explore, of the names in ``min_return``."""
+        super().validate()
+        if not self.settings.games:
+            raise ConfigError("config.env", "set env to a game to explore, e.g. lmgame/TextCraft-v0")
+        least = self.evolution_options.min_return
+        names = {game.name or game_spec(game.env).game_id for game in self.training_games()}
+        for name in least if isinstance(least, dict) else ():
+            if name not in names:
+                hint = did_you_mean(name, names, f"games: {', '.join(sorted(names))}")
+                raise ConfigError(f"config.agentevol.min_return.{name}", f"no game is called {name!r}; {hint}")
+
+
+class LMGameAgentEvol(LMGameAlgorithm):
+    """Each iteration: explore, keep what succeeded, imitate it from the base (AgentEvol, arXiv 2406.04151).
+
+    With data from the start (files, or an expert's episodes) the first iteration imitates these alone. Filtered
+    behaviour cloning online is the same loop with ``start: last`` and ``top_share``.
+    """
+
+    config: LMGameAgentEvolConfig
+
+    def setup(self, config: LMGameAgentEvolConfig) -> None:
+        stage = self.config.supervised_options or SupervisedOptions()
+        self._data = None if stage.data is None else TaughtEpisodes(stage, self.config.row_limits())
+        self._explored, self._imitated = 0, False
+        self._solved: set[str] = set()
+        self._kept: list[MultiAgentEpisode] = []
+        self._first: list[MultiAgentEpisode] | None = None
+        self._milestones: dict[str, dict[str, float]] = {}
+        self._base = Beginnings(self, self.trial_directory() / DIRECTORY)
+        super().setup(config)
+        self._stage = self.config.supervised_options or stage
+
+    @classmethod
+    def get_default_config(cls) -> LMGameAgentEvolConfig:
+        return LMGameAgentEvolConfig()
+
+    def training_step(self) -> None:
+        """Explore, unless there is other data to begin with; imitate; push."""
+        own = self.config.evolution_options
+        if own.start == BASE:
+            self._base.keep(self.config.trained_policies())
+        first = not self._imitated and not self._explored
+        if first:
+            self._milestone("before imitation")
+        original = self._original()
+        explores = not (first and original)
+        kept = self._explore(own) if explores else []
+        if own.accumulate:
+            kept = [*self._kept, *kept]
+            self._kept = kept
+        learnt = [*kept, *(original if own.keep_original or not explores else ())]
+        self.metrics.log_value("imitated_episodes", len(learnt), window=1, reduce="mean")
+        if len(learnt) >= max(1, self.config.num_learners):
+            self._imitate(learnt, own)
+        self._explored += explores
+        self._imitated = True
+        for name, number in {"evolution": self._explored, "levels_solved": len(self._solved)}.items():
+            self.metrics.log_value(name, number, window=1, reduce="mean")
+        if first and not explores:
+            self._milestone("after imitation")
+
+    def _original(self) -> list[MultiAgentEpisode]:
+        """The data that is there from the start, made once in a process: always the same."""
+        if self._first is None:
+            with self.timed(EXPERT_TIMER):
+                self._first = self._data_of_files() if self._data is not None else self._expert_episodes()
+        return self._first
+
+    def _data_of_files(self) -> list[MultiAgentEpisode]:
+        assert self._data is not None
+        episodes = self._data.episodes(0, len(self._data.training), self.env_runner)
+        self.metrics.log_value(LEFT_OUT, self._data.passed_over, window=1, reduce="mean")
+        return episodes
+
+    def _expert_episodes(self) -> list[MultiAgentEpisode]:
+        count, games = self.config.evolution_options.original_episodes, self.config.training_games()
+        if not count:
+            return []
+        plans = plan_episodes(
+            count,
+            run_seed=self.config.seed or 0,
+            purpose="supervised",
+            iteration=0,
+            game_weights=shares_of(games),
+        )
+        return self.play(plans, PlaySettings(games, expert=self._stage.expert)).episodes
+
+    def _explore(self, own: EvolutionOptions) -> list[MultiAgentEpisode]:
+        """Play with the present weights, and keep what succeeded."""
+        rollouts, before = self.config.text_rollout_options, engines.engine_stats(self.engine_groups)
+        settings = PlaySettings(
+            self.config.training_games(),
+            seeded=rollouts.deterministic,
+            log="train" if rollouts.episode_log else None,
+        )
+        with self.timed(ROLLOUT_TIMER):
+            result = self.play(self._plans(own), settings)
+        after = engines.engine_stats(self.engine_groups)
+        self.log_episodes(result, engines.engine_metrics(before, after, result.wall_s))
+        kept = self._successes(result, own)
+        self.metrics.log_value("kept_episodes", len(kept), window=1, reduce="mean")
+        return kept
+
+    def _plans(self, own: EvolutionOptions) -> list[EpisodePlan]:
+        """The levels of this iteration; where they are always the same their episodes have other names each time."""
+        plans = plan_episodes(
+            own.levels * own.samples_per_level,
+            run_seed=self.config.seed or 0,
+            purpose="explore",
+            iteration=self._explored if own.new_levels else 0,
+            group_size=own.samples_per_level,
+            game_weights=shares_of(self.config.training_games()),
+        )
+        return [dataclasses.replace(plan, episode_id=f"explore-{self._explored}-{plan.index}") for plan in plans]
+
+    def _successes(self, result: PlayResult, own: EvolutionOptions) -> list[MultiAgentEpisode]:
+        """Each trained seat that succeeded as an episode of its own, chosen and weighed as the options say."""
+        facts, parts = [], []
+        for episode, summary in zip(result.episodes, result.summaries, strict=True):
+            seats = {seat.agent_id: seat for seat in summary.seats}
+            for part in played_parts(episode, self.config.trained_policies()):
+                seat, level = seats[str(part.agent_id)], summary.level or str(summary.seed)
+                won = bool(seat.success) if seat.outcome is None else seat.outcome == "win"
+                if won:
+                    self._solved.add(f"{summary.game_id} {level}")
+                if has_choice(part) and (won or own.min_return is not None or own.top_share is not None):
+                    game = str(part.custom_data[CUSTOM_DATA_KEY]["game"])
+                    facts.append(Facts(summary.episode_id, game, f"{level} {seat.role}", part.get_return()))
+                    parts.append(part)
+        if not facts:
+            return []
+        chosen = SupervisedOptions(
+            min_return=_known(own.min_return, {each.game for each in facts}),
+            one_per_level=own.one_per_level,
+            top_share=own.top_share,
+            weight_by=own.weight_by,
+        )
+        try:
+            found = choose(facts, chosen)
+        except ConfigError as error:
+            if error.path == "min_return":  # Nothing was good enough this time.
+                return []
+            raise ConfigError(f"config.agentevol.{error.path}", error.message) from None
+        return [
+            alone(parts[place], f"kept-{self._explored}-{number}", weight=weight)
+            for number, (place, weight) in enumerate(zip(found.training, found.weights, strict=True))
+        ]
+
+    def _imitate(self, learnt: Sequence[MultiAgentEpisode], own: EvolutionOptions) -> None:
+        """Passes over the data, from the first weights or the present ones."""
+        if own.start == BASE and (self._imitated or self._explored):
+            self._base.begin_again(self.config.trained_policies())
+        stage = self._stage
+        data = WholeEpisodes(
+            episodes=list(learnt),
+            modules=self.config.trained_policies(),
+            share_prompts=self.config.token_ppo_options.share_prompts,
+        )
+        steps = max(1, math.ceil(len(learnt) / stage.episodes_per_step))
+        objective = SupervisedObjective(steps, stage.lr, stage.lr_warmup_steps)
+        with self.timed(UPDATE_TIMER), self.engines_asleep():
+            for _ in range(own.epochs):
+                self.after_update(update_learners(self.learner_group, data, {}, objective=objective))
+        with self.timed(WEIGHT_SYNC_TIMER):
+            self.push_weights()
+
+    def _milestone(self, name: str) -> None:
+        if self._stage.test_episodes:
+            self._milestones[name] = success_on_test(self, self._stage.test_episodes)
+
+    def milestones(self) -> dict[str, dict[str, float]]:
+        """Before and after the first imitation of the data that is there from the start."""
+        return self._milestones
+
+    def step(self) -> dict[str, Any]:
+        """RLlib's iteration; the trial ends after ``iterations`` explorations."""
+        result: dict[str, Any] = super().step()
+        if self._explored >= self.config.evolution_options.iterations:
+            result["done"] = True
+        return result
+
+    def lmgame_state(self) -> dict[str, Any]:
+        return {
+            **super().lmgame_state(),
+            "explored": self._explored,
+            "imitated": self._imitated,
+            "solved": sorted(self._solved),
+            "kept": self._kept,
+            "milestones": self._milestones,
+            "base": dict(self._base.policies),
+        }
+
+    def set_lmgame_state(self, state: dict[str, Any]) -> None:
+        super().set_lmgame_state(state)
+        self._explored, self._imitated = int(state["explored"]), bool(state["imitated"])
+        self._solved, self._kept = set(state["solved"]), list(state["kept"])
+        self._milestones = dict(state["milestones"])
+        self._base.set_state(state["base"], self.config.trained_policies())
+
+    def save_own_files(self, checkpoint: Path) -> None:
+        super().save_own_files(checkpoint)
+        self._base.copy(self._base.directory, checkpoint / DIRECTORY)
+
+    def recorded_files(self) -> FileRecords:
+        return self._base.recorded_files(f"{DIRECTORY}/")
+
+    def load_own_files(self, checkpoint: Path) -> None:
+        super().load_own_files(checkpoint)
+        self._base.copy(checkpoint / DIRECTORY, self._base.directory)
+
+
+def _known(least: float | dict[str, float] | None, games: set[str]) -> float | dict[str, float] | None:
+    """``min_return`` of the games that were played this time."""
+    return {name: each for name, each in least.items() if name in games} if isinstance(least, dict) else least

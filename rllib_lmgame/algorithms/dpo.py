@@ -1,0 +1,126 @@
+"""Learning from preferences: of two trajectories on one level, the better one is made more likely than the worse."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
+
+from rllib_lmgame.algorithms.cluster.learner_calls import update_learners
+from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
+from rllib_lmgame.learners.data.rows import WholeEpisodes, played_parts
+from rllib_lmgame.learners.objectives import PreferenceObjective
+from rllib_lmgame.rollouts.pairs import Candidate, choose_pairs, has_choice, parted, side_of
+from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult
+from rllib_lmgame.rollouts.taught.pairs import TaughtPairs
+from rllib_lmgame.settings import algorithms as registry
+from rllib_lmgame.settings.algorithms import LEFT_OUT
+from rllib_lmgame.settings.sections.preferences import DPOOptions
+from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, UPDATE_TIMER
+
+if TYPE_CHECKING:
+    from typing import Self
+
+
+class LMGameDPOConfig(LMGamePPOConfig):
+    """Configuration of :class:`LMGameDPO`: PPO's without a value function, and eight games on each level."""
+
+    entry = registry.DPO
+    dpo_options: DPOOptions
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class=algo_class or LMGameDPO)
+        self.text_rollouts(group_size=8)
+
+    def dpo(self, **options: Any) -> Self:
+        """What is compared, and how: :class:`~rllib_lmgame.settings.sections.preferences.DPOOptions`."""
+        return self.set_section("dpo", options)
+
+
+class LMGameDPO(LMGamePPO):
+    """PPO's loop with the loss of preferences (DPO, IPO, SLiC, SimPO, KTO), on groups played now or on files.
+
+    The reference is the policy as PPO would begin with it: behind the warm start, if there is one.
+    """
+
+    config: LMGameDPOConfig
+
+    def setup(self, config: LMGameDPOConfig) -> None:
+        own = self.config.dpo_options
+        self._data = None if own.data is None else TaughtPairs(own, self.config.row_limits())
+        self._last_iteration = None if self._data is None else own.last_iteration(len(self._data))
+        super().setup(config)
+
+    @classmethod
+    def get_default_config(cls) -> LMGameDPOConfig:
+        return LMGameDPOConfig()
+
+    @property
+    def options(self) -> DPOOptions:
+        """The section as it is in this iteration."""
+        options: DPOOptions = self.at_present().sections["dpo"]
+        return options
+
+    def play_batch(self) -> PlayResult:
+        """The next pairs of the files, or groups of episodes that are played with the current weights."""
+        if self._data is None:
+            result = super().play_batch()
+            result.episodes = self._sides(result.episodes)
+            return result
+        count = self.options.pairs_per_iteration
+        with self.timed(EXPERT_TIMER):
+            episodes = self._data.episodes(self._ppo_iteration * count, count, self.env_runner)
+        self.metrics.log_value(LEFT_OUT, self._data.passed_over, window=1, reduce="mean")
+        return PlayResult(episodes=episodes)
+
+    def _sides(self, episodes: Sequence[MultiAgentEpisode]) -> list[MultiAgentEpisode]:
+        """Those of the pairs among what was played on each level from the same seat; with KTO each good or bad one."""
+        options = self.options
+        found = [
+            Candidate((part.module_id, part.custom_data[CUSTOM_DATA_KEY]["group"], agent), part.get_return(), part)
+            for episode in episodes
+            for part in played_parts(episode, self.config.trained_policies())
+            if has_choice(part) and (agent := str(part.agent_id))
+        ]
+        if not options.loss.pairs:
+            return [side_of(part, "", f"side-{n}", good) for n, (part, good) in enumerate(parted(found, options))]
+        pairs = choose_pairs(found, found, options)
+        return [
+            side_of(part, f"pair-{number}", f"pair-{number}-{('rejected', 'chosen')[chosen]}", chosen)
+            for number, pair in enumerate(pairs)
+            for part, chosen in zip(pair, (True, False), strict=True)
+        ]
+
+    def update(self, result: PlayResult) -> list[dict[str, Any]]:
+        """Train on the pairs; with fewer than there are learners the weights stay as they are."""
+        options, pairs = self.options, self.options.loss.pairs
+        count = len(result.episodes) // 2 if pairs else len(result.episodes)
+        self.metrics.log_value("pairs", count, window=1, reduce="mean")
+        if count < max(1, self.config.num_learners):
+            return []
+        data = WholeEpisodes(
+            episodes=result.episodes,
+            modules=self.config.trained_policies(),
+            needs_groups=pairs,
+            share_prompts=self.config.token_ppo_options.share_prompts,
+        )
+        objective = PreferenceObjective(options.loss, options.beta, options.sft_weight, of_files=self._data is not None)
+        timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: self._env_steps()}
+        with self.timed(UPDATE_TIMER), self.engines_asleep():
+            return update_learners(
+                self.learner_group, data, timesteps, scheduled=self.scheduled_values(), objective=objective
+            )
+
+    def after_update(self, results: list[dict[str, Any]]) -> None:
+        """Nothing is new where there was nothing to learn from."""
+        if results:
+            super().after_update(results)
+
+    def step(self) -> dict[str, Any]:
+        """PPO's iteration; with ``epochs`` the trial ends behind the last pass over the files."""
+        result = super().step()
+        if self._last_iteration is not None and self._ppo_iteration >= self._last_iteration:
+            result["done"] = True
+        return result

@@ -1,0 +1,223 @@
+"""Learning from preferences: DPO and its kin, on trajectories of many turns.
+
+A trajectory's log-probability is the sum over the tokens of its replies; what the game said is context. The two of a
+pair are a group, and the sign of a trajectory's reward says which is chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
+from rllib_lmgame.learners.engines.torch_engine import POLICY
+from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
+from rllib_lmgame.learners.settings import LearnerSettings
+from rllib_lmgame.settings.sections.preferences import HINGE, IPO, SIGMOID, PreferenceLossOptions
+from rllib_lmgame.telemetry.metrics import PREFERENCE_NAMES
+
+
+class Sides(NamedTuple):
+    """``N`` trajectories: sums of log-probabilities of policy and reference, and tokens, all float64 ``[N]``."""
+
+    policy: torch.Tensor
+    reference: torch.Tensor
+    tokens: torch.Tensor
+
+    @property
+    def gain(self) -> torch.Tensor:
+        return self.policy - self.reference
+
+    def at(self, index: torch.Tensor) -> Sides:
+        return Sides(*(each[index] for each in self))
+
+
+def pair_losses(options: PreferenceLossOptions, beta: float, chosen: Sides, rejected: Sides) -> torch.Tensor:
+    """The loss of each pair, float64 ``[pairs]``.
+
+    Here ``s`` is the sum over tokens of ``log pi - log pi_ref``, and ``d = s_w - s_l``.
+
+    - ``sigmoid``: ``-(1 - e) log sigmoid(beta d) - e log sigmoid(-beta d)`` (DPO, 2305.18290; ``e`` as in cDPO).
+    - ``hinge``: ``max(0, 1 - beta d)`` (SLiC, 2305.10425; 2309.06657).
+    - ``ipo``: ``(s_w / |w| - s_l / |l| - 1 / (2 beta))^2`` (2310.12036; with means over tokens, as in TRL).
+    - ``simpo``: ``-log sigmoid(beta (log pi_w / |w| - log pi_l / |l|) - gamma)`` (2405.14734).
+    """
+    if options.type == SIGMOID:
+        logits, wrong = beta * (chosen.gain - rejected.gain), options.label_smoothing
+        return -(1 - wrong) * F.logsigmoid(logits) - wrong * F.logsigmoid(-logits)
+    if options.type == HINGE:
+        return torch.relu(1 - beta * (chosen.gain - rejected.gain))
+    if options.type == IPO:
+        return (chosen.gain / chosen.tokens - rejected.gain / rejected.tokens - 1 / (2 * beta)) ** 2
+    means = chosen.policy / chosen.tokens - rejected.policy / rejected.tokens
+    return -F.logsigmoid(beta * means - options.margin)
+
+
+def kto_losses(
+    options: PreferenceLossOptions, beta: float, sides: Sides, chosen: torch.Tensor, divergence: float
+) -> torch.Tensor:
+    """``w (1 - sigmoid(+-beta (s - z)))`` of each trajectory, float64 ``[N]``: KTO (2402.01306).
+
+    ``chosen`` is bool ``[N]``. ``z`` is ``divergence``: no less than 0, the mean ``s`` of the minibatch, whose replies
+    stand for those that the paper draws from the policy.
+    """
+    sign = torch.where(chosen, 1.0, -1.0).double()
+    weight = torch.where(chosen, options.chosen_weight, options.rejected_weight).double()
+    return weight * (1 - torch.sigmoid(beta * sign * (sides.gain - divergence)))
+
+
+@dataclass(eq=False)
+class PreferenceObjective(Objective):
+    """The loss of pairs, or with ``kto`` of trajectories: its mean over those of a minibatch, on all learners.
+
+    The derivative by each trajectory's sum is known before the pass with gradient: where a minibatch is more than one
+    pass, the sums come from a pass without. So a pair need not fit one micro-batch, and the gradient is exact. With
+    ``of_files`` the reference's numbers are kept by the episodes' ids, which mean the same for good, and the sampler's
+    are not compared with the policy's.
+    """
+
+    loss_options: PreferenceLossOptions
+    beta: float = 0.1
+    sft_weight: float = 0.0
+    of_files: bool = False
+    records_each_step: ClassVar[bool] = True
+    _recorded: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list, init=False, repr=False)
+
+    def adapted(self, settings: LearnerSettings) -> LearnerSettings:
+        critic = replace(settings.ppo.critic, warmup=None)
+        ppo = replace(settings.ppo, critic=critic, ema_decay=None, kl=None, entropy=None, staleness_limit=None)
+        return replace(settings, ppo=ppo, temperature=1.0)
+
+    def needs_groups(self, settings: LearnerSettings) -> bool:
+        return self.loss_options.pairs
+
+    def needs_critic(self, settings: LearnerSettings) -> bool:
+        return False
+
+    def needs_reference(self, update: ModuleUpdate) -> bool:
+        """Whether the reference has to be asked: not where what it says of every trajectory is remembered."""
+        if not self.loss_options.asks_reference:
+            return False
+        known = update.reference_known if self.of_files else {}
+        batch, missing = update.batch, 0
+        for number, name in enumerate(batch.episodes if batch is not None else ()):
+            assert batch is not None
+            a, b = batch.trajectory_offsets[number : number + 2]
+            if name in known and len(known[name]) == b - a:
+                batch.ref_logprobs[a:b] = known[name]
+            else:
+                missing += 1
+        return bool(update.ranks.max(missing) > 0)
+
+    def asked_reference(self, update: ModuleUpdate) -> None:
+        """The reference has said what it gives all tokens."""
+        batch = update.batch
+        if self.of_files and batch is not None:
+            for number, name in enumerate(batch.episodes):
+                a, b = batch.trajectory_offsets[number : number + 2]
+                update.reference_known[name] = batch.ref_logprobs[a:b].copy()
+
+    def forward_flags(self, update: ModuleUpdate) -> dict[str, Any]:
+        return {"temperature": update.settings.temperature, "with_values": False, "with_entropy": False}
+
+    def record(
+        self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor], inputs: Mapping[str, Any]
+    ) -> None:
+        if update.batch is not None and pack.num_actions:
+            now = out["logprobs"].detach().float().cpu().numpy()
+            self._recorded.append((pack.token_slot, now))
+            if update.meter.first_minibatch and not self.of_files:
+                update.batch.put(pack, old_logprobs=now)
+
+    def prepare(self, update: ModuleUpdate) -> None:
+        """What each token's log-probability counts in the loss of the minibatch that was recorded."""
+        batch, recorded, self._recorded = update.batch, self._recorded, []
+        found = self._sums(batch, *map(np.concatenate, zip(*recorded, strict=True))) if batch and recorded else None
+        sides, chosen, group, token, which = found or _NOTHING
+        policy = sides.policy.requires_grad_()
+        gains = sides.gain.detach()
+        total, count = (float(each) for each in update.ranks.sum([float(gains.sum()), len(gains)]))
+        if self.loss_options.pairs:
+            first, second = _in_pairs(chosen, group)
+            losses = pair_losses(self.loss_options, self.beta, sides.at(first), sides.at(second))
+            good, bad = first, second
+            units = count / 2
+        else:
+            mean = max(0.0, total / max(count, 1.0))
+            losses = kto_losses(self.loss_options, self.beta, sides, chosen, mean)
+            good, bad, units = chosen.nonzero().squeeze(-1), (~chosen).nonzero().squeeze(-1), count
+        loss = losses.sum() / max(units, 1.0)
+        if self.sft_weight:
+            w = sides.at(good)
+            loss = loss - self.sft_weight * (w.policy / w.tokens).sum() / max(units, 1.0)
+        (derivative,) = torch.autograd.grad(loss, policy) if len(policy) else (torch.zeros(0),)
+        if batch is not None and len(token):
+            batch.loss_weights[token] = derivative.numpy()[which]
+        with torch.no_grad():
+            self._log(update, float(loss), sides, good, bad)
+
+    def _sums(self, batch: TokenBatch, slots: np.ndarray, logprobs: np.ndarray) -> tuple[Any, ...]:
+        """The trajectories of some tokens with these log-probabilities: sums, which are chosen, and groups; the tokens
+        and whose each is.
+        """
+        numbers, which = np.unique(batch.trajectory[slots], return_inverse=True)
+
+        def summed(values: np.ndarray) -> torch.Tensor:
+            return torch.from_numpy(np.bincount(which, values.astype(np.float64), len(numbers)))
+
+        policy, tokens = summed(logprobs), summed(np.ones(len(slots)))
+        asks = self.loss_options.asks_reference
+        reference = summed(batch.ref_logprobs[slots]) if asks else torch.zeros_like(policy)
+        chosen = summed(batch.rewards[slots]) > 0
+        return Sides(policy, reference, tokens), chosen, batch.group[numbers], slots, which
+
+    def _log(self, update: ModuleUpdate, loss: float, sides: Sides, good: Any, bad: Any) -> None:
+        """Means over pairs or sides, so weighted that the meter's mean over tokens is that."""
+        size = 1.0 if update.minibatch is None else update.minibatch.tokens
+        better, worse = sides.at(good), sides.at(bad)
+        own = [float(self.beta * side.gain.sum()) for side in (better, worse)]
+        own += [float((side.policy / side.tokens).sum()) for side in (better, worse)]
+        own += [len(good), len(bad)]
+        *sums, goods, bads = update.ranks.sum(own).tolist()
+        means = [each / max(n, 1) for each, n in zip(sums, (goods, bads) * 2, strict=True)]
+        names = dict(zip(PREFERENCE_NAMES[2:], means, strict=True))
+        names["reward_margin"] = means[0] - means[1]
+        share = size / update.ranks.world
+        found = {name: share * value for name, value in names.items()}
+        if self.loss_options.pairs:
+            right = float((0.5 * (1 + torch.sign(better.gain - worse.gain))).sum())
+            found["reward_accuracy"] = size * right / max(goods, 1)
+        update.meter.add(found | {"policy_loss": size * loss, "total_loss": size * loss})
+
+    def loss(self, update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]) -> Loss:
+        """Its gradient is that of the minibatch's loss; the loss itself is in the figures since :meth:`prepare`."""
+        size = 1.0 if update.minibatch is None else update.minibatch.tokens
+        counts = update.column(pack, "loss_weights", like=out["logprobs"])
+        return (counts * out["logprobs"]).sum() * size, {"count": float(pack.num_actions)}
+
+    def trained_parts(self, update: ModuleUpdate) -> Collection[str]:
+        return (POLICY,)
+
+
+def _in_pairs(chosen: torch.Tensor, group: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
+    """The chosen and the rejected trajectory of each group, int64 ``[pairs]``. Raises: ValueError: it is no pair."""
+    order = np.lexsort((~chosen.numpy(), group))
+    first, second = order[::2], order[1::2]
+    if len(order) % 2 or (group[first] != group[second]).any() or not chosen[first].all() or chosen[second].any():
+        raise ValueError("a group is no pair: it needs one trajectory with a positive reward and one with a negative")
+    return torch.from_numpy(first.copy()), torch.from_numpy(second.copy())
+
+
+_NONE = torch.zeros(0, dtype=torch.float64)
+_NOTHING = (
+    Sides(_NONE, _NONE, _NONE),
+    torch.zeros(0, dtype=torch.bool),
+    np.zeros(0, np.int64),
+    np.zeros(0, np.int64),
+    np.zeros(0, np.int64),
+)

@@ -1,0 +1,112 @@
+"""Which trajectories of a level are compared, and trajectories that are learnt from by themselves."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rllib_lmgame.rollouts.episodes import module_of_agent
+from rllib_lmgame.rollouts.records import ALLOWED, CUSTOM_DATA_KEY, RESPONSE_IDS, WEIGHT, items_of
+from rllib_lmgame.settings.sections.preferences import DPOOptions
+
+if TYPE_CHECKING:
+    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+    from ray.rllib.env.single_agent_episode import SingleAgentEpisode
+
+EQUAL = 1e-9
+"""Returns that differ by less than this more or less than ``reward_gap`` differ by as much."""
+
+
+class Candidate(NamedTuple):
+    """A trajectory, or one to be; those with the same ``key`` are compared by their ``value``."""
+
+    key: Hashable
+    value: float
+    item: Any
+
+
+Pairs = list[tuple[Any, Any]]
+"""The chosen one and the rejected one of each."""
+
+
+def choose_pairs(better: Sequence[Candidate], worse: Sequence[Candidate], options: DPOOptions) -> Pairs:
+    """Pairs of one of ``better`` and one of ``worse`` with the same key whose values differ by ``reward_gap``.
+
+    ``one`` takes of each key the best and the worst, the first ones of those that are equal. Both lists may be one.
+    """
+    least, found = options.chosen_min, []
+    others = _by_key(worse)
+    for key, some in _by_key(better).items():
+        pairs = [
+            (chosen, rejected)
+            for chosen in some
+            for rejected in others.get(key, ())
+            if chosen.value - rejected.value >= options.reward_gap - EQUAL and (least is None or chosen.value >= least)
+        ]
+        if options.pairs_per_level == "one" and pairs:
+            pairs = [max(pairs, key=lambda pair: (pair[0].value, -pair[1].value))]
+        found += [(chosen.item, rejected.item) for chosen, rejected in pairs]
+    return found
+
+
+def parted(candidates: Sequence[Candidate], options: DPOOptions) -> Iterator[tuple[Any, bool]]:
+    """Each with whether it is good: by ``chosen_min``, else by the mean of its key; what is near the mean is out."""
+    for some in _by_key(candidates).values():
+        bound = options.chosen_min
+        mean = sum(each.value for each in some) / len(some) if bound is None else bound
+        for each in some:
+            if bound is not None or abs(each.value - mean) >= options.reward_gap / 2 - EQUAL:
+                yield each.item, each.value >= mean
+
+
+def _by_key(candidates: Iterable[Candidate]) -> dict[Hashable, list[Candidate]]:
+    found: dict[Hashable, list[Candidate]] = {}
+    for each in candidates:
+        found.setdefault(each.key, []).append(each)
+    return found
+
+
+def has_choice(part: SingleAgentEpisode) -> bool:
+    """Whether a token of a player's replies could have been another: else nothing of them is learnt."""
+    outputs = part.extra_model_outputs
+    allowed = items_of(outputs[ALLOWED]) if ALLOWED in outputs else [None] * len(part)
+    return any(
+        len(reply) and (among is None or bool((among.counts != 1).any()))
+        for reply, among in zip(items_of(outputs[RESPONSE_IDS]), allowed, strict=True)
+    )
+
+
+def side_of(part: SingleAgentEpisode, group: str, name: str, chosen: bool) -> MultiAgentEpisode:
+    """One player's part as an episode of its own, one side of the pair ``group``.
+
+    Its only reward, on the last turn, says by its sign whether it is ``chosen``.
+    """
+    return alone(part, name, group=group, reward=1.0 if chosen else -1.0)
+
+
+def alone(
+    part: SingleAgentEpisode, name: str, *, group: str = "", reward: float = 0.0, weight: float = 1.0
+) -> MultiAgentEpisode:
+    """One player's part as an episode of its own, of another group; the part stays as it is.
+
+    ``reward`` is that of the last turn, in place of all; ``weight`` is what the supervised loss of its replies counts.
+    """
+    from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+    from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
+
+    agent = part.agent_id
+    one = copy.copy(part)
+    one.multi_agent_episode_id = name
+    one.rewards = InfiniteLookbackBuffer([0.0] * (len(part) - 1) + [reward])
+    own = {**part.custom_data[CUSTOM_DATA_KEY], "group": group, "final_prompt_ids": None}  # No value is asked for.
+    one._custom_data = {**part.custom_data, CUSTOM_DATA_KEY: own}
+    if weight != 1.0:
+        one.extra_model_outputs = {**part.extra_model_outputs, WEIGHT: InfiniteLookbackBuffer([weight] * len(part))}
+    episode = MultiAgentEpisode(
+        id_=name, agent_module_ids={agent: part.module_id}, agent_to_module_mapping_fn=module_of_agent
+    )
+    episode.env_t = len(part)
+    episode.agent_episodes[agent] = one
+    episode.is_terminated = True
+    return episode

@@ -1,0 +1,51 @@
+"""Options of evolution by imitating what succeeded. Importing this loads neither Ray nor torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rllib_lmgame.settings.schema import option
+from rllib_lmgame.settings.trust import is_number
+
+BASE, LAST = "base", "last"
+
+
+@dataclass(frozen=True)
+class EvolutionOptions:
+    """The ``agentevol`` section: what is explored and kept, and what imitation begins from."""
+
+    iterations: int = option(4, "Times that the policy explores and imitates; then the run is done.", low=1)
+    levels: int = option(256, "Levels that it explores each time.", low=1, high=1e6)
+    new_levels: bool = option(False, "Others each time; else always the same.")
+    samples_per_level: int = option(3, "Episodes on each of them.", low=1, high=10_000)
+    min_return: float | dict[str, float] | None = option(
+        None,
+        "Least return of what is kept, or that of each game; null: what the game calls a success.",
+        stranger=is_number,
+    )
+    one_per_level: str | None = option(
+        "first",
+        "Of a level's successes the `first` is kept, or the `best`, of the highest return; null: all.",
+        choices=("first", "best"),
+    )
+    top_share: float | None = option(
+        None,
+        "Share of what was played in each game that is kept in place of successes: the highest returns.",
+        above=0,
+        high=1,
+    )
+    accumulate: bool = option(False, "What was kept before stays; else each time counts alone.")
+    keep_original: bool = option(True, "The data of `supervised` is imitated again each time, beside what was kept.")
+    original_episodes: int = option(
+        1024, "Episodes of `supervised.expert` that are that data, where it has no files; 0: none.", low=0, high=1e6
+    )
+    start: str = option(
+        BASE,
+        "What imitation begins from: the run's first weights (`base`), or those it has come to (`last`).",
+        choices=(BASE, LAST),
+    )
+    weight_by: str = option(
+        "none", "What the loss of a kept episode counts: `return`, by its return over their mean.",
+        choices=("none", "return"),
+    )  # fmt: skip
+    epochs: int = option(1, "Passes over the data each time.", low=1, high=1_000)

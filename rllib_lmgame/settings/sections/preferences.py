@@ -1,0 +1,106 @@
+"""Options of learning from preferences. Importing this loads neither Ray nor torch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from rllib_lmgame.settings.schema import option, tag
+from rllib_lmgame.settings.trust import is_data_set, is_number
+
+SIGMOID, IPO, HINGE, SIMPO, KTO = LOSSES = ("sigmoid", "ipo", "hinge", "simpo", "kto")
+
+
+@dataclass(frozen=True)
+class PreferenceLossOptions:
+    """``dpo.loss``."""
+
+    type: str = tag(
+        SIGMOID,
+        "[What is made of a pair](algorithms.md#lmgamedpo): `sigmoid` (DPO), `ipo`, `hinge` (SLiC), `simpo` (means "
+        "over tokens, no reference). `kto` takes trajectories one by one, good or bad.",
+        choices=LOSSES,
+    )
+    label_smoothing: float = option(
+        0.0, "Share of pairs that are taken to be the wrong way round.", low=0, below=0.5, of=(SIGMOID,)
+    )
+    reference_free: bool = option(False, "Compare with nothing instead of the reference.", of=(SIGMOID, IPO, HINGE))
+    margin: float = option(
+        0.5, "Distance `gamma` that the chosen one is to have, in what `beta` makes of it.", low=0, of=(SIMPO,)
+    )
+    chosen_weight: float = option(1.0, "What a good trajectory counts.", low=0, of=(KTO,))
+    rejected_weight: float = option(1.0, "What a bad trajectory counts.", low=0, of=(KTO,))
+
+    @property
+    def pairs(self) -> bool:
+        """Whether two trajectories are compared."""
+        return self.type != KTO
+
+    @property
+    def asks_reference(self) -> bool:
+        """Whether trajectories are compared with what the reference gives them."""
+        return self.type != SIMPO and not self.reference_free
+
+
+PREFERENCE_FORMS = ("auto", "log", "agentgym", "sharegpt", "messages", "prompt_completion")
+"""Forms in which conversations may be written down that are paired here; pairs have forms of their own."""
+OF_PAIRS = ("format", "rejected", "on_overlong", "shuffle_seed", "epochs", "pairs_per_iteration")
+"""Options that are about what is read of ``data``."""
+
+
+@dataclass(frozen=True)
+class DPOOptions:
+    """The ``dpo`` section: what is compared, and how."""
+
+    loss: PreferenceLossOptions = option(PreferenceLossOptions(), "What is made of a comparison.")
+    beta: float = option(0.1, "How much a difference to the reference counts.", above=0, schedulable=True)
+    sft_weight: float = option(
+        0.0, "Weight of the chosen trajectory's own mean cross-entropy beside it (RPO).", low=0, schedulable=True
+    )
+    data: str | list[str] | None = option(
+        None,
+        "Files to learn from: [pairs, conversations or a log](algorithms.md#lmgamedpo), named as in "
+        "`warm_start.data`; null: groups of episodes that are played now.",
+        path=True,
+        stranger=is_data_set,
+    )
+    rejected: str | list[str] | None = option(
+        None,
+        "Files of worse conversations: those of `data` are compared with those of the same level here.",
+        path=True,
+        stranger=is_data_set,
+    )
+    format: str = option(
+        "auto", "How conversations of `data` are written down, as `warm_start.format`.", choices=PREFERENCE_FORMS
+    )
+    on_overlong: str = option(
+        "drop",
+        "What becomes of a pair in which a trajectory has a row that is too long: `drop`, or `error`, before anything "
+        "starts.",
+        choices=("drop", "error"),
+    )
+    shuffle_seed: int | None = option(0, "Seed of the order, another one in each pass; null: as in the files.", low=0)
+    epochs: float | None = option(None, "Passes over the data, then the run is done; null: without end.", above=0)
+    pairs_per_iteration: int = option(
+        64, "Pairs (with `kto`: trajectories) of the files in an iteration.", low=1, high=100_000
+    )
+    reward_gap: float = option(
+        0.1, "Least difference of the returns of a pair, in points of the game.", above=0, schedulable=True
+    )
+    chosen_min: float | None = option(
+        None,
+        "Least return of what is chosen; null: any. With `kto` it parts good from bad; null: the mean of the level's "
+        "episodes does.",
+        stranger=is_number,
+    )
+    pairs_per_level: str = option(
+        "one",
+        "Of a level: the best and the worst trajectory are `one` pair, or `all` that differ enough are.",
+        choices=("one", "all"),
+    )
+
+    def last_iteration(self, records: int) -> int | None:
+        """Iterations until so many records were passed over ``epochs`` times; ``None``: without end."""
+        if self.epochs is None:
+            return None
+        return max(1, math.ceil(self.epochs * records / self.pairs_per_iteration - 1e-9))
