@@ -253,7 +253,7 @@ class TextGame(gymnasium.Env[str, str]):
         )
         self._in_play = False
         self._actions = 0
-        self._level_digest = ""
+        self._level_digest = self._category = ""
         self._said = ""
         """What came of the last reply, for a game whose board tells it; empty after an invalid one."""
 
@@ -327,6 +327,10 @@ class TextGame(gymnasium.Env[str, str]):
         """Split a level belongs to, by default by its hash."""
         return split_of_digest(digest)
 
+    def category(self, level: Any) -> str:
+        """What kind of level it is: evaluations have a row for each. Empty where the game tells none."""
+        return ""
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start the level of ``seed`` (without one: of the next seed of the environment's generator)."""
         super().reset(seed=seed)
@@ -340,6 +344,7 @@ class TextGame(gymnasium.Env[str, str]):
         self._actions = 0
         self._said = ""
         self.start(level)
+        self._category = self.category(level)
         self._in_play = True
         rules = self.instructions if self.options.show_rules else ""
         return self._observe(rules), self._info(invalid=False)
@@ -453,4 +458,5 @@ class TextGame(gymnasium.Env[str, str]):
             "turns_left": self._turns_left(),
             "actions_taken": self._actions,
             "level": self._level_digest,
+            **({"category": self._category} if self._category else {}),
         }

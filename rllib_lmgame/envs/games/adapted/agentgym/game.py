@@ -94,7 +94,6 @@ class AgentGym(ListedLevels, WholeReplyGame):
         self._test_items = self._items if chosen.test_ids is None else self._items_of(chosen.test_ids, "test_ids")
         self._tested = frozenset(item.number for item in self._test_items) if chosen.test_ids is not None else ()
         self._categories = categories_in(chosen.categories, chosen.task, "env_config.categories")
-        self._item = ""
         self._session: Session | None = None
         self._closings = 0
         self._seen = ""
@@ -172,8 +171,11 @@ class AgentGym(ListedLevels, WholeReplyGame):
             return TEST
         return VALIDATION if by_hash == VALIDATION else TRAIN
 
+    def category(self, level: Item) -> str:
+        """The list of ``categories`` that has the item; empty if none has."""
+        return self._categories.get(level.name, "")
+
     def start(self, level: Item) -> None:
-        self._item = level.name
         self._score, self._last, self._over, self._listed = 0.0, 0.0, False, ()
         if self._session is not None and not self.server.knows(self._session):
             self.close()
@@ -239,10 +241,6 @@ class AgentGym(ListedLevels, WholeReplyGame):
     @property
     def solver_wins(self) -> bool:
         return False
-
-    def _info(self, invalid: bool) -> dict[str, Any]:
-        category = self._categories.get(self._item)
-        return {**super()._info(invalid), **({} if category is None else {"category": category})}
 
     def close(self) -> None:
         """Give the session back; it is closed if the server knows how."""

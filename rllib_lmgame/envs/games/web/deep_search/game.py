@@ -225,7 +225,7 @@ class DeepSearch(WholeReplyGame):
 
     def category(self, level: Question) -> str:
         """The data set of a question, or its hops in the generated world; empty if neither is known."""
-        return level.source or (f"{level.hops} hops" if level.hops else "")
+        return level.source or (f"{level.hops} hop" + "s" * (level.hops > 1) if level.hops else "")
 
     def start(self, level: Question) -> None:
         self._question = level
