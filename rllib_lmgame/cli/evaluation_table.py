@@ -24,7 +24,7 @@ def evaluation_table(numbers: Mapping[str, Any]) -> str:
     head, *table = columns(_cells(numbers), left=_named(numbers) + 2)
     lines = [*_temperatures(numbers), head]
     for line, game in zip(table, numbers["evaluated"], strict=True):
-        lines += [line, *_details(game)]
+        lines += [line, *_own_temperature(numbers, game), *_details(game)]
     dropped = Counter(numbers.get("dropped", {}) if "players" in numbers else ())
     lines += [f"note: {line}" for line in numbers.get("made_up_levels", ())]
     lines += [f"dropped {count} times: {message}" for message, count in dropped.most_common(SHOWN_FAILURES)]
@@ -52,6 +52,13 @@ def _temperatures(numbers: Mapping[str, Any]) -> list[str]:
     if len(set(of.values())) == 1:
         return [_temperature(next(iter(of.values())))]
     return [f"{name}: {_temperature(temperature)}" for name, temperature in of.items()]
+
+
+def _own_temperature(numbers: Mapping[str, Any], game: Mapping[str, Any]) -> list[str]:
+    """That of a row, where the game's own goes before its player's."""
+    everybodys = numbers["players"][game["player"]] if "players" in numbers else numbers
+    own = game.get("temperature")
+    return [] if own is None or own == everybodys["temperature"] else [f"  {_temperature(own)} in this game"]
 
 
 def _temperature(value: float) -> str:

@@ -191,8 +191,8 @@ def evaluate_checkpoint(
     Returns:
         Metrics of :func:`~rllib_lmgame.rollouts.metrics.episode_metrics`, ``temperature``, ``successes`` (by seed),
         and ``counts`` (requests, tokens, failures of each opponent). ``out`` is the log's name, ``None`` if it could
-        not be written. ``evaluated`` has per game its name, configuration, split, numbers, different ``levels``, and
-        returns. ``success_interval`` is over levels of the kind played, missing for one level.
+        not be written. ``evaluated`` has per game its name, configuration, split, ``temperature``, numbers,
+        different ``levels``, and returns. ``success_interval`` is over levels of the kind played, missing for one.
         ``success_each_level_once`` counts each level once, where greedy play repeats levels with the same end.
         ``unreadable`` shows some replies, if most could not be read.
     """
@@ -316,18 +316,31 @@ def measure(
     for number, game in enumerate(games):
         own = [summary for summary in result.summaries if summary.game == number]
         dropped = [failure.reason for failure in result.failures if failure.plan.game == number]
-        rows.append(game_numbers(game, own, dropped, greedy=used == 0))
+        rows.append(game_numbers(game, own, dropped, temperature=game.sampled_at(used)))
     spent = {"counts": {name: player.counts() for name, player in against.items()}} if against else {}
     return {**numbers, "temperature": used, "successes": success_by_seed(result.summaries), "evaluated": rows, **spent}
 
 
 def game_numbers(
-    game: GameConfig, summaries: Sequence[EpisodeSummary], dropped: Iterable[str], *, greedy: bool
+    game: GameConfig,
+    summaries: Sequence[EpisodeSummary],
+    dropped: Iterable[str],
+    *,
+    temperature: float | None,
+    samples: int = 1,
 ) -> dict[str, Any]:
-    """An entry of ``evaluated`` (:func:`evaluate_checkpoint`); ``dropped`` are reasons of episodes without an end."""
+    """An entry of ``evaluated`` (:func:`evaluate_checkpoint`).
+
+    Args:
+        dropped: Reasons of episodes without an end.
+        temperature: Of replies in this game; ``None`` where it is not known, or nobody has one.
+        samples: A level.
+    """
     numbers = episode_metrics(summaries, dropped)
     split = game.env_config.get("split") if has_option(game.env, "split") else None
     played = {"game": game.called(game.env), "env_config": dict(game.env_config), "split": split}
+    played |= {} if temperature is None else {"temperature": temperature}
+    greedy = samples == 1 and temperature == 0
     most_unread = numbers.get("format_error_rate", 0.0) > MOSTLY
     unread = {"unreadable": unread_replies(summaries)} if most_unread else {}
     return {**played, **numbers, **returns_by_seat(summaries), **_over_levels(summaries, greedy), **unread}

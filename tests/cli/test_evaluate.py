@@ -94,6 +94,17 @@ def test_levels_that_come_again_are_counted_once() -> None:
     assert row.split()[2:6] == ["20", "1", "1.000", "-"] and "no interval over levels" in notes[0]
 
 
+def test_a_game_with_a_temperature_of_its_own_is_not_called_greedy() -> None:
+    blocks = "lmgame/Blocksworld-v0", {"split": "test"}
+    numbers = measured(GameConfig(*blocks, name="warm", temperature=0.7), GameConfig(*blocks), episodes=200)
+    warm, greedy = numbers["evaluated"]
+    assert (warm["temperature"], greedy["temperature"]) == (0.7, 0.0)
+    assert "success_each_level_once" not in warm and greedy["success_each_level_once"] == 1.0
+    head, _, _, told, *rest = evaluation_table(numbers).splitlines()
+    assert (head, told) == ("temperature 0 (greedy)", "  temperature 0.7 in this game")
+    assert len(rest) == 2 and rest[1].endswith("exactly")
+
+
 def test_replies_that_cannot_be_read_stand_apart_from_illegal_moves_and_some_are_shown() -> None:
     """Of a model that never writes the tags, and of one that writes them around nonsense."""
     row = {"game": "lmgame/MathReasoning-v0", "split": "test", "num_episodes": 8, "success_rate": 0.0}

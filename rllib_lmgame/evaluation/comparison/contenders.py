@@ -39,9 +39,11 @@ class Contender(ABC):
         at_once: Games it plays at the same time, if nobody says so.
         temperature: Of its replies; ``None`` where it has none.
         turn: The lowest is played first: those whose fault shows at once, and what is loaded last.
+        source: Of a single player, what the user wrote.
     """
 
     turn: int
+    source = ""
 
     def __init__(self, name: str, options: TextRolloutOptions, at_once: int, temperature: float | None) -> None:
         self.name = name
@@ -54,6 +56,10 @@ class Contender(ABC):
 
     @abstractmethod
     async def __aexit__(self, *error: object) -> None: ...
+
+    def temperature_in(self, game: GameConfig) -> float | None:
+        """Of its replies in a game, which may have one of its own."""
+        return game.sampled_at(self.temperature)
 
     @abstractmethod
     def line_up(self, plan: EpisodePlan, roles: Roles) -> LineUp:
@@ -83,6 +89,7 @@ class OnePlayer(Contender):
         settings = getattr(player, "settings", None)
         super().__init__(player.name, options, at_once, None if settings is None else settings.temperature)
         self._player = player
+        self.source = player.source
         self._opponents = opponents
         against = dict.fromkeys(opponents, 1.0)
         self._mapping: MappingFn = VersusMapping([player.name], against) if opponents else SharedMapping(player.name)
@@ -94,6 +101,10 @@ class OnePlayer(Contender):
 
     async def __aexit__(self, *error: object) -> None:
         await self._player.__aexit__(*error)
+
+    def temperature_in(self, game: GameConfig) -> float | None:
+        """Of its replies in a game; of what is scripted none."""
+        return None if isinstance(self._player, Scripted) else super().temperature_in(game)
 
     def line_up(self, plan: EpisodePlan, roles: Roles) -> LineUp:
         seats = {agent: self._mapping(agent, agent_ids=tuple(roles), number=plan.number) for agent in roles}

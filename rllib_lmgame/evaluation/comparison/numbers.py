@@ -54,13 +54,14 @@ def _rows_of(
         for place, failure in results.failures.items()
         if (place.player, place.game) == (contender.name, name)
     ]
-    greedy = evaluation.samples == 1 and contender.temperature == 0
     categories = sorted({summary.category for summary in own.values() if summary.category is not None})
     for category in (None, *categories):
         shown = name if category is None else f"{name}/{category}"
         part = _of_category(own, category)
         row = {"player": contender.name, "name": shown, "samples": evaluation.samples}
-        row |= game_numbers(game, [*part.values()], dropped if category is None else (), greedy=greedy)
+        lost = dropped if category is None else ()
+        temperature = contender.temperature_in(game)
+        row |= game_numbers(game, [*part.values()], lost, temperature=temperature, samples=evaluation.samples)
         row |= _scores(part, evaluation.samples)
         if others is not None:
             row |= _gains(part, _of_category(others, category))

@@ -78,6 +78,10 @@ class GameConfig:
         own = self.temperature if temperature is None else None
         return dataclasses.replace(self, temperature=own, episodes=None, group_size=None)
 
+    def sampled_at(self, temperature: float | None) -> float | None:
+        """The temperature of replies in this game, where ``temperature`` is that of all games."""
+        return temperature if self.temperature is None else self.temperature
+
     def asked(self, own: Mapping[str, Any]) -> dict[str, Any]:
         """Options of ``language_model`` that the game has in place of everybody's; not those that a policy has."""
         return {key: value for key, value in self.language_model.items() if key not in own}
