@@ -53,6 +53,14 @@ def import_path(path: str, key: str) -> Any:
     return attribute_of(module, name, key)
 
 
+def import_path_or(path: str, key: str, others: str) -> Any:
+    """As :func:`import_path`, of an option that takes something else too: an error lists the ``others``."""
+    try:
+        return import_path(path, key)
+    except ConfigError as error:
+        raise ConfigError(key, f"{error.message}; this option also takes {others}") from error.__cause__
+
+
 def attribute_of(module: ModuleType, path: str, key: str) -> Any:
     """What stands at ``Name`` or ``Name.inner`` in a module. Raises: ConfigError: there is none."""
     found: Any = module

@@ -30,6 +30,9 @@ T = TypeVar("T")
 POLICY = "policy:"
 """Begins what names a policy of the run."""
 
+MODELS = f"{ENDPOINT}MODEL@URL, {HUGGING_FACE}DIR_OR_ID or {POLICY}NAME"
+"""How an option names a language model, for messages."""
+
 LOCAL_MODEL = "rllib_lmgame.policies.model.asked_model:LocalModel"
 """By its path, as settings name parts: what loads models lies above the games."""
 
@@ -103,10 +106,12 @@ class AskedModel:
         key: Option that names it.
 
     Raises:
-        ConfigError: if there is no such model, it is no address, or the variable holds no key.
+        ConfigError: if that names no model, there is none, it is no address, or the variable holds no key.
     """
 
     def __init__(self, source: str, key: str) -> None:
+        if not is_model(source):
+            raise ConfigError(key, f"{source!r} names no language model; write {MODELS}")
         if source.startswith(POLICY):
             self._asked: Asked = PolicyModel(source, key)
         else:

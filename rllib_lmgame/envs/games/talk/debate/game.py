@@ -13,8 +13,8 @@ from rllib_lmgame.envs.games.talk.base import TalkGame, TalkOptions
 from rllib_lmgame.envs.games.talk.debate.expert import speech_of
 from rllib_lmgame.envs.games.talk.debate.judging import MAX_WORDS, ModelJudge, RuleJudge, Speech, verdict
 from rllib_lmgame.envs.games.talk.debate.topics import CON, PRO, Topic, own_topics, read_topics, splits_of
-from rllib_lmgame.envs.support.asked_models import AskedModel, is_model
-from rllib_lmgame.imports import import_path
+from rllib_lmgame.envs.support.asked_models import MODELS, AskedModel, is_model
+from rllib_lmgame.imports import import_path_or
 from rllib_lmgame.settings.plugins import check_call, made
 from rllib_lmgame.settings.schema import option
 
@@ -193,7 +193,7 @@ def own_judge(path: str) -> Any:
     key = "env_config.judge"
     if is_model(path):
         return ModelJudge(AskedModel(path, key))
-    judge = made(import_path(path, key), path, key)
+    judge = made(import_path_or(path, key, f"{RULES_JUDGE}, {MODELS}"), path, key)
     takes = "a judge of debates has a method decide(topic, speeches)"
     check_call(getattr(judge, "decide", None), f"{path}.decide", key, takes, None, None)
     return judge

@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 from rllib_lmgame.envs.support.retrieval.client import HttpRetriever, RetrieverError, passages_of
 from rllib_lmgame.envs.support.retrieval.passages import Passage, PassageFile
-from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.imports import import_path
+from rllib_lmgame.imports import import_path_or
 from rllib_lmgame.settings.plugins import check_call, made
 from rllib_lmgame.storage import is_remote
 from rllib_lmgame.text import in_words
@@ -42,9 +41,8 @@ def retriever_of(name: str, corpus: str | None, index: str | None, encoder: str,
 
         keys = Keys("env_config.corpus", "env_config.index", "env_config.encoder")
         return DenseRetriever(PassageFile(corpus or "", keys.corpus), index or "", encoder, keys)
-    if ":" not in name:
-        raise ConfigError(KEY, f"{name!r} is none: give {BM25}, {E5}, an address or package.module:Class")
-    own = made(import_path(name, KEY), name, KEY)
+    others = f"{BM25}, {E5} or an address, http://HOST:PORT/retrieve"
+    own = made(import_path_or(name, KEY, others), name, KEY)
     check_call(getattr(own, "search", None), f"{name}.search", KEY, "a retriever has search(queries, topk)", [], 1)
     return own  # type: ignore[no-any-return]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.words.guessing.questions import all_words, shown
-from rllib_lmgame.envs.support.asked_models import AskedModel, is_model
-from rllib_lmgame.imports import import_path
+from rllib_lmgame.envs.support.asked_models import MODELS, AskedModel, is_model
+from rllib_lmgame.imports import import_path_or
 from rllib_lmgame.settings.plugins import check_call
 
 TABLE = "table"
@@ -42,7 +42,7 @@ class OwnOracle:
         if self._model is not None:
             self._function: Callable[[str, str], str] = self._ask
             return
-        function = import_path(path, "env_config.oracle")
+        function = import_path_or(path, "env_config.oracle", f"{TABLE}, {MODELS}")
         takes = "an oracle is called with the name of what is meant and the question"
         check_call(function, path, "env_config.oracle", takes, None, None)
         self._function = function
