@@ -29,6 +29,8 @@ from rllib_lmgame.imports import attribute_of, missing_import, where_it_was_soug
 
 ENTRY_POINT_GROUP = "rllib_lmgame.games"
 KINDS = ("gymnasium", "aec", "parallel")
+READY = "check_ready"
+"""Method of games that need something which runs beside them (a server, a judge); it says nothing where they do not."""
 INDEX = Path(__file__).with_name("index.json")
 """What the classes of this package's games say, written by ``docs/generate.py``: read here, so that no game is imported
 before it is made.
@@ -276,6 +278,8 @@ def make_game(game: str, env_config: Mapping[str, Any] | None = None) -> Any:
     """
     spec = game_spec(game)
     config = {**spec.defaults, **(env_config or {})}
+    if game.startswith(f"{ON_SERVERS}:") and config["task"] != spec.defaults["task"]:
+        raise ConfigError("env_config.task", f"the game's name says it; write env: {ON_SERVERS}:TASK")
     factory = load_factory(spec)
     try:
         return factory(**config)

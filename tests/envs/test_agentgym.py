@@ -19,10 +19,12 @@ import pytest
 from agentgym_server import CLOSES, ITEM_IS, WINS, FakeServer, serving
 
 from rllib_lmgame.cli.main import main
+from rllib_lmgame.data_sets.table import SETS
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.games.adapted.agentgym import left_open
 from rllib_lmgame.envs.games.adapted.agentgym.tasks import TASKS
+from rllib_lmgame.envs.games.adapted.agentgym.told import CALLS, RULES
 from rllib_lmgame.envs.registry import game_spec, games, make_game, make_session, served
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.plans import EpisodePlan
@@ -544,6 +546,20 @@ def test_an_evaluation_plays_the_whole_list_and_has_a_row_for_each_category(tmp_
         ("crafts/shallow", 12, 12),
     ]
     assert [row["success_rate"] for row in rows] == pytest.approx([18 / 20, 7 / 8, 11 / 12])
+
+
+def test_every_task_is_told_its_rules_and_has_its_data() -> None:
+    assert set(RULES) == set(TASKS) >= set(CALLS)
+    for name in ("agentgym-traj", "agentgym-eval"):
+        assert set(SETS[name].parts) == set(TASKS)
+    assert set(SETS["agentgym-ids"].parts) == {f"{task}{ending}" for task in TASKS for ending in ("", "-test")}
+
+
+def test_a_game_has_the_task_of_its_name() -> None:
+    options = {"url": "http://127.0.0.1:9", "ids": "0-9"}
+    with pytest.raises(ConfigError, match=r"env_config\.task: the game's name says it; write env: agentgym:TASK"):
+        make_game("agentgym:alfworld", {**options, "task": "textcraft"})
+    assert make_game("agentgym:alfworld", {**options, "task": "alfworld"}).options.task == "alfworld"
 
 
 def test_categories_that_are_no_lists(tmp_path: Path) -> None:
