@@ -10,13 +10,10 @@ from contextlib import closing
 import gymnasium
 
 from rllib_lmgame.envs.contract.session import GameSession
-from rllib_lmgame.envs.registry import game_spec, load_factory, make_game, make_session, options_of
+from rllib_lmgame.envs.registry import READY, game_spec, load_factory, make_game, make_session, options_of
 from rllib_lmgame.rollouts.game_calls import call_game
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.sources import LineUps
-
-READY = "check_ready"
-"""Method of games that need something which runs beside them (a server, a judge); it says nothing where they do not."""
 
 _REPLIES = 100
 """Turns that are looked at to see whether a game lists its legal actions."""

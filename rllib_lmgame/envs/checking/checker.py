@@ -33,7 +33,8 @@ from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.infos import plain_info
 from rllib_lmgame.envs.contract.session import GameSession, StepResult
 from rllib_lmgame.envs.contract.splits import SPLITS
-from rllib_lmgame.envs.registry import make_game, session_of
+from rllib_lmgame.envs.registry import READY, make_game, session_of
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.text import first_line
 
 MAX_REPLIES = 2_000
@@ -99,7 +100,8 @@ def check_game(game: str | Callable[..., Any], env_config: Mapping[str, Any] | N
 
 
 def inspect_game(game: str | Callable[..., Any], env_config: Mapping[str, Any] | None = None) -> Report:
-    """Problems and warnings; the arguments are those of :func:`check_game`.
+    """Problems and warnings; the arguments are those of :func:`check_game`. Of a game without the server or the judge
+    that it needs, this alone is told.
 
     A game that is a valid Gymnasium or PettingZoo environment and knows nothing of this package's conventions gets
     warnings where it does not follow them. One built on this package's base classes is held to them.
@@ -107,9 +109,14 @@ def inspect_game(game: str | Callable[..., Any], env_config: Mapping[str, Any] |
     name = game if isinstance(game, str) else f"{game.__module__}:{game.__qualname__}"
     config = dict(env_config or {})
     try:
-        session = session_of(name, _make(name, config))
+        env = _make(name, config)
+        session = session_of(name, env)
     except Exception as error:
         return Report((f"it cannot be built: {type(error).__name__}: {error}",))
+    try:
+        getattr(env, READY, str)()
+    except ConfigError as error:  # Without what runs beside it nothing more can be said.
+        return Report((str(error),))
     findings: list[str] = []
     checks = (_standard, _description, _same_again, _garbage, _speech, _legal_actions, _endings, _splits, _expert)
     with _quiet():
