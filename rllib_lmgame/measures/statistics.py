@@ -157,9 +157,9 @@ def paired_by_level(
 
     Results are 0 to 1 by name (game and seed); by default each name is a level of its own. A few levels that changed
     alike prove little: for either result :data:`PRIOR_LEVELS` of a gain of 1 and of a loss of 1 are added to the
-    spread.
+    spread. The interval ends where differences do, at -1 and 1.
 
-    Returns: Number of results both have, mean, lower and upper bound.
+    Returns: Number of results both have, mean, lower and upper bound; of a single level these are infinite.
 
     Raises: ValueError: if they share fewer than two.
     """
@@ -169,4 +169,6 @@ def paired_by_level(
     differences = [float(after[name]) - float(before[name]) for name in shared]
     played, mean = by_level(differences, [level_of(name) for name in shared]), fmean(differences)
     half = _half_width(played, mean, 2 * _prior(played, mean, -1.0), confidence)
-    return len(shared), mean, mean - half, mean + half
+    if math.isinf(half):
+        return len(shared), mean, -half, half
+    return len(shared), mean, max(-1.0, mean - half), min(1.0, mean + half)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 
@@ -87,6 +88,14 @@ def test_a_difference_goes_by_levels() -> None:
     count, mean, low, high = paired_by_level(after, before, lambda name: name.split()[0])
     once = paired_by_level({f"{level} 0": float(level < 4) for level in range(8)}, before)
     assert (count, mean, low, high) == pytest.approx((512, *once[1:])) and low < 0 < high < 1.2
+
+
+def test_no_difference_of_rates_reaches_past_one() -> None:
+    after = {str(level): 1.0 for level in range(8)}
+    before = dict.fromkeys(after, 0.0)
+    (_, gain, least, most), (_, loss, low, high) = paired_by_level(after, before), paired_by_level(before, after)
+    assert (gain, most, loss, low) == (1.0, 1.0, -1.0, -1.0) and 0 < least < 1 and high == -least
+    assert paired_by_level(after, before, lambda _: "one")[2:] == (-math.inf, math.inf)
 
 
 @pytest.mark.parametrize(("size", "share"), [(5, 0.15), (16, 0.05), (29, 0.05), (83, 0.15)])
