@@ -237,6 +237,15 @@ def test_options_that_a_game_refuses_as_it_deals_are_told_before_anybody_plays(t
     }
 
 
+def test_a_random_player_is_refused_where_nothing_says_what_can_be_replied(tmp_path: Path, capsys) -> None:
+    out = tmp_path / "table"
+    games = f"{RPS},lmgame/MathReasoning-v0"
+    assert main(["evaluate", "guess=random", "solver", "--episodes", "2", "--out", str(out), "--games", games]) == 2
+    said = capsys.readouterr().err
+    assert "--games: lmgame/MathReasoning-v0 lists no legal actions: the player `random` cannot play it" in said
+    assert not list(out.glob("*.json*"))
+
+
 def test_entries_of_a_list_are_parted_where_nothing_is_open() -> None:
     assert listed(["a,b@{x: [1, 2], y: 'a, }'}", "n=c"]) == ["a", "b@{x: [1, 2], y: 'a, }'}", "n=c"]
     with pytest.raises(ConfigError, match="expected games"):
@@ -291,6 +300,7 @@ def test_an_endpoint_is_talked_to_as_the_entry_of_its_game_says(endpoint, tmp_pa
     asked = {body["messages"][0]["content"] == "Be quick.": body for body in endpoint.asked}
     assert asked[False]["temperature"] == 0.7 and asked[True]["temperature"] == 1.0
     assert asked[True]["max_tokens"] == 9 != asked[False]["max_tokens"]
+    assert plain["temperature"] == 0.7
     endpoint.asked.clear()
     assert main([*command, "--greedy"]) == 0
     assert {body["temperature"] for body in endpoint.asked} == {0.0}, "it goes before what entries say"

@@ -3,7 +3,7 @@
 1. Who plays what on which level with which seed follows from the player, the game, the level and the sample alone:
    other players and games beside them change nothing, nor does an interruption.
 2. What a game needs beside it and is not there (a server, a judge), and options that it refuses as it deals its first
-   level, are told before anybody plays.
+   level, are told before anybody plays. So is a random player where no legal actions are listed.
 3. A failed episode is dropped, counted and written down with its reason, and played again by the same command.
 4. Players are loaded one after the other, and one who has played everything is not loaded again.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -19,10 +20,12 @@ from functools import partial
 from typing import Any
 
 from rllib_lmgame.algorithms.games import found_beside
+from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.boards import played_or_failed, side_by_side
 from rllib_lmgame.evaluation.comparison.contenders import Contender
 from rllib_lmgame.evaluation.comparison.files import KEY, EvaluationDirectory, Place
+from rllib_lmgame.policies.scripted import RandomPlayer
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
 from rllib_lmgame.rollouts.item_order import evaluated_levels
@@ -111,7 +114,9 @@ async def play_evaluation(
     played = {place: before[place] for place in planned if place in before}
     left = {place: planned[place] for place in planned if place not in before}
     seeds = {plan.game: plan.seed for _, plan in reversed(left.values())}
-    roles = [await _roles(game, seeds.get(number)) for number, game in enumerate(evaluation.games.values())]
+    who: list[Contender | Player] = [*evaluation.contenders, *evaluation.opponents.values()]
+    guesses = any(each.source in RandomPlayer.names for each in who)
+    roles = [await _roles(game, seeds.get(number), guesses) for number, game in enumerate(evaluation.games.values())]
     begun(len(played), len(planned))
     results = Results(dict(played))
     if directory is not None:
@@ -137,11 +142,12 @@ async def play_evaluation(
     return results
 
 
-async def _roles(game: GameConfig, seed: int | None) -> Roles:
+async def _roles(game: GameConfig, seed: int | None, guesses: bool) -> Roles:
     """The roles of a game; the level of ``seed``, the first it is to be played on, is dealt once as a trial.
 
     Raises: ConfigError: it cannot be built, what it needs beside it is not there, or an option of its is wrong, which
-    some games find only then. All else may be the level's fault, or pass.
+    some games find only then. Also if a random player takes part (``guesses``), and nothing says what it can reply.
+    All else may be the level's fault, or pass.
     """
     try:
         if seed is not None:
@@ -154,7 +160,10 @@ async def _roles(game: GameConfig, seed: int | None) -> Roles:
         raise ConfigError("--games", str(failure)) from None
     try:
         if seed is not None:
-            await GameCalls(session.game_id, session.trusted, CALL_LIMIT_S)("reset", session.reset, seed)
+            call = GameCalls(session.game_id, session.trusted, CALL_LIMIT_S)
+            await call("reset", session.reset, seed)
+            if guesses and not await call("legal actions", _can_guess, session):
+                raise ConfigError("--games", f"{game.env} lists no legal actions: the player `random` cannot play it")
     except EpisodeFailed as failure:
         wrong = _wrong_option(failure)
         if wrong is not None:
@@ -162,6 +171,14 @@ async def _roles(game: GameConfig, seed: int | None) -> Roles:
     finally:
         abandon(session)
     return dict(session.roles)
+
+
+def _can_guess(session: GameSession) -> bool:
+    """Whether there is something for a random player to reply where the game stands."""
+    return all(
+        session.observe(agent).legal_actions or session.random_action(agent, random.Random(0)) is not None
+        for agent in session.to_act()
+    )
 
 
 def _wrong_option(error: BaseException | None) -> ConfigError | None:
