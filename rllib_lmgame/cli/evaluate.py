@@ -78,9 +78,9 @@ def _add_games(parser: argparse.ArgumentParser) -> None:
         "--episodes",
         type=int,
         metavar="N",
-        help=f"levels of each game (default: {DEFAULT_EPISODES}; 10 of stock algorithms)",
+        help=f"deals of each game; two may be of one level (default: {DEFAULT_EPISODES}; 10 of stock algorithms)",
     )
-    parser.add_argument("--samples", type=int, default=1, metavar="K", help="episodes on each level (default 1)")
+    parser.add_argument("--samples", type=int, default=1, metavar="K", help="episodes of each deal (default 1)")
     games = parser.add_mutually_exclusive_group()
     games.add_argument(
         *("--games", "--env", "-e"),

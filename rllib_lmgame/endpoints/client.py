@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -173,7 +174,8 @@ class EndpointClient:
                 return await request()
             except _Passing as problem:
                 if attempt + 1 == self.options.attempts:
-                    raise EndpointError(f"{problem}; tried {self.options.attempts} times") from None
+                    tried = f"; tried {self.options.attempts} times" * (self.options.attempts > 1)
+                    raise EndpointError(f"{problem}{tried}") from None
                 self.counts.attempts_again += 1
                 wait = self.options.first_wait_s * 2**attempt if problem.after_s is None else problem.after_s
                 await asyncio.sleep(min(wait, self.options.longest_wait_s))
@@ -199,7 +201,7 @@ class EndpointClient:
         except TimeoutError:
             raise _Passing(f"{url} gave no answer within {self._limit_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise _Passing(f"no answer from {url}: {self._clean(str(error) or type(error).__name__)}") from None
+            raise _Passing(f"no answer from {url}: {self._clean(_why(error))}") from None
 
     def _read(self, content: bytes) -> Answer:
         try:
@@ -245,6 +247,12 @@ class EndpointClient:
 
 def _is_count(value: Any) -> TypeGuard[int]:
     return type(value) is int and 0 <= value <= MOST_TOKENS
+
+
+def _why(error: Exception) -> str:
+    """Why nobody answers, in the system's words where it has some."""
+    number = getattr(getattr(error, "os_error", error), "errno", None)
+    return os.strerror(number) if number and number > 0 else str(error) or type(error).__name__
 
 
 def _shown(content: bytes) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from rllib_lmgame.envs import make_session
+from rllib_lmgame.envs.checking.checker import inspect_game
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.talk.debate.game import Debate
 from rllib_lmgame.envs.games.words.guessing.guess_my_city import GuessMyCity
@@ -102,6 +103,21 @@ def test_an_oracle_answers_and_does_not_tell(server: Endpoint) -> None:
     server.text = " \n"
     with pytest.raises(GameError, match="gave no answer"):
         city.step("Who lives there?")
+
+
+def test_a_check_of_a_game_without_its_judge_says_so_and_no_more() -> None:
+    (problem,) = inspect_game("lmgame/Debate-v0", {"judge": NOBODY}).problems
+    assert problem == "env_config.judge: no answer from http://127.0.0.1:9/v1: Connection refused"
+
+
+@pytest.mark.parametrize("near", ["gpt-4", "runs/x", "Qwen/Qwen2.5-0.5B-Instruct", "no_package_of_mine:x"])
+def test_what_nearly_names_a_model_is_told_how_one_is_named(near: str) -> None:
+    forms = "openai:MODEL@URL, hf:DIR_OR_ID or policy:NAME"
+    for game, option in ((Debate, "judge"), (TwentyQuestions, "oracle")):
+        with pytest.raises(ConfigError, match=rf"env_config\.{option}: .*; this option also takes \w+, {forms}"):
+            game(**{option: near})
+    with pytest.raises(ConfigError, match=f"key: '{near}' names no language model; write {forms}"):
+        asked_models.AskedModel(near, "key")
 
 
 def test_what_is_not_there_is_said_before_a_run(server: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:

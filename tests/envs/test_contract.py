@@ -272,6 +272,7 @@ class FewLevels(Sokoban):
     [
         ([], "{}", "gives no level at all"),
         ([1, 2, 3], "always the same", "the game's `level_key` leaves out"),
+        ([1, 2, 3], "just\0the same", "have the key 'just, the same'"),
         ([level for level in range(50) if split_of(str(level)) != "test"], "{}", "none of"),
     ],
 )

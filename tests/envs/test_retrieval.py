@@ -185,7 +185,7 @@ def test_an_index_that_is_none_of_this_corpus_by_this_model_is_refused(world: di
             DenseRetriever(corpus, index, model, KEYS)
 
     refused(tmp_path / "none", world["model"], "--index: .*does not exist; `rllib retriever --build`")
-    refused(world["index"], str(tmp_path / "none"), "--model: .*none' cannot be loaded")
+    refused(world["index"], str(tmp_path / "none"), "--model: .*none' cannot be loaded: [^\n]*[^.\n]; give a directory")
     refused(world["index"], make_encoder(tmp_path / "wide", size=32), "vectors of 16 numbers, and .* makes 32")
     refused(world["index"], make_encoder(tmp_path / "other", seed=1), "of another model, or of another corpus")
     (tmp_path / "c.jsonl").write_text('{"title": "a", "text": "b"}')
@@ -509,7 +509,11 @@ def test_deep_search_by_a_class_of_ones_own(world: dict[str, str], fresh: None) 
     ("options", "said"),
     [
         ({"retriever": "http://"}, "env_config.retriever: 'http://' is no address"),
-        ({"retriever": "bm26"}, "env_config.retriever: 'bm26' is none: give bm25, e5, an address"),
+        (
+            {"retriever": "bm26"},
+            "env_config.retriever: 'bm26' is not .*; this option also takes bm25, e5 or an address",
+        ),
+        ({"retriever": "localhost:8000/retrieve"}, "also takes bm25, e5 or an address, http://HOST:PORT/retrieve"),
         ({"retriever": f"{__name__}:NoSearch"}, "env_config.retriever: .*NoSearch.search"),
         ({"retriever": f"{__name__}:Gone"}, "env_config.retriever: .*has no 'Gone'"),
         ({"retriever": "e5", "corpus": "c"}, "env_config.index: must be given with data and corpus"),

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from rllib_lmgame.envs.contract.splits import ALL, level_digest
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.text import printable
 
 Level = TypeVar("Level")
 
@@ -52,8 +53,9 @@ def _no_level(split: str, tried: int, keys: Collection[str]) -> ConfigError:
     if not tried:
         return ConfigError("env_config", "with these options the game's `levels` gives no level at all")
     if len(keys) == 1 and tried > 1:
+        key = printable(next(iter(keys)).replace("\0", ", "))
         message = (
-            f"all {tried} levels tried have the key {next(iter(keys))[:60]!r}, which does not fall into split "
+            f"all {tried} levels tried have the key {key[:60]!r}, which does not fall into split "
             f"{split!r}: either these options leave a single level (widen them or take split 'all'), or the game's "
             "`level_key` leaves out what tells its levels apart"
         )

@@ -12,7 +12,7 @@ import numpy as np
 from rllib_lmgame.data_sets.places import path_of
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.telemetry.quiet import no_bars_for
-from rllib_lmgame.text import in_words
+from rllib_lmgame.text import first_line
 
 QUERY, PASSAGE = "query: ", "passage: "
 MOST_TOKENS = 256
@@ -44,8 +44,9 @@ class Encoder:
                 self._tokenizer: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
                 self._model: Any = AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
         except Exception as error:
-            why = f"{model!r} cannot be loaded: {in_words(error)[:300]}; give a directory, or a model of the hub"
-            raise ConfigError(key, why) from error
+            why = first_line(error)[:300].rstrip(".")
+            message = f"{model!r} cannot be loaded: {why}; give a directory, or a model of the hub"
+            raise ConfigError(key, message) from error
         self.size = int(self._model.config.hidden_size)
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         self._model.eval().to(self._device)
