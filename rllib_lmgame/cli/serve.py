@@ -17,7 +17,7 @@ from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.listening import check_port, is_loopback, listen
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
-PROTOCOLS = ("openenv", "agentgym")
+PROTOCOLS = ("openenv", "agentgym", "mrlm")
 STOP_S = 5.0
 LONGEST_TOKEN = 4096
 
@@ -27,7 +27,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
         "serve",
         help=summary,
         description="Serve games until Ctrl-C. Programs play them by the protocol of OpenEnv or AgentGym, at "
-        "http://HOST:PORT/NAME, or at http://HOST:PORT if it is one game.",
+        "http://HOST:PORT/NAME, or at http://HOST:PORT if it is one game; or by MRLM's gRPC, as NAME.",
     )
     parser.add_argument(
         "--games", required=True, nargs="+", action="extend", metavar="GAMES", help=f"joined by commas, each {FORM}"
@@ -89,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
 async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> None:
     from rllib_lmgame.game_server.agentgym import agentgym_app
     from rllib_lmgame.game_server.hall import Hall, open_games
+    from rllib_lmgame.game_server.mrlm import serve_mrlm
     from rllib_lmgame.game_server.openenv import openenv_app
 
     served = await open_games(games, args.seats, args.tasks)
@@ -96,13 +97,20 @@ async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> Non
 
     def ready(port: int) -> None:
         host = f"[{args.host}]" if ":" in args.host else args.host
+        if args.protocol == "mrlm":
+            said = f", authorization: Bearer {token}" if token is not None and args.token_file is None else ""
+            print(f"{', '.join(served)} at {host}:{port}{said}", flush=True)
+            return
         made = "" if token is None or args.token_file is not None else f"token:{token}@"
         for name in served:
             print(f"{name} at http://{made}{host}:{port}" + f"/{name}" * (len(served) > 1), flush=True)
 
-    app = openenv_app(hall, token) if args.protocol == "openenv" else agentgym_app(hall, token)
     try:
-        await listen(app, args.host, args.port, ready, STOP_S, cancels=True)
+        if args.protocol == "mrlm":
+            await serve_mrlm(hall, token, args.host, args.port, ready)
+        else:
+            app = openenv_app(hall, token) if args.protocol == "openenv" else agentgym_app(hall, token)
+            await listen(app, args.host, args.port, ready, STOP_S, cancels=True)
     finally:
         hall.sessions.close()
         print(f"stopped; {hall.begun:,} games were begun", file=sys.stderr)

@@ -1,0 +1,275 @@
+"""Games by MRLM's gRPC service (https://github.com/open-tinker/MRLM, ``src/mrlm/protocols/mrlm.proto``).
+
+``Reset`` names a game and begins a session, which ends with the game or when nothing is heard of it for too long: the
+service has no call that ends one. ``config`` may hold ``seed``, ``split`` and ``seats`` (names joined by commas). The
+messages of an observation are the whole conversation of the seat that is to reply. Values of ``info`` are JSON.
+
+A token is sent as metadata, ``authorization: Bearer TOKEN``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from functools import cache, partial
+from time import time_ns
+from typing import Any
+from uuid import uuid4
+
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
+from rllib_lmgame.game_server.access import MOST_BYTES
+from rllib_lmgame.game_server.hall import MOST_SEED, Client, FullError, Hall, HeldPlaces, ServedGame
+from rllib_lmgame.game_server.table import GameLostError, View
+
+SERVICE = "mrlm.EnvironmentService"
+_FORMS = {
+    "MessageProto": "role:text content:text metadata:map.text",
+    "ObservationProto": "messages:list.MessageProto state:map.text done:flag info:map.text",
+    "RewardProto": "value:number components:map.number info:map.text",
+    "ResetRequest": "environment_id:text config:map.text",
+    "ResetResponse": "observation:one.ObservationProto session_id:text status:text",
+    "StepRequest": "session_id:text action:one.MessageProto",
+    "StepResponse": "observation:one.ObservationProto reward:one.RewardProto status:text",
+    "BatchStepRequest": "requests:list.StepRequest",
+    "BatchStepResponse": "responses:list.StepResponse",
+    "HealthCheckRequest": "service:text",
+    "HealthCheckResponse": "status:text info:map.text timestamp:long",
+    "EnvironmentInfo": "environment_id:text environment_type:text mode:text metadata:map.text",
+    "ListEnvironmentsRequest": "environment_type:text",
+    "ListEnvironmentsResponse": "environments:list.EnvironmentInfo",
+}
+"""The messages: fields in the order of their numbers, which begin at 1."""
+
+METHODS = {
+    "Reset": ("ResetRequest", "ResetResponse"),
+    "Step": ("StepRequest", "StepResponse"),
+    "BatchStep": ("BatchStepRequest", "BatchStepResponse"),
+    "StreamStep": ("StepRequest", "StepResponse"),
+    "ListEnvironments": ("ListEnvironmentsRequest", "ListEnvironmentsResponse"),
+    "HealthCheck": ("HealthCheckRequest", "HealthCheckResponse"),
+}
+
+
+@cache
+def messages() -> dict[str, Any]:
+    """The classes of the messages, by name."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    of = descriptor_pb2.FieldDescriptorProto
+    kinds = {"text": of.TYPE_STRING, "flag": of.TYPE_BOOL, "number": of.TYPE_DOUBLE, "long": of.TYPE_INT64}
+    file = descriptor_pb2.FileDescriptorProto(name="mrlm.proto", package="mrlm", syntax="proto3")
+    for name, fields in _FORMS.items():
+        message = file.message_type.add(name=name)
+        for number, (key, kind) in enumerate((each.split(":") for each in fields.split()), 1):
+            shape, _, inner = kind.partition(".")
+            many = of.LABEL_REPEATED if shape in ("list", "map") else of.LABEL_OPTIONAL
+            made = message.field.add(name=key, number=number, label=many)
+            if shape in kinds:
+                made.type = kinds[shape]
+                continue
+            made.type = of.TYPE_MESSAGE
+            made.type_name = f".mrlm.{inner}"
+            if shape == "map":
+                entry = message.nested_type.add(name=f"{key.title()}Entry")
+                entry.options.map_entry = True
+                entry.field.add(name="key", number=1, label=of.LABEL_OPTIONAL, type=of.TYPE_STRING)
+                entry.field.add(name="value", number=2, label=of.LABEL_OPTIONAL, type=kinds[inner])
+                made.type_name = f".mrlm.{name}.{entry.name}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"mrlm.{name}")) for name in _FORMS}
+
+
+@dataclass
+class _Session:
+    """A session: the game, and the conversation of each of the client's seats as (role, text)."""
+
+    game: ServedGame
+    client: Client
+    said: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+
+
+async def serve_mrlm(hall: Hall, token: str | None, host: str, port: int, ready: Callable[[int], None]) -> None:
+    """Serve until cancelled; ``ready`` is called with the port when requests are taken.
+
+    Raises: ConfigError: the address is taken, or not this machine's.
+    """
+    import grpc
+
+    # Without SO_REUSEPORT two servers at one port would share its clients.
+    options = [("grpc.max_receive_message_length", MOST_BYTES), ("grpc.so_reuseport", 0)]
+    server = grpc.aio.server(options=options)
+    service = _Service(hall, token)
+    server.add_generic_rpc_handlers((service.handlers(),))
+    try:
+        taken = server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    except RuntimeError as error:
+        raise ConfigError("--port", f"cannot listen at {host}:{port}: {error}") from None
+    await server.start()
+    try:
+        ready(taken)
+        await asyncio.Event().wait()
+    finally:
+        await service.close()
+        await server.stop(grace=None)
+
+
+class _Service:
+    def __init__(self, hall: Hall, token: str | None) -> None:
+        self._hall, self._token = hall, token
+        self._held: HeldPlaces[_Session] = HeldPlaces(hall)
+
+    def handlers(self) -> Any:
+        """The methods, for gRPC."""
+        import grpc
+
+        forms, found = messages(), {}
+        for name, (asked, answered) in METHODS.items():
+            kind = (
+                grpc.stream_stream_rpc_method_handler if name == "StreamStep" else grpc.unary_unary_rpc_method_handler
+            )
+            found[name] = kind(
+                getattr(self, name),
+                request_deserializer=forms[asked].FromString,
+                response_serializer=forms[answered].SerializeToString,
+            )
+        return grpc.method_handlers_generic_handler(SERVICE, found)
+
+    async def close(self) -> None:
+        """End what is in play."""
+        await self._held.close()
+
+    async def Reset(self, request: Any, context: Any) -> Any:
+        """Begin a session."""
+        await self._check(context)
+        return await self._told(self._reset(request), context)
+
+    async def Step(self, request: Any, context: Any) -> Any:
+        """Reply."""
+        await self._check(context)
+        return await self._told(self._step(request), context)
+
+    async def BatchStep(self, request: Any, context: Any) -> Any:
+        """Reply in several sessions at once."""
+        await self._check(context)
+        steps = asyncio.gather(*map(self._step, request.requests), return_exceptions=True)
+        answers = await steps
+        for answer in answers:
+            if isinstance(answer, Exception):
+                await self._told(_raised(answer), context)
+        return messages()["BatchStepResponse"](responses=answers)
+
+    async def StreamStep(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        """Replies, one after another."""
+        await self._check(context)
+        async for request in requests:
+            yield await self._told(self._step(request), context)
+
+    async def ListEnvironments(self, request: Any, context: Any) -> Any:
+        """The games."""
+        await self._check(context)
+        made = messages()["EnvironmentInfo"]
+        games = [
+            made(
+                environment_id=game.name,
+                environment_type=game.config.env,
+                mode="server",
+                metadata={"description": game.summary, "agents": ", ".join(game.agents)},
+            )
+            for game in self._hall.games.values()
+            if request.environment_type in ("", game.config.env)
+        ]
+        return messages()["ListEnvironmentsResponse"](environments=games)
+
+    async def HealthCheck(self, request: Any, context: Any) -> Any:
+        """Told without a token."""
+        return messages()["HealthCheckResponse"](status="healthy", timestamp=time_ns() // 10**9)
+
+    async def _check(self, context: Any) -> None:
+        import grpc
+
+        sent = dict(context.invocation_metadata() or ()).get("authorization", "")
+        sent = sent if isinstance(sent, bytes) else sent.encode()
+        if self._token is not None and not hmac.compare_digest(sent, f"Bearer {self._token}".encode()):
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "a token is needed: authorization: Bearer TOKEN")
+
+    async def _told(self, answer: Any, context: Any) -> Any:
+        """An answer, or the status that says what was wrong."""
+        import grpc
+
+        try:
+            return await answer
+        except KeyError as error:
+            code, message = grpc.StatusCode.NOT_FOUND, str(error.args[0])
+        except FullError as error:
+            code, message = grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)
+        except ConfigError as error:
+            code, message = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+        except (GameLostError, MissingDependencyError) as error:
+            code, message = grpc.StatusCode.FAILED_PRECONDITION, str(error)
+        await context.abort(code, message)
+
+    async def _reset(self, request: Any) -> Any:
+        game = self._hall.games.get(request.environment_id)
+        if game is None:
+            raise KeyError(f"there is no environment {request.environment_id[:100]!r}: {', '.join(self._hall.games)}")
+        config = dict(request.config)
+        text = config.get("seed", "")
+        if text and not (text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= MOST_SEED):
+            raise ConfigError("config.seed", f"must be a whole number from 0 to {MOST_SEED}")
+        seats = [name.strip() for name in config["seats"].split(",")] if config.get("seats") else None
+        name = str(uuid4())
+        session = self._held.enter(name, partial(_Session, game))
+        try:
+            view = await session.client.reset(game, seats, int(text) if text else None, config.get("split") or None)
+        except BaseException:
+            await self._held.leave(name)
+            raise
+        observation = self._observation(session, view)
+        return messages()["ResetResponse"](observation=observation, session_id=name, status="success")
+
+    async def _step(self, request: Any) -> Any:
+        session = self._held.of(request.session_id)
+        if session is None:
+            raise KeyError(f"there is no session {request.session_id[:100]!r}: it is over, or was left too long")
+        view = await session.client.reply(request.action.content)
+        if view.replied is not None:
+            session.said.setdefault(view.replied, []).append(("assistant", request.action.content))
+        observation = self._observation(session, view)
+        if view.over:
+            await self._held.leave(request.session_id)
+        reward = messages()["RewardProto"](value=view.reward, components=view.rewards)
+        return messages()["StepResponse"](observation=observation, reward=reward, status="success")
+
+    def _observation(self, session: _Session, view: View) -> Any:
+        said = session.said.setdefault(view.agent, [])
+        if not any(role == "environment" for role, _ in said) and session.game.instructions:
+            said.insert(0, ("system", session.game.instructions))
+        said.append(("environment", view.observation.text))
+        info: dict[str, Any] = {
+            **view.infos.get(view.agent, {}),
+            "agent": view.agent,
+            "legal_actions": list(view.observation.legal_actions),
+            "turns_left": view.observation.turns_left,
+            "invalid_action": view.refused,
+        }
+        if view.over:
+            info["truncated"] = view.truncated
+        made = messages()["MessageProto"]
+        return messages()["ObservationProto"](
+            messages=[made(role=role, content=_writable(text)) for role, text in said],
+            done=view.over,
+            info={key: _writable(json.dumps(value)) for key, value in info.items()},
+        )
+
+
+def _writable(text: str) -> str:
+    """Protocol buffers hold no lone surrogates."""
+    return text.encode(errors="replace").decode()
+
+
+async def _raised(error: Exception) -> Any:
+    raise error
