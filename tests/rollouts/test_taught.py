@@ -41,6 +41,7 @@ AGENTGYM = {
     ],
     "item_id": "add_3",
 }
+UNMARKED = [{"from": "human", "loss": None, "value": "0+1"}, {"from": "gpt", "loss": None, "value": "1"}]
 CALL = {"type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
 
 
@@ -58,6 +59,8 @@ def learnt_of(record: dict[str, Any], form: str = "auto") -> list[tuple[str, str
         ({"messages": [*MESSAGES[:2], {**MESSAGES[2], "weight": 0.5}]}, [0, 0, 0.5]),
         ({"messages": [{**MESSAGES[1], "weight": 0}, {**MESSAGES[2], "weight": None}]}, [0, 1]),
         (AGENTGYM, [0, 0, 0, 1]),
+        ({"conversations": [*UNMARKED, *AGENTGYM["conversations"]]}, [0, 0, 0, 0, 0, 1]),
+        ({"conversations": [*UNMARKED, *AGENTGYM["conversations"][:2]]}, [0, 1, 0, 0]),
         ({"conversations": [{"from": "user", "value": "x"}, {"from": "gpt", "value": "y"}]}, [0, 1]),
         ({"conversations": [{"from": "human", "value": "x"}, {"from": "gpt", "value": "y"}], "system": "z"}, [0, 0, 1]),
         ({"prompt": "x", "completion": "y"}, [0, 1]),
@@ -66,6 +69,14 @@ def learnt_of(record: dict[str, Any], form: str = "auto") -> list[tuple[str, str
 )
 def test_what_is_learnt_of_each_form(record: dict[str, Any], weights: list[float]) -> None:
     assert [weight for *_, weight in learnt_of(record)] == weights
+
+
+def test_agentgyms_replies_are_learnt_where_they_say_so_alone() -> None:
+    unsaid = {"conversations": [{"from": "human", "value": "x"}, {"from": "gpt", "value": "y"}]}
+    for record in ({"conversations": UNMARKED}, unsaid):
+        with pytest.raises(ConfigError, match="nothing of it is learnt"):
+            read_record(record, "agentgym", "x")
+        assert [weight for *_, weight in learnt_of(record)] == [0, 1]
 
 
 def test_tools_and_their_calls_are_kept_as_templates_want_them() -> None:

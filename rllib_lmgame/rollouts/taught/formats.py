@@ -1,7 +1,7 @@
 """Forms in which conversations are written down, and what of each is learnt.
 
 Of every form the replies of the assistant are learnt, unless the record says which: ``loss`` (true or false) or
-``weight`` (a number) of a message.
+``weight`` (a number) of a message. Of AgentGym's those alone with ``loss: true``.
 """
 
 from __future__ import annotations
@@ -54,15 +54,7 @@ def form_of(record: Mapping[str, Any]) -> str:
     """The form of a record. Raises: ValueError: it is none that is known."""
     if "trajectories" in record or "final_observations" in record:
         return LOG
-    if "conversations" in record:
-        said = record["conversations"]
-        marked = isinstance(said, Sequence) and any(isinstance(each, Mapping) and "loss" in each for each in said)
-        return "agentgym" if marked else "sharegpt"
-    if "messages" in record:
-        return "messages"
-    if "prompt" in record and "completion" in record:
-        return "prompt_completion"
-    found = next((form for form, (is_one, _) in GYMS.items() if is_one(record)), None)
+    found = next((form for form, (is_one, _) in FORMS.items() if is_one(record)), None)
     if found is not None:
         return found
     known = (
@@ -76,7 +68,7 @@ def read_record(record: Mapping[str, Any], form: str, where: str) -> Taught:
     """The conversation of a record. Raises: ConfigError: naming ``where`` it stands and what is wrong."""
     try:
         own = form_of(record) if form == AUTO else form
-        told = GYMS[own][1](record) if own in GYMS else gyms.Told(tuple(FORMS[own](record)), _return_of(record))
+        told = FORMS[own][1](record)
         messages = tuple(told.messages)
         if not any(said.learnt for said in messages):
             raise ValueError("nothing of it is learnt: it has no reply of the assistant, or none with a loss")
@@ -160,6 +152,23 @@ def _conversations(record: Mapping[str, Any]) -> Iterator[Said]:
     yield from _all_said(list_of(record, "conversations"), speaker="from", text="value")
 
 
+def _is_agentgym(record: Mapping[str, Any]) -> bool:
+    """Whether each message says if it is learnt, and one is; where some say that they are not, it is ShareGPT's."""
+    said = record.get("conversations")
+    messages = said if isinstance(said, Sequence) else ()
+    losses = [each.get("loss", "") if isinstance(each, Mapping) else "" for each in messages]
+    return "" not in losses and True in losses
+
+
+def _agentgym(record: Mapping[str, Any]) -> Iterator[Said]:
+    """Only what says so is learnt."""
+    said = [
+        {**each, "loss": False} if isinstance(each, Mapping) and each.get("loss") is None else each
+        for each in list_of(record, "conversations")
+    ]
+    yield from _conversations({**record, "conversations": said})
+
+
 def _messages(record: Mapping[str, Any]) -> Iterator[Said]:
     yield from _all_said(list_of(record, "messages"))
 
@@ -174,14 +183,23 @@ def _prompt_and_completion(record: Mapping[str, Any]) -> Iterator[Said]:
                 yield said if learnt else Said(said.role, said.text, more=said.more)
 
 
-FORMS: Mapping[str, Callable[[Mapping[str, Any]], Iterator[Said]]] = {
-    "agentgym": _conversations,
-    "sharegpt": _conversations,
-    "messages": _messages,
-    "prompt_completion": _prompt_and_completion,
+def _with(*keys: str) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda record: record.keys() >= {*keys}
+
+
+def _told(read: Callable[[Mapping[str, Any]], Iterator[Said]]) -> Callable[[Mapping[str, Any]], gyms.Told]:
+    return lambda record: gyms.Told(tuple(read(record)), _return_of(record))
+
+
+FORMS: Mapping[str, tuple[Callable[[Mapping[str, Any]], bool], Callable[[Mapping[str, Any]], gyms.Told]]] = {
+    "agentgym": (_is_agentgym, _told(_agentgym)),
+    "sharegpt": (_with("conversations"), _told(_conversations)),
+    "messages": (_with("messages"), _told(_messages)),
+    "prompt_completion": (_with("prompt", "completion"), _told(_prompt_and_completion)),
+    "lmrl": (gyms.is_lmrl, gyms.lmrl),
+    "textarena": (gyms.is_textarena, gyms.textarena),
 }
-GYMS = {"lmrl": (gyms.is_lmrl, gyms.lmrl), "textarena": (gyms.is_textarena, gyms.textarena)}
-"""Forms that say more than messages: whether a record has one, and what it tells."""
+"""Whether a record has a form, asked in this order, and what it tells."""
 
 
 def _all_said(messages: Sequence[Any], speaker: str = "role", text: str = "content") -> Iterator[Said]:
