@@ -11,6 +11,7 @@ from typing import Any
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.games import found_beside, has_option, on_split
+from rllib_lmgame.data_sets.places import DataMissing
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.errors import ConfigError
@@ -130,12 +131,23 @@ def ray_cluster() -> Iterator[None]:
 
 
 def check_games(games: Sequence[GameConfig], against: Sequence[str] = ()) -> None:
-    """Build each game once. Raises: ConfigError: wrong options; somebody to play ``against``, and all have one seat."""
-    most = 0
+    """Build each game once.
+
+    Raises: ConfigError: wrong options; data sets that are not here, of all games; somebody to play ``against``, and all
+        have one seat.
+    """
+    most, missing = 0, dict[str, DataMissing]()
     for game in games:
-        session = make_session(game.env, game.env_config)
+        try:
+            session = make_session(game.env, game.env_config)
+        except DataMissing as error:
+            missing[game.called(game.env)] = error
+            continue
         session.close()
         most = max(most, len(session.agent_ids))
+    if missing:
+        said = "; ".join(f"{name}: {error.message}" for name, error in missing.items())
+        raise DataMissing(next(iter(missing.values())).path, said)
     if against and most == 1:
         raise ConfigError(AGAINST, f"{games[0].env} has one seat; there is nobody to play against")
 

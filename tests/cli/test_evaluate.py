@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from ray.tune.experiment import Trial
 from ray.tune.utils import flatten_dict
@@ -10,7 +12,7 @@ from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.evaluation_table import evaluation_table
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.evaluation.evaluate import LoadedPolicies, measure, opponents_of
+from rllib_lmgame.evaluation.evaluate import LoadedPolicies, check_games, measure, opponents_of
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.measures.statistics import wilson_interval
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
@@ -103,6 +105,20 @@ def test_a_game_with_a_temperature_of_its_own_is_not_called_greedy() -> None:
     head, _, _, told, *rest = evaluation_table(numbers).splitlines()
     assert (head, told) == ("temperature 0 (greedy)", "  temperature 0.7 in this game")
     assert len(rest) == 2 and rest[1].endswith("exactly")
+
+
+def test_all_data_sets_that_are_missing_are_named_with_their_games(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLLIB_LMGAME_DATA", str(tmp_path))
+    games = [
+        GameConfig("lmgame/GSM8K-v0", {"data": "data:gsm8k"}),
+        GameConfig("lmgame/Sokoban-v0", {}),
+        GameConfig("lmgame/MathProblems-v0", {"data": "data:math500", "split": "test"}, name="MATH"),
+    ]
+    said = r"env_config\.data: lmgame/GSM8K-v0: data set 'gsm8k' is .*; MATH: data set 'math500' .*data fetch math500"
+    with pytest.raises(ConfigError, match=said):
+        check_games(games)
 
 
 def test_replies_that_cannot_be_read_stand_apart_from_illegal_moves_and_some_are_shown() -> None:
