@@ -501,6 +501,20 @@ def test_ids_of_alfworld_that_are_texts_get_their_numbers_from_its_table(tmp_pat
             begun(server, ids=ids, id_table=str(table))
 
 
+@pytest.mark.parametrize(("ids", "numbers"), [(7, {7}), ("7", {7}), ("0-2, 5", {0, 1, 2, 5})])
+def test_items_are_named_by_their_numbers(ids: str | int, numbers: set[int]) -> None:
+    with serving("textcraft") as server:
+        session = begun(server, ids=ids)
+        assert {item_of(session) for seed in range(40) if session.reset(seed) is None} == numbers
+        session.close()
+
+
+def test_ranges_of_items_that_go_down_or_on_for_ever_are_refused() -> None:
+    for ids in ("9-3", "0-99999999", "0-1999999, 5000000"):
+        with pytest.raises(ConfigError, match=r"env_config.ids: .*(must go from|names more than)"):
+            make_game("agentgym:textcraft", {"url": "http://127.0.0.1:9", "ids": ids})
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

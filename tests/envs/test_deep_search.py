@@ -351,6 +351,7 @@ def test_search_r1s_questions_have_sets_splits_and_numbers(questions_file, corpu
     assert asked(split="all", sets=["nq"]) == {"n3?"}
     (tmp_path / "ids.json").write_text('[{"item_id": "searchqa_29192"}, "searchqa_130888", 5]')
     assert asked(split="all", ids=str(tmp_path / "ids.json")) == {"h2?", "t7?"}
+    assert asked(split="all", ids="3, 29192") == {"n3?", "h2?"} and asked(split="all", ids=3) == {"n3?"}
 
 
 def test_an_evaluation_has_a_row_for_each_set_and_each_number_of_hops(questions_file, corpus_file, tmp_path) -> None:

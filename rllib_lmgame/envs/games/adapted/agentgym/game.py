@@ -36,12 +36,13 @@ class AgentGymOptions(TextGameOptions):
         None, "Replies in a row without an action that end the episode; null never ends it.", low=1
     )
     url: str | None = option(None, "Where the server is: `http://HOST:PORT`. Maze and Wordle add their own paths.")
-    ids: str | None = option(
+    ids: str | int | None = option(
         None,
-        "Items: a file of AgentGym's, a JSON list of `{item_id}`; `data:agentgym-ids:TASK`; or numbers, `0-99`.",
+        "Items: a file of AgentGym's, a JSON list of `{item_id}`; `data:agentgym-ids:TASK`; or numbers, as `7` or "
+        "`0-99, 120`.",
         path=True,
     )
-    test_ids: str | None = option(
+    test_ids: str | int | None = option(
         None,
         "Items of the split `test`, in the same form; no other split has them. null: it is made of `ids`, by hash.",
         path=True,
@@ -101,7 +102,7 @@ class AgentGym(ListedLevels, WholeReplyGame):
         self._score = self._last = 0.0
         self._over = False
 
-    def _items_of(self, source: str | None, key: str) -> tuple[Item, ...]:
+    def _items_of(self, source: str | int | None, key: str) -> tuple[Item, ...]:
         if source is None:
             return ()
         return read_items(source, self.options.task, self.options.id_table, f"env_config.{key}")

@@ -1,8 +1,7 @@
-"""Lists of AgentGym's items: a JSON list of ``{"item_id": "textcraft_12", ...}``, or numbers from one to another."""
+"""Lists of AgentGym's items: a JSON list of ``{"item_id": "textcraft_12", ...}``, or numbers."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -11,13 +10,9 @@ from typing import Any
 from rllib_lmgame import json_files
 from rllib_lmgame.data_sets.places import path_of
 from rllib_lmgame.envs.support.datasets import UNREADABLE, open_data, readable
+from rllib_lmgame.envs.support.item_lists import MOST_ITEMS, number_of_item, numbers_in
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.storage import expanded
-
-_RANGE = re.compile(r"(\d{1,9})-(\d{1,9})")
-_NUMBER = re.compile(r"(?:.*_)?(\d{1,9})", re.DOTALL)
-MOST_ITEMS = 2_000_000
-"""Of one list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +23,11 @@ class Item:
     number: int
 
 
-def read_items(source: str, task: str, table: str | None, key: str) -> tuple[Item, ...]:
+def read_items(source: str | int, task: str, table: str | None, key: str) -> tuple[Item, ...]:
     """The items of a list, in its order; one that stands there twice counts once.
 
     Args:
-        source: File, or ``0-99``.
+        source: File, or ``0-99, 120``.
         task: Whose items they are, for messages.
         table: File that says the numbers of ids that are texts, as ALFWorld's ``mappings_train.json`` does.
         key: Option that named the list.
@@ -40,11 +35,10 @@ def read_items(source: str, task: str, table: str | None, key: str) -> tuple[Ite
     Raises:
         ConfigError: if a file cannot be read, or an item has no number; the message says which.
     """
-    if match := _RANGE.fullmatch(source.strip()):
-        first, last = int(match[1]), int(match[2])
-        if not first <= last < first + MOST_ITEMS:
-            raise ConfigError(key, f"{source!r} must go from a number to a larger one, {MOST_ITEMS:,} items at most")
-        return tuple(Item(str(number), number) for number in range(first, last + 1))
+    numbers = numbers_in(source, key)
+    if numbers is not None:
+        return tuple(Item(str(number), number) for number in numbers)
+    source = str(source)
     return _of_file(source, task, table, key, _state(source), _state(table))
 
 
@@ -107,11 +101,11 @@ def _number(name: str, task: str, numbers: Mapping[str, int], where: str, key: s
     known = numbers.get(name, numbers.get(name.removeprefix(f"{task}_")))
     if known is not None:
         return known
-    match = None if "trial_" in name else _NUMBER.fullmatch(name)
-    if match is None:
+    number = None if "trial_" in name else number_of_item(name)
+    if number is None:
         hint = "; is it in `id_table`?" if numbers else "; `id_table` names the file that has the numbers of such items"
         raise ConfigError(key, f"{where}: the item {name[:100]!r} of {task} ends in no number{hint}")
-    return int(match[1])
+    return number
 
 
 def _numbers(table: str) -> dict[str, int]:

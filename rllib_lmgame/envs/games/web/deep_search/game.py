@@ -81,9 +81,10 @@ class DeepSearchOptions(TextGameOptions):
     sets: tuple[str, ...] = option(
         (), "Data sets (`data_source`) of `data` that are asked; empty for all.", stranger=is_name
     )
-    ids: str | None = option(
+    ids: str | int | None = option(
         None,
-        'JSON array of the questions of `data` that are asked, `{"item_id": "searchqa_12"}`.',
+        "Questions of `data` that are asked: a JSON array of AgentGym's `{item_id}`, or its numbers, as `7` or "
+        "`0-99, 120`.",
         path=True,
         stranger=is_data_set,
     )

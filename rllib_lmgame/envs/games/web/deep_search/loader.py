@@ -17,6 +17,7 @@ from typing import Any
 from rllib_lmgame.envs.contract.splits import TEST, TRAIN
 from rllib_lmgame.envs.games.web.deep_search.corpus import Question
 from rllib_lmgame.envs.support.datasets import check_fields, read_jsonl, readable
+from rllib_lmgame.envs.support.item_lists import number_of_item, numbers_in
 from rllib_lmgame.envs.support.json_stream import stream_array, stream_records
 from rllib_lmgame.envs.support.retrieval.passages import Passage, passage_of
 from rllib_lmgame.errors import ConfigError
@@ -39,7 +40,6 @@ FIRST_NUMBERS = {
 TESTED_ON = {"dev": TEST, "validation": TEST}
 """Splits that Search-R1 tests on where a set's answers to its test are not public."""
 _PLACE = re.compile(r"(?:(train|test|dev|validation)_)?(\d{1,9})")
-_ITEM = re.compile(r"(?:.*_)?(\d{1,9})")
 
 
 @lru_cache(maxsize=2)
@@ -59,7 +59,7 @@ def load_passages(corpus: str, max_passages: int | None) -> list[Passage]:
 
 
 @lru_cache(maxsize=4)
-def load_questions(files: tuple[str, ...], sets: tuple[str, ...], ids: str | None) -> list[Question]:
+def load_questions(files: tuple[str, ...], sets: tuple[str, ...], ids: str | int | None) -> list[Question]:
     """The questions of files, of certain data sets and AgentGym's numbers if these are named; once per process.
 
     Raises:
@@ -118,11 +118,15 @@ def _place(record: dict[str, Any], source: str) -> tuple[str, int | None]:
     return split, None if first is None else first + int(found[2])
 
 
-def _numbers(ids: str) -> Iterator[int]:
-    """AgentGym's numbers in a JSON array of ``{"item_id": "searchqa_12"}``, of texts or of numbers."""
-    for where, record in stream_array(ids, IDS_KEY):
+def _numbers(ids: str | int) -> Iterator[int]:
+    """AgentGym's numbers: ``0-9, 44``, or a JSON array of ``{"item_id": "searchqa_12"}``, of texts or of numbers."""
+    numbers = numbers_in(ids, IDS_KEY)
+    if numbers is not None:
+        yield from numbers
+        return
+    for where, record in stream_array(str(ids), IDS_KEY):
         item = record.get("item_id") if isinstance(record, dict) else record
-        found = _ITEM.fullmatch(str(item)) if isinstance(item, int | str) and not isinstance(item, bool) else None
-        if found is None:
+        number = number_of_item(str(item)) if isinstance(item, int | str) and not isinstance(item, bool) else None
+        if number is None:
             raise ConfigError(IDS_KEY, f'{where}: expected {{"item_id": "searchqa_12"}}, a text or a number')
-        yield int(found[1])
+        yield number

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rllib_lmgame.envs.support.addresses import check_address
+from rllib_lmgame.envs.support.item_lists import numbers_in
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 
 SITES = ("shopping", "shopping_admin", "reddit", "gitlab", "wikipedia", "map", "homepage")
@@ -113,17 +114,12 @@ def chosen_numbers(ids: str | int, key: str) -> list[int]:
     Raises:
         ConfigError: if it is no such list, or there is no task of a number.
     """
-    found: dict[int, None] = {}
-    last = len(_as_published()) - 1
-    for part in str(ids).split(","):
-        match = re.fullmatch(r"\s*(\d{1,9})(?:\s*-\s*(\d{1,9}))?\s*", part)
-        if match is None:
-            raise ConfigError(key, f"{str(ids)[:80]!r} must be numbers of tasks, as 310, or 0-9, 44")
-        low, high = int(match[1]), int(match[2] or match[1])
-        if not low <= high <= last:
-            raise ConfigError(key, f"{part.strip()!r} names no tasks; WebArena's are 0-{last}")
-        found.update(dict.fromkeys(range(low, high + 1)))
-    return list(found)
+    numbers, last = numbers_in(ids, key), len(_as_published()) - 1
+    if numbers is None:
+        raise ConfigError(key, f"{str(ids)[:80]!r} must be numbers of tasks, as 310, or 0-9, 44")
+    if beyond := [number for number in numbers if number > last]:
+        raise ConfigError(key, f"{beyond[0]} names no task; WebArena's are 0-{last}")
+    return numbers
 
 
 @cache
