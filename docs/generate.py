@@ -1,6 +1,6 @@
 """Writes the index of games and the documentation that comes from the code: ``reference.md``, ``games.md``,
-``games/``, ``data-sets.md``, ``parts.md``, ``trust.md`` and ``grafana_dashboard.json``; and of ``tuned_examples/``
-the schema and the files for GPUs.
+``games/``, ``data-sets.md``, ``parts.md``, ``trust.md``, ``quickstart.ipynb`` and ``grafana_dashboard.json``; and of
+``tuned_examples/`` the schema and the files for GPUs.
 
     python docs/generate.py           write the files
     python docs/generate.py --check   say which are stale and end with 1 if any is
@@ -24,6 +24,7 @@ from data_page import data_page
 from game_index import index_text
 from game_pages import game_pages, games_index
 from gpu_examples import gpu_examples
+from notebook import notebook
 from parts_page import parts_page
 from rules_section import rules_section
 from tables import OPTION_HEAD, option_rows, option_table, table, wrapped, yaml_text
@@ -50,6 +51,7 @@ def pages() -> dict[str, Callable[[], str]]:
         "data-sets.md": lambda: wrapped(f"{NOTICE}\n\n{data_page()}"),
         "parts.md": lambda: wrapped(f"{NOTICE}\n\n{parts_page()}"),
         "grafana_dashboard.json": dashboard,
+        "quickstart.ipynb": notebook,
         "../tuned_examples/experiment.schema.json": schema,
     }
     games = {
