@@ -324,6 +324,15 @@ def test_agentgym_example_has_its_settings(path: Path) -> None:
         assert model.context_length <= (ppo.microbatch or MOST_TOKENS)
 
 
+@pytest.mark.parametrize("path", AGENTGYM_FILES, ids=lambda path: path.stem)
+def test_search_is_trained_and_evaluated_on_real_questions(path: Path) -> None:
+    (spec,) = (each for each in read_experiments(str(path), []) if each.name.startswith("deepsearch"))
+    config = spec.options.config
+    (evaluated,) = (game for game in config["evaluation_config"]["games"] if "DeepSearch" in str(game))
+    for options in (config["env_config"], evaluated["env_config"]):
+        assert options["data"] == "data:searchqa" and options["retriever"].startswith("http://")
+
+
 GRL_TASKS = [
     "Sokoban",
     "SokobanLarge",
@@ -364,7 +373,7 @@ def test_a_gpu_example_names_real_data_and_the_command_that_fetches_it(path: Pat
     games = [game for each in settings for game in each["config"].get("evaluation_config", {}).get("games", ())]
     imitated = [f"lmgame/{name}-v0" for name in GRL_TASKS if name.startswith(("GSM8K", "WebShop", "BIRD"))]
     assert not [game for game in games if game in imitated], "played on made-up levels"
-    assert not named or named == {"gsm8k", "webshop", "bird"}
+    assert not named or named == ({"searchqa"} if path in AGENTGYM_FILES else {"gsm8k", "webshop", "bird"})
 
 
 def test_one_file_has_grls_prompts_and_tags_task_by_task() -> None:
