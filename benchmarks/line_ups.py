@@ -159,7 +159,7 @@ def make_config(kind: str, arguments: argparse.Namespace) -> Any:
             "num_threads": arguments.threads,
             "start_timeout_s": 900.0,
         },
-        "text_rollouts": {"episodes_per_iteration": arguments.games, "legal_moves_only": True, "episode_log": False},
+        "text_rollouts": {"episodes_per_iteration": arguments.games, "legal_moves_only": True, "episode_log": "off"},
         "token_ppo": {"num_minibatches": 4, "critic": {"target": "monte_carlo"}},
         "num_env_runners": 0,
         "num_envs_per_env_runner": arguments.games,

@@ -79,11 +79,20 @@ def _read(library: Library) -> None:
 
 def _export(library: Library, paths: list[str], out: str) -> int:
     from rllib_lmgame.text import size_text
+    from rllib_lmgame.viewer.curves import Curves
     from rllib_lmgame.viewer.page import exported
+    from rllib_lmgame.viewer.places import trials_of
 
     with new_file(out) as file:
         _read(library)
-        head = {"title": _title(paths), "files": [source.label for source in library.sources], "problems": []}
+        curves = Curves(trials_of(paths))
+        curves.refresh()
+        head = {
+            "title": _title(paths),
+            "files": [source.label for source in library.sources],
+            "problems": [*library.problems, *library.unfinished],
+            "curves": curves.figures(),
+        }
         with writing(file.wanted), file.scratch.open("w", encoding="utf-8") as target:
             target.writelines(exported(library, head))
     if file.path is not None:
@@ -109,10 +118,12 @@ def _print(library: Library, number: int) -> int:
 def _serve(library: Library, args: argparse.Namespace) -> int:
     import webbrowser
 
-    from rllib_lmgame.viewer.places import sources_of
+    from rllib_lmgame.viewer.curves import Curves
+    from rllib_lmgame.viewer.places import sources_of, trials_of
     from rllib_lmgame.viewer.server import Viewer
 
-    with Viewer(library, _title(args.words), args.port, lambda: sources_of(args.words)) as viewer:
+    curves = Curves(trials_of(args.words))
+    with Viewer(library, _title(args.words), args.port, lambda: sources_of(args.words), curves) as viewer:
         print(f"Episodes: {viewer.address} (Ctrl-C ends it)", flush=True)
         if not args.no_browser and sys.stdout.isatty():
             webbrowser.open(viewer.address)

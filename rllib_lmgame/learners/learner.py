@@ -32,6 +32,7 @@ from rllib_lmgame.inference.weights import AdapterBundle, WeightBundle, pack_sta
 from rllib_lmgame.learners.critic.critic import Critic
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import Row, build_rows, played_parts
+from rllib_lmgame.learners.data.token_log import mark_logged, write_tokens
 from rllib_lmgame.learners.engines.deepspeed_engine import (
     DeepSpeedEngine,
     deepspeed_config,
@@ -314,6 +315,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         batch = TokenBatch.from_rows(rows) if rows else None
         if batch is not None:
             batch.leave_out_stale(self._weights_seq_no, settings.ppo.staleness_limit)
+            mark_logged(batch, trajectories)
         counts = [batch.num_actions, batch.kept.sum()] if batch else [0, 0]
         sampled, action_tokens = map(int, self.ranks.sum(counts).tolist())
         if sampled == 0:
@@ -341,6 +343,10 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             self.critics[module_id].rescale()
         self._update_copies(module_id)
         seconds, version = time.perf_counter() - started, self._weights_seq_no
+        if batch is not None and len(batch.shown):
+            write_tokens(
+                getattr(self.config, "episode_log_dir", None) or ".", self.ranks.rank, batch, trajectories, version
+            )
         values = update_metrics(meter, rows, batch, self.ranks, version=version, tokens=action_tokens, seconds=seconds)
         self.metrics.log_dict(values, key=module_id, window=1)
         self._follow_entropy(module_id, values.get("entropy", float("nan")))

@@ -33,6 +33,7 @@ from rllib_lmgame.rollouts.asked_policies import AS_ASKED, EngineAnswers
 from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
+from rllib_lmgame.rollouts.log.sample import chosen
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
 from rllib_lmgame.rollouts.play import PlayedEpisode, PlayedPlans, Sessions, first_error, play_many
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies, sampled_in, take_seats
@@ -99,7 +100,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         try:
             coroutine = play_many(plans, settings.games, seats, self, options, at_once)
             played = run_to_end(self._with_policies(_among(guests, coroutine)))
-            self._write_log(played.episodes, settings.log)
+            self._write_log(played.episodes, settings)
             result = _collect(played, settings.keep)
         except BaseExceptionGroup as group:
             result = PlayResult(error=first_error(group))
@@ -242,15 +243,20 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
             self._chats[key] = ChatFormat(load_tokenizer(self.config.model_files[policy].directory(), options), options)
         return self._chats[key]
 
-    def _write_log(self, played: Sequence[PlayedEpisode], name: str | None) -> None:
-        if name is None:
+    def _write_log(self, played: Sequence[PlayedEpisode], settings: PlaySettings) -> None:
+        if settings.log is None:
             return
+        if settings.log_most is not None:
+            played = chosen(played, settings.log_most)
         directory = Path(self.config.episode_log_dir or ".")
         try:
-            log = EpisodeLog(directory / f"{name}-{self.worker_index}.jsonl")
+            log = EpisodeLog(directory / f"{settings.log}-{self.worker_index}.jsonl")
             log.write([episode_record(episode) for episode in played])
         except (OSError, ValueError, TypeError, RecursionError) as error:
             logger.error("The episode log in %s could not be written: %s", directory, error)
+            return
+        for episode in played:
+            episode.logged = True
 
     # -- RLlib --------------------------------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ def trajectory_of_seat(played: PlayedEpisode, seat: LanguageModelSeat) -> Trajec
         final_new_row=final is not None and final.new_row,
         temperature=seat.temperature,
         reward_scale=None if played.game is None else played.game.reward_scale,
+        logged=played.logged,
     )
 
 

@@ -185,6 +185,7 @@ class PlayedEpisode:
         instructions: The game's rules.
         cooperative: The players reach the goal together or not at all.
         game: Its entry in the configuration; ``None`` where there is none.
+        logged: It stands in an episode log.
     """
 
     plan: EpisodePlan
@@ -198,6 +199,7 @@ class PlayedEpisode:
     instructions: str = ""
     cooperative: bool = False
     game: GameConfig | None = None
+    logged: bool = False
 
     @property
     def called(self) -> str:

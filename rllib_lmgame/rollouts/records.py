@@ -40,6 +40,7 @@ class PlaySettings:
         seeded: A seed for every request.
         expert: Scripted player that writes the replies instead of the engine (supervised data).
         log: File name of the episode log.
+        log_most: Episodes that are written of those of each env runner; ``None``: all.
         keep: ``episodes`` (RLlib episodes) or ``nothing`` (numbers only).
         members: Weights that are not a policy's current ones -> the engines that hold them now.
         rollouts, inference: In place of the configuration's sections where a schedule changes them.
@@ -51,6 +52,7 @@ class PlaySettings:
     seeded: bool = False
     expert: str | None = None
     log: str | None = None
+    log_most: int | None = None
     keep: str = "episodes"
     members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rollouts: TextRolloutOptions | None = None
@@ -237,6 +239,7 @@ class Trajectory:
         temperature, reward_scale: What the game's entry says in place of everybody's; ``None``: nothing.
         final_prompt_ids: Truncated only: the ids that show the last state (a delta, or all if ``final_new_row``); the
             value at their last token is the bootstrap value.
+        logged: The episode stands in a log.
     """
 
     turns: list[Turn]
@@ -251,6 +254,7 @@ class Trajectory:
     final_new_row: bool = False
     temperature: float | None = None
     reward_scale: float | None = None
+    logged: bool = False
 
 
 def trajectory_columns(turns: Sequence[Turn]) -> dict[str, list[Any]]:
@@ -278,6 +282,7 @@ def trajectory_data(trajectory: Trajectory) -> dict[str, Any]:
         "final_new_row": trajectory.final_new_row,
         "temperature": trajectory.temperature,
         "reward_scale": trajectory.reward_scale,
+        "logged": trajectory.logged,
     }
 
 
@@ -335,6 +340,7 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
         final_new_row=data["final_new_row"],
         temperature=data.get("temperature"),
         reward_scale=data.get("reward_scale"),
+        logged=data.get("logged", False),
     )
 
 

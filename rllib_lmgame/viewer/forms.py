@@ -12,11 +12,23 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rllib_lmgame.policies.chat.transcripts import ASSISTANT, SYSTEM
+from rllib_lmgame.policies.chat.transcripts import ASSISTANT, SYSTEM, Said
 from rllib_lmgame.rollouts.episodes import level_in
-from rllib_lmgame.rollouts.taught.formats import LOG, SPEAKERS, form_of
+from rllib_lmgame.rollouts.taught.formats import FORMS, LOG, SPEAKERS, form_of
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
 
+TOKENS = ".tokens"
+"""Ending of files with what updates knew of tokens (:mod:`rllib_lmgame.learners.data.token_log`)."""
+_COLUMNS = {
+    "old_logprobs": "old",
+    "advantages": "advantages",
+    "entropies": "entropy",
+    "values": "values",
+    "ref_logprobs": "ref",
+    "importance_weights": "weight",
+}
+_MESSAGES = ("messages", "sharegpt", "agentgym", "prompt_completion")
+"""Forms of messages: of these also what nothing can be learnt from is shown."""
 _EXACT = 2**53
 """Whole numbers from here on are no numbers of JavaScript."""
 _ITERATION = re.compile(r"([a-z-]+)-(\d+)-\d+(?:\+\d+)?")
@@ -118,6 +130,49 @@ def _pieces(text: str, lengths: Sequence[int]) -> list[str]:
     return [text[end - length : end] for length, end in zip(lengths, ends, strict=True)]
 
 
+def join_tokens(episode: Mapping[str, Any], record: Mapping[str, Any]) -> None:
+    """Give the turns of an episode what an update knew of their learned tokens, if the record is of this episode.
+
+    Raises: KeyError, TypeError, ValueError: it is no such record.
+    """
+    seat = next((seat for seat in episode["seats"] if seat["agent"] == record["agent_id"]), None)
+    if seat is None:
+        return
+    places = [(turn, k) for turn in seat["turns"] for k in range(len(turn["ids"])) if not is_forced(turn, k)]
+    total = sum(turn["logprobs"][k] for turn, k in places)
+    if abs(total - record["rollout_sum"]) > 1e-4 + 1e-6 * len(places):
+        return
+    for name, short in _COLUMNS.items():
+        values = record.get(name)
+        if values is None:
+            continue
+        if len(values) != len(places):
+            return
+        for turn in seat["turns"]:
+            turn[short] = [None] * len(turn["ids"])
+        for (turn, k), value in zip(places, values, strict=True):
+            turn[short][k] = None if value is None else float(value)
+
+
+def is_forced(turn: Mapping[str, Any], k: int) -> bool:
+    """Whether the ``k``-th token was the only legal one: such are not learnt."""
+    return bool(turn["counts"]) and turn["counts"][k] == 1
+
+
+def token_sums(seats: Sequence[Mapping[str, Any]]) -> list[float] | None:
+    """Over the tokens that an update knew: their number, and the sums of the distance between learner's and sampler's
+    log-probabilities, of advantages, and of entropies; ``None`` where it knew none.
+    """
+    sums = [0.0, 0.0, 0.0, 0.0]
+    for turn in (turn for seat in seats for turn in seat["turns"] if "old" in turn):
+        columns = zip(turn["logprobs"], turn["old"], turn["advantages"], turn["entropy"], strict=True)
+        for sampled, old, advantage, entropy in columns:
+            if old is not None:
+                terms = (1.0, abs(old - sampled), advantage or 0.0, entropy or 0.0)
+                sums = [total + term for total, term in zip(sums, terms, strict=True)]
+    return sums if sums[0] else None
+
+
 def _success(seats: Sequence[Mapping[str, Any]]) -> float | None:
     """As :func:`~rllib_lmgame.rollouts.episodes.summarize` has it: of the trained seats, or of all where none is."""
     own = [seat for seat in seats if seat["trained"]] or seats
@@ -139,7 +194,8 @@ def _of_conversation(record: Mapping[str, Any], form: str, source: str) -> dict[
     steps: list[dict[str, Any]] = []
     seen: list[str] = []
     rules: list[str] = []
-    for role, text, learnt in _said(record, form):
+    told = None if form in _MESSAGES else FORMS[form][1](record)
+    for role, text, learnt in _said(record, form) if told is None else _in_short(told.messages):
         if role == ASSISTANT:
             steps.append({"seen": {ASSISTANT: "\n\n".join(seen)}, "did": {ASSISTANT: text}, "learnt": learnt})
             seen = []
@@ -149,6 +205,9 @@ def _of_conversation(record: Mapping[str, Any], form: str, source: str) -> dict[
             seen.append(text)
     earned = next((record[key] for key in ("reward", "return") if isinstance(record.get(key), int | float)), None)
     success = record.get("success")
+    game = record.get("game") or record.get("env") or record.get("task_name")
+    if told is not None:
+        earned, success, game = told.episode_return, told.success, game or told.game
     at = re.search(r"\bstep(\d+)\b", source)
     level = next((record[key] for key in ("item_id", "level") if record.get(key) is not None), "")
     seat: dict[str, Any] = {
@@ -165,7 +224,7 @@ def _of_conversation(record: Mapping[str, Any], form: str, source: str) -> dict[
     }
     return {
         "id": str(level),
-        "game": str(record.get("game") or record.get("env") or record.get("task_name") or form),
+        "game": str(game or form),
         "seed": None,
         "level": str(level),
         "group": "",
@@ -180,6 +239,11 @@ def _of_conversation(record: Mapping[str, Any], form: str, source: str) -> dict[
         "final": {ASSISTANT: "\n\n".join(seen)} if seen else {},
         "infos": {},
     }
+
+
+def _in_short(messages: Sequence[Said]) -> Iterator[tuple[str, str, bool]]:
+    for said in messages:
+        yield said.role, said.text, said.role != ASSISTANT or said.learnt
 
 
 def _said(record: Mapping[str, Any], form: str) -> Iterator[tuple[str, str, bool]]:
@@ -229,6 +293,7 @@ def row_of(episode: Mapping[str, Any], source: int, line: int) -> dict[str, Any]
         "k": sum(len(turn["ids"]) for seat in seats for turn in seat["turns"]),
         "v": max(versions, default=None),
         "p": episode["player"],
+        "x": token_sums(seats),
         "s": [[each[key] for key in ("agent", "role", "policy", "player", "return", "outcome")] for each in seats],
     }
 

@@ -3,7 +3,8 @@
 1. Files are read as a stream, from where they were read to: what is written meanwhile is found by the next call.
 2. What cannot be read is told and passed over; it costs no other episode.
 3. A line that is not yet whole is left for later.
-4. A file that became shorter was written anew: everything is read again, under a new ``generation``.
+4. What an update knew of an episode's tokens is read beside it, and may come later than the episode.
+5. A file that became shorter was written anew: everything is read again, under a new ``generation``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple
 
 from rllib_lmgame.json_files import parse
 from rllib_lmgame.text import first_line, printable
-from rllib_lmgame.viewer.forms import episode_of, row_of, words_of
+from rllib_lmgame.viewer.forms import TOKENS, episode_of, join_tokens, row_of, words_of
 
 MOST_PROBLEMS = 50
 LONGEST_LINE = 2**28
@@ -53,6 +54,11 @@ class Source:
     lines: int = 0
     is_list: bool | None = None
 
+    @property
+    def of_tokens(self) -> bool:
+        """Whether it holds what updates knew of tokens, and no episodes."""
+        return self.path.suffix == TOKENS
+
 
 @dataclass
 class Library:
@@ -71,6 +77,9 @@ class Library:
     def _clear(self) -> None:
         self.places: list[Place] = []
         self.rows: list[bytes] = []
+        self.changed: list[int] = []
+        self._notes: dict[tuple[Path, str], list[Place]] = {}
+        self._rows_of: dict[tuple[Path, str], list[int]] = {}
         self._word_ends: list[int] = []
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as this)
         self.problems.clear()
@@ -90,7 +99,7 @@ class Library:
             if any(_size(source.path) < source.read for source in self.sources):
                 self._clear()
                 self.generation += 1
-        for number, source in enumerate(self.sources):
+        for number, source in sorted(enumerate(self.sources), key=lambda each: not each[1].of_tokens):
             waiting: list[tuple[Place, Mapping[str, Any]]] = []
             try:
                 for place, record in self._records(number, source):
@@ -106,17 +115,21 @@ class Library:
 
     def _keep(self, waiting: list[tuple[Place, Mapping[str, Any]]]) -> None:
         found = []
+        if waiting and self.sources[waiting[0][0].source].of_tokens:
+            self._keep_tokens(waiting)
+            return
         for place, record in waiting:
             label = self.sources[place.source].label
             try:
-                episode = episode_of(record, label)
+                episode = self._whole(episode_of(record, label), place)
                 row = as_json(row_of(episode, place.source, place.line))
-                found.append((place, row, words_of(episode).lower()))
+                found.append((place, row, words_of(episode).lower(), self._key(place, episode["id"])))
             except _DAMAGED as error:
                 self._tell(f"{label}, line {place.line}: no episode is read from it ({_said(error)})")
         with self._lock:
             self._words.seek(0, 2)
-            for place, row, words in found:
+            for place, row, words, key in found:
+                self._rows_of.setdefault(key, []).append(len(self.rows))
                 self._words.write(words.encode("utf-8", "replace") + b"\0")
                 self._word_ends.append(self._words.tell())
                 self.places.append(place)
@@ -124,9 +137,48 @@ class Library:
             self._words.flush()
         waiting.clear()
 
+    def _keep_tokens(self, waiting: list[tuple[Place, Mapping[str, Any]]]) -> None:
+        """Rows of episodes whose tokens are now known are made again."""
+        touched: set[int] = set()
+        for place, record in waiting:
+            key = self._key(place, str(record.get("episode_id")))
+            self._notes.setdefault(key, []).append(place)
+            touched.update(self._rows_of.get(key, ()))
+        waiting.clear()
+        for number in sorted(touched):
+            try:
+                place = self.places[number]
+                row = as_json(row_of(self.episode(number), place.source, place.line))
+            except (OSError, ValueError):
+                continue
+            with self._lock:
+                self.rows[number] = row
+                self.changed.append(number)
+
+    def _key(self, place: Place, episode_id: str) -> tuple[Path, str]:
+        return self.sources[place.source].path.parent, episode_id
+
+    def _whole(self, episode: dict[str, Any], place: Place) -> dict[str, Any]:
+        """The episode with what updates knew of its tokens."""
+        for note in self._notes.get(self._key(place, episode["id"]), ()):
+            try:
+                join_tokens(episode, self._read(note))
+            except _DAMAGED as error:
+                label = self.sources[note.source].label
+                self._tell(f"{label}, line {note.line}: no tokens are read from it ({_said(error)})")
+        return episode
+
+    def _read(self, place: Place) -> Any:
+        with self.sources[place.source].path.open("rb") as file:
+            file.seek(place.start)
+            return _parsed(file.read(place.length))
+
     def _tell(self, problem: str) -> None:
+        problem = printable(problem[:500])
+        if problem in self.problems:
+            return
         if len(self.problems) < MOST_PROBLEMS:
-            self.problems.append(printable(problem[:500]))
+            self.problems.append(problem)
         elif not self._untold:
             self.problems.append("... and more")
         self._untold += len(self.problems) > MOST_PROBLEMS
@@ -203,16 +255,20 @@ class Library:
         cut = [(source.label, _size(source.path) - source.read) for source in self.sources if not source.is_list]
         return [f"{label} ends in {more:,} bytes that are no whole line" for label, more in cut if more > 0]
 
-    def news(self, first: int, generation: int) -> tuple[list[bytes], dict[str, Any]]:
-        """Rows from the ``first`` on, all of them for who knows another ``generation``, and what else there is to say.
+    def news(self, first: int, generation: int, changes: int = 0) -> tuple[list[bytes], dict[str, Any]]:
+        """Rows from the ``first`` on (all, for who knows another ``generation``), and what else there is to say.
 
-        They are at most :data:`MOST_ROWS`; what comes after is asked for next.
+        They are at most :data:`MOST_ROWS`; what comes after is asked for next. Rows before them come ``again`` where
+        they are among those that changed after the first ``changes`` did.
         """
         with self._lock:
-            start = first if generation == self.generation else 0
+            start, changes = (first, changes) if generation == self.generation else (0, len(self.changed))
+            again = sorted({number for number in self.changed[changes:] if number < start})
             rows = self.rows[start : start + MOST_ROWS]
             head = {
                 "generation": self.generation,
+                "changes": len(self.changed),
+                "again": [[number, json.loads(self.rows[number])] for number in again],
                 "reading": self.reading or start + len(rows) < len(self.rows),
                 "files": [source.label for source in self.sources],
                 "problems": [*self.problems, *([] if self.reading else self.unfinished)],
@@ -228,11 +284,9 @@ class Library:
             raise IndexError(number)
         place = self.places[number]
         source = self.sources[place.source]
-        with source.path.open("rb") as file:
-            file.seek(place.start)
-            record = _parsed(file.read(place.length))
         try:
-            return episode_of(record, source.label) | {"file": source.label, "line": place.line}
+            episode = episode_of(self._read(place), source.label)
+            return self._whole(episode, place) | {"file": source.label, "line": place.line}
         except _DAMAGED as error:
             raise ValueError(f"{source.label} is no longer as it was ({_said(error)})") from None
 

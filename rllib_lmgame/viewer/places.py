@@ -8,9 +8,11 @@ from pathlib import Path
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.storage import expanded
 from rllib_lmgame.text import first_line
+from rllib_lmgame.viewer.curves import RESULT_FILE
+from rllib_lmgame.viewer.forms import TOKENS
 from rllib_lmgame.viewer.library import Source
 
-_LOGS = ("episodes/*.jsonl", "games.jsonl", "results.jsonl", "executer_logs/step*/*.json")
+_LOGS = ("episodes/*.jsonl", f"episodes/*{TOKENS}", "games.jsonl", "results.jsonl", "executer_logs/step*/*.json")
 """What is looked for in a directory, in that order; where nothing is, every ``*.jsonl``."""
 _LISTS = "step*/*.json"
 
@@ -28,7 +30,7 @@ def sources_of(targets: Sequence[str]) -> list[Source]:
                 root = _with_logs(path)
                 files = _logs_of(root)
             elif path.is_file():
-                root, files = path.parent, [path]
+                root, files = path.parent, [path, *sorted(path.parent.glob(f"*{TOKENS}"))]
             else:
                 raise ConfigError("", f"no such run, checkpoint or episode log: {target}")
         except (OSError, ValueError) as error:
@@ -52,3 +54,10 @@ def _logs_of(root: Path) -> list[Path]:
     found = [file for pattern in [*patterns, _LISTS] for file in sorted(root.glob(pattern)) if file.is_file()]
     known = found or [file for file in sorted(root.glob("**/*.jsonl")) if file.is_file()]
     return [file for file in dict.fromkeys(known) if file.name != "failures.jsonl"]
+
+
+def trials_of(targets: Sequence[str]) -> list[Path]:
+    """The trials that ``targets`` are, are of, or hold."""
+    roots = [_with_logs(path) for path in map(expanded, targets) if path.is_dir()]
+    found = [path.parent for root in roots for path in (root / RESULT_FILE, *sorted(root.glob(f"*/{RESULT_FILE}")))]
+    return list({path.resolve(): None for path in found if (path / RESULT_FILE).is_file()})

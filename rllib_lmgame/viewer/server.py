@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.text import first_line
+from rllib_lmgame.viewer.curves import Curves
 from rllib_lmgame.viewer.library import Library, Source, as_json
 from rllib_lmgame.viewer.page import page
 
@@ -30,8 +31,16 @@ class Viewer:
     ``more`` gives the files there are now; they are looked for again and again. Raises: ConfigError: the port is taken.
     """
 
-    def __init__(self, library: Library, title: str, port: int, more: Callable[[], Sequence[Source]]) -> None:
+    def __init__(
+        self,
+        library: Library,
+        title: str,
+        port: int,
+        more: Callable[[], Sequence[Source]],
+        curves: Curves | None = None,
+    ) -> None:
         self.library, self.title, self._more = library, title, more
+        self.curves = Curves([]) if curves is None else curves
         self._ended = threading.Event()
         viewer = self
 
@@ -66,6 +75,7 @@ class Viewer:
         while not self._ended.is_set():
             try:
                 self.library.add(self._more())
+                self.curves.refresh()
                 for _ in self.library.refresh():
                     if self._ended.is_set():
                         return
@@ -82,7 +92,7 @@ class Viewer:
         if path == "/":
             return page()
         if path == "/api/news":
-            return self._news(int(asked["from"]), int(asked["generation"]))
+            return self._news(int(asked["from"]), int(asked["generation"]), int(asked["changes"]), int(asked["drawn"]))
         if path == "/api/episode":
             if int(asked["generation"]) != library.generation:
                 raise ValueError("the files were written anew; this episode is read again")
@@ -91,8 +101,10 @@ class Viewer:
             return as_json(library.search(asked["text"]))
         return None
 
-    def _news(self, first: int, generation: int) -> bytes:
-        rows, head = self.library.news(first, generation)
+    def _news(self, first: int, generation: int, changes: int, drawn: int) -> bytes:
+        rows, head = self.library.news(first, generation, changes)
+        if drawn < self.curves.changed:
+            head |= {"curves": self.curves.figures(), "drawn": self.curves.changed}
         return as_json({**head, "title": self.title, "rows": None}).replace(
             b'"rows":null', b'"rows":[' + b",".join(rows) + b"]", 1
         )

@@ -40,6 +40,8 @@ ASIDE = {
     "learners/critic/": "units and fit of the value function: neither is set here",
     "telemetry/": "what is told of a run",
     "rollouts/metrics": "what is told of episodes",
+    "rollouts/log/": "what is written down of episodes",
+    "learners/data/token_log": "what is written down of tokens",
     "learners/metrics": "what is told of an update",
 }
 """Rooms, and files that are a room of their own, that do not count as the way, each with the reason. What lies at the

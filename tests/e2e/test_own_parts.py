@@ -58,7 +58,7 @@ def experiment(tiny_dict, tmp_path) -> Path:
             "group_size": 8,
             "reward_scale": REWARD_SCALE,
             "legal_moves_only": True,
-            "episode_log": True,
+            "episode_log": "all",
         },
         token_ppo={"advantage_estimator": "own_parts:MeanOfGroup", "objective": "own_parts:GentlePPO"},
     )

@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import browser
@@ -15,8 +16,9 @@ from rllib_lmgame.cli import main
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
+from rllib_lmgame.viewer.curves import Curves
 from rllib_lmgame.viewer.library import Library
-from rllib_lmgame.viewer.places import sources_of
+from rllib_lmgame.viewer.places import sources_of, trials_of
 from rllib_lmgame.viewer.server import Viewer
 
 in_browser = pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium is not installed")
@@ -170,6 +172,47 @@ def test_the_page_of_a_run_goes_on_by_itself(records, tmp_path):
         await page.until("ends in 1 bytes")
 
     with Viewer(library, "run", 0, lambda: sources_of([str(tmp_path)])) as viewer:
+        _visit(viewer.address, look)
+
+
+def _tables(path: Path) -> dict[tuple[str, str], float]:
+    """The pay-offs of a tournament, as it wrote them down."""
+    (standings,) = json.loads((path / "standings.json").read_text())["standings"]
+    names = [player["player"] for player in standings["players"]]
+    table = zip(names, standings["matrix"], strict=True)
+    return {(a, b): cell for a, row in table for b, cell in zip(names, row, strict=True) if cell is not None}
+
+
+@in_browser
+def test_pay_offs_open_their_games_and_curves_their_iterations(tmp_path):
+    cup = tmp_path / "cup"
+    players = ["--players", "random", "solver", "other=random", "--games", "6"]
+    assert main(["tournament", "lmgame/TicTacToe-v0", *players, "--out", str(cup)]) == 0
+    results = [{"ppo_iteration": n, "env_runners": {"success_rate": n / 9}} for n in (1, 5, 9)]
+    (cup / "result.json").write_text("".join(json.dumps(result) + "\n" for result in results))
+    wanted = _tables(cup)
+
+    async def look(page: browser.Page) -> None:
+        await page.until("pay-offs")
+        await _press(page, "m")
+        await page.until("a cell shows its games")
+        cells = await page.evaluate(
+            "[...document.querySelectorAll('#matrix tr')].slice(1)"
+            ".flatMap(tr => [...tr.querySelectorAll('td')].map((td, i)"
+            " => [tr.querySelector('th').textContent, document.querySelectorAll('#matrix tr th')[i + 1].textContent,"
+            " td.textContent]))"
+        )
+        assert {(a, b): float(cell) for a, b, cell in cells if cell} == pytest.approx(wanted, abs=6e-4)
+        await page.evaluate("document.querySelector('#matrix button').click()")
+        await page.until("6 of 18, of one pair")
+        assert "success_rate: 1" in await page.text()
+        await page.evaluate(
+            "{ const box = document.querySelector('#curves svg'), at = box.getBoundingClientRect();"
+            " box.dispatchEvent(new MouseEvent('click', {clientX: at.left + at.width / 2, bubbles: true})); }"
+        )
+        assert await page.evaluate("[state.i0, state.i1]") == ["5", "5"]
+
+    with Viewer(Library(sources_of([str(cup)])), "cup", 0, lambda: (), Curves(trials_of([str(cup)]))) as viewer:
         _visit(viewer.address, look)
 
 

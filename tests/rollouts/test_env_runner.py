@@ -323,6 +323,14 @@ def test_logs_are_appended(make_runner, tmp_path) -> None:
     assert len(read_log(tmp_path / "train-0.jsonl")) == 4
 
 
+def test_of_a_sample_learners_know_what_is_logged(make_runner, tmp_path) -> None:
+    result = play(make_runner(episode_log_dir=str(tmp_path)), log="train", log_most=2)
+    logged = [record["episode_id"] for record in read_log(tmp_path / "train-0.jsonl")]
+    assert len(result.episodes) == 6 and len(logged) == 2
+    told = {e.id_: {trajectory_of(part).logged for part in e.agent_episodes.values()} for e in result.episodes}
+    assert told == {episode.id_: {episode.id_ in logged} for episode in result.episodes}
+
+
 def test_a_full_disk_is_reported_and_does_not_end_the_run(make_runner, tmp_path, monkeypatch, caplog) -> None:
     def full(self: EpisodeLog, records) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from rllib_lmgame.cli import main
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
-from rllib_lmgame.rollouts.taught.writing import conversations
+from rllib_lmgame.rollouts.taught.writing import FORMS, conversations
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
-from rllib_lmgame.settings.sections.supervised import CONVERSATIONS
+from rllib_lmgame.viewer.curves import Curves
 from rllib_lmgame.viewer.forms import episode_of
 from rllib_lmgame.viewer.library import Library
 from rllib_lmgame.viewer.places import sources_of
@@ -54,7 +55,7 @@ def test_an_episode_is_shown_as_it_was_played(records, tmp_path):
     assert {row["ok"] for row in _rows(library)[4:]} == {None}, "one player's success is another's loss"
 
 
-@pytest.mark.parametrize("form", CONVERSATIONS)
+@pytest.mark.parametrize("form", FORMS)
 def test_conversations_show_what_was_seen_and_said(form, records, tmp_path):
     record = records[0]
     said = list(conversations(record, form, LanguageModelOptions()))
@@ -184,6 +185,40 @@ def test_what_cannot_be_shown_is_said(records, tmp_path, capsys):
     EpisodeLog(empty).write(records[:1])
     assert main(["view", str(empty), "--text", "2"]) == 2
     assert "there are 1 episodes, from 1 on; got 2" in capsys.readouterr().err
+
+
+def test_curves_are_read_as_they_grow(tmp_path):
+    curves, path = Curves([tmp_path]), tmp_path / "result.json"
+    curves.refresh()
+    assert curves.figures() == [] and not curves.changed
+    results = [
+        {"ppo_iteration": n, "config": {"lr": 1}, "env_runners": {"success_rate": n / 10, "other": 1, "x": "text"}}
+        | {"learners": {"player": {"entropy": math.nan if n == 2 else 1.0}}}
+        for n in range(1, 6)
+    ]
+    lines = [json.dumps(result) + "\n" for result in results]
+    path.write_text("".join(lines[:3]) + "no JSON\n[]\n" + lines[3][:20])
+    curves.refresh()
+    success, entropy = curves.figures()
+    assert success == {
+        "name": "env_runners/success_rate",
+        "lines": [{"trial": tmp_path.name, "x": [1, 2, 3], "y": [0.1, 0.2, 0.3]}],
+    }
+    assert entropy["name"] == "learners/player/entropy" and entropy["lines"][0]["x"] == [1, 3]
+    before = curves.changed
+    curves.refresh()
+    assert curves.changed == before
+    with path.open("a") as file:
+        file.write(lines[3][20:] + lines[4])
+    curves.refresh()
+    assert curves.figures()[0]["lines"][0]["x"] == [1, 2, 3, 4, 5] and curves.changed > before
+    path.write_text("".join(json.dumps(results[0] | {"ppo_iteration": n}) + "\n" for n in range(1, 1201)))
+    curves.refresh()
+    xs = curves.figures()[0]["lines"][0]["x"]
+    assert len(xs) <= 400 and xs[-1] == 1200
+    path.write_text(lines[0])
+    curves.refresh()
+    assert curves.figures()[0]["lines"][0]["x"] == [1]
 
 
 def test_directories_name_their_logs(records, tmp_path):

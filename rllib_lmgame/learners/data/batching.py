@@ -126,6 +126,7 @@ class MinibatchSize(NamedTuple):
 
 _FILLED_LATER = (
     *("old_logprobs", "values", "ref_logprobs", "advantages", "returns", "loss_weights", "importance_weights"),
+    "entropies",
 )
 """Arrays of a batch over its action tokens that are not made from its rows."""
 
@@ -151,6 +152,8 @@ class TokenBatch:
         needs_bootstrap: bool ``[N]``.
         old_logprobs, values, ref_logprobs, advantages, returns: float32 ``[A]``; filled later.
         loss_weights, importance_weights: float32 ``[A]``; filled later.
+        entropies: float32 ``[A]``; filled later where ``shown``.
+        shown: bool ``[A]``; tokens that somebody will look at. Empty where there are none.
         sequence: int64 ``[A]``; the sequence of each token (:meth:`stretches`), filled later.
         bootstrap_values: float32 ``[N]``; 0, filled later where ``needs_bootstrap``.
         temperature: float32 ``[N]``; the game's own, NaN where it has none. Empty where no game has.
@@ -182,6 +185,7 @@ class TokenBatch:
     returns: np.ndarray
     loss_weights: np.ndarray
     importance_weights: np.ndarray
+    entropies: np.ndarray
     bootstrap_values: np.ndarray
     row_lengths: np.ndarray
     row_trajectory: np.ndarray
@@ -194,6 +198,7 @@ class TokenBatch:
     _allowed_offsets: np.ndarray
     sequence: np.ndarray = field(default_factory=_none)
     temperature: np.ndarray = field(default_factory=_none)
+    shown: np.ndarray = field(default_factory=_none)
 
     @classmethod
     def from_rows(cls, rows: Sequence[Row]) -> TokenBatch:

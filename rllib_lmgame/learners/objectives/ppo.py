@@ -281,7 +281,9 @@ class PPOObjective(Objective):
         """Summed over tokens, the policy's weighted as they are averaged, and left out while only the critic learns."""
         settings, meter = update.settings, update.meter
         pack, out = learned_from(update, pack, out)
-        ppo, logprobs = settings.ppo, out["logprobs"]
+        ppo, logprobs, batch = settings.ppo, out["logprobs"], update.batch
+        if batch is not None and len(batch.shown) and batch.shown[pack.token_slot].any():
+            batch.put(pack, entropies=out["entropy"].detach().float().cpu().numpy())
         old = update.column(pack, "old_logprobs", logprobs)
         policy, sums = self._policy_loss(update, pack, logprobs, old)
         shares = update.column(pack, "loss_weights", logprobs) * per_token(ppo.aggregation.type, update.minibatch)

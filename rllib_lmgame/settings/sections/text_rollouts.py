@@ -9,6 +9,9 @@ from rllib_lmgame.settings.schema import option
 CALL_LIMIT_S = 60.0
 """Of one call into a game."""
 
+EPISODES_OF_SAMPLE = 16
+"""Of an iteration, that `episode_log: sample` writes, over all env runners."""
+
 CHECK_LIMIT_S = 900.0
 """Of all checks of a game together."""
 
@@ -57,7 +60,12 @@ class TextRolloutOptions:
     deterministic: bool = option(
         False, "Per-request seeds and a fixed order, so that a resumed run repeats bit for bit; slower."
     )
-    episode_log: bool = option(False, "Write every episode to `episodes/*.jsonl` in the trial's directory.")
+    episode_log: str = option(
+        "sample",
+        "Episodes written to `episodes/*.jsonl` in the trial's directory, to be looked at: about 16 of each iteration, "
+        "the best and the worst, or `all`.",
+        choices=("sample", "all", "off"),
+    )
     max_failed_rounds: int = option(
         3, "Rounds in a row without a single finished episode before the run ends with an error.", low=1
     )

@@ -1,0 +1,99 @@
+"""Curves of runs, for above the list of their episodes; results are read as they are written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.json_files import parse
+from rllib_lmgame.telemetry.metrics import flatten
+
+SHOWN = (
+    "env_runners/success_rate",
+    "env_runners/episode_return_mean",
+    "env_runners/seat_returns_mean/*/*",
+    "evaluation/env_runners/success_rate",
+    "env_runners/format_error_rate",
+    "env_runners/tokens_per_turn",
+    "learners/*/entropy",
+    "learners/*/logprob_gap_mean",
+    "learners/*/advantage_mean",
+    "learners/*/mean_kl_loss",
+)
+RESULT_FILE = "result.json"
+"""A trial's results, one a line."""
+MOST_POINTS = 400
+_MOST_FIGURES = 24
+
+
+@dataclass
+class Curves:
+    """The numbers of trials that :data:`SHOWN` names, by the iteration that their episodes are of."""
+
+    trials: Sequence[Path]
+    changed: int = 0
+    """How often there was something new."""
+    _read: dict[Path, int] = field(default_factory=dict)
+    _points: dict[Path, dict[float, dict[str, float]]] = field(default_factory=dict)
+
+    def refresh(self) -> None:
+        """Read what is new; a file that became shorter is read again. A line that is no result is passed over."""
+        for trial in self.trials:
+            path = trial / RESULT_FILE
+            try:
+                self._refresh(trial, path)
+            except OSError:
+                continue
+
+    def _refresh(self, trial: Path, path: Path) -> None:
+        size, start = path.stat().st_size, self._read.get(trial, 0)
+        if size < start:
+            start = 0
+            self._points.pop(trial, None)
+        if size == start:
+            return
+        points = self._points.setdefault(trial, {})
+        with path.open("rb") as file:
+            file.seek(start)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                start += len(line)
+                try:
+                    numbers = {"/".join(path): value for path, value in flatten(parse(line)) if _is_number(value)}
+                except (ValueError, AttributeError):
+                    continue
+                at = numbers.get("ppo_iteration") or numbers.get("training_iteration", float(len(points) + 1))
+                kept = {name: value for name, value in numbers.items() if _is_shown(name)}
+                points[at] = points.get(at, {}) | kept
+        if start != self._read.get(trial):
+            self._read[trial] = start
+            self.changed += 1
+
+    def figures(self) -> list[dict[str, Any]]:
+        """Per metric its ``name`` and ``lines``: of each trial that has it ``trial``, ``x`` and ``y``."""
+        names = {name: None for points in self._points.values() for row in points.values() for name in row}
+        order = sorted(names, key=lambda name: next(i for i, pattern in enumerate(SHOWN) if fnmatchcase(name, pattern)))
+        return [{"name": name, "lines": self._lines(name)} for name in order[:_MOST_FIGURES]]
+
+    def _lines(self, name: str) -> list[dict[str, Any]]:
+        lines = []
+        for trial, points in self._points.items():
+            found = [(at, row[name]) for at, row in sorted(points.items()) if name in row]
+            step = -(-len(found) // MOST_POINTS) if found else 1
+            kept = found[::-1][::step][::-1]
+            if kept:
+                lines.append({"trial": trial.name, "x": [at for at, _ in kept], "y": [y for _, y in kept]})
+        return lines
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_shown(name: str) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in SHOWN)

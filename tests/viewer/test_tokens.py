@@ -1,0 +1,78 @@
+"""What a run keeps of its episodes, and what its updates knew of their tokens."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rllib_lmgame.rollouts.collect import collect_episodes
+from rllib_lmgame.rollouts.episodes import summarize
+from rllib_lmgame.rollouts.log.sample import chosen
+from rllib_lmgame.viewer.forms import is_forced
+from rllib_lmgame.viewer.library import Library
+from rllib_lmgame.viewer.places import sources_of
+
+
+def _library(path: Path) -> Library:
+    library = Library(sources_of([str(path)]))
+    list(library.refresh())
+    return library
+
+
+@pytest.mark.parametrize("constrained", [False, True])
+def test_sums_over_the_tokens_shown_are_the_metrics_of_their_iteration(start, make_config, constrained):
+    options = {"episode_log": "all", "group_size": 4, "legal_moves_only": constrained}
+    game = {"env": "lmgame/TicTacToe-v0", "env_config": {}} if constrained else {}
+    config = make_config(**game, text_rollouts=options, token_ppo={"advantage_estimator": "grpo"})
+    algorithm = start(config)
+    results = [algorithm.train() for _ in range(2)]
+    directory = Path(algorithm.trial_directory())
+    library = _library(directory)
+    assert len(library.rows) == 32 and not library.problems
+    for iteration, result in enumerate(results, 1):
+        rows = [json.loads(row) for row in library.rows]
+        tokens, gap, advantage, entropy = np.sum([row["x"] for row in rows if row["it"] == iteration], axis=0)
+        told = result["learners"]["player"]
+        assert tokens == told["trained_tokens"]
+        assert advantage / tokens == pytest.approx(told["advantage_mean"], abs=1e-4)
+        assert entropy / tokens == pytest.approx(told["entropy"], rel=1e-4)
+        assert gap / tokens == pytest.approx(told["logprob_gap_mean"], abs=1e-5)
+    forced = 0
+    for number in range(len(library.rows)):
+        for turn in (turn for seat in library.episode(number)["seats"] for turn in seat["turns"]):
+            for k in range(len(turn["ids"])):
+                assert (turn["old"][k] is None) == is_forced(turn, k)
+                forced += is_forced(turn, k)
+            assert "".join(turn["pieces"]) == turn["text"]
+    assert (forced > 0) == constrained
+    (log,) = (directory / "episodes").glob("*.tokens")
+    kept = log.read_text()
+    log.write_text(kept.replace('"rollout_sum": -', '"rollout_sum": -1'))
+    assert {json.loads(row)["x"] for row in _library(directory).rows} == {None}, "of another playing of the iteration"
+    log.write_text("")
+    library = _library(directory)
+    assert json.loads(library.rows[0])["x"] is None
+    log.write_text(kept + '{"episode_id": "train-0-0"}\n')  # The update comes after the episodes.
+    list(library.refresh())
+    rows, news = library.news(len(library.rows), library.generation)
+    assert len(library.problems) == 1 and "no tokens are read from it" in library.problems[0]
+    assert not rows and len(news["again"]) == len(library.rows) and all(row["x"] for _, row in news["again"])
+    assert news["changes"] == len(library.changed) and library.news(9, library.generation, 99)[1]["again"] == []
+
+
+def test_a_sample_shows_the_best_and_the_worst_of_every_game():
+    games = ("lmgame/FrozenLake-v0", "lmgame/Sokoban-v0")
+    players = ("solver", "random")
+    played: list[Any] = [
+        each for game in games for player in players for each in collect_episodes(game, player=player, episodes=10)
+    ]
+    few = chosen(played, 8)
+    assert [each.game_id for each in few] == [game for game in games for _ in range(4)]
+    for game in games:
+        verdicts = [summarize(each).success for each in few if each.game_id == game]
+        assert sorted(verdicts) == [0.0, 0.0, 1.0, 1.0]
+    assert chosen(few, 99) == few and chosen([], 3) == [] and len(chosen(played, 7)) == 7
