@@ -21,6 +21,7 @@ from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.experiments.spec import CheckpointOptions, SearchOptions, make_specs
 from rllib_lmgame.settings.algorithms import OWN, PPO, SFT
 from rllib_lmgame.settings.schema import leaves, tag_of, walk
+from rllib_lmgame.settings.sections.preferences import OF_PAIRS
 from rllib_lmgame.settings.sections.rllib import FIELDS
 from rllib_lmgame.settings.sections.supervised import OF_DATA
 
@@ -114,6 +115,19 @@ OF_GROUPS = {
     **WITHOUT_CRITIC,
 }
 """Of LMGameGRPO."""
+
+OF_PREFERENCES = {
+    "dpo.loss": ["ipo", {"type": "simpo", "margin": 1.0}, {"type": "sigmoid", "label_smoothing": 0.1}],
+    "text_rollouts.group_size": [4, 8],
+    **WITHOUT_CRITIC,
+}
+WITHOUT_EFFECT = {
+    "LMGameDPO": [f"dpo.{key}" for key in ("data", *OF_PAIRS)],
+    "LMGameAgentEvol": [
+        f"supervised.{key}" for key in ("max_steps", "steps_per_iteration", "stop_at", "epochs", "validation_share")
+    ],
+}
+"""Options that are refused without files, or where another section says it."""
 
 FLAT = {
     "lr": [
@@ -328,8 +342,11 @@ def configurations(algorithm: str):
     forms = (
         dict(itertools.chain.from_iterable(forms_of(name, group) for name, group in OWN[algorithm].groups.items()))
         | {"LMGameGRPO": OF_GROUPS, "LMGameSFT": WITHOUT_CRITIC}.get(algorithm, {})
+        | {"LMGameDPO": OF_PREFERENCES, "LMGameAgentEvol": WITHOUT_CRITIC}.get(algorithm, {})
         | FLAT
     )
+    for key in WITHOUT_EFFECT.get(algorithm, ()):
+        forms.pop(key)
     if OWN[algorithm].config_class().follows_schedules:
         stages = {"by": "env_runners/episode_return_mean", "values": [0.2, 0.3], "above": 1, "below": 0}
         forms["gamma"] = [*forms["gamma"], {"points": {"choice": [[[0, 1]], [[0, 0.9]]]}}]
