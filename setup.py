@@ -82,6 +82,7 @@ setup(
         "pettingzoo>=1.25,<2",
         "pyyaml>=6.0",
         "ray[default,rllib,tune]>=2.60,<2.61",
+        "rich>=13.9",
         "safetensors>=0.6.2",
         "scipy>=1.11",
         "sympy>=1.12",

@@ -150,6 +150,8 @@ def _by_model(
 
 
 def _write(args: argparse.Namespace, settings: PlayerSettings, episodes: Iterable[PlayedEpisode]) -> int:
+    from tqdm import tqdm
+
     from rllib_lmgame.rollouts.episodes import summarize
     from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
     from rllib_lmgame.rollouts.taught.writing import conversations
@@ -169,7 +171,7 @@ def _write(args: argparse.Namespace, settings: PlayerSettings, episodes: Iterabl
                 log.write(waiting)
             waiting.clear()
 
-        for played in episodes:
+        for played in tqdm(episodes, total=args.episodes, unit="episode", disable=not sys.stderr.isatty(), leave=False):
             summary = summarize(played)
             if summary.success is None and args.successes_only:
                 why = f"{played.game_id} is played against others: one player's success is another's loss"

@@ -228,6 +228,7 @@ def _restart(experiment: CheckedExperiment) -> str:
 
 
 def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[Any]:
+    from rllib_lmgame.experiments.run.screen import LiveScreen, wanted
     from rllib_lmgame.telemetry.progress import ProgressCallback
 
     own = [ResultFile(), ProgressFile(), StateCopy(), WaitingCallback(request_of(experiment), asked_by(experiment))]
@@ -235,7 +236,8 @@ def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float)
     with suppress(ImportError):  # Tune says that tensorboardX is not there.
         callbacks.append(TensorBoardFile())
     if options.verbosity == 0:
-        callbacks.append(ProgressCallback(experiment.spec.options.stop, since))
+        shown = LiveScreen if wanted() else ProgressCallback
+        callbacks.append(shown(experiment.spec.options.stop, since))
     return callbacks
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
@@ -26,6 +27,14 @@ def test_the_log_holds_the_experts_episodes(tmp_path: Path, capsys: pytest.Captu
     assert len(records) == 70 and len({record["infos"]["player"]["level"] for record in records}) > 60
     assert all(record["infos"]["player"]["success"] for record in records)
     assert len(sessions(out)) == 70
+
+
+def test_a_terminal_shows_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    shown.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr("sys.stderr", shown)
+    assert collect(tmp_path / "bar.jsonl") == 0
+    assert "/70 [" in shown.getvalue()
 
 
 def test_the_same_seed_gives_the_same_file(tmp_path: Path) -> None:

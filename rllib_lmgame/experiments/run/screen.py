@@ -1,0 +1,165 @@
+"""The live screen of a run on a terminal: lines of progress go by, below them stands how each trial does just now.
+
+Of each trial: its phase by name until the first result, then its curve, how busy its engines were, what took its time,
+the time left, and the end of the last game in its log. Where output is no terminal there are plain lines alone.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rllib_lmgame.algorithms.checkpoints.cards import Curve, last_record
+from rllib_lmgame.results import number_at
+from rllib_lmgame.rollouts.log.text import episode_text
+from rllib_lmgame.telemetry.metrics import PHASES
+from rllib_lmgame.telemetry.phases import phase_of
+from rllib_lmgame.telemetry.progress import STARTING, ProgressCallback
+from rllib_lmgame.text import printable, sparkline
+
+MOST_TRIALS = 6
+"""Shown at the same time; of others the lines that go by tell."""
+GAME_LINES = 10
+BAR = 20
+
+
+@dataclass
+class _Shown:
+    """What the screen knows of a trial."""
+
+    phase: str = STARTING
+    result: dict[str, Any] = field(default_factory=dict)
+    curve: Curve = field(default_factory=Curve)
+    eta_s: float | None = None
+    game: str = ""
+
+
+def wanted() -> bool:
+    """Whether output goes to a terminal that can be written all over, and rich is there."""
+    if not sys.stdout.isatty():
+        return False
+    try:
+        from rich.console import Console
+    except ImportError:
+        return False
+    return not Console().is_dumb_terminal
+
+
+class LiveScreen(ProgressCallback):
+    """:class:`ProgressCallback` whose lines go by above a screen that stays; ``console`` is rich's, for tests."""
+
+    def __init__(
+        self, stop: Mapping[str, float] | None = None, since: float | None = None, console: Any = None
+    ) -> None:
+        from rich.console import Console
+
+        super().__init__(stop, since)
+        self._console = console or Console()
+        self._shown: dict[str, _Shown] = {}
+        self._started = time.monotonic() if since is None else since
+        self._live: Any = None
+
+    def setup(self, *args: Any, **kwargs: Any) -> None:
+        from rich.live import Live
+
+        super().setup(*args, **kwargs)
+        self._live = Live(console=self._console, refresh_per_second=2, transient=True, get_renderable=self._screen)
+        self._live.start()
+        atexit.register(self.close)  # A run that breaks off leaves the terminal as it was.
+
+    def close(self) -> None:
+        """Take the screen away; doing it again changes nothing."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+            atexit.unregister(self.close)
+
+    def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
+        """What trials without a result do stands on the screen."""
+        self._several = len(trials) > 1
+        for trial in trials:
+            if trial.status == "RUNNING" and trial.trial_id not in self._with_result:
+                self._of(trial).phase = phase_of(trial.trial_id) or STARTING
+            elif trial.status not in ("PENDING", "RUNNING"):
+                self._shown.pop(trial.trial_id, None)
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        shown = self._of(trial)
+        shown.result = dict(result)
+        shown.curve.add(result)
+        shown.game = _last_game(trial)
+        super().on_trial_result(iteration, trials, trial, result, **info)
+
+    def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
+        self.close()
+
+    def _eta(self, trial_id: str, result: Mapping[str, Any]) -> float | None:
+        found = super()._eta(trial_id, result)
+        if trial_id in self._shown:
+            self._shown[trial_id].eta_s = found
+        return found
+
+    def _of(self, trial: Any) -> _Shown:
+        return self._shown.setdefault(trial.trial_id, _Shown())
+
+    def _print(self, trial: Any, text: str) -> None:
+        name = f"[{trial.trial_id}] " if self._several else ""
+        self._console.print(printable(name + text), markup=False, highlight=False, soft_wrap=True)
+
+    def _screen(self) -> Any:
+        from rich.text import Text
+
+        shown = list(self._shown.items())
+        lines = [f"{time.monotonic() - self._started:.0f} s"]
+        for name, trial in shown[:MOST_TRIALS]:
+            lines += [f"[{name}]"] * (len(shown) > 1) + trial_lines(trial)
+        if len(shown) > MOST_TRIALS:
+            lines.append(f"and {len(shown) - MOST_TRIALS} more")
+        if len(shown) == 1 and (game := shown[0][1].game):
+            lines += ["", *game.splitlines()]
+        return Text("\n".join(printable(line) for line in lines), no_wrap=True, overflow="ellipsis")
+
+
+def trial_lines(shown: _Shown) -> list[str]:
+    """A trial in a few lines."""
+    if not shown.result:
+        return [f"  {shown.phase}"]
+    lines = []
+    if shown.curve.values:
+        what = shown.curve.metric.rpartition("/")[2].replace("_", " ")
+        lines.append(f"  {sparkline(shown.curve.values)}  {what} {shown.curve.values[-1]:.3f}")
+    busy = number_at(shown.result, "env_runners/engine_busy_fraction")
+    if busy is not None:
+        lines.append(f"  engines  {bar(busy)} {busy:.0%} busy")
+    spent = {phase.name: number_at(shown.result, f"timers/{key}") for key, phase in PHASES.items()}
+    whole = sum(seconds for seconds in spent.values() if seconds)
+    for name, seconds in spent.items():
+        if seconds and whole:
+            lines.append(f"  {name:8} {bar(seconds / whole)} {seconds:.2f} s")
+    if shown.eta_s is not None:
+        minutes, seconds = divmod(round(shown.eta_s), 60)
+        lines.append(f"  {minutes}:{seconds:02d} left")
+    return lines
+
+
+def bar(share: float) -> str:
+    """A share as a bar of :data:`BAR` characters."""
+    full = round(min(1.0, max(0.0, share)) * BAR)
+    return "█" * full + "░" * (BAR - full)
+
+
+def _last_game(trial: Any) -> str:
+    """The end of the last game in a trial's log, where there is one."""
+    try:
+        files = sorted((Path(str(trial.path)) / "episodes").glob("*.jsonl"), key=lambda file: file.stat().st_mtime)
+        record = last_record(files[-1]) if files else None
+        return "" if record is None else "\n".join(episode_text(record).splitlines()[-GAME_LINES:])
+    except (OSError, KeyError, TypeError, AttributeError, ValueError):  # Remote, or a log of another version.
+        return ""

@@ -1,0 +1,111 @@
+"""The live screen of a run, drawn on a console that is no terminal of anybody."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rllib_lmgame.experiments.run import screen
+from rllib_lmgame.experiments.run.screen import LiveScreen, bar, trial_lines, wanted
+from rllib_lmgame.telemetry.progress import ProgressCallback
+
+
+@pytest.fixture
+def drawn() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def live(drawn: io.StringIO) -> Any:
+    callback = LiveScreen({"ppo_iteration": 10}, console=Console(file=drawn, force_terminal=True, width=100))
+    callback.setup()
+    yield callback
+    callback.close()
+
+
+def text_of(live: LiveScreen) -> str:
+    return str(live._screen())
+
+
+def trial(name: str = "a", path: str = "", status: str = "RUNNING") -> Any:
+    return SimpleNamespace(trial_id=name, path=path, status=status)
+
+
+def result(i: int, **more: Any) -> dict[str, Any]:
+    runners = {"success_rate": i / 10, "engine_busy_fraction": 0.5}
+    return {"training_iteration": i, "ppo_iteration": i, "env_runners": runners, **more}
+
+
+def test_a_trial_has_its_phase_then_its_curve_bars_and_game(
+    live: LiveScreen, drawn: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(screen, "phase_of", {"a": "loading \x1b[2Jthe model"}.get)
+    one = trial(path=str(tmp_path))
+    live.on_step_begin(0, [one])
+    assert "loading \\x1b[2Jthe model" in text_of(live)
+    record = {
+        "steps": [],
+        "final_observations": {"player": "[red]solved\x1b[2J"},
+        "stop_reason": "game_over",
+        "trajectories": [],
+    }
+    (tmp_path / "episodes").mkdir()
+    (tmp_path / "episodes" / "a-0.jsonl").write_text(json.dumps(record) + "\n")
+    for i in (1, 2, 3):
+        live.on_trial_result(i, [one], one, result(i))
+    text = text_of(live)
+    assert "▁▅█  success rate 0.300" in text and "██████████░░░░░░░░░░ 50% busy" in text
+    assert "[red]solved\\x1b[2J" in text and "ended: game over" in text and "loading" not in text
+    assert "iter    3" in drawn.getvalue() and "\x1b[2J" not in drawn.getvalue()
+    live.on_step_begin(4, [trial(status="TERMINATED")])
+    assert "success rate" not in text_of(live)
+
+
+def test_several_trials_have_names_and_not_more_than_fit(live: LiveScreen) -> None:
+    trials = [trial(str(i)) for i in range(screen.MOST_TRIALS + 2)]
+    live.on_step_begin(0, trials)
+    for one in trials:
+        live.on_trial_result(1, trials, one, result(1))
+    text = text_of(live)
+    assert "[0]" in text and "and 2 more" in text and f"[{screen.MOST_TRIALS}]" not in text
+
+
+def test_the_screen_goes_at_the_end_also_if_it_is_asked_twice(live: LiveScreen, drawn: io.StringIO) -> None:
+    live.on_step_begin(0, [trial()])
+    live.on_experiment_end([])
+    live.close()
+    assert drawn.getvalue().rstrip().endswith("\x1b[?25h") or "\x1b[?25h" in drawn.getvalue()  # The cursor is back.
+    assert live._live is None
+
+
+def test_time_is_shared_out_among_phases() -> None:
+    name = next(iter(screen.PHASES))
+    shown = screen._Shown(result={"timers": {name: 3.0}}, eta_s=75.4)
+    lines = trial_lines(shown)
+    assert any(bar(1.0) in line and "3.00 s" in line for line in lines) and lines[-1] == "  1:15 left"
+
+
+@pytest.mark.parametrize(("share", "full"), [(-1.0, 0), (0.0, 0), (0.5, 10), (7.0, 20)])
+def test_a_bar_is_never_longer_than_it_is(share: float, full: int) -> None:
+    assert bar(share) == "█" * full + "░" * (20 - full)
+
+
+@pytest.mark.parametrize(
+    ("terminal", "kind", "expected"), [(True, "xterm", True), (True, "dumb", False), (False, "xterm", False)]
+)
+def test_plain_lines_where_output_is_no_terminal(
+    terminal: bool, kind: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.StringIO()
+    out.isatty = lambda: terminal  # type: ignore[method-assign]
+    monkeypatch.setattr("sys.stdout", out)
+    monkeypatch.setenv("TERM", kind)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    assert wanted() is expected
+    assert issubclass(LiveScreen, ProgressCallback)
