@@ -140,6 +140,8 @@ def _add_obsolete_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _explain_obsolete(args)
+    if sys.stderr.isatty():  # Importing Ray and torch takes a while.
+        print(f"checking {_file_of(args) or 'the flags'} ...", file=sys.stderr, flush=True)
     specs = [_with_flags(spec, args) for spec in _read(args)]
     said: set[str] = set()
     _print_notices(specs, said)

@@ -147,6 +147,15 @@ def test_the_name_of_an_experiment_is_looked_at_where_a_flag_gives_it(name, file
     assert said.startswith("error: --experiment-name: ") and "becomes a directory" in said and said.count("\n") == 1
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_is_told_at_once_what_is_checked(terminal, monkeypatch):
+    told = io.StringIO()
+    told.isatty = lambda: terminal
+    monkeypatch.setattr("sys.stderr", told)
+    assert main(["train", "file", "/no/such.yaml"]) == 2
+    assert told.getvalue().startswith("checking /no/such.yaml ...\nerror: " if terminal else "error: ")
+
+
 def test_debug_shows_the_stack(file):
     from rllib_lmgame.errors import ConfigError
 

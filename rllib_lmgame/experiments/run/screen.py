@@ -1,6 +1,6 @@
 """The live screen of a run on a terminal: lines of progress go by, below them stands how each trial does just now.
 
-Of each trial: its phase by name until the first result, then its curve, how busy its engines were, what took its time,
+Of each trial: its phase by name until the first result. Then its curve, how busy its engines were, what took its time,
 the time left, and the end of the last game in its log. Where output is no terminal there are plain lines alone.
 """
 
