@@ -17,8 +17,8 @@ from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.resources import asked_by, request_of
 from rllib_lmgame.experiments.checks.sandboxes import tell_sandboxes
 from rllib_lmgame.experiments.results.comparison import print_comparison
-from rllib_lmgame.experiments.results.files import ProgressFile, ResultFile
 from rllib_lmgame.experiments.results.final_evaluation import print_final_evaluation, wants_final_evaluation
+from rllib_lmgame.experiments.results.loggers import ProgressFile, ResultFile
 from rllib_lmgame.experiments.results.next_commands import next_commands, resume_command
 from rllib_lmgame.experiments.results.outcome import (
     TrialSummary,

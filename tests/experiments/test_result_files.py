@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rllib_lmgame.experiments.results.files import ProgressFile, ResultFile, cut, iteration_kept, json_lines
+from rllib_lmgame.experiments.results.files import cut, json_lines
+from rllib_lmgame.experiments.results.loggers import ProgressFile, ResultFile, iteration_kept
 from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile
 
 
