@@ -21,6 +21,7 @@ from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
+from rllib_lmgame.rollouts.log.sample import log_of_training
 from rllib_lmgame.rollouts.pairs import alone, has_choice
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, PlaySettings, played_parts
@@ -152,7 +153,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
         settings = PlaySettings(
             self.config.training_games(),
             seeded=rollouts.deterministic,
-            log="train" if rollouts.episode_log else None,
+            **log_of_training(rollouts.episode_log),
         )
         with self.timed(ROLLOUT_TIMER):
             result = self.play(self._plans(own), settings)

@@ -29,13 +29,13 @@ from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.rollouts.item_order import ItemOrder, is_list
+from rllib_lmgame.rollouts.log.sample import log_of_training
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_games, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.settings import algorithms as registry
 from rllib_lmgame.settings.schedules import ENV_STEPS, PPO_ITERATION, game_of, shown_key
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.supervised import groups_needed
-from rllib_lmgame.settings.sections.text_rollouts import EPISODES_OF_SAMPLE
 from rllib_lmgame.settings.tree import Settings
 from rllib_lmgame.telemetry.metrics import ROLLOUT_TIMER, UPDATE_TIMER, VINE_NAMES, VINE_TIMER, WEIGHT_SYNC_TIMER
 
@@ -171,7 +171,7 @@ class LMGamePPO(LMGameAlgorithm):
 
     def _play_for_values(self, selected: Selected, present: Settings) -> None:
         """Rollouts from the states of what is trained on, for policies whose estimators ask for them."""
-        settings = dataclasses.replace(_settings(present, 0), log=None, keep="nothing")
+        settings = dataclasses.replace(_settings(present), log=None, keep="nothing")
 
         def play(plans: Sequence[EpisodePlan]) -> PlayResult:
             if self._league is None:
@@ -187,7 +187,7 @@ class LMGamePPO(LMGameAlgorithm):
         self.log_numbers(ENV_RUNNER_RESULTS, counts)
 
     def _play_and_select(self, present: Settings) -> Selected:
-        settings, sizes = _settings(present, self.config.num_env_runners), present.group_sizes
+        settings, sizes = _settings(present), present.group_sizes
         exact = [game.episodes for game in present.games]
 
         def plans(episodes: int, purpose: str, exact: Sequence[int | None]) -> list[EpisodePlan]:
@@ -335,15 +335,13 @@ class LMGamePPO(LMGameAlgorithm):
             self._schedules.observe(result)
 
 
-def _settings(present: Settings, runners: int) -> PlaySettings:
-    """How an iteration's episodes are played by so many env runners."""
+def _settings(present: Settings) -> PlaySettings:
+    """How an iteration's episodes are played."""
     rollouts = present.play
-    log = rollouts.episode_log
     return PlaySettings(
         present.games,
         seeded=rollouts.deterministic,
-        log=None if log == "off" else "train",
-        log_most=-(-EPISODES_OF_SAMPLE // max(1, runners)) if log == "sample" else None,
+        **log_of_training(rollouts.episode_log),
         rollouts=rollouts,
         inference=present.inf,
         language_model={

@@ -248,6 +248,8 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
             return
         if settings.log_most is not None:
             played = chosen(played, settings.log_most)
+        if not played:
+            return
         directory = Path(self.config.episode_log_dir or ".")
         try:
             log = EpisodeLog(directory / f"{settings.log}-{self.worker_index}.jsonl")

@@ -99,7 +99,8 @@ def alone(
     one = copy.copy(part)
     one.multi_agent_episode_id = name
     one.rewards = InfiniteLookbackBuffer([0.0] * (len(part) - 1) + [reward])
-    own = {**part.custom_data[CUSTOM_DATA_KEY], "group": group, "final_prompt_ids": None}  # No value is asked for.
+    new = {"group": group, "final_prompt_ids": None, "logged": False}  # No value is asked for; no log has this name.
+    own = {**part.custom_data[CUSTOM_DATA_KEY], **new}
     one._custom_data = {**part.custom_data, CUSTOM_DATA_KEY: own}
     if weight != 1.0:
         one.extra_model_outputs = {**part.extra_model_outputs, WEIGHT: InfiniteLookbackBuffer([weight] * len(part))}

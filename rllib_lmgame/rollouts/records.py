@@ -40,7 +40,7 @@ class PlaySettings:
         seeded: A seed for every request.
         expert: Scripted player that writes the replies instead of the engine (supervised data).
         log: File name of the episode log.
-        log_most: Episodes that are written of those of each env runner; ``None``: all.
+        log_most: Episodes that are written, over all env runners; ``None``: all.
         keep: ``episodes`` (RLlib episodes) or ``nothing`` (numbers only).
         members: Weights that are not a policy's current ones -> the engines that hold them now.
         rollouts, inference: In place of the configuration's sections where a schedule changes them.

@@ -23,6 +23,7 @@ from rllib_lmgame.envs.contract.infos import plain_info
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, _without_shared_prefixes, read_log, whole_prompts
+from rllib_lmgame.rollouts.pairs import alone
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, trajectory_of
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
 from rllib_lmgame.settings.sections.inference import InferenceOptions
@@ -329,6 +330,10 @@ def test_of_a_sample_learners_know_what_is_logged(make_runner, tmp_path) -> None
     assert len(result.episodes) == 6 and len(logged) == 2
     told = {e.id_: {trajectory_of(part).logged for part in e.agent_episodes.values()} for e in result.episodes}
     assert told == {episode.id_: {episode.id_ in logged} for episode in result.episodes}
+    one = next(episode for episode in result.episodes if episode.id_ in logged)
+    again = [alone(part, "kept-0") for part in one.agent_episodes.values()]
+    names = [trajectory_of(part).logged for episode in again for part in episode.agent_episodes.values()]
+    assert names == [False], "the log does not know that name"
 
 
 def test_a_full_disk_is_reported_and_does_not_end_the_run(make_runner, tmp_path, monkeypatch, caplog) -> None:

@@ -400,6 +400,16 @@ def test_plans_are_dealt_to_the_healthy_runners() -> None:
     assert list(few.asked) == [1, 2]
 
 
+@pytest.mark.parametrize(("runners", "most"), [(3, [5, 5, 6]), (40, [0] * 24 + [1] * 16)])
+def test_a_sample_is_of_all_runners_together(runners: int, most: list[int]) -> None:
+    plans, _ = Here().seated(plans_of(80), SETTINGS.games)
+    group, logged = FakeGroup(runners), []
+    group.answer = lambda number, plans, settings: logged.append(settings.log_most) or PlayResult()  # type: ignore
+    sample = dataclasses.replace(SETTINGS, log="train", log_most=16)
+    RunnerGroup(group, None, lambda _: None).play(plans, sample)  # type: ignore[arg-type]
+    assert sorted(logged) == most
+
+
 def test_without_remote_runners_the_local_one_plays() -> None:
     plans, _ = Here().seated(plans_of(3), SETTINGS.games)
     group = FakeGroup(0)

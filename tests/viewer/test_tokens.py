@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.log.sample import chosen
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.viewer.forms import is_forced
 from rllib_lmgame.viewer.library import Library
 from rllib_lmgame.viewer.places import sources_of
@@ -76,3 +79,30 @@ def test_a_sample_shows_the_best_and_the_worst_of_every_game():
         verdicts = [summarize(each).success for each in few if each.game_id == game]
         assert sorted(verdicts) == [0.0, 0.0, 1.0, 1.0]
     assert chosen(few, 99) == few and chosen([], 3) == [] and len(chosen(played, 7)) == 7
+
+
+@pytest.mark.parametrize(("how", "log", "most"), [("off", None, None), ("sample", "train", 16), ("all", "train", None)])
+def test_every_algorithm_that_plays_keeps_what_episode_log_says(how, log, most, monkeypatch):
+    from rllib_lmgame.algorithms import agentevol, ppo
+
+    class Played(Exception):
+        pass
+
+    def play(plans: Any, settings: Any) -> None:
+        raise Played(settings.log, settings.log_most)
+
+    rollouts = TextRolloutOptions(episode_log=how)
+    own = SimpleNamespace(
+        config=SimpleNamespace(text_rollout_options=rollouts, training_games=tuple),
+        engine_groups={},
+        timed=lambda _: contextlib.nullcontext(),
+        play=play,
+        _plans=lambda _: [],
+    )
+    monkeypatch.setattr(agentevol.engines, "engine_stats", lambda _: {})
+    with pytest.raises(Played) as played:
+        agentevol.LMGameAgentEvol._explore(own, None)  # type: ignore[arg-type]
+    assert played.value.args == (log, most)
+    present = SimpleNamespace(games=(), play=rollouts, inf=None, present={})
+    settings = ppo._settings(present)  # type: ignore[arg-type]
+    assert (settings.log, settings.log_most) == (log, most)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from operator import methodcaller
 
@@ -31,7 +32,10 @@ class RunnerGroup:
         healthy = self._group.healthy_worker_ids()
         split = deal_with_spares if with_spares(plans) else split_plans
         shares = [share for share in split(plans, len(healthy)) if share] if healthy else []
-        calls = [methodcaller("play", share, settings) for share in shares]
+        calls = [
+            methodcaller("play", share, _with_share_of_log(settings, number, len(shares)))
+            for number, share in enumerate(shares)
+        ]
         if calls:
             ids = healthy[: len(calls)]
             parts = self._group.foreach_env_runner(
@@ -44,3 +48,11 @@ class RunnerGroup:
     def heal(self) -> None:
         """Bring back engines and runners that died."""
         self._heal(self._group)
+
+
+def _with_share_of_log(settings: PlaySettings, number: int, runners: int) -> PlaySettings:
+    """What one of several runners writes of the episodes that all together write."""
+    if settings.log_most is None:
+        return settings
+    most = settings.log_most * (number + 1) // runners - settings.log_most * number // runners
+    return dataclasses.replace(settings, log_most=most)

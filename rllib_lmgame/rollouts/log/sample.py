@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, zip_longest
+from typing import Any
 
 from rllib_lmgame.rollouts.episodes import own_return, summarize
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode
+from rllib_lmgame.settings.sections.text_rollouts import EPISODES_OF_SAMPLE
+
+
+def log_of_training(episode_log: str) -> dict[str, Any]:
+    """What ``text_rollouts.episode_log`` is in :class:`~rllib_lmgame.rollouts.records.PlaySettings`."""
+    return {
+        "log": None if episode_log == "off" else "train",
+        "log_most": EPISODES_OF_SAMPLE if episode_log == "sample" else None,
+    }
 
 
 def chosen(played: Sequence[PlayedEpisode], most: int) -> list[PlayedEpisode]:
