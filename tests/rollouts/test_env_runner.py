@@ -367,6 +367,14 @@ def test_a_disk_that_fills_up_while_writing_leaves_no_half_records(tmp_path) -> 
     assert read_log(log.path) == [{"n": 1}, {"n": 3}]
 
 
+def test_a_line_that_was_cut_off_costs_no_other(tmp_path) -> None:
+    log = EpisodeLog(tmp_path / "log.jsonl")
+    log.path.write_text('{"n": 1}\n{"n"')  # Killed while it wrote.
+    log.write([{"n": 2}])
+    log.write([{"n": 3}])
+    assert log.path.read_text().splitlines() == ['{"n": 1}', '{"n"', '{"n": 2}', '{"n": 3}']
+
+
 def test_odd_infos_become_plain_data() -> None:
     numbers = {"array": np.arange(3), "number": np.float32(0.5), "success": np.bool_(True), "tuple": (1, None)}
     odd = {("a", 1): {2: threading.Lock}, "set": {1}, "surrogate": "a\ud800", "line": "\u2028\n"}

@@ -151,7 +151,7 @@ class EpisodeLog:
         """
         # A lone surrogate, which UTF-8 cannot carry, is escaped: the line is still JSON.
         text = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-        content = text.encode("utf-8", "backslashreplace")
+        content = self._after_a_cut_line() + text.encode("utf-8", "backslashreplace")
         with self.path.open("ab", buffering=0) as file:
             before = os.fstat(file.fileno()).st_size
             try:
@@ -161,6 +161,14 @@ class EpisodeLog:
             except OSError:
                 file.truncate(before)
                 raise
+
+    def _after_a_cut_line(self) -> bytes:
+        """A line end where the file has none: whoever wrote it was killed, and the next record is not to suffer."""
+        if not self.path.is_file() or not self.path.stat().st_size:
+            return b""
+        with self.path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return b"" if file.read(1) == b"\n" else b"\n"
 
 
 def read_log(path: str | Path) -> list[dict[str, Any]]:
