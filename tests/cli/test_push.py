@@ -198,6 +198,9 @@ def test_a_game_stays_inside_its_block(tmp_path: Path) -> None:
     assert len(fence) > 6 and text.count(fence) == 2 and "\x1b" not in text
     (tmp_path / "a-0.jsonl").write_text('{"steps": 3}\n')
     assert game_text(tmp_path) == "" == game_text(tmp_path / "no")
+    (tmp_path / "b-0.jsonl").symlink_to(tmp_path / "moved away")
+    (tmp_path / "a-0.jsonl").write_text(json.dumps(RECORD))
+    assert game_text(tmp_path) == text, "a checkpoint is written whatever became of a log"
 
 
 def test_a_curve_is_of_what_is_measured_first() -> None:

@@ -133,8 +133,7 @@ def heldout_text(milestones: Mapping[str, Mapping[str, float]]) -> str:
 
 def game_text(logs: Path) -> str:
     """The last game of the newest episode log in a folder; nothing where there is none."""
-    files = sorted(logs.glob("*.jsonl"), key=lambda file: file.stat().st_mtime) if logs.is_dir() else []
-    record = last_record(files[-1]) if files else None
+    record = newest_record(logs)
     if record is None:
         return ""
     try:
@@ -148,6 +147,15 @@ def game_text(logs: Path) -> str:
 
 def _runs_of_ticks(text: str) -> Sequence[str]:
     return [run for run in re.findall("`+", text) if len(run) >= 3]
+
+
+def newest_record(logs: Path) -> dict[str, Any] | None:
+    """The last record of the log in a folder that was written to last; ``None`` where none can be read."""
+    try:
+        files = [file for file in logs.glob("*.jsonl") if file.is_file()]
+        return last_record(max(files, key=lambda file: file.stat().st_mtime)) if files else None
+    except OSError:
+        return None
 
 
 def last_record(file: Path) -> dict[str, Any] | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints.cards import Curve, last_record
+from rllib_lmgame.algorithms.checkpoints.cards import Curve, newest_record
 from rllib_lmgame.results import number_at
 from rllib_lmgame.rollouts.log.text import episode_text
 from rllib_lmgame.telemetry.metrics import PHASES
@@ -158,8 +158,7 @@ def bar(share: float) -> str:
 def _last_game(trial: Any) -> str:
     """The end of the last game in a trial's log, where there is one."""
     try:
-        files = sorted((Path(str(trial.path)) / "episodes").glob("*.jsonl"), key=lambda file: file.stat().st_mtime)
-        record = last_record(files[-1]) if files else None
+        record = newest_record(Path(str(trial.path)) / "episodes")
         return "" if record is None else "\n".join(episode_text(record).splitlines()[-GAME_LINES:])
-    except (OSError, KeyError, TypeError, AttributeError, ValueError):  # Remote, or a log of another version.
+    except (KeyError, TypeError, AttributeError, ValueError):  # A log of another version.
         return ""
