@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ConfigError, CheckpointError, MissingDependencyError) as error:
         if debug:
             raise
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rllib_lmgame.cli.games import TRUST_HELP
 from rllib_lmgame.errors import CheckpointError, ConfigError, did_you_mean
-from rllib_lmgame.text import size_text
+from rllib_lmgame.text import printable, size_text
 
 
 def add_parser(subparsers: Any, summary: str) -> None:
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     files = files_to_push(saved_model(checkpoint, config, policy, last=args.last_iterate), checkpoint)
     for name, content in files.items():
         size = content.stat().st_size if isinstance(content, Path) else len(content)
-        print(f"{size_text(size):>8}  {name}")
+        print(printable(f"{size_text(size):>8}  {name}"))
     if args.dry_run:
         return 0
     message = args.message or f"{policy} after iteration {iteration_of(checkpoint) or '?'}"

@@ -175,6 +175,13 @@ def test_a_hub_that_is_not_there_is_told(checkpoint: Checkpoint, monkeypatch: py
     assert capsys.readouterr().err.startswith("error: me/model: ")
 
 
+def test_a_name_in_an_error_cannot_steer_the_terminal(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "\x1b[31m").mkdir()
+    assert main(["push", str(tmp_path / "\x1b[31m"), "me/model"]) == 2
+    error = capsys.readouterr().err
+    assert "\\x1b[31m holds no checkpoint" in error and "\x1b" not in error
+
+
 def test_a_card_tells_how_it_was_trained_and_went(make_config: Any, tmp_path: Path) -> None:
     curve = Curve()
     for i in range(40):
