@@ -6,6 +6,7 @@ import argparse
 import importlib.util
 import keyword
 import os
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -102,6 +103,9 @@ def game_files(module: str, players: int, algorithm: str) -> tuple[dict[str, str
     _, _, code = source.partition("\n")
     head = f'"""{title}: begun with `rllib init game`; its rules, levels and moves are to be changed."""\n'
     game = f"{module}:{title}"
+    imported = re.findall(r"\w+", " ".join(re.findall(r"^from \S+ import (.+)$", code, re.MULTILINE)))
+    if title in imported or keyword.iskeyword(title):
+        raise ConfigError("NAME", f"its class would be {title}, which is something else; choose another name")
     return {
         f"{module}.py": head + code.replace(title_begun, title).replace(begun, module),
         f"test_{module}.py": _TEST.format(module=module, title=title),

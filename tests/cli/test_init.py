@@ -67,6 +67,8 @@ def test_the_engine_is_one_that_is_here(engine: bool, monkeypatch: pytest.Monkey
         (["game", "3x"], "names no module of Python"),
         (["game", "my-game"], "names no module of Python"),
         (["game", "class"], "names no module of Python"),
+        (["game", "none"], "its class would be None"),
+        (["game", "text_game"], "its class would be TextGame"),
         (["config", "a/b", "--env", "lmgame/Sokoban-v0"], "NAME"),
         (["config", "a", "--env", "lmgame/Sokobn-v0"], "did you mean"),
     ],
