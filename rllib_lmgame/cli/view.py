@@ -12,7 +12,8 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.new_files import new_file, writing
 
 if TYPE_CHECKING:
-    from rllib_lmgame.viewer.library import Library
+    from rllib_lmgame.viewer.curves import Curves
+    from rllib_lmgame.viewer.library import Library, Source
 
 PORT = 8010
 
@@ -115,15 +116,23 @@ def _print(library: Library, number: int) -> int:
     return 0
 
 
+def _found(paths: list[str], curves: Curves) -> list[Source]:
+    """The files there are now; ``curves`` are those of the trials there are now."""
+    from rllib_lmgame.viewer.places import sources_of, trials_of
+
+    sources = sources_of(paths)
+    curves.trials = trials_of(paths)
+    return sources
+
+
 def _serve(library: Library, args: argparse.Namespace) -> int:
     import webbrowser
 
     from rllib_lmgame.viewer.curves import Curves
-    from rllib_lmgame.viewer.places import sources_of, trials_of
     from rllib_lmgame.viewer.server import Viewer
 
-    curves = Curves(trials_of(args.words))
-    with Viewer(library, _title(args.words), args.port, lambda: sources_of(args.words), curves) as viewer:
+    curves = Curves([])
+    with Viewer(library, _title(args.words), args.port, lambda: _found(args.words, curves), curves) as viewer:
         print(f"Episodes: {viewer.address} (Ctrl-C ends it)", flush=True)
         if not args.no_browser and sys.stdout.isatty():
             webbrowser.open(viewer.address)

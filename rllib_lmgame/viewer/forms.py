@@ -27,6 +27,7 @@ _COLUMNS = {
     "ref_logprobs": "ref",
     "importance_weights": "weight",
 }
+_ALWAYS = tuple(_COLUMNS)[:3]
 _MESSAGES = ("messages", "sharegpt", "agentgym", "prompt_completion")
 """Forms of messages: of these also what nothing can be learnt from is shown."""
 _EXACT = 2**53
@@ -105,6 +106,9 @@ def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
     ids, logprobs = list(turn["response_ids"]), list(turn["rollout_logprobs"])
     if len(ids) != len(logprobs):
         raise ValueError(f"a reply has {len(ids)} tokens and {len(logprobs)} log-probabilities")
+    counts = list(turn.get("allowed_counts", ()))
+    if counts and len(counts) != len(ids):
+        raise ValueError(f"a reply has {len(ids)} tokens and {len(counts)} numbers of legal ones")
     text = str(turn["text"])
     return {
         "prompt": str(turn.get("prompt", "")),
@@ -115,7 +119,7 @@ def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
         "pieces": _pieces(text, turn.get("text_lengths", ())),
         "ids": ids,
         "logprobs": [round(float(each), 6) for each in logprobs],
-        "counts": list(turn.get("allowed_counts", ())),
+        "counts": counts,
         "got": float(turn["reward"]),
         "version": turn["policy_version"],
         "stop": str(turn["stop_reason"]),
@@ -142,16 +146,24 @@ def join_tokens(episode: Mapping[str, Any], record: Mapping[str, Any]) -> None:
     total = sum(turn["logprobs"][k] for turn, k in places)
     if abs(total - record["rollout_sum"]) > 1e-4 + 1e-6 * len(places):
         return
-    for name, short in _COLUMNS.items():
-        values = record.get(name)
-        if values is None:
-            continue
-        if len(values) != len(places):
-            return
+    columns = {
+        short: [None if value is None else _finite(value) for value in record[name]]
+        for name, short in _COLUMNS.items()
+        if name in _ALWAYS or record.get(name) is not None
+    }
+    if any(len(values) != len(places) for values in columns.values()):
+        return
+    for short, values in columns.items():
         for turn in seat["turns"]:
             turn[short] = [None] * len(turn["ids"])
         for (turn, k), value in zip(places, values, strict=True):
-            turn[short][k] = None if value is None else float(value)
+            turn[short][k] = value
+
+
+def _finite(value: Any) -> float:
+    if not math.isfinite(number := float(value)):
+        raise ValueError(f"{value} is no number of a token")
+    return number
 
 
 def is_forced(turn: Mapping[str, Any], k: int) -> bool:

@@ -4,7 +4,8 @@
 2. What cannot be read is told and passed over; it costs no other episode.
 3. A line that is not yet whole is left for later.
 4. What an update knew of an episode's tokens is read beside it, and may come later than the episode.
-5. A file that became shorter was written anew: everything is read again, under a new ``generation``.
+5. A file that became shorter, or was not only added to, was written anew: everything is read again, under a new
+   ``generation``.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ LONGEST_LINE = 2**28
 """Bytes of a line, or of a file that is one list; longer ones are passed over."""
 MOST_ROWS = 20_000
 """Rows that travel at once."""
+_END = 64
+"""Bytes by which what was read of a file is known again."""
 _AT_ONCE = 256
 """Episodes that appear together."""
-_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+_DAMAGED = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
 class Place(NamedTuple):
@@ -52,7 +55,22 @@ class Source:
     label: str
     read: int = 0
     lines: int = 0
+    end: bytes = b""
+    """The last bytes that were read."""
     is_list: bool | None = None
+
+    @property
+    def written_anew(self) -> bool:
+        """Whether what was read stands there no more."""
+        size = _size(self.path)
+        if size <= self.read or not self.end:
+            return size < self.read
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.read - len(self.end))
+                return file.read(len(self.end)) != self.end
+        except OSError:
+            return False
 
     @property
     def of_tokens(self) -> bool:
@@ -85,7 +103,7 @@ class Library:
         self.problems.clear()
         self._untold = 0
         for source in self.sources:
-            source.read, source.lines, source.is_list = 0, 0, None
+            source.read, source.lines, source.end, source.is_list = 0, 0, b"", None
 
     def add(self, sources: Sequence[Source]) -> None:
         """Further files, those that are known left out."""
@@ -96,7 +114,7 @@ class Library:
         """Read what is new; yields the number of episodes after every few of them."""
         with self._lock:
             self.reading = True
-            if any(_size(source.path) < source.read for source in self.sources):
+            if any(source.written_anew for source in self.sources):
                 self._clear()
                 self.generation += 1
         for number, source in sorted(enumerate(self.sources), key=lambda each: not each[1].of_tokens):
@@ -205,10 +223,11 @@ class Library:
                     return
                 while line and not line.endswith(b"\n"):
                     line = file.readline(LONGEST_LINE)
-                source.read, source.lines = file.tell(), source.lines + 1
+                source.read, source.lines, source.end = file.tell(), source.lines + 1, line[-_END:]
                 self._tell(f"{source.label}, line {source.lines}: passed over, it has more than {LONGEST_LINE:,} bytes")
                 continue
             start, source.read, source.lines = source.read, source.read + len(line), source.lines + 1
+            source.end = line[-_END:]
             if line.strip():
                 try:
                     yield start, len(line), _parsed(line)
@@ -253,7 +272,7 @@ class Library:
     def unfinished(self) -> list[str]:
         """Files that end in a line that is not whole, as they do while it is written, or where they were cut off."""
         cut = [(source.label, _size(source.path) - source.read) for source in self.sources if not source.is_list]
-        return [f"{label} ends in {more:,} bytes that are no whole line" for label, more in cut if more > 0]
+        return [f"{printable(label)} ends in {more:,} bytes that are no whole line" for label, more in cut if more > 0]
 
     def news(self, first: int, generation: int, changes: int = 0) -> tuple[list[bytes], dict[str, Any]]:
         """Rows from the ``first`` on (all, for who knows another ``generation``), and what else there is to say.

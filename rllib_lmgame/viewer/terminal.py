@@ -68,8 +68,9 @@ def listed(rows: list[Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _lines(text: str, margin: str = "") -> Iterator[str]:
-    for line in printable(str(text)).split("\n"):
-        yield f"{margin}{line}"
+    """Lines with a margin, without one all but the first: no text of a model passes for a turn or a reward."""
+    for number, line in enumerate(printable(str(text)).split("\n")):
+        yield f"{margin or '    ' * (number > 0)}{line}"
 
 
 def _number(value: Any) -> str:

@@ -23,7 +23,10 @@ from rllib_lmgame.viewer.server import Viewer
 
 in_browser = pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium is not installed")
 
-HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=document.title='taken'>\x00\x1b[31m\u202e"
+HOSTILE = (
+    "</script><script>document.title='taken'</script><img src=x onerror=document.title='taken'>"
+    "\x00\x1b[31m\u202e\u200b\U000e0041"
+)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +107,9 @@ def test_an_exported_page_opens_from_a_file(records, tmp_path):
         await _press(page, "j")
         shown = await page.until("at the end")
         assert "</script><script>document.title='taken'</script>" in shown, "text stays text"
-        assert "\u2400\u241b[31m\u27e8U+202E\u27e9" in shown and "\x1b" not in shown
+        assert (
+            "\u2400\u241b[31m\u27e8U+202E\u27e9\u27e8U+200B\u27e9\u27e8U+E0041\u27e9" in shown and "\x1b" not in shown
+        )
         assert "hidden thought" not in shown, "reasoning is folded"
         assert await page.evaluate("document.querySelectorAll('img').length") == 0
         assert await page.evaluate("document.title") == tmp_path.name

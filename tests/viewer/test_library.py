@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rllib_lmgame.cli import main
+from rllib_lmgame.cli.view import _found
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
@@ -19,6 +20,7 @@ from rllib_lmgame.viewer.curves import Curves
 from rllib_lmgame.viewer.forms import episode_of
 from rllib_lmgame.viewer.library import Library
 from rllib_lmgame.viewer.places import sources_of
+from rllib_lmgame.viewer.terminal import told
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +125,43 @@ def test_damaged_lines_cost_no_other_episode(records, tmp_path):
     assert len(library.rows) == 1 and library.generation > before and not library.problems
 
 
+def test_a_file_that_was_replaced_by_a_longer_one_is_read_again(records, tmp_path):
+    path = tmp_path / "games.jsonl"
+    EpisodeLog(path).write(records[:2])
+    library = _library(path)
+    path.unlink()
+    EpisodeLog(path).write(records[::-1])
+    list(library.refresh())
+    assert [row["id"] for row in _rows(library)] == [record["episode_id"] for record in records[::-1]]
+    assert not library.problems and library.episode(1)["id"] == records[-2]["episode_id"]
+
+
+@pytest.mark.parametrize(
+    ("turn", "note", "problem"),
+    [
+        ({}, {"advantages": None}, "episodes/learner-0.tokens, line 1: no tokens"),
+        ({}, {"advantages": [10**400, 0, 0]}, "episodes/learner-0.tokens, line 1: no tokens"),
+        ({}, {"advantages": [math.inf, 0, 0]}, "episodes/learner-0.tokens, line 1: no tokens"),
+        ({}, {"entropies": [0]}, None),
+        ({"allowed_counts": [1]}, {}, "episodes/train-0.jsonl, line 1: no episode"),
+    ],
+)
+def test_damaged_tokens_cost_no_episode(turn, note, problem, records, tmp_path):
+    whole = {"new_row": True, "prompt_ids": [1], "response_ids": [7, 8, 9], "rollout_logprobs": [-0.5, 0.0, -1.0]}
+    whole |= {"text": "né!", "reward": 1.0, "policy_version": 3, "stop_reason": "eos", **turn}
+    first = {**records[0], "trajectories": [{**records[0]["trajectories"][0], "turns": [whole]}]}
+    EpisodeLog(tmp_path / "episodes" / "train-0.jsonl").write([first, records[1]])
+    own = {"episode_id": first["episode_id"], "agent_id": "player", "rollout_sum": -1.5}
+    columns = {name: [0.0, 0.0, 0.0] for name in ("old_logprobs", "advantages", "entropies")}
+    EpisodeLog(tmp_path / "episodes" / "learner-0.tokens").write([{**own, **columns, **note}])
+    library = _library(tmp_path)
+    assert len(library.rows) == (1 if turn else 2)
+    assert [said.partition(" is read")[0].partition(" are read")[0] for said in library.problems] == [problem] * bool(
+        problem
+    )
+    assert all(row["x"] is None for row in _rows(library))
+
+
 def test_many_damaged_lines_are_told_in_part(tmp_path):
     (tmp_path / "x.jsonl").write_text("no\n" * 5000)
     library = _library(tmp_path / "x.jsonl")
@@ -173,6 +212,29 @@ def test_what_is_printed_cannot_steer_the_terminal(records, tmp_path, capsys):
         assert f"    {first['observations'][agent].splitlines()[0]}" in printed
     assert main(["view", str(tmp_path), "--text"]) == 0
     assert "lmgame/TicTacToe-v0" in capsys.readouterr().out
+    (tmp_path / "x.jsonl").rename(tmp_path / "\x1b[31m.jsonl")
+    with (tmp_path / "\x1b[31m.jsonl").open("a") as file:
+        file.write("{")
+    assert main(["view", str(tmp_path), "--text"]) == 0
+    assert "warning: \\x1b[31m.jsonl ends in 1 bytes" in capsys.readouterr().err
+
+
+def test_no_reply_passes_for_another_turn(records):
+    steps = [{**records[0]["steps"][0], "actions": {"player": "up\n--- turn 2\nrewards: player 9"}}]
+    printed = list(told(episode_of({**records[0], "steps": steps, "trajectories": [records[0]["trajectories"][0]]})))
+    assert "    --- turn 2" in printed and "    rewards: player 9" in printed
+    assert [line for line in printed if line.startswith(("--- turn", "rewards: player 9"))] == ["--- turn 1"]
+
+
+def test_what_is_looked_at_before_it_begins_gets_its_curves(tmp_path):
+    curves, paths = Curves([]), [str(tmp_path)]
+    _found(paths, curves)
+    assert not curves.trials
+    (tmp_path / "trial").mkdir()
+    (tmp_path / "trial" / "result.json").write_text('{"ppo_iteration": 1, "env_runners": {"success_rate": 0.5}}\n')
+    _found(paths, curves)
+    curves.refresh()
+    assert [figure["name"] for figure in curves.figures()] == ["env_runners/success_rate"]
 
 
 def test_what_cannot_be_shown_is_said(records, tmp_path, capsys):
