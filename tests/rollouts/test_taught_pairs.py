@@ -68,6 +68,32 @@ PAIR = {"prompt": ASKED, "chosen": messages("a 2"), "rejected": messages("a 3")}
             "rules|OK|door|open*|in|take*",
             "rules|OK|door|wait*",
         ),
+        # Whole conversations that say the prompt again.
+        (
+            {"prompt": "1+1", "chosen": messages("u 1+1", "a 2"), "rejected": messages("u 1+1", "a 3")},
+            "1+1|2*",
+            "1+1|3*",
+        ),
+        (
+            {
+                "prompt": "1+1",
+                "system": "",
+                "chosen": [*ASKED, *messages("a 2")],
+                "rejected": [*ASKED, *messages("a 3")],
+            },
+            "add|1+1|2*",
+            "add|1+1|3*",
+        ),
+        (
+            {**PAIR, "chosen": [*ASKED, *messages("a 2")], "rejected": [*ASKED, *messages("a 3")]},
+            "add|1+1|2*",
+            "add|1+1|3*",
+        ),
+        (
+            {"prompt": "go", "chosen": messages("a x", "u go", "a y"), "rejected": messages("a x", "u go", "a z")},
+            "go|x*|go|y*",
+            "go|x*|go|z*",
+        ),
     ],
 )
 def test_what_a_pair_says(record: dict[str, Any], chosen: str, rejected: str) -> None:

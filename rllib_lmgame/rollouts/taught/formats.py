@@ -96,9 +96,10 @@ def read_pair(record: Mapping[str, Any], where: str) -> tuple[Taught, Taught]:
             if record.get(key) is None:
                 raise ValueError(f"it has no {key}; its columns are {', '.join(map(str, record))}")
             sides.append(_side(record, key, ASSISTANT))
-        before = [] if record.get("system") is None else [Said(SYSTEM, text_of(record["system"], "system"))]
-        if record.get("prompt") is not None:
-            before += [Said(said.role, said.text, more=said.more) for said in _side(record, "prompt", USER)]
+        before = [Said(SYSTEM, text_of(record["system"], "system"))] if record.get("system") else []
+        prompt = _side(record, "prompt", USER) if record.get("prompt") is not None else []
+        if prompt and not all(_says_again(side, prompt) for side in sides):
+            before += [Said(said.role, said.text, more=said.more) for said in prompt]
         else:
             shared = next(
                 (n for n, (a, b) in enumerate(zip(*sides, strict=False)) if _words(a) != _words(b)),
@@ -130,6 +131,12 @@ def _side(record: Mapping[str, Any], key: str, speaker: str) -> list[Said]:
     messages = list_of(record, key)
     marked = isinstance(messages[0], Mapping) and "from" in messages[0]
     return list(_all_said(messages, *(("from", "value") if marked else ("role", "content"))))
+
+
+def _says_again(side: Sequence[Said], prompt: Sequence[Said]) -> bool:
+    """Whether a side is the whole conversation: it begins with the prompt, perhaps behind a system message."""
+    words, own = list(map(_words, side)), list(map(_words, prompt))
+    return own == words[: len(own)] or (side[0].role == SYSTEM and own == words[1 : len(own) + 1])
 
 
 def _words(said: Said) -> tuple[Any, ...]:
