@@ -185,8 +185,8 @@ class LMGameAgentEvol(LMGameAlgorithm):
                 won = bool(seat.success) if seat.outcome is None else seat.outcome == "win"
                 if won:
                     self._solved.add(f"{summary.game_id} {level}")
-                if has_choice(part) and (won or own.min_return is not None or own.top_share is not None):
-                    game = str(part.custom_data[CUSTOM_DATA_KEY]["game"])
+                game = str(part.custom_data[CUSTOM_DATA_KEY]["game"])
+                if has_choice(part) and (won or own.goes_by_return(game)):
                     facts.append(Facts(summary.episode_id, game, f"{level} {seat.role}", part.get_return()))
                     parts.append(part)
         if not facts:
@@ -195,7 +195,6 @@ class LMGameAgentEvol(LMGameAlgorithm):
             min_return=_known(own.min_return, {each.game for each in facts}),
             one_per_level=own.one_per_level,
             top_share=own.top_share,
-            weight_by=own.weight_by,
         )
         try:
             found = choose(facts, chosen)
@@ -204,8 +203,8 @@ class LMGameAgentEvol(LMGameAlgorithm):
                 return []
             raise ConfigError(f"config.agentevol.{error.path}", error.message) from None
         return [
-            alone(parts[place], f"kept-{self._explored}-{number}", weight=weight)
-            for number, (place, weight) in enumerate(zip(found.training, found.weights, strict=True))
+            alone(parts[place], f"kept-{self._explored}-{number}", weight=count / mean)
+            for number, (place, count) in enumerate(counts.items())
         ]
 
     def _imitate(self, learnt: Sequence[MultiAgentEpisode], own: EvolutionOptions) -> None:
@@ -213,6 +212,9 @@ class LMGameAgentEvol(LMGameAlgorithm):
         if own.start == BASE and (self._imitated or self._explored):
             self._base.begin_again(self.config.trained_policies())
         stage = self._stage
+        counts = {place: parts[place].get_return() if own.weight_by == "return" else 1.0 for place in found.training}
+        counts = {place: count for place, count in counts.items() if count > 0}
+        mean = sum(counts.values()) / max(1, len(counts))
         data = WholeEpisodes(
             episodes=list(learnt),
             modules=self.config.trained_policies(),

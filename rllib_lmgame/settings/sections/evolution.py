@@ -20,7 +20,8 @@ class EvolutionOptions:
     samples_per_level: int = option(3, "Episodes on each of them.", low=1, high=10_000)
     min_return: float | dict[str, float] | None = option(
         None,
-        "Least return of what is kept, or that of each game; null: what the game calls a success.",
+        "Least return of what is kept, or that of each game; null, and games without one: what the game calls a "
+        "success.",
         stranger=is_number,
     )
     one_per_level: str | None = option(
@@ -45,7 +46,14 @@ class EvolutionOptions:
         choices=(BASE, LAST),
     )
     weight_by: str = option(
-        "none", "What the loss of a kept episode counts: `return`, by its return over their mean.",
+        "none",
+        "What the loss of a kept episode counts: `return`, by its return over their mean; without one above 0 it is "
+        "not kept.",
         choices=("none", "return"),
-    )  # fmt: skip
+    )
     epochs: int = option(1, "Passes over the data each time.", low=1, high=1_000)
+
+    def goes_by_return(self, game: str) -> bool:
+        """Whether returns say what is kept of a game, and not successes alone."""
+        least = self.min_return
+        return self.top_share is not None or (game in least if isinstance(least, dict) else least is not None)
