@@ -21,6 +21,7 @@ from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
+from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.log.sample import log_of_training
 from rllib_lmgame.rollouts.pairs import alone, has_choice
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
@@ -88,6 +89,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
         self._kept: list[MultiAgentEpisode] = []
         self._first: list[MultiAgentEpisode] | None = None
         self._milestones: dict[str, dict[str, float]] = {}
+        self._item_order = ItemOrder(self.config.seed or 0, "explore")
         self._base = Beginnings(self, self.trial_directory() / DIRECTORY)
         super().setup(config)
         self._stage = self.config.supervised_options or stage
@@ -164,16 +166,24 @@ class LMGameAgentEvol(LMGameAlgorithm):
         return kept
 
     def _plans(self, own: EvolutionOptions) -> list[EpisodePlan]:
-        """The levels of this iteration; where they are always the same their episodes have other names each time."""
+        """The levels of this iteration; where they are always the same their episodes have other names each time.
+
+        Of a list each item comes once before any comes again.
+        """
+        seed, games = self.config.seed or 0, self.config.training_games()
+        order = self._item_order if own.new_levels else ItemOrder(seed, "explore")
         plans = plan_episodes(
             own.levels * own.samples_per_level,
-            run_seed=self.config.seed or 0,
+            run_seed=seed,
             purpose="explore",
             iteration=self._explored if own.new_levels else 0,
             group_size=own.samples_per_level,
-            game_weights=shares_of(self.config.training_games()),
+            game_weights=shares_of(games),
         )
-        return [dataclasses.replace(plan, episode_id=f"explore-{self._explored}-{plan.index}") for plan in plans]
+        return [
+            dataclasses.replace(plan, episode_id=f"explore-{self._explored}-{plan.index}")
+            for plan in order.dealt(plans, games)
+        ]
 
     def _successes(self, result: PlayResult, own: EvolutionOptions) -> list[MultiAgentEpisode]:
         """Each trained seat that succeeded as an episode of its own, chosen and weighed as the options say."""
@@ -202,6 +212,9 @@ class LMGameAgentEvol(LMGameAlgorithm):
             if error.path == "min_return":  # Nothing was good enough this time.
                 return []
             raise ConfigError(f"config.agentevol.{error.path}", error.message) from None
+        counts = {place: parts[place].get_return() if own.weight_by == "return" else 1.0 for place in found.training}
+        counts = {place: count for place, count in counts.items() if count > 0}
+        mean = sum(counts.values()) / max(1, len(counts))
         return [
             alone(parts[place], f"kept-{self._explored}-{number}", weight=count / mean)
             for number, (place, count) in enumerate(counts.items())
@@ -212,9 +225,6 @@ class LMGameAgentEvol(LMGameAlgorithm):
         if own.start == BASE and (self._imitated or self._explored):
             self._base.begin_again(self.config.trained_policies())
         stage = self._stage
-        counts = {place: parts[place].get_return() if own.weight_by == "return" else 1.0 for place in found.training}
-        counts = {place: count for place, count in counts.items() if count > 0}
-        mean = sum(counts.values()) / max(1, len(counts))
         data = WholeEpisodes(
             episodes=list(learnt),
             modules=self.config.trained_policies(),
@@ -252,6 +262,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
             "kept": self._kept,
             "milestones": self._milestones,
             "base": dict(self._base.policies),
+            "item_order": self._item_order.state(),
         }
 
     def set_lmgame_state(self, state: dict[str, Any]) -> None:
@@ -260,6 +271,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
         self._solved, self._kept = set(state["solved"]), list(state["kept"])
         self._milestones = dict(state["milestones"])
         self._base.set_state(state["base"], self.config.trained_policies())
+        self._item_order.set_state(state.get("item_order", {}))
 
     def save_own_files(self, checkpoint: Path) -> None:
         super().save_own_files(checkpoint)
