@@ -91,6 +91,7 @@ def alone(
     """One player's part as an episode of its own, of another group; the part stays as it is.
 
     ``reward`` is that of the last turn, in place of all; ``weight`` is what the supervised loss of its replies counts.
+    Its log-probabilities are the model's own, whatever its game's temperature was. No log has an episode of its name.
     """
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
     from ray.rllib.env.utils.infinite_lookback_buffer import InfiniteLookbackBuffer
@@ -99,8 +100,8 @@ def alone(
     one = copy.copy(part)
     one.multi_agent_episode_id = name
     one.rewards = InfiniteLookbackBuffer([0.0] * (len(part) - 1) + [reward])
-    new = {"group": group, "final_prompt_ids": None, "logged": False}  # No value is asked for; no log has this name.
-    own = {**part.custom_data[CUSTOM_DATA_KEY], **new}
+    own = {**part.custom_data[CUSTOM_DATA_KEY], "group": group, "temperature": None, "logged": False}
+    own["final_prompt_ids"] = None  # No value is asked for.
     one._custom_data = {**part.custom_data, CUSTOM_DATA_KEY: own}
     if weight != 1.0:
         one.extra_model_outputs = {**part.extra_model_outputs, WEIGHT: InfiniteLookbackBuffer([weight] * len(part))}

@@ -1,0 +1,122 @@
+"""What AgentEvol explores and keeps, without engines and learners."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from episode_parts import episode_of, part_of
+
+from rllib_lmgame.algorithms.agentevol import LMGameAgentEvol, LMGameAgentEvolConfig
+from rllib_lmgame.envs.support.item_order import item_of_seed
+from rllib_lmgame.learners.data.rows import played_parts
+from rllib_lmgame.rollouts.item_order import ItemOrder
+from rllib_lmgame.rollouts.records import PlayResult, Trajectory, Turn, trajectory_of
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
+
+LIST = {"env": "agentgym:textcraft", "env_config": {"url": "http://127.0.0.1:9", "ids": "0-99"}}
+SOKOBAN = {"env": "lmgame/Sokoban-v0"}
+
+
+class NotPlayed(Exception):
+    """In place of a game; says how it was to be played."""
+
+
+class Loop(LMGameAgentEvol):
+    """Of an algorithm, what chooses: nothing is started."""
+
+    def __init__(self, own: dict[str, Any], **game: Any) -> None:
+        values = {**(game or SOKOBAN), "agentevol": own}
+        self.config = LMGameAgentEvolConfig().update_from_dict(values)
+        self._explored, self._solved, self._item_order = 0, set(), ItemOrder(0, "explore")
+        self.engine_groups = {}
+
+    def play(self, plans: Any, settings: Any, **kwargs: Any) -> PlayResult:
+        raise NotPlayed(settings)
+
+    def timed(self, timer: str) -> Any:
+        return nullcontext()
+
+    @property
+    def own(self) -> Any:
+        return self.config.evolution_options
+
+    def kept(self, *played: tuple[str, float, bool]) -> list[tuple[float, float]]:
+        """Of games ``(name, return, success)`` what is kept: returns, and what each counts."""
+        return [(got, weight) for got, weight, _ in self.chosen(*played)]
+
+    def chosen(self, *played: tuple[str, float, bool]) -> list[tuple[float, float, Any]]:
+        ids, logprobs = np.zeros(2, np.int32), np.zeros(2, np.float32)
+        result, returns = PlayResult(), {}
+        for number, (game, got, success) in enumerate(played):
+            turn = Turn(ids[:1], ids + number, logprobs, got)
+            part = part_of(
+                Trajectory([turn], True, game=game, agent_id="player", module_id="player", temperature=0.5, logged=True)
+            )
+            returns[number] = got
+            seat = SimpleNamespace(agent_id="player", success=float(success), outcome=None, role="player")
+            result.episodes.append(episode_of(part))
+            result.summaries.append(
+                SimpleNamespace(game_id=game, level=str(number), seed=0, episode_id=str(number), seats=[seat])  # type: ignore[arg-type]
+            )
+        parts = [part for episode in self._successes(result, self.own) for part in played_parts(episode)]
+        found = map(trajectory_of, parts)
+        return [(returns[int(each.turns[0].response_ids[0])], each.turns[0].weight, each) for each in found]
+
+
+def test_of_games_without_a_least_return_successes_are_kept() -> None:
+    played = ("a", 0.4, False), ("a", 0.9, False), ("b", 0.0, False), ("b", 1.0, True)
+    assert Loop({"min_return": {"a": 0.5}}).kept(*played) == [(0.9, 1.0), (1.0, 1.0)]
+    assert Loop({}).kept(*played) == [(1.0, 1.0)]
+    assert [got for got, _ in Loop({"min_return": 0.0}).kept(*played)] == [0.4, 0.9, 0.0, 1.0]
+
+
+def test_weights_by_return_are_of_returns_above_zero() -> None:
+    """In an exploration that earned nothing, nothing is kept; the run goes on."""
+    own = {"weight_by": "return", "top_share": 0.75, "one_per_level": None}
+    played = ("a", -1.0, False), ("a", 3.0, True), ("a", 1.0, False), ("a", 0.0, False)
+    assert Loop(own).kept(*played) == [(3.0, 1.5), (1.0, 0.5)]
+    assert Loop(own).kept(*(("a", got, False) for got in (0.0, -1.0, 0.0))) == []
+
+
+def test_what_is_kept_is_learnt_as_the_model_says_it() -> None:
+    """Not at its game's temperature; and under its new name it stands in no log."""
+    ((*_, kept),) = Loop({}).chosen(("a", 1.0, True))
+    assert kept.temperature is None and not kept.logged
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_items_of_a_list_are_explored_once_before_any_again(new: bool) -> None:
+    loop = Loop({"levels": 50, "samples_per_level": 2, "new_levels": new}, **LIST)
+    seen: list[list[int]] = []
+    for explored in range(2):
+        loop._explored = explored
+        plans = loop._plans(loop.own)
+        items = {plan.group: item_of_seed(plan.seed, 100) for plan in plans}
+        assert len({plan.episode_id for plan in plans}) == 100 and len(set(items.values())) == 50
+        seen.append(list(items.values()))
+        other = ItemOrder(0, "explore")
+        other.set_state(loop._item_order.state())
+        loop._item_order = other
+    assert (set(seen[0]) | set(seen[1]) == set(range(100))) if new else seen[0] == seen[1]
+
+
+@pytest.mark.parametrize(("log", "name", "most"), [("off", None, None), ("sample", "train", 8), ("all", "train", None)])
+def test_explorations_are_logged_as_asked(log: str, name: str | None, most: int | None) -> None:
+    loop = Loop({})
+    loop.config.text_rollouts(episode_log=log)
+    loop.config.env_runners(num_env_runners=2)
+    with pytest.raises(NotPlayed) as caught:
+        loop._explore(loop.own)
+    (settings,) = caught.value.args
+    assert (settings.log, settings.log_most) == (name, most)
+
+
+def test_what_a_log_holds() -> None:
+    assert TextRolloutOptions(episode_log="off").logged("train", 2)["log"] is None
+    assert TextRolloutOptions(episode_log="all").logged("train", 2) == {"log": "train", "log_most": None}
+    assert TextRolloutOptions().logged("train", 0)["log_most"] == 16
+    assert TextRolloutOptions().logged("train", 3)["log_most"] == 6
