@@ -33,6 +33,9 @@ from rllib_lmgame.text import shown
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
+ENOUGH = 64
+"""Pairs none of which can be learnt end a run, even if there are more."""
+
 
 class Side(NamedTuple):
     """What one side of a pair is: a conversation, or of a log's episode the seat of ``agent``."""
@@ -72,7 +75,8 @@ class TaughtPairs(Conversations):
         """The sides of ``count`` pairs from position ``start`` on, in pass after pass over them, as episodes.
 
         A pair is left out and counted if a side is too long, cannot be written, or is in no seat that learns.
-        Raises: ConfigError: all are left out, or one is too long for ``on_overlong: error``.
+        Raises: ConfigError: all so far are left out, and they are all there are or :data:`ENOUGH`; or one is too long
+            for ``on_overlong: error``.
         """
         places = self.places(start, count, len(self.units))
         sides = [side for place in places for side in self.units[place]]
@@ -99,8 +103,9 @@ class TaughtPairs(Conversations):
                 self.passed_over += 1
             else:
                 episodes += made
-        if why and not episodes:
-            raise ConfigError("data", f"all {count} pairs are left out; {why}")
+        taken = start + count
+        if why and min(ENOUGH, len(self.units)) <= taken <= self.passed_over:
+            raise ConfigError("data", f"all {taken} pairs so far are left out; {why}")
         return episodes
 
     def _side(
