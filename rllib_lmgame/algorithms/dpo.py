@@ -118,6 +118,15 @@ class LMGameDPO(LMGamePPO):
         if results:
             super().after_update(results)
 
+    def lmgame_state(self) -> dict[str, Any]:
+        passed_over = 0 if self._data is None else self._data.passed_over
+        return {**super().lmgame_state(), "passed_over": passed_over}
+
+    def set_lmgame_state(self, state: dict[str, Any]) -> None:
+        super().set_lmgame_state(state)
+        if self._data is not None:
+            self._data.passed_over = int(state.get("passed_over", 0))
+
     def step(self) -> dict[str, Any]:
         """PPO's iteration; with ``epochs`` the trial ends behind the last pass over the files."""
         result = super().step()
