@@ -145,9 +145,15 @@ def test_loss_and_gradient_are_the_formula_written_out(
     assert found.keys() == gradients.keys()
     largest = max(float(each.abs().max()) for each in gradients.values())
     assert largest > 1e-3 and difference(found, gradients) < 2e-5 * largest
-    if case == "sigmoid":
+    if case in ("sigmoid", "ipo", "simpo"):
         pairs = [(a, b) if a[0] else (b, a) for a, b in zip(sides[::2], sides[1::2], strict=True)]
-        gains = [[BETA * (float(policy) - ref) for _, policy, ref, _ in pair] for pair in pairs]
+        gains = [
+            [
+                BETA * (float(policy) - ref * (case != "simpo")) / (1 if case == "sigmoid" else length)
+                for _, policy, ref, length in pair
+            ]
+            for pair in pairs
+        ]
         assert metrics["reward_accuracy"] == np.mean([w > l for w, l in gains])
         assert metrics["reward_margin"] == pytest.approx(np.mean([w - l for w, l in gains]), rel=1e-4)
         assert metrics["chosen_logprob"] == pytest.approx(np.mean([float(w[1]) / w[3] for w, _ in pairs]), rel=1e-4)

@@ -18,7 +18,7 @@ from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.engines.torch_engine import POLICY
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
 from rllib_lmgame.learners.settings import LearnerSettings
-from rllib_lmgame.settings.sections.preferences import HINGE, IPO, SIGMOID, PreferenceLossOptions
+from rllib_lmgame.settings.sections.preferences import HINGE, IPO, SIGMOID, SIMPO, PreferenceLossOptions
 from rllib_lmgame.telemetry.metrics import PREFERENCE_NAMES
 
 
@@ -177,10 +177,15 @@ class PreferenceObjective(Objective):
         return Sides(policy, reference, tokens), chosen, batch.group[numbers], slots, which
 
     def _log(self, update: ModuleUpdate, loss: float, sides: Sides, good: Any, bad: Any) -> None:
-        """Means over pairs or sides, so weighted that the meter's mean over tokens is that."""
+        """Means over pairs or sides, so weighted that the meter's mean over tokens is that.
+
+        What a side gains is what its loss compares: a sum over tokens, or their mean.
+        """
         size = 1.0 if update.minibatch is None else update.minibatch.tokens
         better, worse = sides.at(good), sides.at(bad)
-        own = [float(self.beta * side.gain.sum()) for side in (better, worse)]
+        by_token = self.loss_options.type in (IPO, SIMPO)
+        gained = [side.gain / side.tokens if by_token else side.gain for side in (better, worse)]
+        own = [float(self.beta * each.sum()) for each in gained]
         own += [float((side.policy / side.tokens).sum()) for side in (better, worse)]
         own += [len(good), len(bad)]
         *sums, goods, bads = update.ranks.sum(own).tolist()
@@ -190,7 +195,7 @@ class PreferenceObjective(Objective):
         share = size / update.ranks.world
         found = {name: share * value for name, value in names.items()}
         if self.loss_options.pairs:
-            right = float((0.5 * (1 + torch.sign(better.gain - worse.gain))).sum())
+            right = float((0.5 * (1 + torch.sign(gained[0] - gained[1]))).sum())
             found["reward_accuracy"] = size * right / max(goods, 1)
         update.meter.add(found | {"policy_loss": size * loss, "total_loss": size * loss})
 
