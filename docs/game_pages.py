@@ -138,7 +138,7 @@ env_config: {max_turns: 30}
 - **Sessions** are used again from episode to episode, and closed when the run ends. Play at most as many games at \
 once as the server has sessions; one that finds all taken asks again, up to `retries` times.
 - **What goes wrong**, an error, a time-out, an answer of another form, drops the episode and counts it; another \
-takes its place.
+takes its place. A value that the server says is wrong (`VALIDATION_ERROR` with its `loc`) is an invalid reply.
 - **Time** of a message is limited by `timeout_s`, not by `text_rollouts.env_step_timeout_s`. No other game waits.
 - **Seats** of games of this package: `reset: {seats: [remote, minimax]}`.
 - **The token** stands in an environment variable, which `token_variable` names. It is sent to that address alone.

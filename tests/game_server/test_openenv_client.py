@@ -17,6 +17,7 @@ from aiohttp import web
 from served_games import TOKEN, running
 
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction
+from rllib_lmgame.envs.games.adapted.openenv.connection import _open
 from rllib_lmgame.envs.games.adapted.openenv.game import _ActionForm, _text_of
 from rllib_lmgame.envs.registry import game_spec, make_game, make_session
 from rllib_lmgame.errors import ConfigError
@@ -211,11 +212,13 @@ def error(code: str, message: str = "no") -> dict[str, Any]:
         ("no json", "answers what is no JSON"),
         ([], "answers what is no observation"),
         ({"type": "observation", "data": {}}, "answers what is no observation"),
+        ({"data": {}}, "answers what is no observation"),
         ({"type": "state", "data": FIRST}, "answers what is no observation"),
         (error("EXECUTION_ERROR", "it broke"), "answers 'EXECUTION_ERROR': 'it broke'"),
         (error("CAPACITY_REACHED"), "CAPACITY_REACHED"),
         (observed(reward="much"), "the reward is 'much'"),
         ('{"type": "observation", "data": {"observation": "x", "reward": NaN, "done": false}}', "the reward is nan"),
+        (observed(reward=10**400), "the reward is 1000"),
         (observed(done=None), "`done` is None"),
     ],
 )
@@ -230,6 +233,92 @@ def test_a_step_that_goes_wrong_drops_the_episode_and_the_next_begins_anew(answe
         session.reset(1)
         assert session.observe("player").text == "hello"
         session.close()
+
+
+TWO = {"action": {"properties": {key: {"type": "number"} for key in "xy"}, "required": ["x", "y"]}}
+
+
+def refused_value(*errors: Any) -> dict[str, Any]:
+    return {"type": "error", "data": {"code": "VALIDATION_ERROR", "message": "Invalid message", "errors": errors}}
+
+
+def test_a_value_that_the_server_refuses_is_an_invalid_reply_and_the_session_goes_on() -> None:
+    wrong = refused_value({"loc": ["x"], "msg": "must be below 10"})
+    blames_nobody = refused_value({"loc": ["board"], "msg": "must be text"}, {"loc": "x"}, 3)
+    server = Faulty(observed(), wrong, observed(reward=1.0), blames_nobody, schema=TWO)
+    with running(server, LAKE) as served, closing(there(served.url)) as session:
+        session.reset(0)
+        for reply in ('{"x": 11, "y": 1}', '{"x": NaN, "y": 1}'):
+            result = session.step({"player": reply})
+            assert result.infos["player"]["invalid_action"] and not result.done and result.rewards == {"player": 0.0}
+            said = "numbers must be finite" if "NaN" in reply else "x: must be below 10"
+            assert said in session.observe("player").text
+        assert server.asked == 2
+        assert session.step({"player": '{"x": 1, "y": 1}'}).rewards == {"player": 1.0}
+        with pytest.raises(GameError, match="answers 'VALIDATION_ERROR'"):
+            session.step({"player": '{"x": 1, "y": 1}'})
+
+
+class Talks(Faulty):
+    """Says four things at once where one is asked for."""
+
+    async def _socket(self, request: web.Request) -> web.WebSocketResponse:
+        ws = web.WebSocketResponse()
+        await ws.prepare(request)
+        async for _ in ws:
+            for _ in range(4):
+                await ws.send_str(json.dumps(observed(reward=1.0)))
+        return ws
+
+
+def test_what_a_server_says_unasked_is_no_answer_and_is_not_kept() -> None:
+    with running(Talks(), LAKE) as served, closing(there(served.url)) as session:
+        session.reset(0)
+        (connection,) = (one for one in _open if one.url == served.url)
+        for _ in range(1000):
+            if connection._reader is not None and connection._reader.done():
+                break
+            time.sleep(0.01)
+        assert 1 <= connection._answers.qsize() <= 2
+        with pytest.raises(GameError, match="said what it was not asked"):
+            session.step({"player": "go"})
+
+
+class Slow(Faulty):
+    """Tells its schema in parts."""
+
+    async def _schema(self, request: web.Request) -> web.StreamResponse:  # type: ignore[override]
+        response = web.StreamResponse()
+        await response.prepare(request)
+        text = json.dumps(self.schema).encode()
+        for part in (text[:10], text[10:]):
+            await response.write(part)
+            await asyncio.sleep(0.05)
+        return response
+
+
+def test_a_schema_that_comes_in_parts_is_read_to_its_end() -> None:
+    with running(Slow(observed()), LAKE) as served, closing(there(served.url)) as session:
+        session.reset(0)
+        assert session.observe("player").text == "hello"
+
+
+class SendsAway(Faulty):
+    """Says that it has moved."""
+
+    elsewhere = ""
+
+    async def _socket(self, request: web.Request) -> web.WebSocketResponse:
+        raise web.HTTPFound(self.elsewhere)
+
+
+def test_a_server_that_sends_us_elsewhere_is_not_followed() -> None:
+    away, other = SendsAway(), Faulty(observed())
+    with running(other, LAKE) as there_too, running(away, LAKE) as served:
+        away.elsewhere = f"{there_too.url}/ws"
+        with closing(there(served.url)) as session, pytest.raises(GameError, match="answers status 302"):
+            session.reset(0)
+        assert other.asked == 0
 
 
 def test_a_server_that_is_full_or_not_there_is_asked_again_and_nobody_is_to_blame() -> None:
@@ -275,6 +364,7 @@ def test_replies_become_actions_as_the_schema_says() -> None:
         with pytest.raises(InvalidAction, match=said):
             two.action(wrong)
     assert form(tensor={"type": "array"}, required=["tensor"]).only is None
+    assert form(note={"type": ["string", "null"]}, required=["note"]).only is None
 
 
 def test_observations_become_texts() -> None:

@@ -5,10 +5,13 @@ Guarantees (each has a test):
 1. A message and its answer take at most ``timeout_s``, and an answer has at most :data:`MOST_BYTES`.
 2. A server that is not there, or whose sessions are all taken, is asked again, ``retries`` times; then it is a
    :class:`~rllib_lmgame.waiting.WaitedTooLong`: no level is to blame.
-3. An error, a connection that breaks, a time-out or an answer of another form is a
-   :class:`~rllib_lmgame.envs.contract.base.GameError` that names the address, and the session is given up.
+3. An error, a connection that breaks, a time-out, an answer of another form or one that nobody asked for is a
+   :class:`~rllib_lmgame.envs.contract.base.GameError` that names the address, and the session is given up. A value in
+   an action that the server says is none of its field's is an :class:`~rllib_lmgame.envs.contract.base.InvalidAction`,
+   and the session goes on.
 4. A session is closed when its game is, and at the end of the process. Between messages pings are answered.
-5. The token is sent to the address alone, and stands in no message.
+5. The token is sent to the address alone, and stands in no message. A server that sends a client elsewhere is not
+   followed.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from typing import Any, TypeVar
 import aiohttp
 
 from rllib_lmgame import json_files
-from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.envs.contract.base import GameError, InvalidAction
 from rllib_lmgame.envs.support.loop_thread import submitted, waited_for
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.text import in_words, shown
@@ -38,6 +41,8 @@ LONGEST_PAUSE_S = 5.0
 CLOSING_S = 5.0
 FULL = "CAPACITY_REACHED"
 """Code of the error of a server whose sessions are all taken."""
+INVALID = "VALIDATION_ERROR"
+"""Code of the error of a message whose values cannot be."""
 
 
 T = TypeVar("T")
@@ -75,7 +80,7 @@ class Connection:
         return self._patiently(lambda: self._told({"type": "reset", "data": dict(data)}, opens=True))
 
     def step(self, action: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Act. Raises: GameError."""
+        """Act. Raises: GameError, InvalidAction."""
         try:
             return self._told({"type": "step", "data": dict(action)}, opens=False)
         except _NotNow as error:
@@ -109,7 +114,7 @@ class Connection:
         raise WaitedTooLong(f"{self.url} {problem}{tries}")
 
     def _told(self, message: Mapping[str, Any], opens: bool) -> Mapping[str, Any]:
-        """An observation. Raises: _NotNow, GameError."""
+        """An observation. Raises: _NotNow, GameError, InvalidAction."""
         try:
             with waiting():
                 return waited_for(self._ask(message, opens))
@@ -129,7 +134,11 @@ class Connection:
                 aiohttp.ClientSession(headers=self._headers, trust_env=False) as http,
                 http.get(self.url + path, allow_redirects=False) as response,
             ):
-                content = await response.content.read(MOST_BYTES)
+                content = bytearray()
+                async for part in response.content.iter_any():
+                    content += part
+                    if len(content) > MOST_BYTES:
+                        raise _Wrong(f"answers more than {MOST_BYTES:,} bytes")
         except TimeoutError:
             raise _NotNow(f"gave no answer in timeout_s={self.timeout_s:g}") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -137,7 +146,7 @@ class Connection:
         if response.status != 200:
             raise _Wrong(_refusal(response.status))
         try:
-            return json_files.parse(content)
+            return json_files.parse(bytes(content))
         except ValueError:
             raise _Wrong("answers what is no JSON") from None
 
@@ -149,16 +158,25 @@ class Connection:
                     await self._connect()
                 if self._socket is None:
                     raise _Wrong("has no session any more")
+                if not self._answers.empty():
+                    unasked = self._answers.get_nowait()
+                    if unasked.type in _DATA:
+                        raise _Wrong(f"said what it was not asked: {shown(unasked.data, 200)}")
+                    return _observation(unasked, {})
                 await self._socket.send_json(message)
                 answer = await self._answers.get()
         except TimeoutError:
             raise _Wrong(f"gave no answer in timeout_s={self.timeout_s:g}") from None
         except (aiohttp.ClientError, OSError) as error:
             raise _Wrong(f"broke off: {in_words(error)}") from None
-        return _observation(answer)
+        return _observation(answer, {} if opens else message["data"])
 
     async def _connect(self) -> None:
-        self._http = aiohttp.ClientSession(headers=self._headers, trust_env=False, cookie_jar=aiohttp.DummyCookieJar())
+        stays = aiohttp.TraceConfig()
+        stays.on_request_redirect.append(_refuse_redirect)
+        self._http = aiohttp.ClientSession(
+            headers=self._headers, trust_env=False, cookie_jar=aiohttp.DummyCookieJar(), trace_configs=[stays]
+        )
         try:
             self._socket = await self._http.ws_connect(f"{self.url}/ws", max_msg_size=MOST_BYTES)
         except aiohttp.WSServerHandshakeError as error:
@@ -171,11 +189,11 @@ class Connection:
         self._reader = asyncio.create_task(self._read(self._socket, self._answers))
 
     async def _read(self, socket: aiohttp.ClientWebSocketResponse, answers: asyncio.Queue[aiohttp.WSMessage]) -> None:
-        """Pings are answered only while somebody reads."""
-        while True:
+        """Pings are answered only while somebody reads; of what nobody asked for, one message is kept."""
+        while answers.qsize() < 2:
             message = await socket.receive()
             answers.put_nowait(message)
-            if message.type not in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+            if message.type not in _DATA:
                 return
 
     async def _close(self) -> None:
@@ -192,27 +210,48 @@ class Connection:
             await http.close()
 
 
+_DATA = (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY)
+
+
+async def _refuse_redirect(session: Any, context: Any, params: aiohttp.TraceRequestRedirectParams) -> None:
+    raise _Wrong(_refusal(params.response.status))
+
+
 def _refusal(status: int) -> str:
     if status in (401, 403):
         return f"refuses the token, or its absence (status {status}); env_config.token_variable names one"
     return f"answers status {status}"
 
 
-def _observation(message: aiohttp.WSMessage) -> Mapping[str, Any]:
-    """What an answer tells. Raises: _NotNow: the server is full; _Wrong: it is no observation."""
-    if message.type not in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+def _observation(message: aiohttp.WSMessage, action: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the answer to ``action`` tells; that of ``reset`` is empty.
+
+    Raises: _NotNow: the server is full; InvalidAction: a value of the action cannot be; _Wrong: it is no observation.
+    """
+    if message.type not in _DATA:
         raise _Wrong(f"ended the session (code {message.data})" if message.data else "ended the session")
     try:
         answer = json_files.parse(message.data)
     except ValueError:
         raise _Wrong(f"answers what is no JSON: {shown(message.data, 200)}") from None
     data = answer.get("data") if isinstance(answer, Mapping) else None
-    if isinstance(data, Mapping) and answer["type"] == "error":
+    if isinstance(data, Mapping) and answer.get("type") == "error":
+        if data.get("code") == INVALID:
+            _check_blame(action, data.get("errors"))
         said = f"answers {shown(data.get('code'))}: {shown(data.get('message'), 300)}"
         raise _NotNow(said) if data.get("code") == FULL else _Wrong(said)
     if not isinstance(data, Mapping) or answer.get("type") != "observation" or "observation" not in data:
         raise _Wrong(f"answers what is no observation: {shown(answer, 200)}")
     return data
+
+
+def _check_blame(action: Mapping[str, Any], errors: Any) -> None:
+    """Raises: InvalidAction: errors in OpenEnv's form (`loc`, `msg`) name a field of ``action``."""
+    for error in errors if isinstance(errors, list) else ():
+        place, said = (error.get("loc"), error.get("msg")) if isinstance(error, Mapping) else (None, None)
+        for part in place if isinstance(place, list) else ():
+            if isinstance(part, str) and part in action:
+                raise InvalidAction(f"{part}: {said[:200] if isinstance(said, str) else 'this cannot be'}")
 
 
 def read_token(variable: str | None) -> str | None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import random
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -151,12 +151,13 @@ class OpenEnv(WholeReplyGame):
 
     def read_move(self, text: str) -> str:
         assert self._form is not None
-        return json.dumps(self._form.action(text))
+        try:
+            return json.dumps(self._form.action(text), allow_nan=False)
+        except ValueError:
+            raise InvalidAction("numbers must be finite.") from None
 
     def play_move(self, move: str) -> float:
-        before = self._return
-        self._take(self.connection.step(json.loads(move)))
-        return self._return - before
+        return self._take(self.connection.step(json.loads(move)))
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         text, reward, terminated, truncated, info = super().step(action)
@@ -182,10 +183,11 @@ class OpenEnv(WholeReplyGame):
         """End the session."""
         self.connection.close()
 
-    def _take(self, answer: Mapping[str, Any]) -> None:
+    def _take(self, answer: Mapping[str, Any]) -> float:
+        """What an answer tells is kept; its reward. Raises: GameError."""
         observation, reward, done = answer["observation"], answer.get("reward"), answer.get("done", False)
         number = 0.0 if reward is None else reward
-        if not isinstance(number, int | float) or not math.isfinite(number):
+        if not isinstance(number, int | float) or not abs(number) <= sys.float_info.max:
             raise GameError(f"{self.connection.url}: the reward is {shown(reward)}, which is no finite number")
         if not isinstance(done, bool):
             raise GameError(f"{self.connection.url}: `done` is {shown(done)}; it must be true or false")
@@ -203,6 +205,7 @@ class OpenEnv(WholeReplyGame):
         won = info.get("success")
         self._won = won if isinstance(won, bool) and done else None
         self._cut = done and info.get("truncated") is True
+        return float(number)
 
 
 def _text_of(observation: Any) -> str:
@@ -249,7 +252,8 @@ class _ActionForm:
         needed = tuple(key for key in own if isinstance(listed, list) and key in listed)
         candidates = needed or tuple(own)
         only = candidates[0] if len(candidates) == 1 else None
-        plain = only is not None and isinstance(own[only], Mapping) and own[only].get("type") in _KINDS
+        kind = own[only].get("type") if only is not None and isinstance(own[only], Mapping) else None
+        plain = isinstance(kind, str) and kind in _KINDS
         return cls(own, needed, only if plain else None)
 
     @property
