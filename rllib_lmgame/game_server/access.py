@@ -6,6 +6,7 @@ HTTP clients send as a password. What a server is (its health, metadata and sche
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hmac
@@ -15,6 +16,8 @@ from aiohttp.typedefs import Handler, Middleware
 
 MOST_BYTES = 1 << 18
 """Of one message: the longest reply that a game reads, in any way to write it, is shorter."""
+BODY_S = 30.0
+"""Seconds in which a request must have come to its end."""
 
 
 def told_to_all(handler: Handler) -> Handler:
@@ -30,7 +33,7 @@ def told_to_all(handler: Handler) -> Handler:
 def guard(token: str | None) -> Middleware:
     """What stands before all handlers; without a token it keeps out pages of web sites, which say where they are from.
 
-    Answers 401 for a wrong or missing token, and 403 for a page.
+    Answers 401 for a wrong or missing token, 403 for a page, and 408 for a request that does not come to its end.
     """
 
     @web.middleware
@@ -43,6 +46,11 @@ def guard(token: str | None) -> Middleware:
             )
         if token is None and "Origin" in request.headers:
             raise web.HTTPForbidden(text="web pages may not play here")
+        try:
+            async with asyncio.timeout(BODY_S):
+                await request.read()  # Handlers find it there.
+        except TimeoutError:
+            raise web.HTTPRequestTimeout(text=f"the request did not come to its end in {BODY_S:g} s") from None
         return await handler(request)
 
     return check

@@ -19,6 +19,7 @@ from time import time_ns
 from typing import Any
 from uuid import uuid4
 
+from rllib_lmgame.envs.contract.base import MAX_TEXT
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.game_server.access import MOST_BYTES
 from rllib_lmgame.game_server.hall import MOST_SEED, Client, FullError, Hall, HeldPlaces, ServedGame
@@ -237,7 +238,7 @@ class _Service:
             raise KeyError(f"there is no session {request.session_id[:100]!r}: it is over, or was left too long")
         view = await session.client.reply(request.action.content)
         if view.replied is not None:
-            session.said.setdefault(view.replied, []).append(("assistant", request.action.content))
+            session.said.setdefault(view.replied, []).append(("assistant", request.action.content[:MAX_TEXT]))
         observation = self._observation(session, view)
         if view.over:
             await self._held.leave(request.session_id)

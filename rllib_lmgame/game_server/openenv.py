@@ -41,6 +41,10 @@ PING_S = 60.0
 """Between two pings; a client that answers none for half as long is gone."""
 MOST_LISTED = 10_000
 """Tasks of one answer."""
+MOST_ERRORS = 10
+"""Told of one message."""
+CLOSING_S = 2.0
+"""Seconds that clients have to take leave when the server stops."""
 
 INVALID_JSON, UNKNOWN_TYPE, VALIDATION_ERROR = "INVALID_JSON", "UNKNOWN_TYPE", "VALIDATION_ERROR"
 EXECUTION_ERROR, CAPACITY_REACHED, SESSION_ERROR = "EXECUTION_ERROR", "CAPACITY_REACHED", "SESSION_ERROR"
@@ -85,11 +89,11 @@ class Episode:
     async def reset(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Begin an episode. Raises: WireError."""
         asked = _Asked.read(data, self.game)
+        view = await _played(self.client.reset(self.game, asked.seats, asked.seed, asked.split))
         self.episode_id = asked.episode_id or str(uuid4())
         self.shown, self.steps, self.last_reward, self.last_info = {}, 0, 0.0, {}
         self.said = {"episode_id": self.episode_id, "env_id": self.game.name}
         self.said |= {key: value for key, value in (("split", asked.split), ("seed", asked.seed)) if value is not None}
-        view = await _played(self.client.reset(self.game, asked.seats, asked.seed, asked.split))
         self.max_turns = view.observation.turns_left
         return self._answer(view)
 
@@ -205,6 +209,7 @@ def _is_seating(found: Any) -> bool:
 
 
 def _invalid(*errors: dict[str, Any]) -> WireError:
+    errors = errors[:MOST_ERRORS]
     said = "; ".join(f"{'.'.join(map(str, error['loc']))} {error['msg']}" for error in errors)
     return WireError(VALIDATION_ERROR, f"Invalid message: {said}", errors=list(errors))
 
@@ -296,9 +301,12 @@ class _Served:
             app.router.add_post(f"{base}/{name}", getattr(self, f"_{name}"))
 
     async def close(self, app: web.Application) -> None:
-        """End what is in play."""
-        for socket in list(self._sockets):
-            await socket.close(code=WSCloseCode.GOING_AWAY)
+        """End what is in play; who does not read what it is told is cut off."""
+        leaves = [asyncio.create_task(socket.close(code=WSCloseCode.GOING_AWAY)) for socket in self._sockets]
+        if leaves:
+            _, late = await asyncio.wait(leaves, timeout=CLOSING_S)
+            for leave in late:
+                leave.cancel()
         await self._held.close()
 
     async def _reset(self, request: web.Request) -> web.Response:

@@ -197,7 +197,9 @@ def seated(seating: Seating | None, session: GameSession) -> dict[str, str]:
     if isinstance(seating, Mapping):
         for agent in seating:
             if agent not in agents:
-                raise ConfigError(f"seats.{agent}", did_you_mean(agent, agents, f"the seats are {', '.join(agents)}"))
+                raise ConfigError(
+                    f"seats.{agent[:100]}", did_you_mean(agent, agents, f"the seats are {', '.join(agents)}")
+                )
         players = {agent: seating.get(agent, REMOTE) for agent in agents}
     elif len(seating) != len(agents):
         raise ConfigError("seats", f"{session.game_id} has {len(agents)} ({', '.join(agents)}), got {len(seating)}")

@@ -90,6 +90,9 @@ def test_a_game_is_played_from_reset_to_its_end() -> None:
             assert json.loads(answer.observation.info["success"]) is True and hall.active == 0
             assert [message.role for message in answer.observation.messages][:4] == [*roles, "assistant", "environment"]
             assert (await stub.refused("Step", session_id=begun.session_id))[0] == "NOT_FOUND"
+            begun = await stub("Reset", environment_id="FrozenLake-v0")
+            long = await stub.step(begun.session_id, "x" * 200_000)
+            assert long.ByteSize() < 20_000, "of a reply as much is kept as games read"
             two = [await stub("Reset", environment_id="FrozenLake-v0", config={"seed": "3"}) for _ in range(2)]
             up = messages()["MessageProto"](content="Up")
             requests = [messages()["StepRequest"](session_id=each.session_id, action=up) for each in two]

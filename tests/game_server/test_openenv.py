@@ -19,8 +19,12 @@ from commands import Command
 from served_games import TOKEN, Served, expert, serving
 
 from rllib_lmgame.cli.main import main
+from rllib_lmgame.game_server import access, openenv
 from rllib_lmgame.game_server.access import MOST_BYTES
+from rllib_lmgame.game_server.hall import Hall, open_games
 from rllib_lmgame.game_server.openenv import CUT_OFF_BYTES, openenv_app
+from rllib_lmgame.listening import listen
+from rllib_lmgame.rollouts.records import GameConfig
 
 LAKE = "lmgame/FrozenLake-v0"
 TEST = {"split": "test"}
@@ -195,6 +199,85 @@ def test_nonsense_is_answered_with_its_code_and_the_session_goes_on() -> None:
             assert (await served.post("/reset", data="x" * (MOST_BYTES + 1)))[0] == 413
 
     asyncio.run(talk())
+
+
+def test_of_many_errors_a_few_are_told() -> None:
+    async def talk() -> None:
+        async with serving(openenv_app, LAKE) as served, served.http.ws_connect(served.url + "/ws") as socket:
+            for kind, data in (
+                ("step", {f"{n:x}": 1 for n in range(20_000)}),
+                ("reset", {"seats": {"n" * 200_000: "remote"}}),
+            ):
+                answer = await said(socket, kind, **data)
+                assert answer["data"]["code"] == "VALIDATION_ERROR" and len(json.dumps(answer)) < 4000
+
+    asyncio.run(talk())
+
+
+def test_a_reset_that_is_refused_leaves_the_game_in_play_as_it_was() -> None:
+    async def talk() -> None:
+        async with serving(openenv_app, LAKE) as served, served.http.ws_connect(served.url + "/ws") as socket:
+            first = (await said(socket, "reset", episode_id="mine"))["data"]["observation"]["messages"][0]["content"]
+            assert (await refused(socket, "reset", episode_id="new", split="secret"))[0] == "VALIDATION_ERROR"
+            assert (await said(socket, "state"))["data"]["episode_id"] == "mine"
+            answer = (await said(socket, "step", message="jump"))["data"]["observation"]
+            assert answer["messages"][0]["content"].startswith(f"{first}\n\n[player] jump")
+
+    asyncio.run(talk())
+
+
+async def connected(url: str, request: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, port = url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(request)
+    return reader, writer
+
+
+def test_a_request_that_does_not_come_to_its_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "BODY_S", 0.05)
+
+    async def ask() -> None:
+        async with serving(openenv_app, LAKE) as served:
+            begun = b"POST /mcp HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{"
+            reader, writer = await connected(served.url, begun)
+            async with asyncio.timeout(30):
+                assert b" 408 " in await reader.readline()
+            writer.close()
+
+    asyncio.run(ask())
+
+
+def test_a_client_that_does_not_read_keeps_no_server_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openenv, "CLOSING_S", 0.05)
+    begun = (
+        b"GET /ws HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        b"Sec-WebSocket-Key: MDAwMDAwMDAwMDAwMDAwMA==\r\nAuthorization: Bearer " + TOKEN.encode() + b"\r\n\r\n"
+    )
+    text = json.dumps({"type": "mcp", "data": {"jsonrpc": "2.0", "method": "a", "id": "y" * 60_000}}).encode()
+    frame = b"\x81\xfe" + len(text).to_bytes(2, "big") + bytes(4) + text
+
+    async def play() -> None:
+        hall = Hall(await open_games({LAKE: GameConfig(LAKE, {})}))
+        port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        server = asyncio.create_task(
+            listen(openenv.openenv_app(hall, TOKEN), "127.0.0.1", 0, port.set_result, 0.05, cancels=True)
+        )
+        reader, writer = await connected(f"http://127.0.0.1:{await port}", begun)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        while True:
+            writer.write(frame)
+            try:
+                async with asyncio.timeout(1):
+                    await writer.drain()
+            except TimeoutError:
+                break
+        server.cancel()
+        _, stuck = await asyncio.wait([server], timeout=20)
+        writer.transport.abort()
+        assert not stuck and not hall.active
+
+    asyncio.run(play())
 
 
 def test_two_hundred_sessions_at_once_play_to_their_end() -> None:
