@@ -145,6 +145,8 @@ def test_what_a_server_is_is_told_without_a_token_and_nothing_else() -> None:
         async with serving(openenv_app, LAKE, token=None) as served:
             assert (await served.get("/state"))[0] == 200
             assert (await served.get("/state", headers={"Origin": "http://evil.example"}))[0] == 403
+            for name, status in (("evil.example:80", 403), ("[", 403), ("localhost:1", 200), ("[::1]:1", 200)):
+                assert (await served.get("/state", headers={"Host": name}))[0] == status, name
 
     asyncio.run(ask())
 
