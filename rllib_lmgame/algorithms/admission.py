@@ -34,6 +34,7 @@ from rllib_lmgame.policies.model.files import (
     load_tokenizer,
     local_config,
     model_directory,
+    other_vocabulary,
     tokenizer_source,
     vocabulary_problem,
 )
@@ -75,6 +76,7 @@ def admit(config: Any) -> None:
         _check_language_model(s.policy(name), trained=s.is_trained(name))
     _check_talk(config, s)
     _check_updates(config, s)
+    check_teacher(config, {})
     if not any(key.startswith(_PLAYED) for key in s.schedules):  # Else each of their values is looked at.
         refuse((*rules.PLAY, *rules.SELECTION), s, run)
     with games_blamed_first(config):
@@ -358,6 +360,26 @@ def _check_tokenizer(options: LanguageModelOptions, key: Callable[..., str]) -> 
     problem = None if config is None else context_problem(config, options.context_length)
     if problem is not None:
         raise ConfigError(key("context_length", "model"), problem)
+
+
+def check_teacher(config: Any, made: Mapping[str, str]) -> None:
+    """A teacher must have the vocabulary of all that learn from it, as far as local files tell.
+
+    ``made`` are directories of models that were made for policies. Raises: ConfigError: naming a token that differs.
+    """
+    teacher = config.teacher_options
+    if teacher is None:
+        return
+    key = "config.teacher.model"
+    check_model(teacher.model, key)
+    for policy in config.trained_policies():
+        options = config.settings.model_of(policy)
+        if policy not in made and options.model == TINY_MODEL:
+            continue  # It is made later.
+        directory = made.get(policy) or model_directory(options.model)
+        problem = other_vocabulary(tokenizer_source(options, directory), model_directory(teacher.model, key))
+        if problem is not None:
+            raise ConfigError(key, f"the teacher of {policy} must have the same vocabulary: {problem}")
 
 
 # -- schedules --------------------------------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from ray.rllib.utils.metrics import (
 from ray.tune import PlacementGroupFactory
 from ray.tune.result import TRIAL_INFO
 
+from rllib_lmgame.algorithms.admission import check_teacher
 from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
 from rllib_lmgame.algorithms.checkpoints.cards import Curve, add_to_cards
 from rllib_lmgame.algorithms.checkpoints.learner_files import load_learners, save_learners
@@ -121,6 +122,7 @@ class LMGameAlgorithm(PPO):
         self.tell("preparing the models")
         if not own.model_files:
             own.model_files = prepare_models(own)
+            check_teacher(own, {policy: str(files.directory()) for policy, files in own.model_files.items()})
         try:
             if not ray.is_initialized():
                 be_connected(num_cpus=self._cpus_needed(own))

@@ -52,6 +52,7 @@ from rllib_lmgame.settings.sections.rllib import (
     schedule_of,
 )
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
+from rllib_lmgame.settings.sections.teacher import TeacherOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.settings.sections.token_ppo import KLOptions, TokenPPOOptions
 from rllib_lmgame.settings.tree import Settings, acts, options_in, read_evaluation, read_section, written
@@ -95,6 +96,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
     supervised_options: SupervisedOptions | None
     evaluation_options: EvaluationOptions
     league_options: LeagueOptions | None = None  # likewise
+    teacher_options: TeacherOptions | None = None  # likewise
     data_selection_options: DataSelectionOptions = DataSelectionOptions()  # likewise
     schedule_options: Mapping[str, ScheduleOptions] = MappingProxyType({})
     given_keys: tuple[str, ...] = ()

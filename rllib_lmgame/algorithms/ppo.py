@@ -87,6 +87,10 @@ class LMGamePPOConfig(LMGameConfig):
         """Past versions of the policies as opponents: :class:`~rllib_lmgame.settings.sections.league.LeagueOptions`."""
         return self.set_section("league", options)
 
+    def teacher(self, **options: Any) -> Self:
+        """A model that judges each sampled token: :class:`~rllib_lmgame.settings.sections.teacher.TeacherOptions`."""
+        return self.set_section("teacher", options)
+
 
 class LMGamePPO(LMGameAlgorithm):
     """Language models learn to play text games: play, build rows, update, push weights.

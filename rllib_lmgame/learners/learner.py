@@ -40,6 +40,7 @@ from rllib_lmgame.learners.engines.deepspeed_engine import (
     wants_activation_checkpointing,
 )
 from rllib_lmgame.learners.engines.reference import Reference, WeightAverage
+from rllib_lmgame.learners.engines.teacher import Teacher
 from rllib_lmgame.learners.engines.torch_engine import (
     TorchEngine,
     UpdateEngine,
@@ -78,6 +79,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self.engines: dict[str, UpdateEngine] = {}
         self.references: dict[str, Reference] = {}
         self.averages: dict[str, WeightAverage] = {}
+        self.teachers: dict[str, Teacher] = {}
         self._reference_known: dict[str, dict[str, np.ndarray]] = {}
         self.critics: dict[str, Critic] = {}
         self.updates: dict[str, int] = {}
@@ -362,6 +364,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             meter=meter,
             ranks=self.ranks,
             reference_logprobs=lambda inputs: self._reference(module_id).forward({**inputs, **flags})["logprobs"],
+            teacher_logprobs=lambda inputs: self._teacher(module_id, settings).logprobs({**inputs, **flags}),
             entropy_coefficient=self.entropy_coefficient(module_id),
             kl_coefficient=float(self.curr_kl_coeffs_per_module[module_id]) if settings.ppo.kl is not None else 0.0,
             num_updates=self.updates[module_id],
@@ -455,6 +458,12 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             with self.engines[module_id].full_state(trained=True) as weights:
                 self.references[module_id] = self._make_reference(module_id, weights)
         return self.references[module_id]
+
+    def _teacher(self, module_id: str, settings: LearnerSettings) -> Teacher:
+        if module_id not in self.teachers:
+            assert settings.teacher is not None
+            self.teachers[module_id] = Teacher(self.module[module_id], settings.teacher, self._device)
+        return self.teachers[module_id]
 
     def _update_copies(self, module_id: str) -> None:
         settings, reference = self.settings(module_id), self.references.get(module_id)

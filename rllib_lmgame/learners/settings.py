@@ -8,6 +8,7 @@ from typing import Any
 
 from rllib_lmgame.learners.microbatch import MOST_TOKENS, default_tokens, kept_per_token, layer_of, number_of
 from rllib_lmgame.settings.schema import with_changes
+from rllib_lmgame.settings.sections.teacher import TeacherOptions
 from rllib_lmgame.settings.sections.token_ppo import FIT, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.threads import AUTO
 
@@ -35,6 +36,7 @@ class LearnerSettings:
         grad_clip: Bound on the global gradient norm; ``None`` is off.
         seed: Of the order of minibatches.
         deepspeed: DeepSpeed's configuration, or ``None`` without DeepSpeed.
+        teacher: The ``teacher`` section; ``None`` without one.
     """
 
     ppo: TokenPPOOptions
@@ -49,6 +51,7 @@ class LearnerSettings:
     num_epochs: int = 1
     seed: int = 0
     deepspeed: Mapping[str, Any] | None = None
+    teacher: TeacherOptions | None = None
     microbatch_tokens: int = MOST_TOKENS
 
     @classmethod
@@ -67,6 +70,7 @@ class LearnerSettings:
             num_epochs=int(config.num_epochs),
             seed=int(config.seed or 0),
             deepspeed=None if config.deepspeed_config is None else dict(config.deepspeed_config),
+            teacher=getattr(config, "teacher_options", None),
             microbatch_tokens=ppo.microbatch or MOST_TOKENS,
         )
 
@@ -74,6 +78,8 @@ class LearnerSettings:
         """The settings with values of schedules, by their keys; other keys than a learner's are passed over."""
         changes: dict[str, Any] = {field: values[key] for key, field in _FOLLOWING.items() if key in values}
         ppo = {key.removeprefix("token_ppo."): each for key, each in values.items() if key.startswith("token_ppo.")}
+        if "teacher.coefficient" in values and self.teacher is not None:
+            changes["teacher"] = replace(self.teacher, coefficient=values["teacher.coefficient"])
         if "inference.temperature" in values:
             changes["temperature"] = learning_temperature(values["inference.temperature"])
         return replace(self, ppo=with_changes(self.ppo, ppo) if ppo else self.ppo, **changes)

@@ -23,6 +23,7 @@ from rllib_lmgame.settings.sections.league import LeagueOptions
 from rllib_lmgame.settings.sections.preferences import DPOOptions
 from rllib_lmgame.settings.sections.rllib import FLAT_KEYS
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
+from rllib_lmgame.settings.sections.teacher import TeacherOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 from rllib_lmgame.settings.trust import is_name
@@ -146,6 +147,7 @@ PPO = AlgorithmEntry(
         "warm_start": Section("supervised_options", SupervisedOptions, optional=True),
         "data_selection": Section("data_selection_options", DataSelectionOptions),
         "league": Section("league_options", LeagueOptions, optional=True),
+        "teacher": Section("teacher_options", TeacherOptions, optional=True),
     },
     metrics=("ppo_iteration", "phase", *SUPERVISED_METRICS),
     learner_metrics=LEARNER_NAMES,

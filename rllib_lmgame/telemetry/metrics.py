@@ -89,7 +89,7 @@ LEARNER_NAMES = (
     *("update_s", "num_steps", "num_rows", "num_row_tokens", "num_computed_tokens", "context_cuts"),
     *("importance_weight", "importance_capped_fraction", "importance_masked_fraction", "logprob_gap_mean"),
     *("curr_entropy_coeff", "default_optimizer_learning_rate"),
-    *("num_trainable_parameters", "num_non_trainable_parameters"),
+    *("num_trainable_parameters", "num_non_trainable_parameters", "teacher_kl"),
 )
 """What this package reports of a policy below ``learners`` in PPO's phase, whatever its options."""
 

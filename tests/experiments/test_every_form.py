@@ -101,6 +101,7 @@ FORMS = {
     "warm_start.expert": ["solver", "random", "rllib_lmgame.policies.scripted:RandomPlayer"],
     "supervised.expert": ["solver", "random", "rllib_lmgame.policies.scripted:RandomPlayer"],
     "language_model.lora": [None, ADAPTERS],
+    "teacher.model": ["someone/teacher"] * 3,  # In each round that sets an option of the section.
     **{
         f"{stage}.stop_at": [None, {}, {"success": 0.25, "every": 10}, {"invalid_rate": 0.1, "episodes": 8}]
         for stage in ("warm_start", "supervised")

@@ -238,6 +238,18 @@ def test_what_one_policy_alone_keeps_is_counted(planned, override):
     assert footprint(config).on_host - without.on_host == pytest.approx(4 * 494_032_768 / MIB, rel=1e-3)
 
 
+@pytest.mark.parametrize(("half", "bytes_"), [(False, 4), (True, 2)])
+def test_a_teacher_is_whole_in_each_learner(planned, half, bytes_):
+    """In the learners' numerics, whatever ZeRO divides, and also between updates."""
+    config = planned.configs[0].copy(copy_frozen=False)
+    config.num_learners, config.deepspeed_config = 2, {"zero_optimization": {"stage": 3}}
+    config.language_model(dtype="bfloat16" if half else "float32")
+    without = footprint(config).processes[0]
+    taught = footprint(config.teacher(model="Qwen/Qwen2.5-1.5B")).processes[0]
+    assert taught.parts["teacher"] == pytest.approx(bytes_ * 1_543_714_304 / MIB, rel=1e-3)
+    assert taught.each - without.each == pytest.approx(taught.held - without.held) == taught.parts["teacher"]
+
+
 def test_averaged_weights_are_counted_once_where_they_are(planned):
     """Float32 in the main memory of the first learner, whatever the learners' numerics and wherever they are."""
     config = planned.configs[0].copy(copy_frozen=False)

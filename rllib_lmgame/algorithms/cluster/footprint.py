@@ -28,7 +28,8 @@ USABLE = 0.95
 USED_OF_MACHINE, USED_OF_CARD = 0.5, 0.9
 """What activations may take of what is left. A machine has other uses; larger micro-batches are hardly quicker there.
 """
-STAYS = ("weights", "optimizer", memory.ZERO_BUFFERS)
+TEACHER = "teacher"
+STAYS = ("weights", "optimizer", memory.ZERO_BUFFERS, TEACHER)
 """What a learner holds of a policy between its updates."""
 
 
@@ -206,6 +207,9 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         holds_base=holds_base,
         trains_head=options.lora is not None and memory.trains_head(shape, options.lora),
     )
+    teacher = None if config.teacher_options is None else memory.shape_of_model(config.teacher_options.model)
+    if teacher is not None:
+        parts[TEACHER] = weights_mib(teacher, memory.BYTES[learner_dtype(config, policy)])
     if zero.get("offload_optimizer"):
         parts[OFFLOADED] = parts.pop("optimizer")
     # Without one of its own it is the algorithm's.

@@ -194,10 +194,15 @@ def shape_of(config: Any, policy: str) -> ModelShape | None:
             tiny.tie_word_embeddings,
             "language_model.tiny",
         )
+    return shape_of_model(options.model)
+
+
+def shape_of_model(model: str) -> ModelShape | None:
+    """Shape of a directory's or a hub's model; ``None`` if neither files nor the name tell."""
     try:
-        return _shape_of_files(model_directory(options.model))
+        return _shape_of_files(model_directory(model))
     except Exception:  # A configuration of others fails in many ways.
-        return shape_from_name(options.model)
+        return shape_from_name(model)
 
 
 @functools.lru_cache(maxsize=16)

@@ -15,6 +15,7 @@ from rllib_lmgame.algorithms.cluster.footprint import (
     LEARNER,
     MERGING,
     OFFLOADED,
+    TEACHER,
     USABLE,
     Footprint,
     Processes,
@@ -74,6 +75,7 @@ LOWERED_BY: dict[str, dict[str, tuple[str, ...]]] = {
         "logits": ("config.token_ppo.head_chunk_tokens",),
         memory.ZERO_BUFFERS: ("config.deepspeed.zero_optimization.reduce_bucket_size",),
         "sum of gradients": _sharded(2),
+        TEACHER: ("config.teacher.model (a smaller one)",),
     },
     ENGINE: {
         "weights": (_HALVED, "config.inference.tensor_parallel_size", _SMALLER),

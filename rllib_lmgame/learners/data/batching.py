@@ -125,8 +125,8 @@ class MinibatchSize(NamedTuple):
 
 
 _FILLED_LATER = (
-    *("old_logprobs", "values", "ref_logprobs", "advantages", "returns", "loss_weights", "importance_weights"),
-    "entropies",
+    *("old_logprobs", "values", "ref_logprobs", "teacher_logprobs", "advantages", "returns", "loss_weights"),
+    *("importance_weights", "entropies"),
 )
 """Arrays of a batch over its action tokens that are not made from its rows."""
 
@@ -150,7 +150,7 @@ class TokenBatch:
         episodes, trajectory_ids: Id of the episode, and int64 ``Row.trajectory``, of each trajectory.
         trajectory_offsets: int64 ``[N + 1]``; as ``turn_offsets``.
         needs_bootstrap: bool ``[N]``.
-        old_logprobs, values, ref_logprobs, advantages, returns: float32 ``[A]``; filled later.
+        old_logprobs, values, ref_logprobs, teacher_logprobs, advantages, returns: float32 ``[A]``; filled later.
         loss_weights, importance_weights: float32 ``[A]``; filled later.
         entropies: float32 ``[A]``; filled later where ``shown``.
         shown: bool ``[A]``; tokens that somebody will look at. Empty where there are none.
@@ -181,6 +181,7 @@ class TokenBatch:
     old_logprobs: np.ndarray
     values: np.ndarray
     ref_logprobs: np.ndarray
+    teacher_logprobs: np.ndarray
     advantages: np.ndarray
     returns: np.ndarray
     loss_weights: np.ndarray

@@ -66,6 +66,7 @@ class ModuleUpdate:
         minibatch: What the present minibatch has on all learners; ``None`` before the first.
         critic: Units and fit of the value function; ``None`` without one.
         streams: Each micro-batch is recorded behind :meth:`Objective.prepare`, by the pass of its loss.
+        teacher_logprobs: The same under the teacher of ``settings.teacher``.
         reference_known: What the reference has said, for objectives that keep it; kept from update to update as long as
             the reference is the same.
     """
@@ -82,6 +83,7 @@ class ModuleUpdate:
     critic: Critic | None = None
     minibatch: MinibatchSize | None = None
     streams: bool = False
+    teacher_logprobs: Callable[[Mapping[str, Any]], torch.Tensor] | None = None
     reference_known: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property

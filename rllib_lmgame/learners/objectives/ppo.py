@@ -33,6 +33,7 @@ from rllib_lmgame.learners.objectives.policy_losses import (
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.settings.plugins import ESTIMATORS, POLICY_LOSSES
+from rllib_lmgame.settings.sections.teacher import TeacherOptions
 from rllib_lmgame.settings.sections.token_ppo import (
     CONSTANT_LENGTH,
     GROUP,
@@ -166,6 +167,21 @@ def correct_for_sampler(update: ModuleUpdate, pack: PackedBatch | None = None) -
         update.meter.before |= importance_metrics(found, batch, update.ranks)
 
 
+def distil(update: ModuleUpdate, teacher: TeacherOptions) -> None:
+    """Add the teacher's verdict to ``advantages``, or put it in their place; all learners call.
+
+    A token's is ``-c (log pi_old - log pi_teacher)``, whose expectation is the negative reverse KL divergence. The
+    gradient is that of KL(policy || teacher) of each token by itself, as with a discount of 0. It is on-policy
+    distillation as verl and tinker have it; GKD (2306.13649) takes the divergence of whole distributions.
+    """
+    batch = update.batch or NO_ROWS
+    gap = batch.old_logprobs.astype(np.float64) - batch.teacher_logprobs
+    if update.batch is not None:
+        game = update.batch.advantages if teacher.game else 0.0
+        update.batch.advantages = (game - teacher.coefficient * gap).astype(np.float32)
+    update.meter.before["teacher_kl"] = RunningMoments.of(gap, update.ranks)["mean"]
+
+
 def learned_from(
     update: ModuleUpdate, pack: PackedBatch, out: Mapping[str, torch.Tensor]
 ) -> tuple[PackedBatch, Mapping[str, torch.Tensor]]:
@@ -198,6 +214,8 @@ class PPOObjective(Objective):
     ) -> None:
         """Fill ``old_logprobs`` and, where they are used, ``values``, ``bootstrap_values`` and ``ref_logprobs``."""
         ref = update.reference_logprobs(inputs) if self._wants_reference(update.settings) else None
+        asks = update.settings.teacher is not None and update.teacher_logprobs is not None
+        teacher = update.teacher_logprobs(inputs) if asks and update.teacher_logprobs is not None else None
         if update.batch is None or pack.num_actions + len(pack.bootstrap_slot) == 0:
             return
         columns = {"old_logprobs": out["logprobs"]}
@@ -205,6 +223,8 @@ class PPOObjective(Objective):
             columns |= {name: out[name] for name in ("values", "bootstrap_values")}
         if ref is not None:
             columns["ref_logprobs"] = ref
+        if teacher is not None:
+            columns["teacher_logprobs"] = teacher
         update.batch.put(pack, **{name: tensor.detach().float().cpu().numpy() for name, tensor in columns.items()})
         if update.streams:
             correct_for_sampler(update, pack)
@@ -222,6 +242,7 @@ class PPOObjective(Objective):
             and ppo.advantage_estimator.type in ESTIMATORS
             and not self.needs_critic(settings)
             and (ppo.kl is None or ppo.kl.in_ == LOSS)
+            and settings.teacher is None
             and levels <= {"token"}
         )
 
@@ -245,6 +266,8 @@ class PPOObjective(Objective):
             correct_for_sampler(update)
         if update.batch is not None:
             update.batch.advantages, update.batch.returns = normal, returns.astype(np.float32)
+        if settings.teacher is not None:
+            distil(update, settings.teacher)
         meter.before |= {f"advantage_{name}": value for name, value in RunningMoments.of(raw, ranks).items()}
         meter.before["return_mean"] = RunningMoments.of(returns, ranks)["mean"]
         if critic:

@@ -158,6 +158,21 @@ def vocabulary_problem(model: str, tokenizer: str) -> str | None:
     )
 
 
+def other_vocabulary(one: str, other: str) -> str | None:
+    """How the vocabularies of two model directories differ, or ``None``: not, or not as far as local files tell."""
+    files = [expanded(each) / "tokenizer.json" for each in (one, other)]
+    if not all(file.is_file() for file in files):
+        return None
+    first, second = (_vocabulary(file, file.stat().st_mtime_ns)[0] for file in files)
+    token = min(
+        (token for token in first.keys() | second.keys() if first.get(token) != second.get(token)), default=None
+    )
+    if token is None:
+        return None
+    shown = [repr(texts[token]) if token in texts else "none" for texts in (first, second)]
+    return f"token {token} is {shown[0]} in {one}, and {shown[1]} in {other}"
+
+
 def vocabulary_size(options: LanguageModelOptions) -> int | None:
     """Tokens that a model knows, at most, as far as local files tell."""
     if options.model == TINY_MODEL:

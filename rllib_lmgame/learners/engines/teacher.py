@@ -1,0 +1,55 @@
+"""The teacher of on-policy distillation: a frozen model of any size that judges the policy's own tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies.model.files import model_directory
+from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
+from rllib_lmgame.settings.sections.teacher import TeacherOptions
+
+KEY = "config.teacher.model"
+
+
+class Teacher:
+    """Whole on every learner, on its device, and never trained. Raises: ConfigError: it suits it not."""
+
+    def __init__(self, policy: LanguageModelRLModule, options: TeacherOptions, device: torch.device | str) -> None:
+        own = dataclasses.replace(
+            policy.options,
+            model=options.model,
+            lora=None,
+            value_model="shared",
+            gradient_checkpointing=False,
+            trust_remote_code=options.trust_remote_code,
+        )
+        config: dict[str, Any] = dict(policy.model_config)  # type: ignore[arg-type]
+        self.module = LanguageModelRLModule(
+            observation_space=policy.observation_space,
+            action_space=policy.action_space,
+            inference_only=False,
+            model_config={**config, "options": own, "model_dir": model_directory(options.model, KEY), "critic": False},
+        )
+        known, needed = (each.language_model.config.get_text_config().vocab_size for each in (self.module, policy))
+        if known < needed:
+            raise ConfigError(KEY, f"{options.model} knows {known} tokens, the policy {needed}")
+        if self.module.layout is not policy.layout or (policy.shares and not self.module.shares):
+            raise ConfigError(
+                KEY,
+                f"{options.model} reads rows as `{self.module.layout.value}`, the policy as `{policy.layout.value}`",
+            )
+        self.module.requires_grad_(False)
+        self.module.eval()
+        self.module.to(device)
+
+    @torch.no_grad()
+    def logprobs(self, inputs: Mapping[str, Any]) -> torch.Tensor:
+        """Of a micro-batch's action tokens, float32 ``[A]``; ``inputs`` as of the policy's own pass."""
+        flags = {"with_entropy": False, "with_values": False}
+        found: torch.Tensor = self.module.forward_train({**inputs, **flags})["logprobs"]
+        return found

@@ -1,0 +1,29 @@
+"""Options of on-policy distillation. Importing this loads neither Ray nor torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rllib_lmgame.settings.schema import REQUIRED, option
+from rllib_lmgame.settings.trust import is_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherOptions:
+    """The ``teacher`` section: a model that judges each token the policy has sampled."""
+
+    model: str = option(
+        REQUIRED,
+        "The teacher: a checkpoint, a directory or a hub id, with the policy's own vocabulary. Each learner holds it.",
+        path=True,
+        stranger=is_name,
+    )
+    coefficient: float = option(
+        1.0,
+        "What a token's advantage loses for each nat that its log-probability under the policy is above that under the "
+        "teacher.",
+        above=0,
+        schedulable=True,
+    )
+    game: bool = option(True, "The advantages of the game's rewards count beside it; else the teacher alone does.")
+    trust_remote_code: bool = option(False, "Run the code that the teacher's directory brings along.", stranger=False)

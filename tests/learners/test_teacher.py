@@ -1,0 +1,133 @@
+"""On-policy distillation: what a teacher's verdict makes of advantages, and that it is learnt from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from learning import update, weights
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.learners.data.batching import TokenBatch
+from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
+from rllib_lmgame.learners.objectives import PPOObjective
+from rllib_lmgame.policies.model.attention import PackedRows
+from rllib_lmgame.policies.model.files import other_vocabulary
+from rllib_lmgame.rollouts.records import trajectory_of
+from rllib_lmgame.settings.schema import build
+from rllib_lmgame.settings.sections.teacher import TeacherOptions
+
+PLAIN = {"advantage_estimator": "reinforce", "normalize_advantages": "none", "importance": None}
+
+
+@pytest.fixture
+def teacher_dir(make_model: Any) -> str:
+    """Another model of the same family, deeper than the policy."""
+    return make_model(num_hidden_layers=3, initializer_range=0.4)
+
+
+def with_teacher(make_learner: Any, teacher: str, ppo: dict[str, Any] | None = None, **options: Any) -> Any:
+    learner = make_learner(critic=False, token_ppo=PLAIN | (ppo or {}), entropy_coeff=0.0, lr=3e-3)
+    learner.config.teacher_options = build(TeacherOptions, {"model": teacher, **options})
+    learner._settings.clear()
+    return learner
+
+
+def logprobs_by_row(module: Any, row: Any) -> np.ndarray:
+    model, ids = module.language_model, torch.as_tensor(row.input_ids).long()[None]
+    with torch.no_grad(), PackedRows(torch.tensor([0, ids.shape[1]])):
+        hidden = model.model(ids, use_cache=False, position_ids=torch.arange(ids.shape[1])[None]).last_hidden_state[0]
+        at = torch.as_tensor(row.loss_mask).nonzero().squeeze(-1)
+        chosen = model.lm_head(hidden[at - 1]).log_softmax(-1).gather(-1, ids[0, at][:, None]).squeeze(-1)
+    return chosen.numpy()
+
+
+@pytest.mark.parametrize("tokens", [64, 9999])
+@pytest.mark.parametrize("game", [True, False])
+def test_the_advantage_is_the_reverse_divergence_of_each_token(
+    game: bool, tokens: int, make_learner: Any, make_episodes: Any, teacher_dir: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Row by row, one pass or many; beside the returns of the game, or in their place."""
+    learner = with_teacher(make_learner, teacher_dir, {"max_tokens_per_microbatch": tokens}, coefficient=0.7, game=game)
+    episodes = make_episodes(8)
+    rows = build_rows([trajectory_of(each.agent_episodes["player"]) for each in episodes], max_row_tokens=128)
+    student = np.concatenate([logprobs_by_row(learner.module["player"], row) for row in rows])
+    found: dict[str, TokenBatch] = {}
+    prepare = PPOObjective.prepare
+
+    def prepared(self: PPOObjective, made: Any) -> None:
+        prepare(self, made)
+        found["batch"] = made.batch
+
+    monkeypatch.setattr(PPOObjective, "prepare", prepared)
+    metrics = update(learner, WholeEpisodes(episodes=episodes))
+    teacher = learner.teachers["player"].module
+    gap = student - np.concatenate([logprobs_by_row(teacher, row) for row in rows])
+    assert np.abs(gap).max() > 0.5
+    returns = np.zeros(len(gap))
+    if game:
+        monkeypatch.undo()
+        plain = with_teacher(make_learner, teacher_dir)
+        plain.config.teacher_options = None
+        plain._settings.clear()
+        monkeypatch.setattr(PPOObjective, "prepare", prepared)
+        batch = found["batch"]
+        update(plain, WholeEpisodes(episodes=make_episodes(8)))
+        returns = found["batch"].advantages.astype(np.float64)
+        found["batch"] = batch
+    np.testing.assert_allclose(found["batch"].advantages, returns - 0.7 * gap, atol=1e-4)
+    assert metrics["teacher_kl"] == pytest.approx(gap.mean(), abs=1e-4)
+
+
+def test_a_policy_comes_near_its_teacher(make_learner: Any, teacher_dir: str) -> None:
+    """On its own samples of one token behind one prompt, by the divergence of the whole distribution."""
+    from rllib_lmgame.rollouts.records import Trajectory, Turn
+    from tests.episode_parts import episode_of, part_of
+
+    learner = with_teacher(make_learner, teacher_dir, game=False)
+    prompt, rng = np.arange(5, 13, dtype=np.int32), np.random.default_rng(0)
+
+    def distribution(module: Any) -> torch.Tensor:
+        ids = torch.as_tensor(prompt).long()[None]
+        with torch.no_grad(), PackedRows(torch.tensor([0, len(prompt)])):
+            hidden = module.language_model.model(ids, use_cache=False, position_ids=torch.arange(len(prompt))[None])
+        return module.language_model.lm_head(hidden.last_hidden_state[0, -1]).detach().log_softmax(-1)
+
+    def divergence() -> float:
+        own, other = distribution(learner.module["player"]), distribution(learner.teachers["player"].module)
+        return float((own.exp() * (own - other)).sum())
+
+    found = []
+    for _ in range(30):
+        own = distribution(learner.module["player"])
+        ids = rng.choice(len(own), 64, p=np.asarray(own.exp().double() / own.exp().double().sum()))
+        turns = [Turn(prompt, np.array([i], np.int32), own[[i]].numpy(), new_row=True) for i in ids]
+        update(learner, [episode_of(part_of(Trajectory([turn], terminated=True))) for turn in turns])
+        found.append(divergence())
+    assert found[-1] < 0.5 * found[0]
+    before = weights(learner)
+    assert all(not p.requires_grad for p in learner.teachers["player"].module.parameters()) and before
+
+
+def test_another_vocabulary_is_refused(make_config: Any, tmp_path: Path) -> None:
+    """Of local files before anything starts."""
+    names = [tmp_path / "policy", tmp_path / "teacher"]
+    for name, words in zip(names, ({"a": 0, "b": 1}, {"a": 0, "c": 1}), strict=True):
+        name.mkdir()
+        (name / "tokenizer.json").write_text(json.dumps({"model": {"vocab": words}}))
+    assert other_vocabulary(*map(str, names)) == f"token 1 is 'b' in {names[0]}, and 'c' in {names[1]}"
+    assert other_vocabulary(str(names[0]), str(names[0])) is None
+    assert other_vocabulary(str(names[0]), "some/model") is None, "nothing is fetched"
+    shutil.copy(names[0] / "tokenizer.json", names[1])
+    assert other_vocabulary(*map(str, names)) is None
+
+
+def test_a_teacher_that_knows_fewer_tokens_is_refused(make_learner: Any, make_episodes: Any, make_model: Any) -> None:
+    learner = with_teacher(make_learner, make_model(vocab_size=32))
+    with pytest.raises(ConfigError, match="knows 32 tokens, the policy 64"):
+        update(learner, make_episodes(4))
