@@ -225,16 +225,19 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
             seeded=settings.seeded,
         )
 
-    async def _with_policies(self, played: Coroutine[Any, Any, T]) -> T:
+    def _with_policies(self, played: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """What ``played`` gives; games may ask the policies meanwhile."""
-        limit_s = self.config.inference_options.request_timeout_s
-        answers = EngineAnswers(
-            self._chat_as_asked, lambda policy: self.client(policy).generate, limit_s, asyncio.get_running_loop()
-        )
         players = self.config.player_options.items()
         models = tuple(policy for policy, options in players if options.player == LANGUAGE_MODEL)
-        with policies_of_run(Policies(models, answers)):
-            return await played
+        limit_s = self.config.inference_options.request_timeout_s
+
+        async def asking() -> T:
+            loop = asyncio.get_running_loop()
+            answers = EngineAnswers(self._chat_as_asked, lambda policy: self.client(policy).generate, limit_s, loop)
+            with policies_of_run(Policies(models, answers)):
+                return await played
+
+        return asking()
 
     def _chat_as_asked(self, policy: str) -> ChatFormat:
         key = (policy, "asked")

@@ -15,7 +15,6 @@ from rllib_lmgame.envs.support.item_order import item_of_seed
 from rllib_lmgame.learners.data.rows import played_parts
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.records import PlayResult, Trajectory, Turn, trajectory_of
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 LIST = {"env": "agentgym:textcraft", "env_config": {"url": "http://127.0.0.1:9", "ids": "0-99"}}
 SOKOBAN = {"env": "lmgame/Sokoban-v0"}
@@ -104,7 +103,9 @@ def test_items_of_a_list_are_explored_once_before_any_again(new: bool) -> None:
     assert (set(seen[0]) | set(seen[1]) == set(range(100))) if new else seen[0] == seen[1]
 
 
-@pytest.mark.parametrize(("log", "name", "most"), [("off", None, None), ("sample", "train", 8), ("all", "train", None)])
+@pytest.mark.parametrize(
+    ("log", "name", "most"), [("off", None, None), ("sample", "train", 16), ("all", "train", None)]
+)
 def test_explorations_are_logged_as_asked(log: str, name: str | None, most: int | None) -> None:
     loop = Loop({})
     loop.config.text_rollouts(episode_log=log)
@@ -113,10 +114,3 @@ def test_explorations_are_logged_as_asked(log: str, name: str | None, most: int 
         loop._explore(loop.own)
     (settings,) = caught.value.args
     assert (settings.log, settings.log_most) == (name, most)
-
-
-def test_what_a_log_holds() -> None:
-    assert TextRolloutOptions(episode_log="off").logged("train", 2)["log"] is None
-    assert TextRolloutOptions(episode_log="all").logged("train", 2) == {"log": "train", "log_most": None}
-    assert TextRolloutOptions().logged("train", 0)["log_most"] == 16
-    assert TextRolloutOptions().logged("train", 3)["log_most"] == 6
