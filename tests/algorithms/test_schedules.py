@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.algorithms import models, ppo
 from rllib_lmgame.algorithms.admission import check_schedules
+from rllib_lmgame.algorithms.checkpoints.cards import Curve
 from rllib_lmgame.algorithms.facts import state_rollouts
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.algorithms.schedule_metrics import NEVER_FOLLOWED
@@ -709,7 +710,7 @@ class Loop(LMGamePPO):
         self._state_rollouts: dict[str, int] = {}
         self._schedules = schedules_of(config)
         self._item_order = ItemOrder(0, "train")
-        self._best, self._at_start = None, False
+        self._best, self._at_start, self._curve = None, False, Curve()
         self.asked = []
 
     def play(self, plans, settings, **kwargs) -> PlayResult:  # type: ignore[override]

@@ -41,6 +41,7 @@ ASIDE = {
     "telemetry/": "what is told of a run",
     "rollouts/metrics": "what is told of episodes",
     "rollouts/log/": "what is written down of episodes",
+    "algorithms/checkpoints/cards": "what a model card tells of a run",
     "learners/data/token_log": "what is written down of tokens",
     "learners/metrics": "what is told of an update",
 }

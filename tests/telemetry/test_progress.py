@@ -14,6 +14,7 @@ from ray.rllib.algorithms.ppo import PPO
 from ray.tune.result import TRIAL_INFO
 
 from rllib_lmgame.algorithms import base
+from rllib_lmgame.algorithms.checkpoints.cards import Curve
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.telemetry import advice, progress
 from rllib_lmgame.telemetry.gauges import LMGameGauges
@@ -221,7 +222,7 @@ def test_phases_are_said_until_the_first_result_and_reasons_always(monkeypatch: 
     monkeypatch.setattr(PPO, "step", lambda algorithm: algorithm.tell("updating") or {})
     algorithm = LMGamePPO.__new__(LMGamePPO)
     vars(algorithm).update(
-        _tune_trial=SimpleNamespace(trial_id="a"), config=LMGamePPOConfig(), _measured=(), _league=None
+        _tune_trial=SimpleNamespace(trial_id="a"), config=LMGamePPOConfig(), _measured=(), _league=None, _curve=Curve()
     )
     for _ in range(2):
         algorithm.step()
