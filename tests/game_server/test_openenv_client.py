@@ -90,6 +90,12 @@ def test_levels_belong_to_splits_by_their_seeds_or_are_tasks_of_the_server() -> 
         session.close()
 
 
+def test_a_server_that_moves_has_the_same_levels_in_each_split() -> None:
+    one, other = (make_game(f"openenv:http://127.0.0.1:{port}", {}) for port in (8000, 8001))
+    assert [one.level_key(seed) for seed in range(9)] == [other.level_key(seed) for seed in range(9)]
+    assert one.level_key(3) != one.level_key(4)
+
+
 def test_a_game_that_is_cut_short_is_not_over_by_its_rules_and_others_take_seats() -> None:
     with running(openenv.openenv_app, LAKE, "lmgame/TicTacToe-v0") as served:
         session = there(f"{served.url}/FrozenLake-v0")
