@@ -363,8 +363,9 @@ class _Served:
             return socket
         try:
             await self._talk(socket, Episode(self._game, client))
-        except ConnectionError:
-            pass  # The client is gone.
+        except ConnectionError:  # The client is gone.
+            if request.transport is not None:
+                request.transport.abort()
         finally:
             await client.leave()
         await socket.close()
@@ -377,7 +378,7 @@ class _Served:
                     message = await socket.receive()
             except TimeoutError:
                 error = WireError(SESSION_ERROR, f"nothing was heard for {self._hall.idle_s:g} s")
-                await socket.send_json(error.message())
+                await self._tell(socket, error.message())
                 return
             if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
                 return
@@ -387,7 +388,15 @@ class _Served:
                 answer = error.message()
             if answer is None:
                 return
-            await socket.send_json(answer)
+            await self._tell(socket, answer)
+
+    async def _tell(self, socket: web.WebSocketResponse, answer: dict[str, Any]) -> None:
+        """Send an answer. Raises: ConnectionError: the client is gone, or reads nothing."""
+        try:
+            async with asyncio.timeout(self._hall.idle_s):
+                await socket.send_json(answer)
+        except TimeoutError:
+            raise ConnectionResetError("the client does not read") from None
 
     async def _tasks(self, request: web.Request) -> web.Response:
         split = self._split(await _body(request))

@@ -249,14 +249,28 @@ def test_a_request_that_does_not_come_to_its_end_is_given_up(monkeypatch: pytest
     asyncio.run(ask())
 
 
-def test_a_client_that_does_not_read_keeps_no_server_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openenv, "CLOSING_S", 0.05)
+async def deaf(port: int) -> asyncio.StreamWriter:
+    """A client that says much and reads nothing, until nothing more of it is taken."""
     begun = (
         b"GET /ws HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
         b"Sec-WebSocket-Key: MDAwMDAwMDAwMDAwMDAwMA==\r\nAuthorization: Bearer " + TOKEN.encode() + b"\r\n\r\n"
     )
     text = json.dumps({"type": "mcp", "data": {"jsonrpc": "2.0", "method": "a", "id": "y" * 60_000}}).encode()
     frame = b"\x81\xfe" + len(text).to_bytes(2, "big") + bytes(4) + text
+    reader, writer = await connected(f"http://127.0.0.1:{port}", begun)
+    await reader.readuntil(b"\r\n\r\n")
+    writer.transport.pause_reading()  # type: ignore[attr-defined]
+    while True:
+        writer.write(frame)
+        try:
+            async with asyncio.timeout(1):
+                await writer.drain()
+        except (TimeoutError, ConnectionError):
+            return writer
+
+
+def test_a_client_that_does_not_read_keeps_no_server_from_stopping(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openenv, "CLOSING_S", 0.05)
 
     async def play() -> None:
         hall = Hall(await open_games({LAKE: GameConfig(LAKE, {})}))
@@ -264,20 +278,25 @@ def test_a_client_that_does_not_read_keeps_no_server_from_stopping(monkeypatch: 
         server = asyncio.create_task(
             listen(openenv.openenv_app(hall, TOKEN), "127.0.0.1", 0, port.set_result, 0.05, cancels=True)
         )
-        reader, writer = await connected(f"http://127.0.0.1:{await port}", begun)
-        await reader.readuntil(b"\r\n\r\n")
-        writer.transport.pause_reading()  # type: ignore[attr-defined]
-        while True:
-            writer.write(frame)
-            try:
-                async with asyncio.timeout(1):
-                    await writer.drain()
-            except TimeoutError:
-                break
+        writer = await deaf(await port)
         server.cancel()
         _, stuck = await asyncio.wait([server], timeout=20)
         writer.transport.abort()
         assert not stuck and not hall.active
+
+    asyncio.run(play())
+
+
+def test_a_client_that_does_not_read_loses_its_place() -> None:
+    async def play() -> None:
+        async with serving(openenv_app, LAKE, idle_s=1.0) as served:
+            writer = await deaf(int(served.url.rpartition(":")[2]))
+            try:
+                async with asyncio.timeout(20):
+                    while served.hall.active:
+                        await asyncio.sleep(0.01)
+            finally:
+                writer.transport.abort()
 
     asyncio.run(play())
 
