@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 from rllib_lmgame.endpoints.address import ENDPOINT, read_address
 from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.envs.support.loop_thread import waited_for
 from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.settings.sections.language_model import HUGGING_FACE
 from rllib_lmgame.waiting import time_left
-
-T = TypeVar("T")
 
 POLICY = "policy:"
 """Begins what names a policy of the run."""
@@ -214,7 +212,7 @@ class EndpointModel:
                 await client.check()
 
         try:
-            _run(checked())
+            waited_for(checked())
         except ConfigError as error:
             raise ConfigError(self._key, error.message) from None
         return f"asks {self.name}"
@@ -233,14 +231,8 @@ class EndpointModel:
                 return (await client.answer(messages, temperature=0.0, max_tokens=MAX_TOKENS)).text
 
         try:
-            return _run(asked())
+            return waited_for(asked())
         except TimeoutError:
             raise GameError(f"no answer of {self.name} within {limit_s:.3g} s, {OF_STEP}") from None
         except EndpointError as error:
             raise GameError(f"no answer of {self._address.model}: {error}") from None
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine, in a thread of its own: the caller's may have a loop that runs."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()

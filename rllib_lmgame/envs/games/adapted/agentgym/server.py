@@ -34,7 +34,7 @@ import aiohttp
 from rllib_lmgame import json_files
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agentgym.left_open import LeftOpen
-from rllib_lmgame.envs.support.loop_thread import submitted
+from rllib_lmgame.envs.support.loop_thread import submitted, waited_for
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.text import in_words, shown
 from rllib_lmgame.waiting import WaitedTooLong, waiting
@@ -122,7 +122,7 @@ class Server:
     def check(self) -> None:
         """Ask whether it is there. Raises: ConfigError: says how it is started."""
         try:
-            _run(_ask("GET", self._root, None, min(self.timeout_s, CHECK_S)))
+            waited_for(_ask("GET", self._root, None, min(self.timeout_s, CHECK_S)))
         except TimeoutError:
             raise ConfigError("env_config.url", f"{self.url} does not answer; {self._how}") from None
         except (_Unreachable, _Broken, ValueError) as error:
@@ -150,7 +150,7 @@ class Server:
         if closes:
             asker.left_open.add(f"{self.url}/close", session.fields)
             for url, body in asker.left_open.take_over():
-                asker.submit(_quietly(url, body))
+                submitted(_quietly(url, body))
         return True
 
     def knows(self, session: Session) -> bool:
@@ -167,7 +167,7 @@ class Server:
         asker, url = _the_asker(), f"{self.url}/close"
         if not self.knows(session) or not asker.left_open.remove(url, session.fields):
             return
-        done = asker.submit(_quietly(url, session.fields))
+        done = submitted(_quietly(url, session.fields))
         if _slow.get(self.url, 0.0) > time.monotonic():
             return
         try:
@@ -206,7 +206,7 @@ class Server:
                     time.sleep(min(LONGEST_PAUSE_S, 0.1 * 2 ** (attempt - 1)))
             try:
                 with waiting():
-                    status, content = _run(_ask(method, f"{self.url}{path}", body, self.timeout_s))
+                    status, content = waited_for(_ask(method, f"{self.url}{path}", body, self.timeout_s))
             except TimeoutError:
                 raise self._error(path, f"gave no whole answer in timeout_s={self.timeout_s:g}") from None
             except _Unreachable as error:
@@ -241,9 +241,6 @@ class _Asker:
     def __init__(self) -> None:
         self.client: aiohttp.ClientSession | None = None
         self.left_open = LeftOpen()
-
-    def submit(self, coroutine: Any) -> Future[Any]:
-        return submitted(coroutine)
 
     def session(self) -> aiohttp.ClientSession:
         """Only in the loop."""
@@ -292,10 +289,6 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-def _run(coroutine: Any) -> Any:
-    return _the_asker().submit(coroutine).result()
-
-
 async def _ask(method: str, url: str, body: Mapping[str, Any] | None, limit_s: float) -> tuple[int, bytes]:
     """Status and content of one answer. Raises: TimeoutError, _Unreachable, _Broken; ValueError: it is too long."""
     content = bytearray()
@@ -335,9 +328,9 @@ def _close_all() -> None:
     asker = _asker
     if asker is None:  # A forked child has none.
         return
-    left: list[Future[Any]] = [asker.submit(_quietly(url, body)) for url, body in asker.left_open.remaining()]
+    left: list[Future[Any]] = [submitted(_quietly(url, body)) for url, body in asker.left_open.remaining()]
     if asker.client is not None:
-        left.append(asker.submit(_after(tuple(left), asker.client)))
+        left.append(submitted(_after(tuple(left), asker.client)))
     wait(left, CLOSING_S)
     asker.left_open.end()
 
