@@ -236,7 +236,11 @@ class _Service:
         session = self._held.of(request.session_id)
         if session is None:
             raise KeyError(f"there is no session {request.session_id[:100]!r}: it is over, or was left too long")
-        view = await session.client.reply(request.action.content)
+        try:
+            view = await session.client.reply(request.action.content)
+        except GameLostError:  # No call begins another game in its session.
+            await self._held.leave(request.session_id)
+            raise
         if view.replied is not None:
             session.said.setdefault(view.replied, []).append(("assistant", request.action.content[:MAX_TEXT]))
         observation = self._observation(session, view)

@@ -144,3 +144,18 @@ def test_what_is_wrong_has_a_status_and_seats_are_taken() -> None:
                 await serve_mrlm(hall, None, "127.0.0.1", port, print)
 
     asyncio.run(ask())
+
+
+def test_a_game_that_is_lost_frees_its_place() -> None:
+    async def play() -> None:
+        async with serving("served_games:Hangs", most=1) as (hall, stub, _):
+            for word in ("raise", "hang"):
+                hall.call_limit_s = 0.5 if word == "hang" else 600.0
+                begun = await stub("Reset", environment_id="Hangs")
+                action = messages()["MessageProto"](role="user", content=word)
+                code, said = await stub.refused("Step", session_id=begun.session_id, action=action)
+                assert code == "FAILED_PRECONDITION" and "the game is lost" in said
+                assert hall.active == 0
+                assert (await stub.refused("Step", session_id=begun.session_id))[0] == "NOT_FOUND"
+
+    asyncio.run(play())
