@@ -102,6 +102,15 @@ def test_a_reference_goes_on_bit_for_bit(
         assert difference(policy(fresh), policy(learner)) == 0.0
 
 
+def test_a_copy_in_half_precision_has_the_positions_of_the_policy(make_module: Any) -> None:
+    """Rotary frequencies are float32 beside bfloat16 weights; rounded, the two would differ from the start."""
+    module = make_module(dtype="bfloat16")
+    copy = frozen_copy(module, module.hf_state(), "cpu")
+    own = dict(module.named_buffers())
+    assert {buffer.dtype for buffer in own.values()} == {torch.float32}
+    assert all(torch.equal(buffer, own[name]) for name, buffer in copy.named_buffers())
+
+
 class Together(Ranks):
     """Two learners that take turns: the second is given what the first had."""
 

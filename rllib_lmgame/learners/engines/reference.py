@@ -124,7 +124,11 @@ def frozen_copy(
     )
     copy.load_hf_state(weights)
     copy.requires_grad_(False)
-    return copy.to(device=device, dtype=next(module.parameters()).dtype)
+    copy.to(device=device, dtype=next(module.parameters()).dtype)
+    known = dict(module.named_buffers())
+    for name, buffer in copy.named_buffers():  # Frequencies of positions stay exact where the policy's are.
+        buffer.data = known[name].detach().to(device, copy=True)
+    return copy
 
 
 class WeightAverage:
