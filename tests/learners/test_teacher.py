@@ -131,3 +131,13 @@ def test_a_teacher_that_knows_fewer_tokens_is_refused(make_learner: Any, make_ep
     learner = with_teacher(make_learner, make_model(vocab_size=32))
     with pytest.raises(ConfigError, match="knows 32 tokens, the policy 64"):
         update(learner, make_episodes(4))
+
+
+def test_a_teacher_has_the_numerics_of_the_policy(make_learner: Any, make_episodes: Any, teacher_dir: str) -> None:
+    """As DeepSpeed's half precision or adapters on a GPU make them, whatever ``dtype`` says; positions stay exact."""
+    learner = with_teacher(make_learner, teacher_dir)
+    learner.module["player"].to(torch.bfloat16)
+    update(learner, make_episodes(4))
+    teacher = learner.teachers["player"].module
+    assert {each.dtype for each in teacher.parameters()} == {torch.bfloat16}
+    assert all(each.dtype == torch.float32 for name, each in teacher.named_buffers() if "inv_freq" in name)

@@ -209,7 +209,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
     )
     teacher = None if config.teacher_options is None else memory.shape_of_model(config.teacher_options.model)
     if teacher is not None:
-        parts[TEACHER] = weights_mib(teacher, memory.BYTES[learner_dtype(config, policy)])
+        parts[TEACHER] = weights_mib(teacher, _learner_width(config, policy))
     if zero.get("offload_optimizer"):
         parts[OFFLOADED] = parts.pop("optimizer")
     # Without one of its own it is the algorithm's.

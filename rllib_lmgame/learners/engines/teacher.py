@@ -17,12 +17,17 @@ KEY = "config.teacher.model"
 
 
 class Teacher:
-    """Whole on every learner, on its device, and never trained. Raises: ConfigError: it suits it not."""
+    """Whole on every learner, on its device and in the policy's numerics, and never trained.
+
+    Raises: ConfigError: it does not suit the policy.
+    """
 
     def __init__(self, policy: LanguageModelRLModule, options: TeacherOptions, device: torch.device | str) -> None:
+        dtype = str(next(policy.parameters()).dtype).removeprefix("torch.")
         own = dataclasses.replace(
             policy.options,
             model=options.model,
+            dtype=policy.options.dtype if dtype == "float32" else dtype,  # Beside adapters, or as DeepSpeed has it.
             lora=None,
             value_model="shared",
             gradient_checkpointing=False,

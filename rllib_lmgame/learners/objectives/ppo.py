@@ -214,8 +214,8 @@ class PPOObjective(Objective):
     ) -> None:
         """Fill ``old_logprobs`` and, where they are used, ``values``, ``bootstrap_values`` and ``ref_logprobs``."""
         ref = update.reference_logprobs(inputs) if self._wants_reference(update.settings) else None
-        asks = update.settings.teacher is not None and update.teacher_logprobs is not None
-        teacher = update.teacher_logprobs(inputs) if asks and update.teacher_logprobs is not None else None
+        ask = update.teacher_logprobs if update.settings.teacher is not None else None
+        teacher = None if ask is None else ask(inputs)
         if update.batch is None or pack.num_actions + len(pack.bootstrap_slot) == 0:
             return
         columns = {"old_logprobs": out["logprobs"]}
