@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.policies.chat import format as format_module
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.settings.placeholders import fill_placeholders
 from rllib_lmgame.settings.schema import build
@@ -482,3 +483,20 @@ def test_lengths_of_tokens_add_up_to_the_text(style, text, chat_of):
     assert min(lengths) >= 0
     for cut in range(len(ids)):  # A reply may be cut within a character.
         assert sum(chat.lengths(ids[:cut])) == len(chat.decode(ids[:cut]))
+
+
+def test_lengths_of_many_tokens_that_are_no_text(chat_of, monkeypatch):
+    """Bytes without an end of a character, however many, are decoded a few at a time."""
+    chat = chat_of("chatml")
+    whole = chat.encode("😀")
+    assert len(whole) > 1
+    rng, longest, text_of = np.random.default_rng(0), list[int](), format_module.text_of
+    monkeypatch.setattr(
+        format_module, "text_of", lambda tokenizer, ids: longest.append(len(ids)) or text_of(tokenizer, ids)
+    )
+    for _ in range(50):
+        ids = [*rng.choice(whole, 60).tolist(), *whole]
+        text, longest[:] = chat.decode(ids), []
+        lengths = chat.lengths(ids)
+        assert sum(lengths) == len(text) and min(lengths) >= 0 and len(lengths) == len(ids)
+        assert sorted(longest)[-2] < 10, "but for the whole text"

@@ -145,7 +145,8 @@ class ChatFormat:
             before = text_of(self.tokenizer, [int(each) for each in ids[start:end]])
             now = text_of(self.tokenizer, [int(each) for each in ids[start : place + 1]])
             whole = len(now) > len(before) and not now.endswith("\ufffd")
-            found.append(len(now) - len(before) if whole else 0)
+            whole = whole or place - end >= 3  # No character has more bytes: these are no UTF-8.
+            found.append(max(0, len(now) - len(before)) if whole else 0)
             if whole:
                 start, end = end, place + 1
         if found:
