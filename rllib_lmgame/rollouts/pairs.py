@@ -38,15 +38,15 @@ def choose_pairs(better: Sequence[Candidate], worse: Sequence[Candidate], option
     least, found = options.chosen_min, []
     others = _by_key(worse)
     for key, some in _by_key(better).items():
-        pairs = [
-            (chosen, rejected)
+        rest = others.get(key, [])
+        if options.pairs_per_level == "one" and rest:
+            some, rest = [max(some, key=_value)], [min(rest, key=_value)]
+        found += [
+            (chosen.item, rejected.item)
             for chosen in some
-            for rejected in others.get(key, ())
+            for rejected in rest
             if chosen.value - rejected.value >= options.reward_gap - EQUAL and (least is None or chosen.value >= least)
         ]
-        if options.pairs_per_level == "one" and pairs:
-            pairs = [max(pairs, key=lambda pair: (pair[0].value, -pair[1].value))]
-        found += [(chosen.item, rejected.item) for chosen, rejected in pairs]
     return found
 
 
@@ -58,6 +58,10 @@ def parted(candidates: Sequence[Candidate], options: DPOOptions) -> Iterator[tup
         for each in some:
             if bound is not None or abs(each.value - mean) >= options.reward_gap / 2 - EQUAL:
                 yield each.item, each.value >= mean
+
+
+def _value(candidate: Candidate) -> float:
+    return candidate.value
 
 
 def _by_key(candidates: Iterable[Candidate]) -> dict[Hashable, list[Candidate]]:
