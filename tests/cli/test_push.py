@@ -23,7 +23,10 @@ SECRET = "hf_secret"
 
 
 class Hub(http.server.ThreadingHTTPServer):
-    """Takes what is uploaded: ``files`` of the commits, ``asked`` requests; ``status`` refuses everything."""
+    """Takes what is uploaded: ``files`` of the commits, ``asked`` requests; ``status`` refuses everything.
+
+    ``private``: whether its repository is.
+    """
 
     daemon_threads = True
 
@@ -33,6 +36,7 @@ class Hub(http.server.ThreadingHTTPServer):
         self.stored: dict[str, bytes] = {}
         self.asked: list[tuple[str, Any]] = []
         self.status = 200
+        self.private = True
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
 
@@ -42,6 +46,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *args: Any) -> None:
         pass
+
+    def do_GET(self) -> None:
+        there = [{"rfilename": name} for name in self.server.files]
+        self._send({"id": "me/model", "private": self.server.private, "siblings": there}, self.server.status)
 
     def do_PUT(self) -> None:
         self.server.stored[self.path.rpartition("/")[2]] = self._body()
@@ -76,6 +84,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                     hub.files[value["path"]] = base64.b64decode(value["content"])
                 elif line["key"] == "lfsFile":
                     hub.files[value["path"]] = hub.stored[value["oid"]]
+                elif line["key"] == "deletedFile":
+                    del hub.files[value["path"]]
                 else:
                     hub.asked.append(("commit", {**value, "revision": path.rpartition("/")[2]}))
             self._send({"commitUrl": f"{hub.url}/me/model/commit/1", "commitOid": "1", "success": True})
@@ -144,6 +154,28 @@ def test_a_policy_is_pushed_with_its_card_curve_report_and_a_game(
     asked = dict(hub.asked)
     assert asked["create"]["visibility"] == "private" and asked["create"]["token"] == f"Bearer {SECRET}"
     assert asked["commit"]["revision"] == "try" and asked["branch"].endswith("/branch/try")
+
+
+SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json")
+
+
+def test_weights_of_before_in_other_files_are_not_left_for_loaders(hub: Hub, checkpoint: Checkpoint) -> None:
+    others = ("notes.md", "adapter_model.safetensors", "old/model.safetensors")
+    hub.files |= dict.fromkeys((*SHARDS, *others), b"of before")
+    place = Path(checkpoint())
+    assert main(["push", str(place), "me/model"]) == 0
+    assert hub.files.keys() - {"learning-curve.png"} == {file.name for file in (place / "hf").iterdir()} | {*others}
+    assert main(["push", str(place), "me/model"]) == 0
+    assert hub.files["model.safetensors"] == (place / "hf" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("flags", [[], ["--public"]])
+def test_a_repository_that_is_public_already_is_told(
+    flags: list[str], hub: Hub, checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.private = False
+    assert main(["push", checkpoint(), "me/model", *flags]) == 0
+    assert ("note: me/model is public\n" in capsys.readouterr().err) == (not flags)
 
 
 def test_a_dry_run_sends_nothing(hub: Hub, checkpoint: Checkpoint, capsys: pytest.CaptureFixture[str]) -> None:

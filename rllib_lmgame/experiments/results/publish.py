@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,10 +16,13 @@ from rllib_lmgame.experiments.results.curves import REPORT_FILE, read_curves
 from rllib_lmgame.experiments.results.figures import draw
 from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.policies.model.card import CARD_FILE
+from rllib_lmgame.policies.model.files import INDEX_FILE
 from rllib_lmgame.text import first_line
 
 CURVE_FILE = "learning-curve.png"
 _MOST_BYTES = 64 << 20
+_WEIGHTS = re.compile(rf"model(-\d+-of-\d+)?\.safetensors|{re.escape(INDEX_FILE)}")
+"""Files that loaders take a model's weights from: one of them that is left over stands for the new ones."""
 
 
 def files_to_push(model: Path, checkpoint: Path) -> dict[str, Path | bytes]:
@@ -68,9 +73,11 @@ def push(
 ) -> str:
     """Upload files as one commit; returns its address. A repository that is not there is made.
 
+    Weights of before that lie in other files are removed by the same commit. A public one is named before it is sent to.
+
     Raises: ConfigError: the hub refuses it or cannot be reached, or the name is none.
     """
-    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
     api = HfApi(endpoint=hub.endpoint(), library_name="rllib-lmgame")
@@ -82,7 +89,13 @@ def push(
         api.create_repo(repository, private=not public, exist_ok=True)
         if revision is not None:
             api.create_branch(repository, branch=revision, exist_ok=True)
-        commit = api.create_commit(repository, added, commit_message=message, revision=revision)
+        there = api.model_info(repository, revision=revision)
+        if there.private is False and not public:
+            print(f"note: {repository} is public", file=sys.stderr)
+        names = [file.rfilename for file in there.siblings or ()]
+        stale = [name for name in names if _WEIGHTS.fullmatch(name) and name not in files]
+        removed = [CommitOperationDelete(name, is_folder=False) for name in stale]
+        commit = api.create_commit(repository, [*added, *removed], commit_message=message, revision=revision)
     except HfHubHTTPError as error:
         status = getattr(error.response, "status_code", None)
         hint = "; set HF_TOKEN to a token that may write, or run `hf auth login`" if status in (401, 403) else ""
