@@ -24,7 +24,7 @@ from data_page import data_page
 from game_index import index_text
 from game_pages import game_pages, games_index
 from gpu_examples import gpu_examples
-from notebook import notebook
+from notebook_page import notebook
 from parts_page import parts_page
 from rules_section import rules_section
 from tables import OPTION_HEAD, option_rows, option_table, table, wrapped, yaml_text

@@ -42,7 +42,7 @@ def notebook() -> str:
     lines, statements = text.splitlines(), ast.parse(text).body
     kinds = ["Import" if isinstance(each, ast.Import | ast.ImportFrom) else type(each).__name__ for each in statements]
     if kinds != [kind for kind, _ in CELLS]:
-        raise ValueError(f"README.md's example has statements {kinds}: say in docs/notebook.py what each of them does")
+        raise ValueError(f"README.md's example has statements {kinds}: say in docs/notebook_page.py what each does")
     cells = [_cell("markdown", 0, HEAD)]
     for number, (each, (_, words)) in enumerate(zip(statements, CELLS, strict=True), 1):
         cells.append(_cell("markdown", 2 * number - 1, words))
