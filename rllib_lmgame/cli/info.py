@@ -10,7 +10,7 @@ from typing import Any
 from rllib_lmgame.cli.example import examples
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.storage import expanded, is_remote
-from rllib_lmgame.text import columns, first_line, printable, size_text
+from rllib_lmgame.text import columns, first_line, one_line, printable, size_text
 
 FILES = (".yaml", ".yml", ".py")
 
@@ -105,7 +105,7 @@ def about_checkpoint(path: str) -> Iterator[str]:
     file = place / MILESTONES_FILE
     for name, verdicts in (read_milestones(file) if file.is_file() else {}).items():
         levels, low, rate, high = success_over_levels(verdicts)
-        yield f"  {name}: success {rate:.3f} ({low:.3f} - {high:.3f} over {levels} held-out levels)"
+        yield f"  {one_line(name)}: success {rate:.3f} ({low:.3f} - {high:.3f} over {levels} held-out levels)"
     yield f"  measure: rllib evaluate {place} --episodes 512 --split test"
 
 
@@ -160,4 +160,5 @@ def about_game(game: str) -> Iterator[str]:
 
 
 def _rows(rows: Mapping[str, str]) -> list[str]:
-    return columns([(f"  {name}", text) for name, text in rows.items() if text] or [("", "")], left=2)
+    """A line for each; no text of a file passes for another one."""
+    return columns([(f"  {name}", one_line(text)) for name, text in rows.items() if text] or [("", "")], left=2)

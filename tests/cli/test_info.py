@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from rllib_lmgame.algorithms.checkpoints.manifest import write_manifest
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.experiments.checks import machine
 from rllib_lmgame.experiments.checks.needs import _cards
@@ -124,6 +125,27 @@ def test_a_checkpoint_says_what_plays(checkpoint, capsys: pytest.CaptureFixture[
     (Path(place) / "hf" / "model.safetensors").write_bytes(b"cut short")
     assert main(["info", place]) == 2
     assert "model.safetensors" in capsys.readouterr().err
+
+
+def test_no_text_of_a_checkpoint_passes_for_another_line(checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
+    place = Path(checkpoint())
+    settings = json.loads((place / "hf" / "config.json").read_text())
+    (place / "hf" / "config.json").write_text(json.dumps(settings | {"architectures": ["A\n  written by  you"]}))
+    (place / "milestones.json").write_text(json.dumps({"after\n  games  all": {"g 1": 1.0, "g 2": 0.0}}))
+    write_manifest(place)
+    assert main(["info", str(place)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum(line.startswith("  written by") for line in lines) == 1
+    assert next(line for line in lines if "games  all" in line).startswith("  after   games  all: success 0.500")
+
+
+@pytest.mark.parametrize("success", ["NaN", "5", "1" + "0" * 400])
+def test_milestones_that_are_none_are_damaged(success: str, checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
+    place = Path(checkpoint())
+    (place / "milestones.json").write_text(f'{{"after PPO": {{"g 1": {success}, "g 2": 1.0}}}}')
+    write_manifest(place)
+    assert main(["info", str(place)]) == 2
+    assert "milestones.json is damaged" in capsys.readouterr().err
 
 
 def test_a_game_has_its_page_and_a_turn(capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,6 +72,12 @@ def test_progress_csv_says_the_same_as_result_json(experiment: Path, tmp_path: P
     assert len({str((curve.iterations, curve.values, curve.seconds)) for curve in curves}) == 1
 
 
+def test_a_number_beyond_all_floats_is_passed_over(tmp_path: Path) -> None:
+    played = [result(1, 1, 1, 0.1) | {"large": 10**400}, result(2, 1, 2, 0.2)]
+    curve = plot.read_curve(write_trial(tmp_path / "trial", played), SUCCESS)
+    assert curve.values == [0.1, 0.2] and "large" not in curve.last
+
+
 def test_a_restarted_trial_counts_each_iteration_once(tmp_path: Path) -> None:
     played = [result(i, 1, i, 0.1) for i in range(1, 6)] + [result(i, 1, i, 0.2) for i in range(4, 8)]
     curve = plot.read_curve(write_trial(tmp_path / "trial", played), SUCCESS)

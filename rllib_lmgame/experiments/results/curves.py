@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -136,16 +137,27 @@ def read_heldout(directory: Path) -> dict[str, list[tuple[str, float]]]:
 
 def read_milestones(file: Path) -> dict[str, list[tuple[str, float]]]:
     """As :func:`read_heldout`, of one file."""
-    content = _read(file)
-    milestones = content.get("successes", {}) if file.name == REPORT_FILE else content
+    milestones = saved_milestones(file)
     try:
         return {
-            name: [(seed_and_level(seed)[1], float(success)) for seed, success in successes.items()]
+            name: [(seed_and_level(seed)[1], _share(success)) for seed, success in successes.items()]
             for name, successes in milestones.items()
             if successes
         }
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
         raise ConfigError("", f"{file} is damaged: {error}") from None
+
+
+def saved_milestones(file: Path) -> Any:
+    """Milestone -> success by seed, as such a file has it. Raises: OSError, ConfigError: it holds no mapping."""
+    content = _read(file)
+    return content.get("successes", {}) if file.name == REPORT_FILE else content
+
+
+def _share(success: Any) -> float:
+    if not 0.0 <= float(success) <= 1.0:
+        raise ValueError(f"{success} is no success, which is from 0 to 1")
+    return float(success)
 
 
 def success_over_levels(verdicts: Sequence[tuple[str, float]]) -> tuple[int, float, float, float]:
@@ -238,7 +250,8 @@ def figure_text(figure: Figure) -> str:
 def _flat(result: Mapping[str, Any]) -> Iterable[tuple[str, float]]:
     for path, value in flatten({key: value for key, value in result.items() if key != "config"}):
         if isinstance(value, int | float) and not isinstance(value, bool):
-            yield "/".join(path), float(value)
+            with suppress(OverflowError):  # A whole number beyond all floats.
+                yield "/".join(path), float(value)
 
 
 def _numbers(row: Mapping[str, str]) -> Iterable[tuple[str, float]]:

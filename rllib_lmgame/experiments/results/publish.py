@@ -12,15 +12,13 @@ from rllib_lmgame.algorithms.checkpoints.cards import game_text, heldout_text
 from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE
 from rllib_lmgame.data_sets import hub
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.experiments.results.curves import REPORT_FILE, read_curves
+from rllib_lmgame.experiments.results.curves import REPORT_FILE, read_curves, saved_milestones
 from rllib_lmgame.experiments.results.figures import draw
-from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.policies.model.card import CARD_FILE
 from rllib_lmgame.policies.model.files import INDEX_FILE
 from rllib_lmgame.text import first_line
 
 CURVE_FILE = "learning-curve.png"
-_MOST_BYTES = 64 << 20
 _WEIGHTS = re.compile(rf"model(-\d+-of-\d+)?\.safetensors|{re.escape(INDEX_FILE)}")
 """Files that loaders take a model's weights from: one of them that is left over stands for the new ones."""
 
@@ -52,9 +50,8 @@ def _card(card: str, checkpoint: Path, with_curve: bool) -> str:
 def _heldout(file: Path) -> str:
     """The table of held-out levels in a file; nothing where it is not there, or damaged."""
     try:
-        content = read_mapping(file, _MOST_BYTES)
-        return heldout_text(content.get("successes", {}) if file.name == REPORT_FILE else content)
-    except (OSError, ValueError, TypeError, AttributeError):
+        return heldout_text(saved_milestones(file))
+    except (ConfigError, OSError, ValueError, TypeError, AttributeError):
         return ""
 
 
@@ -73,7 +70,7 @@ def push(
 ) -> str:
     """Upload files as one commit; returns its address. A repository that is not there is made.
 
-    Weights of before that lie in other files are removed by the same commit. A public one is named before it is sent to.
+    Weights of before that lie in other files are removed by the same commit. One that is public already is named first.
 
     Raises: ConfigError: the hub refuses it or cannot be reached, or the name is none.
     """
