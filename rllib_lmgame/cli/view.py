@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.listening import check_port
 from rllib_lmgame.new_files import new_file, writing
 
 if TYPE_CHECKING:
@@ -53,8 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.export is not None and args.text is not None:
         raise ConfigError("--text", "does not go with --export")
-    if not 0 <= args.port < 2**16:
-        raise ConfigError("--port", f"must be from 0 to 65535, got {args.port}")
+    check_port(args.port)
     library = Library(sources_of(args.words))
     if args.export is not None:
         return _export(library, args.words, args.export)

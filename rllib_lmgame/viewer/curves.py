@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.experiments.results.files import RESULT_FILE
 from rllib_lmgame.json_files import parse
 from rllib_lmgame.telemetry.metrics import flatten
 
@@ -24,8 +25,6 @@ SHOWN = (
     "learners/*/advantage_mean",
     "learners/*/mean_kl_loss",
 )
-RESULT_FILE = "result.json"
-"""A trial's results, one a line."""
 MOST_POINTS = 400
 _MOST_FIGURES = 24
 
@@ -92,7 +91,7 @@ class Curves:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _is_shown(name: str) -> bool:

@@ -254,6 +254,8 @@ class Library:
             at_byte += begin - at
             if text[begin : begin + 1] in ("]", ""):
                 source.read = size
+                if text[begin + 1 :].strip():
+                    self._tell(f"{source.label}: what follows behind its first list is not read")
                 return
             try:
                 record, at = read(text, begin)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.results.files import RESULT_FILE
 from rllib_lmgame.storage import expanded
 from rllib_lmgame.text import first_line
-from rllib_lmgame.viewer.curves import RESULT_FILE
 from rllib_lmgame.viewer.forms import TOKENS
 from rllib_lmgame.viewer.library import Source
 

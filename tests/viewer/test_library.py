@@ -125,6 +125,14 @@ def test_damaged_lines_cost_no_other_episode(records, tmp_path):
     assert len(library.rows) == 1 and library.generation > before and not library.problems
 
 
+def test_what_follows_behind_a_list_is_told(tmp_path):
+    talk = json.dumps([{"messages": [{"role": "assistant", "content": "hello"}]}])
+    for name, text, problems in (("one", talk + "\n", 0), ("two", f"{talk}\n{talk}\n", 1)):
+        (tmp_path / name).write_text(text)
+        library = _library(tmp_path / name)
+        assert len(library.rows) == 1 and len(library.problems) == problems
+
+
 def test_a_file_that_was_replaced_by_a_longer_one_is_read_again(records, tmp_path):
     path = tmp_path / "games.jsonl"
     EpisodeLog(path).write(records[:2])
@@ -278,7 +286,7 @@ def test_curves_are_read_as_they_grow(tmp_path):
     curves.refresh()
     xs = curves.figures()[0]["lines"][0]["x"]
     assert len(xs) <= 400 and xs[-1] == 1200
-    path.write_text(lines[0])
+    path.write_text(json.dumps(results[1] | {"env_runners": {"success_rate": 10**400}}) + "\n" + lines[0])
     curves.refresh()
     assert curves.figures()[0]["lines"][0]["x"] == [1]
 
