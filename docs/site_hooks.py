@@ -26,6 +26,8 @@ PAGES = {
     "benchmarks/README.md": "benchmarks.md",
 }
 """Files outside of ``docs/`` that are pages: where they lie, and their place in the site."""
+LEFT_OUT = ("docs/cluster/", "docs/gpu_examples/")
+"""Folders of ``docs/`` without pages; ``mkdocs.yml`` leaves them out too."""
 LINK = re.compile(r"(\]\(|^\[[^\]]+\]: )([^)#\s]+)", re.MULTILINE)
 FENCE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 
@@ -83,11 +85,8 @@ def _page(path: str) -> str | None:
     """Its place in the site, of what lies in ``docs/`` or is a page from elsewhere."""
     if path in PAGES:
         return PAGES[path]
-    inside = path.startswith("docs/") and not path.endswith(".py") and not path.startswith(_LEFT_OUT)
+    inside = path.startswith("docs/") and not path.endswith(".py") and not path.startswith(LEFT_OUT)
     return path.removeprefix("docs/") if inside else None
-
-
-_LEFT_OUT = ("docs/cluster/", "docs/gpu_examples/")
 
 
 def _copy(path: str) -> str:
