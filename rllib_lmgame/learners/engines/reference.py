@@ -125,9 +125,10 @@ def frozen_copy(
     copy.load_hf_state(weights)
     copy.requires_grad_(False)
     copy.to(device=device, dtype=next(module.parameters()).dtype)
-    known = dict(module.named_buffers())
-    for name, buffer in copy.named_buffers():  # Frequencies of positions stay exact where the policy's are.
-        buffer.data = known[name].detach().to(device, copy=True)
+    own, loaded = dict(module.named_buffers()), copy.state_dict().keys()
+    for name, buffer in copy.named_buffers():
+        if name not in loaded:  # Frequencies of positions stay exact where the policy's are.
+            buffer.data = own[name].detach().to(device, copy=True)
     return copy
 
 
