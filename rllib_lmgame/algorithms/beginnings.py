@@ -38,7 +38,7 @@ class Beginnings:
             move_directory(scratch, self.directory / BEGINNINGS / policy)
 
     def begin_again(self, policies: Sequence[str]) -> None:
-        """Restart policies in learners and engines. Raises CheckpointError if their first files have changed."""
+        """Restart policies in learners, not in engines. Raises CheckpointError if their first files have changed."""
         group = self._algorithm.learner_group
         for policy in policies:
             kept = self.directory / BEGINNINGS / policy
@@ -46,8 +46,6 @@ class Beginnings:
                 raise CheckpointError(f"{kept} does not hold what {policy} began with any more")
             with read_by_learners(group, kept):
                 foreach_learner(group, lambda learner, policy=policy, path=kept: learner.begin_again(path, policy))
-        if policies:
-            self._algorithm.push_weights(policies=policies)
 
     def copy(self, source: Path, target: Path) -> None:
         """From one directory into another, of a checkpoint for one."""

@@ -80,7 +80,10 @@ class LeaguePlay:
         remove_members(self.directory, self.league.decided(iteration, snapshots))
         if snapshots:
             write_json(self.directory / LIST_FILE, self.league.state(), indent=1)
-        self._beginnings.begin_again([member.policy for member in snapshots if member.policy in self.league.exploiters])
+        again = [member.policy for member in snapshots if member.policy in self.league.exploiters]
+        self._beginnings.begin_again(again)
+        if again:
+            self._algorithm.push_weights(policies=again)
         self._load(self.league.tables(iteration), read)
         self._prepare_s = time.perf_counter() - began
 
