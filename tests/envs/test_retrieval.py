@@ -29,7 +29,7 @@ from rllib_lmgame.envs.support.retrieval.client import HttpRetriever, RetrieverE
 from rllib_lmgame.envs.support.retrieval.dense import DenseRetriever, Keys, load_faiss, open_index, write_index
 from rllib_lmgame.envs.support.retrieval.encoder import Encoder
 from rllib_lmgame.envs.support.retrieval.passages import Passage, PassageFile, chunks
-from rllib_lmgame.envs.support.retrieval.server import RetrieverServer
+from rllib_lmgame.envs.support.retrieval.server import RetrieverServer, _Request
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.play import Sessions, play_many
@@ -294,8 +294,9 @@ def test_faults_that_may_pass_are_tried_again(serve: Callable[..., Served], stat
     monkeypatch.setattr(client, "FIRST_WAIT_S", 0.01)
     server = serve(lambda asked: echo(asked) if len(server.asked) > 2 else (status, b"busy"))
     assert HttpRetriever(server.url, 60, "k").search(["a", "b"], 1) == [[Passage("T", "a")], [Passage("T", "b")]]
-    assert len(server.asked) == 3
-    assert HttpRetriever(server.url, 60, "k").search([], 1) == [] and len(server.asked) == 3
+    asked = [each["queries"] for each in server.asked]
+    assert asked == [["a", "b"]] * 3 if status != client.FAILED else sorted(asked[2:]) == [["a"], ["b"]]
+    assert HttpRetriever(server.url, 60, "k").search([], 1) == [] and len(server.asked) == len(asked)
 
 
 @pytest.mark.parametrize(
@@ -361,24 +362,63 @@ def test_a_query_that_is_refused_fails_its_own_search_alone(serve: Callable[...,
         queries = [asked["query"]] if single else asked["queries"]
         return (400, b"too long") if "bad" in queries else echo({"queries": queries})
 
+    retriever, (good, bad, both) = searched_together(serve(answer).url, [["a"], ["b", "bad"], ["c", "d"]])
+    assert good == [[Passage("T", "a")]] and both == [[Passage("T", "c")], [Passage("T", "d")]]
+    assert "HTTP 400: too long" in bad and search(retriever, ["bad"]) == bad
+
+
+@pytest.mark.parametrize("single", [False, True])
+def test_a_query_that_breaks_the_server_fails_its_own_search_alone(
+    serve: Callable[..., Served], single: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others do not wait for it: they have their passages while it is still tried again."""
+    monkeypatch.setattr(client, "FIRST_WAIT_S", 0.01)
+    others_are_done, tried = threading.Event(), []
+
+    def answer(asked: dict[str, Any]) -> tuple[int, Any]:
+        if single and "queries" in asked:
+            return 422, b"the other form"
+        queries = [asked["query"]] if single else asked["queries"]
+        if "bad" not in queries:
+            return echo({"queries": queries})
+        tried.append(queries)
+        if queries != ["bad"]:
+            return 500, b"broken"
+        return (404, b"given up") if others_are_done.wait(0) else (500, b"broken")
+
+    searches = [["a"], ["b", "c"], ["d"], ["e", "bad"], ["f", "g"]]
+    _, found = searched_together(serve(answer).url, searches, lambda place: place == 3 or others_are_done.set())
+    for place in (0, 1, 2, 4):
+        assert found[place] == [[Passage("T", query)] for query in searches[place]]
+    assert "HTTP 404: given up" in found[3]
+    assert single or [len(queries) for queries in tried[:5]] == [8, 8, 4, 2, 1]
+
+
+def search(retriever: HttpRetriever, queries: list[str]) -> Any:
+    try:
+        return retriever.search(queries, 1)
+    except RetrieverError as error:
+        return str(error)
+
+
+def searched_together(
+    url: str, searches: list[list[str]], done: Callable[[int], Any] = lambda place: None
+) -> tuple[HttpRetriever, list[Any]]:
+    """A retriever, and what each of the searches found that went out as one request; ``done`` is told of each."""
     everybody_is_there = threading.Event()
-    retriever = HttpRetriever(serve(answer).url, 60, "k", gather=everybody_is_there.wait)
+    retriever = HttpRetriever(url, 60, "k", gather=everybody_is_there.wait)
 
-    def search(queries: list[str]) -> Any:
-        try:
-            return retriever.search(queries, 1)
-        except RetrieverError as error:
-            return str(error)
+    def searched(place: int) -> Any:
+        found = search(retriever, searches[place])
+        done(place)
+        return found
 
-    searches = [["a"], ["b", "bad"], ["c", "d"]]
     with ThreadPoolExecutor(len(searches)) as threads:
-        found = threads.map(search, searches)
-        while sum(len(batch.queries) for batch in retriever._open.values()) < 5:
+        found = threads.map(searched, range(len(searches)))
+        while sum(len(batch.queries) for batch in retriever._open.values()) < sum(map(len, searches)):
             pass
         everybody_is_there.set()
-        good, bad, both = found
-    assert good == [[Passage("T", "a")]] and both == [[Passage("T", "c")], [Passage("T", "d")]]
-    assert "HTTP 400: too long" in bad and search(["bad"]) == bad
+        return retriever, list(found)
 
 
 def test_forms_of_results() -> None:
@@ -572,6 +612,23 @@ def test_the_server_answers_as_search_r1s(dense: DenseRetriever) -> None:
             assert ask(url, wrong)[0] == 400, wrong
 
     asyncio.run(_served(dense, use))
+
+
+def test_a_query_that_breaks_the_search_of_a_server_costs_its_own_request_alone(dense: DenseRetriever) -> None:
+    def rows(queries: list[str], topk: int) -> Any:
+        if "bad" in queries:
+            raise RuntimeError("broken")
+        return dense.rows(queries, topk)
+
+    async def found() -> list[Any]:
+        server = RetrieverServer(SimpleNamespace(corpus=dense.corpus, rows=rows), 3)
+        future = asyncio.get_running_loop().create_future
+        asked = [_Request(queries, 2, False, future()) for queries in (["rome"], ["old", "bad"], ["lake"])]
+        await server._search(asked)
+        return await asyncio.gather(*(each.found for each in asked), return_exceptions=True)
+
+    rome, bad, lake = asyncio.run(found())
+    assert [len(rome[0]), len(lake[0]), str(bad)] == [2, 2, "broken"]
 
 
 def test_the_command_builds_an_index_serves_it_and_stops(world: dict[str, str], tmp_path: Path) -> None:

@@ -4,7 +4,8 @@
 2. A search ends within its time limit, with passages or with :class:`RetrieverError`, however slowly bytes may come.
 3. Statuses 500, 502, 503 and 504 and broken connections are tried again, ever later, while there is time. Other
    statuses and answers that are none are not.
-4. A query that the server refuses (400, 422) fails its own search alone: the others of the request are asked again.
+4. A query that the server refuses (400, 422) or fails at (500) fails its own search alone: the others of the request
+   are asked again without it, and get their passages as soon as they are there.
 5. No redirect is followed, no proxy asked, no cookie kept.
 """
 
@@ -14,8 +15,8 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -28,7 +29,9 @@ from rllib_lmgame.waiting import WaitedTooLong, waiting
 GATHER_S = 0.02
 SLACK_S = 5.0
 """What a search may take beyond its limit: the gathering, and what cannot be stopped."""
-PASSING = (500, 502, 503, 504)
+FAILED = 500
+"""The status of a server that a single query may have broken."""
+PASSING = (FAILED, 502, 503, 504)
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.25, 8.0
 MOST_BYTES = 32 << 20
 SHOWN = 200
@@ -81,7 +84,38 @@ class _Batch:
 
     topk: int
     queries: list[str] = field(default_factory=list)
-    found: Future[list[Found]] = field(default_factory=Future)
+    found: list[Future[list[Passage]]] = field(default_factory=list)
+    """Of each query; what was found is told at once, a failure when all have been asked."""
+
+    def fail(self, error: BaseException) -> None:
+        """This is why nothing is known of those that have not been told of."""
+        for each in self.found:
+            if not each.done():
+                each.set_exception(error)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How the server is asked, and until when.
+
+    Attributes:
+        single: One query a request.
+        parts: Places of the queries of each request.
+        ends: Time of the event loop.
+        patient: Faults that may pass are waited for.
+    """
+
+    batch: _Batch
+    single: bool
+    parts: Sequence[range]
+    session: Any = None
+    ends: float = 0.0
+    patient: bool = True
+
+    def body(self, places: range) -> dict[str, Any]:
+        queries = [self.batch.queries[place] for place in places]
+        asked: dict[str, Any] = {"query": queries[0]} if self.single else {"queries": queries}
+        return {**asked, "topk": self.batch.topk, "return_scores": True}
 
 
 class HttpRetriever:
@@ -120,7 +154,9 @@ class HttpRetriever:
             ConfigError: nobody does.
         """
         try:
-            _usable(self._ask(["capital"], topk, patient=False))
+            batch = _Batch(topk, ["capital"], [Future()])
+            self._ask(batch, patient=False)
+            batch.found[0].result()
         except RetrieverError as error:
             start = "`rllib retriever` starts one; a slow one needs more `retriever_timeout_s`"
             raise ConfigError(self._key, f"{error}; {start}") from None
@@ -138,19 +174,20 @@ class HttpRetriever:
             first = batch is None
             if batch is None:
                 batch = self._open[topk] = _Batch(topk)
-            start = len(batch.queries)
             batch.queries += queries
+            own: list[Future[list[Passage]]] = [Future() for _ in queries]
+            batch.found += own
         if first:  # A thread of its own: callers may be given up, or have a running event loop.
             try:
                 threading.Thread(target=self._send, args=(batch,), daemon=True, name="retriever").start()
             except RuntimeError as error:
                 with self._lock:
                     self._open.pop(topk, None)
-                batch.found.set_exception(RetrieverError(f"no search could be started: {error}"))
+                batch.fail(RetrieverError(f"no search could be started: {error}"))
+        with waiting():  # The limit is this object's own.
+            wait(own, self._limit_s + SLACK_S)
         try:
-            with waiting():  # The limit is this object's own.
-                found = batch.found.result(self._limit_s + SLACK_S)
-            return _usable(found[start : start + len(queries)])
+            return [each.result(0) for each in own]
         except TimeoutError:  # A name that is looked up for ever.
             raise RetrieverError(f"{self.shown} gave no answer within {self._limit_s:g} s") from None
 
@@ -161,40 +198,66 @@ class HttpRetriever:
             with self._lock:
                 del self._open[batch.topk]
         try:
-            batch.found.set_result(self._ask(batch.queries, batch.topk))
+            self._ask(batch)
         except BaseException as error:
-            batch.found.set_exception(error)
+            batch.fail(error)
 
-    def _ask(self, queries: Sequence[str], topk: int, patient: bool = True) -> list[Found]:
-        together = [{"queries": queries}]
-        singly = [{"query": query} for query in queries]
-        alone = [{"queries": [query]} for query in queries] if len(queries) > 1 else []
-        forms = {None: (together, singly, alone), False: (together, alone), True: (singly,)}[self._single]
+    def _ask(self, batch: _Batch, patient: bool = True) -> None:
+        """Ask, and tell what each query found; of a server that is not known yet, in one form after another."""
+        whole, alone = [range(len(batch.queries))], [range(place, place + 1) for place in range(len(batch.queries))]
+        together, singly = _Form(batch, False, whole, patient=patient), _Form(batch, True, alone, patient=patient)
+        apart = [replace(together, parts=alone)] if len(alone) > 1 else []
         found: list[Found] = []
-        for asked in (form for form in forms if form):
-            found = self._ask_as(asked, len(queries), topk, patient)
+        for form in {None: [together, singly, *apart], False: [together, *apart], True: [singly]}[self._single]:
+            found = asyncio.run(self._ask_as(form))
             if any(isinstance(each, list) for each in found):
-                self._single = "query" in asked[0]
+                self._single = form.single
             if not all(isinstance(each, _RefusedError) for each in found):
                 break
-        return found
+        for told, each in zip(batch.found, found, strict=True):
+            if isinstance(each, RetrieverError):
+                told.set_exception(each)
 
-    def _ask_as(self, asked: Sequence[dict[str, Any]], queries: int, topk: int, patient: bool) -> list[Found]:
-        bodies = [{**what, "topk": topk, "return_scores": True} for what in asked]
-        try:
-            answers = asyncio.run(_in_time(self.url, bodies, self._limit_s, patient))
-        except TimeoutError:
-            raise RetrieverError(f"{self.shown} gave no answer within {self._limit_s:g} s") from None
-        except _PassingError as error:
-            raise RetrieverError(f"{self.shown}: {error}") from None
-        each = queries // len(answers)
-        found: list[Found] = []
-        for answer in answers:
+    async def _ask_as(self, form: _Form) -> list[Found]:
+        """What each query found in this form."""
+        import aiohttp
+
+        ends = asyncio.get_running_loop().time() + self._limit_s
+        options: dict[str, Any] = {"timeout": aiohttp.ClientTimeout(), "cookie_jar": aiohttp.DummyCookieJar()}
+        async with aiohttp.ClientSession(trust_env=False, **options) as session:
+            form = replace(form, session=session, ends=ends)
+            found = await asyncio.gather(*(self._answer(form, places) for places in form.parts))
+        return [each for part in found for each in part]
+
+    async def _answer(self, form: _Form, places: range, broken: bool = False) -> list[Found]:
+        """What the queries of these places found.
+
+        Args:
+            broken: The server has failed at them beside others: if it fails again, each half is asked for itself.
+        """
+        wait_s = FIRST_WAIT_S
+        while True:
             try:
-                found += [passages[:topk] for passages in self._read(*answer, each)]
+                async with asyncio.timeout_at(form.ends):
+                    answer = await _attempt(form.session, self.url, form.body(places))
+                found = [passages[: form.batch.topk] for passages in self._read(*answer, len(places))]
+                for place, passages in zip(places, found, strict=True):
+                    form.batch.found[place].set_result(passages)
+                return list(found)
+            except TimeoutError:
+                return [RetrieverError(f"{self.shown} gave no answer within {self._limit_s:g} s")] * len(places)
             except RetrieverError as error:
-                found += [error] * each
-        return found
+                return [error] * len(places)
+            except _PassingError as error:
+                if broken and error.status == FAILED and len(places) > 1:
+                    half = len(places) // 2
+                    parts = (self._answer(form, part, broken=True) for part in (places[:half], places[half:]))
+                    return [each for part in await asyncio.gather(*parts) for each in part]
+                if not form.patient or asyncio.get_running_loop().time() + wait_s >= form.ends:
+                    return [RetrieverError(f"{self.shown}: {error}")] * len(places)
+                broken = error.status == FAILED
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
     def _read(self, status: int, content: bytes, queries: int) -> list[list[Passage]]:
         if status != 200:
@@ -212,42 +275,16 @@ class HttpRetriever:
             raise RetrieverError(f"{self.shown} sent results that cannot be read: {error}") from None
 
 
-def _usable(found: Sequence[Found]) -> list[list[Passage]]:
-    """What queries found. Raises: RetrieverError: of one it cannot be said."""
-    for each in found:
-        if isinstance(each, RetrieverError):
-            raise each
-    return list(found)  # type: ignore[arg-type]
-
-
 class _PassingError(Exception):
-    """A fault that may pass."""
+    """A fault that may pass; ``status`` is the answer's, if there was one."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class _RefusedError(RetrieverError):
     """The server takes no such request."""
-
-
-async def _in_time(url: str, bodies: list[dict[str, Any]], limit_s: float, patient: bool) -> list[tuple[int, bytes]]:
-    """Status and content of the answer to each. Raises: TimeoutError; _PassingError if it did not pass in time."""
-    import aiohttp
-
-    ends = asyncio.get_running_loop().time() + limit_s
-    options: dict[str, Any] = {"timeout": aiohttp.ClientTimeout(), "cookie_jar": aiohttp.DummyCookieJar()}
-    async with asyncio.timeout_at(ends), aiohttp.ClientSession(trust_env=False, **options) as session:
-        return await asyncio.gather(*(_answer(session, url, body, ends, patient) for body in bodies))
-
-
-async def _answer(session: Any, url: str, body: dict[str, Any], ends: float, patient: bool) -> tuple[int, bytes]:
-    wait_s = FIRST_WAIT_S
-    while True:
-        try:
-            return await _attempt(session, url, body)
-        except _PassingError:
-            if not patient or asyncio.get_running_loop().time() + wait_s >= ends:
-                raise
-        await asyncio.sleep(wait_s)
-        wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
 
 async def _attempt(session: Any, url: str, body: dict[str, Any]) -> tuple[int, bytes]:
@@ -261,7 +298,7 @@ async def _attempt(session: Any, url: str, body: dict[str, Any]) -> tuple[int, b
                 if len(content) > MOST_BYTES:
                     raise RetrieverError(f"the retriever sent more than {MOST_BYTES:,} bytes")
             if response.status in PASSING:
-                raise _PassingError(f"answered HTTP {response.status}: {_shown(content)}")
+                raise _PassingError(f"answered HTTP {response.status}: {_shown(content)}", response.status)
             return response.status, bytes(content)
     except (aiohttp.ClientError, OSError) as error:
         if isinstance(error, TimeoutError):

@@ -2,7 +2,8 @@
 
 1. Requests that come while a search runs are searched together, next.
 2. A request that cannot be read is answered with a reason (400), and costs no search.
-3. When it stops, no new request is taken, and those that came are answered.
+3. A query that the search fails at costs its own request alone (500): the others are searched again without it.
+4. When it stops, no new request is taken, and those that came are answered.
 """
 
 from __future__ import annotations
@@ -120,19 +121,26 @@ class RetrieverServer:
             batch = [await self._queue.get()]
             while not self._queue.empty() and sum(len(each.queries) for each in batch) < AT_ONCE:
                 batch.append(self._queue.get_nowait())
-            queries = [query for each in batch for query in each.queries]
-            topk = max(each.topk for each in batch)
-            try:
-                found = await loop.run_in_executor(self._thread, self._found, queries, topk)
-            except Exception as error:
+            await self._search(batch)
+
+    async def _search(self, batch: Sequence[_Request]) -> None:
+        """Search for requests together; for each alone if that fails."""
+        queries = [query for each in batch for query in each.queries]
+        topk = max(each.topk for each in batch)
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.run_in_executor(self._thread, self._found, queries, topk)
+        except Exception as error:
+            if len(batch) > 1:
                 for each in batch:
-                    if not each.found.done():
-                        each.found.set_exception(error)
-                continue
-            for each in batch:
-                own, found = found[: len(each.queries)], found[len(each.queries) :]
-                if not each.found.done():  # Nobody waits for it any more.
-                    each.found.set_result([_results(results[: each.topk], each.scores) for results in own])
+                    await self._search([each])
+            elif not batch[0].found.done():
+                batch[0].found.set_exception(error)
+            return
+        for each in batch:
+            own, found = found[: len(each.queries)], found[len(each.queries) :]
+            if not each.found.done():  # Somebody waits for it still.
+                each.found.set_result([_results(results[: each.topk], each.scores) for results in own])
 
     def _found(self, queries: list[str], topk: int) -> list[list[dict[str, Any]]]:
         rows, scores = self._searched.rows(queries, topk)
