@@ -6,13 +6,13 @@ random: 1}}``), a mapping from agent id or role to policy, or an import path to 
 * ``self_play`` (or ``shared``): every seat plays the one trained policy; several trained ones take turns;
 * ``per_role``: every role has a policy of its own;
 * ``versus``: a trained policy against others that are not trained, every seat as often as every other;
-* ``random_seat``: the policies change seats from episode to episode;
+* ``random_seat``: the policies change seats from level to level;
 * ``league``: a trained policy against itself and its past versions, which the algorithm deals
   (:mod:`rllib_lmgame.league`); outside its training it is self-play.
 
 Besides RLlib's arguments a mapping gets the seat's ``role``, all ``agent_ids``, their ``roles`` (agent id -> role), and
-the episode's ``seed``. The ``number`` of the episode among those of its game lets it deal evenly (``None`` where nobody
-counts).
+a ``seed``. The ``number`` of the level among those of its game lets it deal evenly (``None`` where nobody counts).
+Episodes of one level, of a group or as samples, have the same seed and number, and so the same seats.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class VersusMapping:
 
 
 class RandomSeatMapping:
-    """Policies take seats drawn per episode.
+    """Policies take seats drawn per level.
 
     With enough seats every policy sits, and the last one fills what remains. With fewer, one of the ``trained`` first
     policies, drawn evenly, sits first; the other seats go to different policies drawn evenly from the rest.

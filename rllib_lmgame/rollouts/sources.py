@@ -104,7 +104,7 @@ class LineUps:
         return SeatAssignment(policy, player, trained=policy in self._trained)
 
     def _policy(self, plan: EpisodePlan, roles: Roles, agent: str) -> str:
-        seed = stable_seed(plan.seed, plan.index, "seats")
+        seed = stable_seed(plan.seed, plan.index if plan.number is None else plan.number, "seats")
         try:
             policy = self._mapping(
                 agent, None, role=roles[agent], roles=dict(roles), agent_ids=tuple(roles), seed=seed, number=plan.number

@@ -22,7 +22,14 @@ from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.rollouts import game_calls
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.log.episode_log import read_log
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes, stable_seed
+from rllib_lmgame.rollouts.plans import (
+    EpisodePlan,
+    SeatAssignment,
+    plan_episodes,
+    plan_evaluation,
+    stable_seed,
+    with_samples,
+)
 from rllib_lmgame.rollouts.records import GameConfig, PlaySettings, line_up_of
 from rllib_lmgame.rollouts.sources import LineUps
 from rllib_lmgame.settings.sections.language_model import PlayerOptions
@@ -59,7 +66,7 @@ def test_a_line_up_follows_from_the_plan_and_the_seats_alone(spec, chance) -> No
     assert [plan.line_up for plan in seated] == [line_ups[plan.episode_id] for plan in some]
     mapping: MappingFn = make_mapping(spec, list(POLICIES))
     for plan in seated:
-        seed = stable_seed(plan.seed, plan.index, "seats")
+        seed = stable_seed(plan.seed, plan.number, "seats")
         for agent, assignment in plan.line_up.items():
             assert assignment.module_id == mapping(agent, None, role=ROLES[agent], agent_ids=("X", "O"), seed=seed)
             assert (assignment.player, assignment.trained) == (
@@ -79,8 +86,30 @@ def test_a_mapping_is_told_of_the_seat_the_table_and_the_episode() -> None:
     (plan,) = plans_of(1)
     plan = dataclasses.replace(plan, number=7)
     LineUps(configuration(mapping)).line_up(plan, ROLES)
-    table = {"agent_ids": ("X", "O"), "roles": ROLES, "number": 7, "seed": stable_seed(plan.seed, plan.index, "seats")}
+    table = {"agent_ids": ("X", "O"), "roles": ROLES, "number": 7, "seed": stable_seed(plan.seed, 7, "seats")}
     assert told == [{"agent_id": agent, "role": role, **table} for agent, role in ROLES.items()]
+
+
+def test_episodes_of_one_level_have_the_same_seats() -> None:
+    """Those of a group, and samples of an evaluation, whatever is played beside them."""
+    roles = {f"player_{seat}": "player" for seat in range(3)}
+
+    def line_ups(plans: list[EpisodePlan]) -> dict[str, set[tuple[str, ...]]]:
+        found: dict[str, set[tuple[str, ...]]] = {}
+        for plan in plans:
+            seats = LineUps(configuration("random_seat")).line_up(plan, roles).values()
+            found.setdefault(plan.group, set()).add(tuple(seat.module_id for seat in seats))
+        return found
+
+    for plans in (
+        plan_episodes(48, run_seed=5, purpose="t", iteration=2, group_size=4),
+        with_samples(plan_evaluation(1, 12), 4),
+    ):
+        found = line_ups(plans)
+        assert all(len(seats) == 1 for seats in found.values()) and len(set.union(*found.values())) > 1
+    beside = plan_evaluation(2, 12)
+    first = [plan for plan in beside if plan.game == 0]
+    assert list(line_ups(first).values()) == list(found.values())
 
 
 def test_a_line_up_that_stands_is_kept() -> None:

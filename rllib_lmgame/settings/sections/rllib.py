@@ -130,7 +130,7 @@ _SEATS = """Who takes which seat:
 - `versus`: a trained policy in every seat as often, in the others policies that are not trained. \
 `{type: versus, opponents: {minimax: 3, random: 1}}` weighs them; here the policies are `{player: {}, \
 minimax: {player: minimax}, random: {player: random}}`.
-- `random_seat`: drawn per episode; a trained policy always sits, and with fewer seats than policies the \
+- `random_seat`: drawn per level; a trained policy always sits, and with fewer seats than policies the \
 others take turns.
 - `league`: the policy and its past versions. The section `config.league` alone turns it on.
 - A mapping from agent id or role to policy; `"*"` is any other seat.

@@ -116,7 +116,6 @@ class RetrieverServer:
         return texts, topk, bool(asked.get("return_scores", False))
 
     async def _work(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             batch = [await self._queue.get()]
             while not self._queue.empty() and sum(len(each.queries) for each in batch) < AT_ONCE:
