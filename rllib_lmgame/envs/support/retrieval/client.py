@@ -4,8 +4,8 @@
 2. A search ends within its time limit, with passages or with :class:`RetrieverError`, however slowly bytes may come.
 3. Statuses 500, 502, 503 and 504 and broken connections are tried again, ever later, while there is time. Other
    statuses and answers that are none are not.
-4. A query that the server refuses (400, 422) or fails at (500) fails its own search alone: the others of the request
-   are asked again without it, and get their passages as soon as they are there.
+4. A query that the server refuses (400, 422) or fails at (500) fails its own search alone. The others of the request
+   are asked again without it, and get their passages as soon as these are there.
 5. No redirect is followed, no proxy asked, no cookie kept.
 """
 
