@@ -1,0 +1,37 @@
+"""The process of one check: ``python -m rllib_lmgame.experiments.acceptance NAME SETTING``."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from rllib_lmgame.experiments.acceptance.checks import named
+from rllib_lmgame.experiments.acceptance.measured import Setting
+from rllib_lmgame.experiments.acceptance.running import FOUND
+from rllib_lmgame.json_files import write_json
+from rllib_lmgame.text import in_words
+
+
+def main(name: str, text: str) -> int:
+    """Run a check and write what it measured; 1 if it could not be ended."""
+    told = json.loads(text)
+    setting = Setting(**{**told, "directory": Path(told["directory"])})
+    error, measured = "", []
+    try:
+        (check,) = named([name])
+        measured = [each.as_dict() for each in check(setting)]
+    except Exception as raised:
+        traceback.print_exc()
+        error = in_words(raised)
+    write_json(setting.directory / FOUND, {"measured": measured, "error": error})
+    return 1 if error else 0
+
+
+if __name__ == "__main__":
+    status = main(*sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # Nothing that a check left behind is waited for.

@@ -1,0 +1,62 @@
+"""Attention over packed rows and shared prompts: flash attention and SDPA, beside exact attention in float32."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from rllib_lmgame.experiments.acceptance.learner_side import language_model_module, made_up_rows, model_directory_of
+from rllib_lmgame.experiments.acceptance.measured import Measured, Setting
+
+GROUPS, ROWS, PROMPT, REPLY = 3, 4, 160, 48
+
+
+def agreement(setting: Setting) -> list[Measured]:
+    """Log-probabilities and gradients of each kernel, prompts shared and not, beside exact ones."""
+    import torch
+
+    directory = model_directory_of(setting)
+    batch = made_up_rows(directory, groups=GROUPS, rows=ROWS, prompt=PROMPT, reply=REPLY)
+    exact, exact_gradient, _ = _pass(_module(directory, setting, "eager", "float32"), batch, None)
+    found = []
+    for kernel in ("flash_attention_2", "sdpa") if setting.half else ("sdpa",):
+        module = _module(directory, setting, kernel, "bfloat16" if setting.half else "float32")
+        for shared, repeat_cost in (("", None), (", shared prompts", 0.0)):
+            logprobs, gradient, seconds = _pass(module, batch, repeat_cost)
+            away = float((gradient - exact_gradient).norm() / exact_gradient.norm())
+            name = f"{kernel}{shared}"
+            found += [
+                Measured(f"{name}: log-probability", float(np.abs(logprobs - exact).mean()), "nats", high=setting.gap),
+                Measured(f"{name}: gradient", away, "relative", high=0.2 if setting.half else 1e-3),
+                Measured(f"{name}: forward and backward", batch.num_tokens / seconds, "tokens/s"),
+            ]
+        del module
+    if setting.gpus:
+        found.append(Measured("peak memory", torch.cuda.max_memory_allocated() / 2**30, "GiB"))
+    return found
+
+
+def _module(directory: str, setting: Setting, kernel: str, dtype: str) -> Any:
+    options = {"attn_implementation": kernel, "dtype": dtype}
+    return language_model_module(directory, options, gpu=setting.gpus > 0)
+
+
+def _pass(module: Any, batch: Any, repeat_cost: float | None) -> tuple[np.ndarray, Any, float]:
+    """Log-probabilities float ``[A]``, the gradient of their mean as one float32 vector, and the seconds of a second
+    pass.
+    """
+    import torch
+
+    device = next(module.parameters()).device
+    for _ in range(2):
+        module.zero_grad()
+        logprobs, began = np.zeros(batch.num_actions, np.float32), time.perf_counter()
+        for pack in batch.microbatches(10**6, repeat_cost=repeat_cost):
+            out = module.forward_train(pack.to_torch(device))["logprobs"].float()
+            (out.sum() / batch.num_actions).backward()
+            logprobs[pack.token_slot] = out.detach().cpu().numpy()
+        gradient = torch.cat([p.grad.float().flatten().cpu() for p in module.parameters() if p.grad is not None])
+        seconds = time.perf_counter() - began
+    return logprobs, gradient, seconds

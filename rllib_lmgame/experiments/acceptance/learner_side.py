@@ -1,0 +1,118 @@
+"""A policy's module as a learner holds it: it changes its weights, sends them, and says what they make of a reply."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from rllib_lmgame.experiments.acceptance.measured import Setting
+
+CONTEXT = 1024
+CHANGED = 0.5
+"""Deviation of a change of weights, in deviations of each tensor."""
+LEAST_SPREAD = 0.02
+"""Of tensors whose numbers are all the same, in place of their deviation."""
+
+
+def model_directory_of(setting: Setting) -> str:
+    """The model's directory; one with random weights is made there, if it is not there yet."""
+    from rllib_lmgame.policies.model.files import model_directory
+    from rllib_lmgame.policies.model.tiny import build_tiny_model
+
+    if setting.model is not None:
+        return model_directory(setting.model, "--model")
+    directory = setting.directory / "model"
+    if not directory.exists():
+        build_tiny_model(directory, ["up down left right"], setting.language_model["tiny"])
+    return str(directory)
+
+
+def vocabulary_of(directory: str) -> int:
+    """Tokens of a model."""
+    from transformers import AutoConfig
+
+    return int(AutoConfig.from_pretrained(directory).get_text_config().vocab_size)
+
+
+def language_model_module(directory: str, options: dict[str, Any], *, gpu: bool) -> Any:
+    """The policy's module, on the device that a learner would have it on."""
+    import gymnasium as gym
+
+    from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
+
+    space = gym.spaces.Text(16)
+    config = {"options": options | {"context_length": CONTEXT}, "model_dir": directory, "on_gpu": gpu, "critic": False}
+    module = LanguageModelRLModule(
+        observation_space=space, action_space=space, model_config=config, inference_only=False
+    )
+    return module.to("cuda") if gpu else module
+
+
+def batch_of(prompts: Sequence[Sequence[int]], replies: Sequence[np.ndarray]) -> Any:
+    """One row of each prompt with its reply, as an update has them."""
+    from rllib_lmgame.learners.data.batching import TokenBatch
+    from rllib_lmgame.learners.data.rows import build_rows
+    from rllib_lmgame.rollouts.records import Trajectory, Turn
+
+    trajectories = []
+    for prompt, reply in zip(prompts, replies, strict=True):
+        ids, logprobs = np.asarray(prompt, np.int32), np.zeros(len(reply), np.float32)
+        turn = Turn(ids, np.asarray(reply, np.int32), logprobs, reward=0.0, policy_version=0, new_row=True)
+        trajectories.append(Trajectory([turn], terminated=True))
+    return TokenBatch.from_rows(build_rows(trajectories, max_row_tokens=CONTEXT))
+
+
+def made_up_rows(directory: str, *, groups: int, rows: int, prompt: int, reply: int) -> Any:
+    """Rows of random ids; the rows of a group have one prompt, and all prompts begin alike."""
+    rng, most = np.random.default_rng(0), vocabulary_of(directory)
+    rules = rng.integers(3, most, prompt // 2)
+    prompts = [np.concatenate([rules, rng.integers(3, most, prompt // 2 + 8 * n)]) for n in range(groups)]
+    asked = [prompts[number // rows].tolist() for number in range(groups * rows)]
+    return batch_of(asked, [rng.integers(3, most, reply + number) for number in range(groups * rows)])
+
+
+class LearnerSide:
+    """Meant for ``ray.remote``: the learner's end of a push."""
+
+    def __init__(self, directory: str, gpu: bool, dtype: str) -> None:
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        self._module = language_model_module(directory, {"dtype": dtype}, gpu=gpu)
+        self._device = next(self._module.parameters()).device
+
+    def change(self, seed: int) -> None:
+        """Move every weight at random, so far that replies differ; half precision rounds it."""
+        import torch
+
+        generator = torch.Generator(self._device).manual_seed(seed)
+        with torch.no_grad():
+            for tensor in self._module.hf_state().values():
+                spread = float(tensor.float().std()) or LEAST_SPREAD
+                noise = torch.randn(tensor.shape, generator=generator, device=self._device)
+                tensor.add_((CHANGED * spread * noise).to(tensor.dtype))
+
+    def packed(self, version: int) -> Any:
+        """The weights for the object store."""
+        from rllib_lmgame.inference.weights import pack_state
+
+        state = self._module.hf_state()
+        return pack_state(self._module.as_checkpoint(state), version, self._module.like_checkpoint(state))
+
+    def send(self, push: Any, version: int) -> Any:
+        """Send the weights over devices, with a learner's own push."""
+        self._push = getattr(self, "_push", push)
+        return self._push(self._module.as_checkpoint(self._module.hf_state(), self._device), version)
+
+    def logprobs(self, prompts: Sequence[Sequence[int]], replies: Sequence[np.ndarray]) -> np.ndarray:
+        """What the weights make of the replies' tokens, end to end: float32 ``[tokens]``."""
+        import torch
+
+        batch = batch_of(prompts, replies)
+        found = np.zeros(batch.num_actions, np.float32)
+        with torch.no_grad():
+            for pack in batch.microbatches(4096):
+                out = self._module.forward_train(pack.to_torch(self._device))["logprobs"]
+                found[pack.token_slot] = out.float().cpu().numpy()
+        return found
