@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
+_PATH = re.compile(r"(?<![\w./:~-])(?:~|[A-Za-z]:)?(?:[/\\][^\s/\\'\"<>|,;:()\[\]]+)+[/\\](?=[^\s/\\])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -52,6 +53,11 @@ def shown(value: object, most: int = 100) -> str:
     """``value`` as it would be written in Python, of a long one the beginning alone."""
     text = repr(value) if not isinstance(value, str) else repr(value[: most + 1])
     return text if len(text) <= most + 2 else f"{text[:most]}..."
+
+
+def without_paths(text: str) -> str:
+    """``text`` with the folders of absolute paths left out: for somebody who is not to know this machine."""
+    return _PATH.sub("", text)
 
 
 def columns(rows: Sequence[Sequence[str]], left: int) -> list[str]:

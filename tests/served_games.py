@@ -127,7 +127,7 @@ class Hangs(TextGame):
         if move == "hang":
             time.sleep(60)
         if move == "raise":
-            raise RuntimeError("broken")
+            raise RuntimeError("broken, see /srv/games/own data/x.txt or ~/notes/y")
         self.won = move == "win"
         return float(self.won)
 

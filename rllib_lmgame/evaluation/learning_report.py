@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE
+from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE, REPORT_FILE
 from rllib_lmgame.envs.contract.splits import SPLITS, TEST
 from rllib_lmgame.envs.registry import made_up_levels
 from rllib_lmgame.evaluation.evaluate import loaded_policies
@@ -20,8 +20,6 @@ from rllib_lmgame.rollouts.metrics import episode_metrics
 from rllib_lmgame.rollouts.seats import EpisodeFailed
 from rllib_lmgame.settings.schema import limits
 from rllib_lmgame.telemetry.metrics import OUTCOME_RATES, win_draw_loss
-
-REPORT_FILE = "report.json"
 
 
 def learning_report(

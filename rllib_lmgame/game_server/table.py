@@ -23,7 +23,7 @@ from rllib_lmgame.rollouts.players import Scripted, seat_seed
 from rllib_lmgame.rollouts.records import Failure, GameConfig
 from rllib_lmgame.rollouts.seats import GameCall, Seat
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
-from rllib_lmgame.text import shown
+from rllib_lmgame.text import shown, without_paths
 
 REMOTE = "remote"
 """In place of a player: the client."""
@@ -168,7 +168,7 @@ class Table:
             raise GameLostError("the game was left")
         outcome = self._game.result()
         if isinstance(outcome, Failure):
-            raise GameLostError(f"the game is lost ({outcome.reason}): {outcome.message}")
+            raise GameLostError(without_paths(f"the game is lost ({outcome.reason}): {outcome.message}"))
         return self._end(outcome, before, rewards)
 
     def _end(self, outcome: PlayedEpisode, before: RemoteSeat | None, rewards: dict[str, float]) -> View:

@@ -19,6 +19,8 @@ from rllib_lmgame.signing import is_signature, sign
 
 MANIFEST = "manifest.json"
 MILESTONES_FILE = "milestones.json"
+REPORT_FILE = "report.json"
+"""What the learning report writes into a trial's directory."""
 ITERATION_FILE = "iteration.json"
 TRAINING_ITERATION = "training_iteration"
 """The only key in it, named as in results."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE
+from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE, REPORT_FILE
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.results.files import ITERATION, PROGRESS_FILE, RESULT_FILE, json_lines
 from rllib_lmgame.json_files import read_mapping
@@ -31,8 +31,6 @@ RANKED_BY = (
 """What trials of a sweep are ranked by where nothing names a metric: the first that was measured."""
 SETTINGS_FILE = "params.json"
 """Tune's, with a trial's configuration."""
-REPORT_FILE = "report.json"
-"""What the learning report writes into a trial's directory."""
 _MOST_BYTES = 64 << 20
 
 Figure = tuple[float, float | None, float | None]

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rllib_lmgame.algorithms.checkpoints.cards import game_text, heldout_text
-from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE
+from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE, REPORT_FILE
 from rllib_lmgame.data_sets import hub
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.experiments.results.curves import REPORT_FILE, read_curves, saved_milestones
+from rllib_lmgame.experiments.results.curves import read_curves, saved_milestones
 from rllib_lmgame.experiments.results.figures import draw
 from rllib_lmgame.policies.model.card import CARD_FILE
 from rllib_lmgame.policies.model.files import INDEX_FILE
