@@ -205,6 +205,8 @@ class Turn:
         observation: :func:`observation_key` of the text the player saw; 0 if unknown.
         value: Of the state before the turn, unscaled, from rollouts that began there; NaN without any.
         weight: What the supervised loss of the reply's tokens counts; above 0.
+        moves: With constrained decoding, the legal moves that the reply was one of; they do not travel.
+        choice_logprobs: Of all that ``allowed`` lists, where the engine gives them; they do not travel.
     """
 
     prompt_ids: np.ndarray
@@ -218,6 +220,8 @@ class Turn:
     observation: int = 0
     value: float = math.nan
     weight: float = 1.0
+    moves: tuple[str, ...] = ()
+    choice_logprobs: np.ndarray | None = None
 
     @property
     def has_choice(self) -> bool:

@@ -289,11 +289,18 @@ class LanguageModelSeat(Seat):
                 new_row=prompt.new_row,
                 stop_reason=generation.stop_reason.value,
                 allowed=generation.allowed,
+                moves=() if generation.allowed is None else self._moves(observation, prompt),
+                choice_logprobs=generation.choice_logprobs,
             )
         )
         self._note = parsed.error
         self.thought = parsed.think
         return "" if parsed.action is None else parsed.action
+
+    def _moves(self, observation: Observation, prompt: Prompt) -> tuple[str, ...]:
+        """The legal moves that a constrained reply can be."""
+        spelled = {move: self.chat.choice_ids(move) for move in observation.legal_actions}
+        return tuple(move for move, ids in spelled.items() if ids is not None and len(ids) <= prompt.max_tokens)
 
     def not_played(self) -> frozenset[str]:
         return frozenset(turn.level for turn in self.conversation.demonstrations if turn.level)

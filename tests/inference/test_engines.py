@@ -32,7 +32,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, Phi3Config
 from rllib_lmgame.algorithms.cluster.engines import adapter_arguments
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, StopReason, WeightUpdateError
+from rllib_lmgame.inference.protocol import (
+    GenerationRequest,
+    SamplingSpec,
+    StopReason,
+    WeightUpdateError,
+    allowed_tokens,
+)
 from rllib_lmgame.inference.serving.actor import EngineSpec, make_engine
 from rllib_lmgame.inference.weights import state_checksum
 from rllib_lmgame.learners.data.batching import TokenBatch
@@ -157,8 +163,23 @@ def test_choices_constrain_tokens_and_logprobs(engine: Any, models: Any, name: s
     assert {tuple(g.response_ids.tolist()) for g in generations[:40]} <= set(CHOICES)
     assert all(g.stop_reason is StopReason.EOS for g in generations[:40])
     assert sound(models[0], [*batch, *free], generations)
+    assert all(g.choice_logprobs is None for g in generations[40:])
     if name == "plain":
         assert {tuple(g.response_ids.tolist()) for g in generations[:40]} == set(CHOICES)
+        for request, generation in zip(batch[:10], generations, strict=False):
+            assert generation.choice_logprobs.dtype == np.float32
+            np.testing.assert_allclose(generation.choice_logprobs, _among(models[0], request, generation), atol=1e-4)
+
+
+def _among(model: Any, request: GenerationRequest, generation: Any) -> list[float]:
+    """Log-probabilities of all that each token was chosen among, by full passes."""
+    reply, found = generation.response_ids.tolist(), []
+    allowed = allowed_tokens(request.choices, tuple(reply))  # type: ignore[arg-type]
+    for at, ids in enumerate(np.split(allowed.ids, np.cumsum(allowed.counts)[:-1])):
+        for token in ids.tolist():
+            way = [*reply[:at], token]
+            found.append(reference_logprobs(model, request.prompt_ids, way, request.sampling, request.choices)[at])
+    return found
 
 
 @pytest.mark.parametrize(

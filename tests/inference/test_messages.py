@@ -47,15 +47,27 @@ def test_requests_survive_the_wire(requests: list[GenerationRequest]) -> None:
 
 
 REPLIES = st.tuples(
-    st.lists(TOKENS, max_size=9), st.sampled_from(StopReason), st.integers(-1, 99), st.one_of(st.none(), st.text())
+    st.lists(TOKENS, max_size=9),
+    st.sampled_from(StopReason),
+    st.integers(-1, 99),
+    st.one_of(st.none(), st.text()),
+    st.one_of(st.none(), st.lists(st.floats(width=32), max_size=9)),
 )
 
 
 @given(st.lists(REPLIES, max_size=8))
 def test_generations_survive_the_wire(replies: list) -> None:
     sent = [
-        Generation(f"r{i}", np.array(ids, np.int32), -np.arange(len(ids), dtype=np.float32), reason, version, error)
-        for i, (ids, reason, version, error) in enumerate(replies)
+        Generation(
+            f"r{i}",
+            np.array(ids, np.int32),
+            -np.arange(len(ids), dtype=np.float32),
+            reason,
+            version,
+            error,
+            choice_logprobs=None if among is None else np.array(among, np.float32),
+        )
+        for i, (ids, reason, version, error, among) in enumerate(replies)
     ]
     received = decode_generations(encode_generations(sent))
     for a, b in zip(sent, received, strict=True):
@@ -64,6 +76,9 @@ def test_generations_survive_the_wire(replies: list) -> None:
         assert b.response_ids.dtype == np.int32 and b.logprobs.dtype == np.float32
         np.testing.assert_array_equal(a.response_ids, b.response_ids)
         np.testing.assert_array_equal(a.logprobs, b.logprobs)
+        assert (a.choice_logprobs is None) == (b.choice_logprobs is None)
+        if a.choice_logprobs is not None:
+            np.testing.assert_array_equal(a.choice_logprobs, b.choice_logprobs)
 
 
 def test_a_bundle_gives_back_every_tensor_bit_for_bit() -> None:

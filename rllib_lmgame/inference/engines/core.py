@@ -16,12 +16,15 @@ from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 @dataclass(slots=True)
 class Finished:
-    """A reply that ended in the last step: int32 ids, float32 log-probabilities, why it ended."""
+    """A reply that ended in the last step: int32 ids, float32 log-probabilities, why it ended, and float32
+    log-probabilities of all that its tokens were chosen among.
+    """
 
     request_id: str
     response_ids: np.ndarray
     logprobs: np.ndarray
     stop_reason: StopReason
+    choice_logprobs: np.ndarray | None = None
 
 
 class Core(ABC):

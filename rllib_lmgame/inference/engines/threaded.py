@@ -263,7 +263,14 @@ class ThreadedEngine:
             version = self._version if adapter is None else self._adapter_versions[adapter]
             self._stats.generated_tokens += len(reply.response_ids)
             batches.setdefault(on_done, []).append(
-                Generation(reply.request_id, reply.response_ids, reply.logprobs, reply.stop_reason, version)
+                Generation(
+                    reply.request_id,
+                    reply.response_ids,
+                    reply.logprobs,
+                    reply.stop_reason,
+                    version,
+                    choice_logprobs=reply.choice_logprobs,
+                )
             )
         for on_done, generations in batches.items():
             _deliver(on_done, generations)

@@ -13,9 +13,10 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import math
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
@@ -27,7 +28,14 @@ import numpy as np
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.inference.engines.core import Core, Finished, tied_embeddings
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.protocol import EngineDeadError, EngineStats, GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.inference.protocol import (
+    ChoiceCursor,
+    EngineDeadError,
+    EngineStats,
+    GenerationRequest,
+    SamplingSpec,
+    StopReason,
+)
 from rllib_lmgame.inference.registry import VLLM
 from rllib_lmgame.inference.weights import check_weights, tensors_of
 from rllib_lmgame.settings.sections.inference import InferenceOptions
@@ -40,6 +48,9 @@ CPU_BLOCK_SIZE = 32
 
 CPU_STEP_TOKENS = 4096
 """Most tokens in one step on CPU unless ``max_num_batched_tokens`` says otherwise; at least one whole context."""
+
+LIKELIEST = 32
+"""Of the tokens that one was chosen among, whose log-probabilities are told."""
 
 NOT_WEIGHTS = (".inv_freq", ".masked_bias")
 """How buffers end that old checkpoints hold beside the weights."""
@@ -88,6 +99,7 @@ class VLLMCore(Core):
         self._running: dict[str, tuple[list[int], list[float]]] = {}
         self._by_text: dict[str, SamplingSpec] = {}
         self._scored: dict[str, tuple[int, ...]] = {}
+        self._choosing: dict[str, tuple[ChoiceCursor, list[float]]] = {}
         self._computed = 0
         self._params = lru_cache(maxsize=4096)(_sampling_params)
         self._adapters: dict[str | None, Any] = {}
@@ -106,7 +118,9 @@ class VLLMCore(Core):
         else:
             params = self._params(replace(request.sampling, seed=None, stop_texts=()))
             if request.sampling.seed is not None or request.choices is not None:
-                params = _personal(params, request)
+                params = _personal(params, request, min(LIKELIEST, self.vocab_size))
+            if request.choices is not None:
+                self._choosing[request.request_id] = (ChoiceCursor(request.choices), [])
         ids = [*request.prompt_ids, *(request.scored or ())]
         adapter = self._adapters.get(request.adapter)
         self._client.add_request(
@@ -121,6 +135,7 @@ class VLLMCore(Core):
         for request_id in known:
             self._scored.pop(request_id, None)
             self._by_text.pop(request_id, None)
+            self._choosing.pop(request_id, None)
         self._client.abort_requests(known)
 
     def has_work(self) -> bool:
@@ -141,9 +156,11 @@ class VLLMCore(Core):
                     logprobs.extend(output.new_prompt_logprobs_tensors.logprobs[-len(scored) :, 0].tolist())
                     ids.extend(scored)
             elif output.new_token_ids:
-                by_text = self._by_text.get(output.request_id)
+                by_text, choosing = self._by_text.get(output.request_id), self._choosing.get(output.request_id)
                 sampled = output.new_logprobs.logprobs[:, 0].tolist()
-                for token, logprob in zip(output.new_token_ids, sampled, strict=True):
+                for place, (token, logprob) in enumerate(zip(output.new_token_ids, sampled, strict=True)):
+                    if choosing is not None:
+                        choosing[1].extend(_among(choosing[0].allowed(ids), output.new_logprobs, place))
                     ids.append(token)
                     logprobs.append(logprob)
                     if by_text is not None and self.stops(by_text, ids):  # What stands behind it is dropped.
@@ -154,7 +171,8 @@ class VLLMCore(Core):
                 self._by_text.pop(output.request_id, None)
                 was_scored = self._scored.pop(output.request_id, None) is not None
                 reason = "stop" if was_scored or output.request_id in ended else str(output.finish_reason)
-                finished.append(_finished(output.request_id, ids, logprobs, reason))
+                _, among = self._choosing.pop(output.request_id, (None, None))
+                finished.append(_finished(output.request_id, ids, logprobs, reason, among))
         if ended:
             self._client.abort_requests(ended)
         return finished
@@ -419,7 +437,7 @@ def _sampling_params(spec: SamplingSpec) -> Any:
     )
 
 
-def _personal(params: Any, request: GenerationRequest) -> Any:
+def _personal(params: Any, request: GenerationRequest, likeliest: int) -> Any:
     """A copy of shared sampling parameters with the request's own seed and choices."""
     own = copy.copy(params)
     if request.sampling.seed is not None and request.sampling.temperature > 0:
@@ -428,13 +446,31 @@ def _personal(params: Any, request: GenerationRequest) -> Any:
         from rllib_lmgame.inference.engines.vllm_choices import EXTRA_ARG
 
         own.extra_args = {EXTRA_ARG: request.choices}
+        own.logprobs = min(len(request.choices), likeliest)
     return own
+
+
+def _among(allowed: list[int], known: Any, place: int) -> Iterator[float]:
+    """Log-probabilities of the ids that a token was chosen among, out of vLLM's; NaN of those that it left out."""
+    if len(allowed) == 1:
+        yield 0.0
+        return
+    found = dict(zip(known.logprob_token_ids[place].tolist(), known.logprobs[place].tolist(), strict=True))
+    yield from (found.get(token, math.nan) for token in allowed)
 
 
 _STOP_REASONS = {"stop": StopReason.EOS, "length": StopReason.MAX_TOKENS}
 
 
-def _finished(request_id: str, ids: list[int], logprobs: list[float], reason: str) -> Finished:
+def _finished(
+    request_id: str, ids: list[int], logprobs: list[float], reason: str, among: list[float] | None
+) -> Finished:
     if reason not in _STOP_REASONS:
         raise EngineDeadError(f"vLLM ended request {request_id!r} with {reason!r}")
-    return Finished(request_id, np.array(ids, np.int32), np.array(logprobs, np.float32), _STOP_REASONS[reason])
+    return Finished(
+        request_id,
+        np.array(ids, np.int32),
+        np.array(logprobs, np.float32),
+        _STOP_REASONS[reason],
+        None if among is None else np.array(among, np.float32),
+    )
