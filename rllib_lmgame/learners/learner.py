@@ -60,6 +60,7 @@ from rllib_lmgame.learners.settings import LearnerSettings, learner_threads
 from rllib_lmgame.learners.weights import WeightUse, takes_average
 from rllib_lmgame.policies.model.card import Played
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
+from rllib_lmgame.rollouts.log.sample import SAMPLE_BYTES
 from rllib_lmgame.rollouts.records import Trajectory, trajectory_of
 from rllib_lmgame.settings.schedules import interpolate
 
@@ -346,9 +347,10 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self._update_copies(module_id)
         seconds, version = time.perf_counter() - started, self._weights_seq_no
         if batch is not None and len(batch.shown):
-            write_tokens(
-                getattr(self.config, "episode_log_dir", None) or ".", self.ranks.rank, batch, trajectories, version
-            )
+            directory = getattr(self.config, "episode_log_dir", None) or "."
+            sampled = self.config.text_rollout_options.episode_log == "sample"
+            most = SAMPLE_BYTES // self.ranks.world if sampled else None
+            write_tokens(directory, self.ranks.rank, batch, trajectories, version, most)
         values = update_metrics(meter, rows, batch, self.ranks, version=version, tokens=action_tokens, seconds=seconds)
         self.metrics.log_dict(values, key=module_id, window=1)
         self._follow_entropy(module_id, values.get("entropy", float("nan")))

@@ -33,7 +33,7 @@ from rllib_lmgame.rollouts.asked_policies import AS_ASKED, EngineAnswers
 from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode
 from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
-from rllib_lmgame.rollouts.log.sample import chosen
+from rllib_lmgame.rollouts.log.sample import SAMPLE_BYTES, chosen, thin
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
 from rllib_lmgame.rollouts.play import PlayedEpisode, PlayedPlans, Sessions, first_error, play_many
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies, sampled_in, take_seats
@@ -43,6 +43,7 @@ from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource, Seat
 from rllib_lmgame.rollouts.sources import LineUps
 from rllib_lmgame.settings.sections.games import shares_of
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LIMITS
+from rllib_lmgame.settings.sections.text_rollouts import EPISODES_OF_SAMPLE
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -260,6 +261,8 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         except (OSError, ValueError, TypeError, RecursionError) as error:
             logger.error("The episode log in %s could not be written: %s", directory, error)
             return
+        if settings.log_most is not None:
+            thin(log.path, SAMPLE_BYTES * settings.log_most // EPISODES_OF_SAMPLE)
         for episode in played:
             episode.logged = True
 

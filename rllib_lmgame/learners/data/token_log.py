@@ -19,6 +19,7 @@ import numpy as np
 
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog
+from rllib_lmgame.rollouts.log.sample import thin
 from rllib_lmgame.rollouts.records import Trajectory
 
 logger = logging.getLogger(__name__)
@@ -58,13 +59,25 @@ def _plain(values: np.ndarray) -> list[float | None]:
 
 
 def write_tokens(
-    directory: str, rank: int, batch: TokenBatch, trajectories: Sequence[Trajectory], version: int
+    directory: str,
+    rank: int,
+    batch: TokenBatch,
+    trajectories: Sequence[Trajectory],
+    version: int,
+    most: int | None = None,
 ) -> None:
-    """Append the records of an update to this learner's file; what cannot be written is told and costs no update."""
+    """Append the records of an update to this learner's file, thinned out where it has more than ``most`` bytes.
+
+    What cannot be written is told and costs no update.
+    """
     records = list(token_records(batch, trajectories, version))
     if not records:
         return
     try:
-        EpisodeLog(Path(directory) / f"learner-{rank}{SUFFIX}").write(records)
+        log = EpisodeLog(Path(directory) / f"learner-{rank}{SUFFIX}")
+        log.write(records)
     except OSError as error:
         logger.error("The tokens of an update could not be written to %s: %s", directory, error)
+        return
+    if most is not None:
+        thin(log.path, most)

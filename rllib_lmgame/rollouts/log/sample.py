@@ -1,15 +1,23 @@
-"""Which of the played episodes a log keeps that shows some of each iteration."""
+"""Which of the played episodes a log keeps that shows some of each iteration, and how it stays small."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import chain, zip_longest
+from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.rollouts.episodes import own_return, summarize
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.settings.sections.text_rollouts import EPISODES_OF_SAMPLE
+
+SAMPLE_BYTES = 500_000_000
+"""Most bytes of the episodes of a trial's sample, and of what its updates knew of their tokens."""
+_OF_ITERATION = re.compile(rb'\{"episode_id": "[a-z-]*?(\d+)-\d')
 
 
 def log_of_training(episode_log: str) -> dict[str, Any]:
@@ -40,3 +48,34 @@ def _by_turns(ranked: Sequence[int]) -> list[int]:
     half = -(-len(ranked) // 2)
     pairs = zip_longest(ranked[::-1][:half], ranked[: len(ranked) - half])
     return [place for place in chain.from_iterable(pairs) if place is not None]
+
+
+def thin(path: Path, most: int) -> None:
+    """Take whole iterations out of a log that has more than ``most`` bytes, until it has half of them.
+
+    Every second one stays, or every fourth, ..., and the last: those that files of different sizes have are the same.
+    A file that cannot be written anew stays as it is.
+    """
+    new = path.with_name(f".{path.name}.new")
+    try:
+        if path.stat().st_size <= most:
+            return
+        sizes: dict[int, int] = {}
+        with path.open("rb") as file:
+            for line in file:
+                sizes[_iteration(line)] = sizes.get(_iteration(line), 0) + len(line)
+        last, every = max(sizes), 2
+        while sum(size for each, size in sizes.items() if each % every == 0) > most // 2 and every <= last:
+            every *= 2
+        with path.open("rb") as file, new.open("wb") as kept:
+            kept.writelines(line for line in file if _iteration(line) == last or _iteration(line) % every == 0)
+        os.replace(new, path)
+    except OSError:
+        with suppress(OSError):
+            new.unlink()
+
+
+def _iteration(line: bytes) -> int:
+    """That of a record; -1 of a line that is none."""
+    found = _OF_ITERATION.match(line)
+    return -1 if found is None else int(found[1])
