@@ -27,14 +27,16 @@ from rllib_lmgame.text import first_line, printable
 from rllib_lmgame.viewer.forms import TOKENS, episode_of, join_tokens, row_of, words_of
 
 MOST_PROBLEMS = 50
-LONGEST_LINE = 2**28
-"""Bytes of a line, or of a file that is one list; longer ones are passed over."""
+LONGEST_LINE, LONGEST_LIST = 2**26, 2**28
+"""Bytes of a line, and of a file that is one list; longer ones are passed over."""
 MOST_ROWS = 20_000
 """Rows that travel at once."""
 _END = 64
 """Bytes by which what was read of a file is known again."""
 _AT_ONCE = 256
 """Episodes that appear together."""
+_BYTES_AT_ONCE = 2**23
+"""The most that waits for others: parsed it takes several times as much."""
 _DAMAGED = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 
 
@@ -99,7 +101,7 @@ class Library:
         self._notes: dict[tuple[Path, str], list[Place]] = {}
         self._rows_of: dict[tuple[Path, str], list[int]] = {}
         self._word_ends: list[int] = []
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115 (it lives as long as this)
+        self._words = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (it lives as long as this)
         self.problems.clear()
         self._untold = 0
         for source in self.sources:
@@ -120,9 +122,12 @@ class Library:
         for number, source in sorted(enumerate(self.sources), key=lambda each: not each[1].of_tokens):
             waiting: list[tuple[Place, Mapping[str, Any]]] = []
             try:
+                size = 0
                 for place, record in self._records(number, source):
                     waiting.append((place, record))
-                    if len(waiting) >= _AT_ONCE:
+                    size += place.length
+                    if len(waiting) >= _AT_ONCE or size >= _BYTES_AT_ONCE:
+                        size = 0
                         self._keep(waiting)
                         yield len(self.rows)
             except OSError as error:
@@ -145,15 +150,25 @@ class Library:
             except _DAMAGED as error:
                 self._tell(f"{label}, line {place.line}: no episode is read from it ({_said(error)})")
         with self._lock:
-            self._words.seek(0, 2)
             for place, row, words, key in found:
                 self._rows_of.setdefault(key, []).append(len(self.rows))
-                self._words.write(words.encode("utf-8", "replace") + b"\0")
-                self._word_ends.append(self._words.tell())
+                self._word_ends.append(self._written(words))
                 self.places.append(place)
                 self.rows.append(row)
-            self._words.flush()
         waiting.clear()
+
+    def _written(self, words: str) -> int:
+        """Where the words of all episodes end with these, which are left out where there is no room for them."""
+        end, content = self._word_ends[-1] if self._word_ends else 0, words.encode("utf-8", "replace") + b"\0"
+        try:
+            self._words.seek(end)
+            written = 0
+            while written < len(content):
+                written += self._words.write(content[written:]) or 0
+        except OSError as error:
+            self._tell(f"not all texts are searched: {tempfile.gettempdir()} ({error.strerror})")
+            return end
+        return end + len(content)
 
     def _keep_tokens(self, waiting: list[tuple[Place, Mapping[str, Any]]]) -> None:
         """Rows of episodes whose tokens are now known are made again."""
@@ -237,10 +252,10 @@ class Library:
     def _entries(self, source: Source, file: Any) -> Iterator[tuple[int, int, Any]]:
         """Those of a file that is one list. It is read when it has changed, which it does at once."""
         size = _size(source.path)
-        if size == source.read or size > LONGEST_LINE:
-            if size > LONGEST_LINE and not source.read:
+        if size == source.read or size > LONGEST_LIST:
+            if size > LONGEST_LIST and not source.read:
                 source.read = size
-                self._tell(f"{source.label}: passed over, a list of more than {LONGEST_LINE:,} bytes; write JSON lines")
+                self._tell(f"{source.label}: passed over, a list of more than {LONGEST_LIST:,} bytes; write JSON lines")
             return
         file.seek(0)
         head = file.read(3)
@@ -316,9 +331,11 @@ class Library:
         needle = text.lower().encode("utf-8", "replace")
         with self._lock:
             ends = self._word_ends[:]
-            if not needle or not ends:
+            if not needle:
                 return list(range(len(ends)))
-            found = []
+            found: list[int] = []
+            if not ends or not ends[-1]:
+                return found
             with mmap.mmap(self._words.fileno(), ends[-1], access=mmap.ACCESS_READ) as words:
                 at = words.find(needle)
                 while at >= 0:

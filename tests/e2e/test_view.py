@@ -230,6 +230,75 @@ def test_pay_offs_open_their_games_and_curves_their_iterations(tmp_path):
         _visit(viewer.address, look)
 
 
+@in_browser
+def test_two_players_on_one_level_stand_beside_each_other_and_keys_lead_through_them(tmp_path):
+    for player in ("random", "solver"):
+        played = collect_episodes("lmgame/FrozenLake-v0", player=player, episodes=3)
+        EpisodeLog(tmp_path / player / "episodes" / "train-0.jsonl").write([episode_record(each) for each in played])
+    talk = {"conversations": [{"from": "human", "value": "rules\x1b"}, {"from": "gpt", "value": "a share of GPT"}]}
+    (tmp_path / "talks.jsonl").write_text(json.dumps(talk) + "\n")
+    logs = tmp_path / "others" / "executer_logs" / "step7"
+    logs.mkdir(parents=True)
+    said = [{"role": "user", "content": "seen"}, {"role": "assistant", "content": "done by AgentGym"}]
+    (logs / "0.json").write_text(json.dumps([{"item_id": "x_1", "conversations": said, "reward": 1}]))
+    paths = [str(tmp_path / name) for name in ("random", "solver", "talks.jsonl", "others")]
+    theme, at = "document.documentElement.dataset.theme", "document.querySelector('.turn.at')?.dataset.t ?? null"
+    facts = (
+        "[...document.querySelectorAll('article .facts')].map(box => box.innerText).filter(text => /level/.test(text))"
+    )
+
+    async def look(page: browser.Page) -> str:
+        await page.until("8 of 8")
+        await _choose(page, "q", "done by")
+        await page.until("1 of 8")
+        await _press(page, "j")
+        assert "return 1" in await page.until("done by AgentGym")
+        await _choose(page, "q", "")
+        await page.until("8 of 8")
+        await _choose(page, "q", "a share of gpt")
+        await page.until("1 of 8")
+        await _press(page, "j")
+        assert "rules\u241b" in await page.until("a share of GPT")
+        await _choose(page, "q", "")
+        await page.until("8 of 8")
+        await page.evaluate("pick(0)")
+        await page.evaluate(
+            "{ const select = document.querySelector('article select'); select.value = select.options[1].value;"
+            " select.dispatchEvent(new Event('change')); }"
+        )
+        await page.until("close")
+        one, other = await page.evaluate(facts)
+        level = one.split("level ")[1].split()[0]
+        assert level == other.split("level ")[1].split()[0]
+        assert "random/episodes/train-0.jsonl:1" in one and "solver/episodes/train-0.jsonl:1" in other
+        link = str(await page.evaluate("location.href"))
+        assert await page.evaluate(at) is None
+        await _press(page, "n")
+        await _press(page, "n")
+        await _press(page, "p")
+        assert await page.evaluate(at) == "0"
+        await _press(page, "x")
+        await page.without("close")
+        assert len(await page.evaluate(facts)) == 1
+        before = await page.evaluate(theme)
+        await _press(page, "d")
+        assert {before, await page.evaluate(theme)} == {"dark", "light"}
+        await _press(page, "/")
+        assert await page.evaluate("document.activeElement.id") == "f-q"
+        await _press(page, "Escape")
+        await _press(page, "?")
+        assert "pay-offs of the players" in await page.until("episode before")
+        return link
+
+    async def again(page: browser.Page) -> None:
+        await page.until("close")
+        assert len(await page.evaluate(facts)) == 2
+
+    with Viewer(Library(sources_of(paths)), "all", 0, lambda: ()) as viewer:
+        link = _visit(viewer.address, look)
+        _visit(link, again)
+
+
 def test_the_server_answers_this_machine_under_its_own_names(records, tmp_path):
     EpisodeLog(tmp_path / "x.jsonl").write(records)
     library = Library(sources_of([str(tmp_path)]))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import math
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rllib_lmgame.cli import main
@@ -206,6 +210,45 @@ def test_texts_are_searched(records, tmp_path):
     assert library.search("été NOWHERE") == [len(records)]
     assert library.search("tictactoe") == [number for number, r in enumerate(records) if "TicTacToe" in r["game"]]
     assert library.search("") == list(range(len(records) + 1)) and library.search("no such text") == []
+    assert Library([]).search("x") == []
+
+
+def test_a_full_disk_costs_the_search_alone(records, tmp_path, monkeypatch):
+    class Full(io.FileIO):
+        def write(self, content: Any) -> int:
+            if b"tictactoe" in bytes(content):
+                super().write(content[:3])
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(content)
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda buffering: Full(tmp_path / "words", "w+"))
+    EpisodeLog(tmp_path / "x.jsonl").write([*records[::-1], records[0]])
+    library = _library(tmp_path / "x.jsonl")
+    assert len(library.rows) == len(records) + 1
+    assert library.search("frozenlake") == [4, 5, 6, 7, 8] and library.search("tictactoe") == []
+    assert len(library.problems) == 1 and "No space left on device" in library.problems[0]
+
+
+def test_what_is_too_long_is_passed_over(records, tmp_path, monkeypatch):
+    monkeypatch.setattr("rllib_lmgame.viewer.library.LONGEST_LINE", 40_000)
+    monkeypatch.setattr("rllib_lmgame.viewer.library.LONGEST_LIST", 40_000)
+    path = tmp_path / "x.jsonl"
+    EpisodeLog(path).write([records[0], {"filling": "x" * 100_000}, records[1]])
+    (tmp_path / "list.jsonl").write_text(json.dumps([{"messages": "x" * 50_000}]))
+    library = _library(tmp_path)
+    assert len(library.rows) == 2 and library.episode(1)["id"] == records[1]["episode_id"]
+    assert library.problems == [
+        "list.jsonl: passed over, a list of more than 40,000 bytes; write JSON lines",
+        "x.jsonl, line 2: passed over, it has more than 40,000 bytes",
+    ]
+
+
+def test_large_records_do_not_wait_for_others(records, tmp_path, monkeypatch):
+    """Parsed they take several times their bytes: together never more than a limit, whatever the file has."""
+    monkeypatch.setattr("rllib_lmgame.viewer.library._BYTES_AT_ONCE", 5000)
+    EpisodeLog(tmp_path / "x.jsonl").write([{**records[0], "instructions": "x" * 4000} for _ in range(20)])
+    library = Library(sources_of([str(tmp_path)]))
+    assert max(np.diff([0, *library.refresh()])) <= 2 and len(library.rows) == 20
 
 
 def test_what_is_printed_cannot_steer_the_terminal(records, tmp_path, capsys):
