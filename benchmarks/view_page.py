@@ -1,6 +1,7 @@
 """How fast `rllib view` is: first paint, filters, size of the exported page and memory of the browser.
 
     python benchmarks/view_page.py --episodes 5000 --out view.json
+    python benchmarks/view_page.py --episodes 5000 --copies 23        # one log of 2 GB, not exported
 
 Episodes are games of random players, with replies of random words as a language model's would be logged: token ids,
 log-probabilities and what an update knew of each token. Chromium is driven as a person would use it. Of its processes
@@ -11,8 +12,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
+import os
 import random
+import resource
 import sys
 import tempfile
 import time
@@ -52,25 +56,29 @@ def episodes(count: int, tokens: int, seed: int) -> Iterator[tuple[dict[str, Any
             acted = [
                 step["actions"][seat["agent_id"]] for step in record["steps"] if seat["agent_id"] in step["actions"]
             ]
-            seat["turns"] = [_turn(action, rng.randint(tokens // 4, tokens), words, rng) for action in acted]
+            shown = [step["observations"].get(seat["agent_id"], "") for step in record["steps"]]
+            seat["turns"] = [
+                _turn(action, seen, rng.randint(tokens // 4, tokens), words, rng)
+                for action, seen in zip(acted, shown, strict=False)
+            ]
             flat = [each for turn in seat["turns"] for each in turn["rollout_logprobs"]]
             note = {"episode_id": record["episode_id"], "agent_id": seat["agent_id"], "version": number // 16}
             note["rollout_sum"] = round(sum(flat), 4)
-            for name in ("old_logprobs", "advantages", "entropies"):
-                note[name] = [round(rng.gauss(0, 1), 5) for _ in flat]
+            note["old_logprobs"] = [float(f"{each + rng.gauss(0, 1e-4):.6g}") for each in flat]
+            for name in ("advantages", "entropies"):
+                note[name] = [float(f"{rng.gauss(0, 1):.6g}") for _ in flat]
             notes.append(note)
         yield record, notes
 
 
-def _turn(action: str, count: int, words: list[str], rng: random.Random) -> dict[str, Any]:
+def _turn(action: str, seen: str, count: int, words: list[str], rng: random.Random) -> dict[str, Any]:
     ids = [rng.randrange(len(words)) for _ in range(count)]
     said = [words[each] for each in ids]
     said[0], said[-1] = "<think>", f"</think><answer>{action}</answer>"
-    prompt = [rng.randrange(len(words)) for _ in range(80)]
     return {
         "new_row": False,
-        "prompt_ids": prompt,
-        "prompt": "".join(words[each] for each in prompt),
+        "prompt_ids": [rng.randrange(len(words)) for _ in range(80)],
+        "prompt": f"<|im_start|>user\n{seen}<|im_end|>\n<|im_start|>assistant\n",
         "response_ids": ids,
         "rollout_logprobs": [round(-rng.expovariate(2), 6) for _ in ids],
         "text": "".join(said),
@@ -91,6 +99,17 @@ def write(directory: Path, count: int, tokens: int) -> int:
             _flush(log, notes, waiting)
     _flush(log, notes, waiting)
     return log.path.stat().st_size + notes.stat().st_size
+
+
+def lengthen(directory: Path, copies: int) -> int:
+    """Write a run's log so many times into itself, without what learners knew; gives its bytes."""
+    (directory / "episodes" / "learner-0.tokens").unlink()
+    log = directory / "episodes" / "train-0.jsonl"
+    once = log.read_bytes()
+    with log.open("ab") as file:
+        for _ in range(copies - 1):
+            file.write(once)
+    return log.stat().st_size
 
 
 def _flush(log: EpisodeLog, notes: Path, waiting: list[tuple[dict[str, Any], list[dict[str, Any]]]]) -> None:
@@ -127,7 +146,7 @@ async def measure(url: str, count: int) -> dict[str, Any]:
     async with browser.open_page(url) as page:
         found: dict[str, Any] = {"rows_s": await page.evaluate(_ROWS) / 1000}
         found["first_paint_s"] = await page.evaluate(_PAINT) / 1000
-        await page.until(f"{count:,} of {count:,}", 300)
+        await page.until(f"{count:,} of {count:,}", 900)
         found["all_rows_s"] = await page.evaluate("performance.now()") / 1000
         await asyncio.sleep(5)  # As long as a person looks at the list before searching.
         found["filter_s"] = {}
@@ -144,14 +163,24 @@ async def measure(url: str, count: int) -> dict[str, Any]:
         for at in range(0, min(count, 2000), 100):
             await page.evaluate(f"pick(order[{at}])")
         found["heap_mb"] = await page.evaluate("performance.memory.usedJSHeapSize") / 1e6
-        found["memory_mb"] = max(_memory_mb(each) for each in await _renderers(page))
+        found["memory_mb"] = max(_memory_mb(each) for each in _renderers())
         return found
 
 
-async def _renderers(page: browser.Page) -> list[int]:
-    """Process ids of the browser's pages."""
-    parents = [path for path in Path("/proc").glob("[0-9]*/cmdline") if b"--type=renderer" in path.read_bytes()]
-    return [int(path.parent.name) for path in parents]
+def _renderers() -> list[int]:
+    """Process ids of the pages of this script's browser."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
+            if b"--type=renderer" in (path / "cmdline").read_bytes() and os.getpid() in _ancestors(int(path.name)):
+                found.append(int(path.name))
+    return found
+
+
+def _ancestors(process: int) -> Iterator[int]:
+    while process > 1:
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        yield process
 
 
 def _memory_mb(process: int) -> float:
@@ -162,28 +191,43 @@ def _memory_mb(process: int) -> float:
     return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")) / 1000
 
 
+def exported_page(library: Library, out: Path, count: int) -> dict[str, Any]:
+    """Size and figures of the page as one file."""
+    with out.open("w", encoding="utf-8") as file:
+        head = {"title": "run", "files": [source.label for source in library.sources], "problems": []}
+        file.writelines(exported(library, head))
+    size = out.stat().st_size / 1e6
+    print(f"{size:.1f} MB; exported page", file=sys.stderr)
+    return {"exported_mb": size, "exported": asyncio.run(measure(out.as_uri(), count))}
+
+
+def _resident_mb() -> float:
+    """Memory of this process now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 1e6
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=5000, metavar="N")
     parser.add_argument("--tokens", type=int, default=64, metavar="N", help="the most of a reply (default 64)")
+    parser.add_argument("--copies", type=int, default=1, metavar="N", help="times that the log is written")
+    parser.add_argument("--scratch", type=Path, metavar="DIR", help="where logs are written (default: as of tempfile)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the figures as JSON")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=arguments.scratch) as directory:
         run, count = Path(directory, "run"), arguments.episodes
-        figures: dict[str, Any] = {"episodes": count, "log_mb": write(run, count, arguments.tokens) / 1e6}
-        library, began = Library(sources_of([str(run)])), time.perf_counter()
-        for _ in library.refresh():
-            pass
-        figures["read_s"] = time.perf_counter() - began
-        out = Path(directory, "page.html")
-        with out.open("w", encoding="utf-8") as file:
-            head = {"title": "run", "files": [source.label for source in library.sources], "problems": []}
-            file.writelines(exported(library, head))
-        figures["exported_mb"] = out.stat().st_size / 1e6
-        print(f"{figures}; exported page", file=sys.stderr)
-        figures["exported"] = asyncio.run(measure(out.as_uri(), count))
-        print(f"{figures['exported']}; served page", file=sys.stderr)
-        with Viewer(Library(sources_of([str(run)])), "run", 0, lambda: ()) as viewer:
+        figures: dict[str, Any] = {"log_mb": write(run, count, arguments.tokens) / 1e6}
+        if arguments.copies > 1:
+            figures["log_mb"], count = lengthen(run, arguments.copies) / 1e6, count * arguments.copies
+        figures["episodes"], before = count, _resident_mb()
+        library, began, worked = Library(sources_of([str(run)])), time.perf_counter(), time.process_time()
+        figures["reader_mb"] = max(_resident_mb() for _ in library.refresh()) - before
+        figures["read_s"], figures["read_cpu_s"] = time.perf_counter() - began, time.process_time() - worked
+        if arguments.copies == 1:
+            figures |= exported_page(library, Path(directory, "page.html"), count)
+        print(f"{figures}; served page", file=sys.stderr)
+        library = Library(sources_of([str(run)]))
+        with Viewer(library, "run", 0, lambda: ()) as viewer:
             figures["served"] = asyncio.run(measure(viewer.address, count))
     text = json.dumps(figures, indent=1)
     print(text)

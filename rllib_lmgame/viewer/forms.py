@@ -104,6 +104,8 @@ def _seat(trajectory: Mapping[str, Any], record: Mapping[str, Any]) -> dict[str,
 
 def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
     ids, logprobs = list(turn["response_ids"]), list(turn["rollout_logprobs"])
+    if not all(isinstance(each, int) and 0 <= each < _EXACT for each in ids):
+        raise ValueError("the ids of a reply are no whole numbers from 0 on")
     if len(ids) != len(logprobs):
         raise ValueError(f"a reply has {len(ids)} tokens and {len(logprobs)} log-probabilities")
     counts = list(turn.get("allowed_counts", ()))
@@ -116,7 +118,7 @@ def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
         "new_row": bool(turn["new_row"]),
         "prompt_tokens": len(turn["prompt_ids"]),
         "text": text,
-        "pieces": _pieces(text, turn.get("text_lengths", ())),
+        "pieces": _pieces(text, turn.get("text_lengths", ()), len(ids)),
         "ids": ids,
         "logprobs": [round(float(each), 6) for each in logprobs],
         "counts": counts,
@@ -127,10 +129,10 @@ def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _pieces(text: str, lengths: Sequence[int]) -> list[str]:
+def _pieces(text: str, lengths: Sequence[int], tokens: int) -> list[str]:
     """The text of each token, or nothing where it is not known."""
     ends = list(itertools.accumulate(lengths))
-    if not ends or ends[-1] != len(text) or min(lengths) < 0:
+    if len(ends) != tokens or not ends or ends[-1] != len(text) or min(lengths) < 0:
         return []
     return [text[end - length : end] for length, end in zip(lengths, ends, strict=True)]
 
@@ -311,14 +313,14 @@ def row_of(episode: Mapping[str, Any], source: int, line: int) -> dict[str, Any]
     }
 
 
-def words_of(episode: Mapping[str, Any]) -> str:
-    """All that was seen and said in an episode, to be searched."""
+def words_of(episode: Mapping[str, Any]) -> list[str]:
+    """All that was seen and said in an episode, to be searched; the last are the replies, seat by seat."""
     parts = [episode["id"], episode["game"], str(episode["level"]), *episode["final"].values()]
     for step in episode["steps"]:
         for key in ("seen", "thought", "did"):
             parts += step.get(key, {}).values()
-    parts += [turn["text"] for seat in episode["seats"] for turn in seat["turns"]]
-    return "\n".join(map(str, parts))
+    replies = [str(turn["text"]) for seat in episode["seats"] for turn in seat["turns"]]
+    return ["\n".join(map(str, parts)), *replies]
 
 
 def plain(value: Any) -> Any:

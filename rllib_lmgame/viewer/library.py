@@ -146,7 +146,7 @@ class Library:
             try:
                 episode = self._whole(episode_of(record, label), place)
                 row = as_json(row_of(episode, place.source, place.line))
-                found.append((place, row, words_of(episode).lower(), self._key(place, episode["id"])))
+                found.append((place, row, "\n".join(words_of(episode)).lower(), self._key(place, episode["id"])))
             except _DAMAGED as error:
                 self._tell(f"{label}, line {place.line}: no episode is read from it ({_said(error)})")
         with self._lock:

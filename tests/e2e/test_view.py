@@ -54,7 +54,7 @@ def records() -> list[dict[str, Any]]:
         "module_id": HOSTILE,
         "return": 1.5,
         "success": True,
-        "turns": [turn],
+        "turns": [turn, {**turn, "response_ids": [5, 9, 7]}],
     }
     step = {"observations": {"player": HOSTILE}, "actions": {"player": HOSTILE}, "rewards": {"player": 1.5}}
     odd = {
@@ -97,6 +97,11 @@ async def _choose(page: browser.Page, name: str, value: str) -> None:
 @in_browser
 def test_an_exported_page_opens_from_a_file(records, tmp_path):
     EpisodeLog(tmp_path / "episodes" / "train-0.jsonl").write(records)
+    known = {"old_logprobs": [-0.25001, -1.5, None, -1.4], "advantages": [0.5, -2.0, 1e-9, 3], "entropies": [0.1] * 4}
+    note = {"episode_id": "train-6-3", "agent_id": "player", "rollout_sum": -3.5, **known}
+    EpisodeLog(tmp_path / "episodes" / "learner-0.tokens").write([note])
+    library = Library(sources_of([str(tmp_path)]))
+    list(library.refresh())
     out = tmp_path / "page.html"
     assert main(["view", str(tmp_path), "--export", str(out)]) == 0
     assert main(["view", str(tmp_path), "--export", str(out)]) == 2, "it is there already"
@@ -130,7 +135,18 @@ def test_an_exported_page_opens_from_a_file(records, tmp_path):
             "document.querySelectorAll('.tok')[1].dispatchEvent(new MouseEvent('mouseover', {bubbles: true}))"
         )
         tip = await page.evaluate("document.getElementById('tip').textContent")
-        assert "-1.5" in tip and "one of 3 legal" in tip and "version   4" in tip
+        assert "-1.5" in tip and "one of 3 legal" in tip and "version   4" in tip and "advantage -2" in tip
+        for number in (12, 3):
+            shown, whole = await page.evaluate(f"data.episode({number})"), library.episode(number)
+            for seat, wanted in zip(shown.pop("seats"), whole.pop("seats"), strict=True):
+                turns, kept = seat.pop("turns"), wanted.pop("turns")
+                assert seat == wanted and len(turns) == len(kept)
+                for one, other in zip(turns, kept, strict=True):
+                    assert {name: one[name] for name in other} == {
+                        name: pytest.approx(value, abs=6e-5) if name in ("old", "advantages") else value
+                        for name, value in other.items()
+                    }
+            assert shown == whole
         address = await page.evaluate("location.hash")
         assert "e=episodes%2Ftrain-0.jsonl%3A13" in address and "tk=1" in address
         await _choose(page, "g", "")
