@@ -129,6 +129,8 @@ def _searched(spec: GameSpec) -> str:
 
 
 def _check(game: str, env_config: Mapping[str, Any], call_limit_s: float, limit_s: float) -> int:
+    from tqdm import tqdm
+
     from rllib_lmgame.envs.checking.apart import check_apart
     from rllib_lmgame.envs.registry import game_spec
 
@@ -137,7 +139,13 @@ def _check(game: str, env_config: Mapping[str, Any], call_limit_s: float, limit_
             raise ConfigError(flag, f"must be a number of seconds above 0, got {seconds:g}")
     find_in_current_directory([game, env_config])
     spec = game_spec(game)
-    report = check_apart(spec.game_id, env_config, call_limit_s, limit_s)
+    with tqdm(total=0, unit="check", disable=not sys.stderr.isatty(), leave=False) as bar:
+
+        def progress(over: int, of: int) -> None:
+            bar.total = of
+            bar.update(over - bar.n)
+
+        report = check_apart(spec.game_id, env_config, call_limit_s, limit_s, progress)
     for problem in report.problems:
         print(f"- {problem}")
     for warning in report.warnings:

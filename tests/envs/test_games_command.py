@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,15 @@ def test_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     assert run("games", "check", "broken_games:NoRules") == 1
     assert "broken_games:NoRules: 1 problem\n" in capsys.readouterr().out
+
+
+def test_a_terminal_shows_how_many_checks_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    shown.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr("sys.stderr", shown)
+    assert run("games", "check", "lmgame/KuhnPoker-v0") == 0
+    found = [int(over) for over in re.findall(r"(\d+)/9 \[", shown.getvalue())]
+    assert found == sorted(found) and found[-1] > 0
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import importlib.util
+import io
 import json
 import multiprocessing
 import os
@@ -133,6 +134,15 @@ def test_a_file_is_converted_once_and_anew_when_it_changes(tmp_path: Path, cache
     assert sorted(path.name for path in cache.iterdir() if not path.name.startswith(".")) == sorted(
         [first.name, second.name]
     )
+
+
+def test_a_terminal_alone_shows_how_far_a_conversion_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for terminal in (True, False):
+        shown = io.StringIO()
+        shown.isatty = lambda terminal=terminal: terminal  # type: ignore[method-assign]
+        monkeypatch.setattr("sys.stderr", shown)
+        model_directory(str(write_gguf(tmp_path / f"{terminal}.gguf", llama())))
+        assert "is converted once" in shown.getvalue() and ("100%" in shown.getvalue()) is terminal
 
 
 def test_spaces_and_digits_are_split_as_smollm_was_trained(tmp_path: Path) -> None:

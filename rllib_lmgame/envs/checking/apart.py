@@ -13,7 +13,7 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,6 +34,7 @@ def check_apart(
     env_config: Mapping[str, Any] | None = None,
     call_limit_s: float = CALL_LIMIT_S,
     limit_s: float = CHECK_LIMIT_S,
+    progress: Callable[[int, int], Any] | None = None,
 ) -> Report:
     """What :func:`~rllib_lmgame.envs.checking.checker.inspect_game` says, within a time limit.
 
@@ -42,6 +43,7 @@ def check_apart(
         env_config: Options to check it with.
         call_limit_s: Seconds one call into the game may take.
         limit_s: Seconds all checks may take.
+        progress: Called again and again with how many checks are over, and of how many.
     """
     with contextlib.ExitStack() as stack:
         board_file, report, trace = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
@@ -54,7 +56,7 @@ def check_apart(
             command, env=env, pass_fds=files, stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
         )
         stack.callback(_end, process)
-        stopped = _watch(process, board, call_limit_s, limit_s)
+        stopped = _watch(process, board, call_limit_s, limit_s, progress or (lambda over, of: None))
         if stopped:
             place = _where(process, trace)
             return Report((f"{game}: {stopped}{f' ({place})' if place else ''}; it was stopped",))
@@ -69,10 +71,17 @@ def check_apart(
         return Report(*map(tuple, json.loads(text)))
 
 
-def _watch(process: subprocess.Popen[bytes], board: CallBoard, call_limit_s: float, limit_s: float) -> str:
+def _watch(
+    process: subprocess.Popen[bytes],
+    board: CallBoard,
+    call_limit_s: float,
+    limit_s: float,
+    progress: Callable[[int, int], Any],
+) -> str:
     """Wait for the end; returns what took too long, if anything did."""
     deadline = time.monotonic() + limit_s
     while process.poll() is None:
+        progress(*board.told())
         call, since = board.now()
         now = time.monotonic()
         if call and now - since > call_limit_s:

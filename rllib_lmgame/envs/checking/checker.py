@@ -120,7 +120,9 @@ def inspect_game(game: str | Callable[..., Any], env_config: Mapping[str, Any] |
     findings: list[str] = []
     checks = (_standard, _description, _same_again, _garbage, _speech, _legal_actions, _endings, _splits, _expert)
     with _quiet():
-        for check in checks:
+        for number, check in enumerate(checks):
+            if board is not None:
+                board.tell(number, len(checks))
             try:
                 findings += check(name, config, session)
             except GameError as error:

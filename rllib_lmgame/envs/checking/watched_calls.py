@@ -1,4 +1,6 @@
-"""Which call into a game is being made, as another process can see it: a game that hangs cannot say so itself."""
+"""Which call into a game is being made, and how many checks are over, as another process can see it: a game that hangs
+cannot say so itself.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ CONSTRUCTOR = "the constructor"
 METHODS = ("reset", "step", "observe", "expert_action", "expert_thought", "render", "close")
 NAMES = ("", CONSTRUCTOR, *(f"{method}()" for method in METHODS))
 _LAYOUT = struct.Struct("=dB")
+_CHECKS = struct.Struct("=BB")
 
 
 class CallBoard:
@@ -46,6 +49,15 @@ class CallBoard:
         """The call being made (empty: none), and since when (``time.monotonic()``)."""
         since, index = _LAYOUT.unpack_from(self._memory, 0)
         return NAMES[index] if index < len(NAMES) else "", since
+
+    def tell(self, over: int, of: int) -> None:
+        """So many checks are over."""
+        _CHECKS.pack_into(self._memory, _LAYOUT.size, over, of)
+
+    def told(self) -> tuple[int, int]:
+        """How many checks are over, and how many there are; 0 of 0 before the first."""
+        over, of = _CHECKS.unpack_from(self._memory, _LAYOUT.size)
+        return over, of
 
     def watch(self, env: Any) -> Any:
         """``env`` with its methods announced."""

@@ -23,7 +23,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,7 +159,7 @@ def convert(file: Path, directory: Path) -> None:
     if free < needed:
         raise OSError(0, f"{needed / 2**30:.1f} GiB are needed, {free / 2**30:.1f} GiB are free")
     print(f"note: {file.name} is converted once into {directory.parent.parent}", file=sys.stderr)
-    with redirect_stderr(io.StringIO()):  # Progress bars.
+    with nullcontext() if sys.stderr.isatty() else redirect_stderr(io.StringIO()):  # Transformers' progress bars.
         _save_tokenizer(file, directory, facts)
         _save_model(file, directory, facts)
 
