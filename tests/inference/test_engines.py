@@ -362,6 +362,23 @@ def test_cached_prefixes_of_old_weights_are_not_used_and_a_tied_head_may_be_name
         asyncio.run(vllm_engine.update_weights(state_of(models[0]), 4))
 
 
+def test_a_prompt_cached_before_weights_came_is_computed_anew_without_a_reset_too(
+    vllm_engine: Any, models: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rllib_lmgame.inference.engines.vllm_engine import VLLMCore
+
+    batch = [GenerationRequest("salted", [4 + i % 60 for i in range(70)], SamplingSpec(8))]
+    generate_all(vllm_engine, batch)
+    monkeypatch.setattr(VLLMCore, "reset_prefix_cache", lambda core: None)
+    try:
+        # Averaged weights come under the version of the others.
+        asyncio.run(vllm_engine.update_weights(state_of(models[1]), asyncio.run(vllm_engine.version())))
+        assert sound(models[1], batch, generate_all(vllm_engine, batch))
+    finally:
+        asyncio.run(vllm_engine.update_weights(state_of(models[0]), 4))
+    assert sound(models[0], batch, generate_all(vllm_engine, batch))
+
+
 def test_replies_are_scored_as_a_plain_forward_scores_them(engine: Any, models: Any) -> None:
     """Long and short ones, in one batch with sampled ones, also where the prefix cache holds their beginning."""
     spec = SamplingSpec(6, stop_token_ids=(STOP,))
@@ -417,6 +434,16 @@ def test_replies_of_two_adapters_are_scored_at_once(make_dir: Any, tmp_path: Pat
         for answer, logprobs in zip(generate_all(engine, batch), expected, strict=True):
             assert answer.error is None
             np.testing.assert_allclose(answer.logprobs, logprobs, atol=1e-4)
+
+        async def computed(name: str, number: int) -> int:
+            before = (await engine.stats()).prompt_tokens_computed
+            asked = GenerationRequest(f"long-{name}{number}", list(range(3, 43)), SamplingSpec(2))
+            await engine.generate(replace(asked, adapter=name))
+            return (await engine.stats()).prompt_tokens_computed - before
+
+        assert [asyncio.run(computed(name, number)) for number in range(2) for name in lora] == [40, 40, 8, 8]
+        asyncio.run(engine.update_adapter("a", str(tmp_path / "a"), 2))
+        assert [asyncio.run(computed(name, 2)) for name in lora] == [40, 8], "what the other one has cached stays"
     finally:
         asyncio.run(engine.shutdown())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,8 @@ class Core(ABC):
     """Where replies end by their text; set by who makes the core."""
     adapters: Collection[str | None] = (None,)
     """What may reply: the weights themselves (``None``), or adapters by their names."""
+    loads: Mapping[str | None, int] = MappingProxyType({})
+    """How often each of ``adapters`` has come; set by who makes the core. Prefixes cached before are not used again."""
 
     @abstractmethod
     def __init__(

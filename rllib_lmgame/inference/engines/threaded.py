@@ -18,6 +18,7 @@ import logging
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
@@ -79,6 +80,7 @@ class ThreadedEngine:
         self._waiters: dict[str, OnDone] = {}
         self._adapter_of: dict[str, str] = {}
         self._adapter_versions: dict[str, int] = {}
+        self._loads: Counter[str | None] = Counter()
         self._paused = False
         self._held: list[tuple[GenerationRequest, OnDone]] = []
         self._drained: list[Future[None]] = []
@@ -207,6 +209,7 @@ class ThreadedEngine:
     def accept_version(self, version: int) -> None:
         """The backend holds ``version``, whose weights came by another way than :meth:`update_weights`."""
         self._version = version
+        self._loads[None] += 1
         self._refusals.pop(None, None)
 
     # --- the engine's thread
@@ -214,7 +217,7 @@ class ThreadedEngine:
     def _run(self) -> None:
         try:
             self._core = self._make_core()
-            self._core.ends = self._ends
+            self._core.ends, self._core.loads = self._ends, self._loads
         except BaseException as error:
             self._end(f"the engine did not start: {error}")
             self._ready.set_exception(error)
@@ -311,12 +314,12 @@ class ThreadedEngine:
         return next(iter(list(self._refusals.values())), None)
 
     @contextmanager
-    def _updating(self, core: Core, what: str, version: int, adapter: str | None = None) -> Iterator[None]:
-        """Requests are refused unless what is done inside succeeds."""
+    def _updating(self, what: str, version: int, adapter: str | None = None) -> Iterator[None]:
+        """Requests are refused unless what is done inside succeeds; no prefix cached before is used behind it."""
         self._refusals[adapter] = f"{what} to weights version {version} did not finish"
+        self._loads[adapter] += 1
         try:
             yield
-            core.reset_prefix_cache()
         except Exception as error:
             cause = f"{type(error).__name__}: {error}"
             self._refusals[adapter] = f"{what} to weights version {version} failed ({cause}); waiting for good weights"
@@ -324,14 +327,15 @@ class ThreadedEngine:
         del self._refusals[adapter]
 
     def _load(self, core: Core, state: Mapping[str, Any], version: int) -> str:
-        with self._updating(core, "the update", version):
+        with self._updating("the update", version):
             checksum = state_checksum(state)
             core.load(state)
+            core.reset_prefix_cache()
         self._version = version
         return checksum
 
     def _load_adapter(self, core: Core, name: str, directory: str, version: int) -> None:
-        with self._updating(core, f"the update of {name}", version, name):
+        with self._updating(f"the update of {name}", version, name):
             core.call("load_adapter", name, directory)
         self._adapter_versions[name] = version
 

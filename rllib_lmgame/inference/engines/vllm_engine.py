@@ -122,9 +122,9 @@ class VLLMCore(Core):
             if request.choices is not None:
                 self._choosing[request.request_id] = (ChoiceCursor(request.choices), [])
         ids = [*request.prompt_ids, *(request.scored or ())]
-        adapter = self._adapters.get(request.adapter)
+        adapter, salt = self._adapters.get(request.adapter), str(self.loads.get(request.adapter, 0))
         self._client.add_request(
-            EngineCoreRequest(request.request_id, ids, None, params, None, 0.0, adapter, None, None)
+            EngineCoreRequest(request.request_id, ids, None, params, None, 0.0, adapter, salt, None)
         )
         self._running[request.request_id] = ([], [])
         if request.sampling.stop_texts and request.scored is None:
