@@ -1,5 +1,5 @@
 """Writes the index of games and the documentation that comes from the code: ``reference.md``, ``games.md``,
-``games/``, ``data-sets.md``, ``parts.md``, ``trust.md``, ``quickstart.ipynb`` and ``grafana_dashboard.json``; and of
+``games/``, ``data-sets.md``, ``parts.md``, ``trust.md``, ``quickstart.ipynb`` and the dashboard for Grafana; and of
 ``tuned_examples/`` the schema and the files for GPUs.
 
     python docs/generate.py           write the files
@@ -38,6 +38,7 @@ from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, 
 
 DOCS = Path(__file__).resolve().parent
 NOTICE = "<!-- Written by docs/generate.py from the code; edit the code, then run it again. -->"
+DASHBOARD = "grafana/dashboards/rllib-lmgame.json"
 MADE = "# Made by docs/generate.py"
 """What an example that is made from a template says."""
 
@@ -50,7 +51,7 @@ def pages() -> dict[str, Callable[[], str]]:
         "trust.md": lambda: wrapped(f"{NOTICE}\n\n{trust_page()}"),
         "data-sets.md": lambda: wrapped(f"{NOTICE}\n\n{data_page()}"),
         "parts.md": lambda: wrapped(f"{NOTICE}\n\n{parts_page()}"),
-        "grafana_dashboard.json": dashboard,
+        DASHBOARD: dashboard,
         "quickstart.ipynb": notebook,
         "../tuned_examples/experiment.schema.json": schema,
     }
@@ -322,7 +323,8 @@ def main(argv: list[str] | None = None) -> int:
         INDEX.write_text(index, encoding="utf-8")
         return subprocess.call([sys.executable, *sys.orig_argv[1:]])  # All that follows is read from the index.
     known = pages()
-    (DOCS / "games").mkdir(exist_ok=True)
+    for folder in ("games", Path(DASHBOARD).parent):
+        (DOCS / folder).mkdir(parents=True, exist_ok=True)
     for name in unwritten(known):
         (DOCS / name).unlink()
     for name, write in known.items():

@@ -26,7 +26,7 @@ PAGES = {
     "benchmarks/README.md": "benchmarks.md",
 }
 """Files outside of ``docs/`` that are pages: where they lie, and their place in the site."""
-LEFT_OUT = ("docs/cluster/", "docs/gpu_examples/")
+LEFT_OUT = ("docs/cluster/", "docs/gpu_examples/", "docs/grafana/")
 """Folders of ``docs/`` without pages; ``mkdocs.yml`` leaves them out too."""
 LINK = re.compile(r"(\]\(|^\[[^\]]+\]: )([^)#\s]+)", re.MULTILINE)
 FENCE = re.compile(r"(^ *```.*?^ *```$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)

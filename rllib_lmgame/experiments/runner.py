@@ -30,7 +30,7 @@ from rllib_lmgame.experiments.results.outcome import (
     says_full_disk,
     summarize,
 )
-from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile
+from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile, add_heldout
 from rllib_lmgame.experiments.run.cluster import head_address, running_cluster
 from rllib_lmgame.experiments.run.cluster_watch import watched_head
 from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, interruptible
@@ -113,7 +113,10 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
             print(f"Once that is mended, go on with {resume_command()}", file=sys.stderr)
             return EXIT_FAILED
         for experiment in checked:
-            _report(experiment, [s for s in summaries if s.experiment == experiment.spec.name])
+            own_trials = [s for s in summaries if s.experiment == experiment.spec.name]
+            _report(experiment, own_trials)
+            for path in (Path(s.path) for s in own_trials if not is_uri(s.path)):
+                add_heldout(path)
             if experiment.spec.name in best:
                 own = experiment.algorithm.own
                 plays = not own or experiment.configs[0].settings.plays

@@ -74,6 +74,10 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     coefficient, the optimizer registry and the metrics. All learners log the figures of the whole update.
     """
 
+    def __repr__(self) -> str:
+        """What Ray's dashboard and logs call its actor; it gets its number later."""
+        return "learner"
+
     def build(self) -> None:
         self._settings: dict[str, LearnerSettings] = {}
         self._scheduled: dict[str, float] = {}

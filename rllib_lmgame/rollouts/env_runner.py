@@ -75,6 +75,10 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         self._games_played: list[frozenset[str]] = []
         self._sampled = 0
 
+    def __repr__(self) -> str:
+        """What Ray's dashboard and logs call its actor."""
+        return f"env runner {self.worker_index}"
+
     # -- playing ------------------------------------------------------------------------------------------------
 
     def play(

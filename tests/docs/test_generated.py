@@ -9,6 +9,7 @@ from typing import Any
 
 import generate
 import pytest
+import yaml
 from game_pages import example_code
 
 import rllib_lmgame.envs
@@ -34,7 +35,7 @@ def test_a_changed_page_is_stale(
     assert generate.main(["--check"]) == 0
     page = docs / "games.md"
     page.write_text(page.read_text(encoding="utf-8").replace("Sokoban", "Sokobum", 1), encoding="utf-8")
-    (docs / "grafana_dashboard.json").unlink()
+    (docs / generate.DASHBOARD).unlink()
     (docs / "games" / "Gone.md").write_text("of a game that is no more")
     (tmp_path / "tuned_examples" / "gone-1gpu.yaml").write_text(f"{generate.MADE}: of a shape that is no more")
     mine = tmp_path / "tuned_examples" / "mine-2gpu.yaml"
@@ -46,7 +47,7 @@ def test_a_changed_page_is_stale(
         "games.md" in told
         and "games/Gone.md" in told
         and "tuned_examples/gone-1gpu.yaml" in told
-        and "grafana_dashboard.json" in told
+        and generate.DASHBOARD in told
         and "reference.md" not in told
         and "mine" not in told
     )
@@ -110,9 +111,35 @@ def test_dashboard_asks_for_gauges_that_exist() -> None:
     from rllib_lmgame.telemetry import gauges
 
     names = (*gauges.EPISODE_GAUGES, *gauges.EVALUATION_GAUGES, *gauges.PROGRESS_GAUGES, *gauges.LEARNER_GAUGES)
-    board = json.loads((DOCS / "grafana_dashboard.json").read_text(encoding="utf-8"))
+    board = json.loads((DOCS / generate.DASHBOARD).read_text(encoding="utf-8"))
     asked = {target["expr"].split("{")[0] for panel in board["panels"] for target in panel["targets"]}
     assert asked == {f"ray_lmgame_{name}" for name in names}
     (trials,) = [each["query"] for each in board["templating"]["list"] if each["name"] == "trial"]
     assert any(f"(ray_lmgame_{name}," in trials for name in gauges.PROGRESS_GAUGES)  # They are there from the start.
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+def test_what_starts_prometheus_and_grafana_fits_together() -> None:
+    """The compose file mounts what is there, in the places that the files of both name."""
+    folder = (DOCS / generate.DASHBOARD).parents[1]
+    read = {path.relative_to(folder).as_posix(): yaml.safe_load(path.read_text()) for path in folder.rglob("*.y*ml")}
+    prometheus, grafana = (read["compose.yaml"]["services"][name] for name in ("prometheus", "grafana"))
+    mounts = {}
+    for mount in (*prometheus["volumes"], *grafana["volumes"]):
+        source, target, _ = mount.split(":")
+        assert (folder / source).exists() or source == "/tmp/ray"
+        mounts[target] = source
+    (job,) = read["prometheus.yml"]["scrape_configs"]
+    assert job["file_sd_configs"] == [{"files": ["/tmp/ray/prom_metrics_service_discovery.json"]}]  # Ray's own.
+    flags = dict(flag.removeprefix("--").split("=") for flag in prometheus["command"])
+    assert mounts[flags["config.file"]] == "./prometheus.yml"
+    (source,) = read["provisioning/datasources/prometheus.yaml"]["datasources"]
+    assert source["url"] == f"http://{flags['web.listen-address']}" and source["isDefault"]
+    environment = grafana["environment"]
+    assert mounts[environment["GF_PATHS_PROVISIONING"]] == "./provisioning"
+    assert folder / mounts[environment["LMGAME_DASHBOARDS"]] == (DOCS / generate.DASHBOARD).parent
+    providers = read["provisioning/dashboards/dashboards.yaml"]["providers"]
+    paths = [each["options"]["path"] for each in providers]
+    assert paths[0] == "$LMGAME_DASHBOARDS" and paths[1].startswith("/tmp/ray/session_latest/")
+    addresses = flags["web.listen-address"], environment["GF_SERVER_HTTP_ADDR"]
+    assert all(address.startswith("127.0.0.1") for address in addresses)

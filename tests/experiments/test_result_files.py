@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from types import SimpleNamespace
-from typing import ClassVar
 
 import pyarrow.fs
 import pytest
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 
 from rllib_lmgame.experiments.results.files import cut, json_lines
 from rllib_lmgame.experiments.results.loggers import ProgressFile, ResultFile, iteration_kept
-from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile
 
 
 def line(iteration: int) -> str:
@@ -130,40 +128,3 @@ def test_what_another_trials_checkpoint_means(trial, tmp_path):
     assert iteration_kept(trial) is None
     trial.saved(7)
     assert iteration_kept(trial) == 7
-
-
-def test_tensorboard_gets_groups_and_those_to_look_at_first(tmp_path):
-    """TensorBoard groups by the first part of a tag: with Tune's own all would be one group, `ray`."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    class Trial:
-        local_path = str(tmp_path)
-        evaluated_params: ClassVar = {"lr": 0.1}
-
-        def init_local_path(self) -> None:
-            pass
-
-    trial = Trial()
-    file = TensorBoardFile()
-    for iteration in (1, 2):
-        result = {
-            "training_iteration": iteration,
-            "phase": 1.0,
-            "env_runners": {"success_rate": 0.25, "episode_return_mean": 1.0},
-            "learners": {"player": {"entropy": 0.5}, "__all_modules__": {"entropy": 0.5}},
-        }
-        file.log_trial_result(iteration, trial, result)
-    file.log_trial_end(trial)
-    (path,) = tmp_path.glob("events.out.tfevents*")
-    events = EventAccumulator(str(path))
-    events.Reload()
-    assert {tag for tag in events.Tags()["scalars"] if not tag.startswith("_hparams_")} == {
-        "trial/phase",
-        "env_runners/success_rate",
-        "env_runners/episode_return_mean",
-        "learners/player/entropy",
-        "learners/__all_modules__/entropy",
-        "0_first/env_runners/success_rate",
-        "0_first/learners/player/entropy",
-    }
-    assert [event.step for event in events.Scalars("0_first/env_runners/success_rate")] == [1, 2]

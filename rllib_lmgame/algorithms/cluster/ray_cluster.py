@@ -188,11 +188,13 @@ def be_patient() -> str:
 
 @contextmanager
 def patience() -> Iterator[None]:
-    """Nodes started inside have :data:`START_WAIT_S`, or what the user set, to register with the cluster."""
-    from ray._private import services
+    """Nodes started inside have :data:`START_WAIT_S`, or what the user set, to register with the cluster; so has the
+    dashboard.
+    """
+    from ray._private import ray_constants, services
 
     limit_s = float(be_patient())
-    plain = services.get_node
+    plain, plain_s = services.get_node, ray_constants.RAY_DASHBOARD_STARTUP_TIMEOUT_S
 
     def get_node(*args: Any, **kwargs: Any) -> Any:  # Ray asks again for 30 s, whatever the setting says.
         deadline = time.monotonic() + limit_s
@@ -205,10 +207,12 @@ def patience() -> Iterator[None]:
             time.sleep(0.1)
 
     services.get_node = get_node
+    ray_constants.RAY_DASHBOARD_STARTUP_TIMEOUT_S = max(plain_s, limit_s)
     try:
         yield
     finally:
         services.get_node = plain
+        ray_constants.RAY_DASHBOARD_STARTUP_TIMEOUT_S = plain_s
 
 
 @contextmanager

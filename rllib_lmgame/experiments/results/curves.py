@@ -128,9 +128,14 @@ def read_heldout(directory: Path) -> dict[str, list[tuple[str, float]]]:
     """Milestone -> level and success of each held-out episode, from ``report.json`` or the newest checkpoint's
     ``milestones.json``. Raises: ConfigError: the file is damaged.
     """
-    saved = [*sorted(directory.glob(f"checkpoint_*/{MILESTONES_FILE}")), directory / REPORT_FILE]
-    file = next((path for path in reversed(saved) if path.is_file()), None)
+    file = heldout_file(directory)
     return {} if file is None else read_milestones(file)
+
+
+def heldout_file(directory: Path) -> Path | None:
+    """The file that has what a trial reached on held-out levels, if there is one."""
+    saved = [*sorted(directory.glob(f"checkpoint_*/{MILESTONES_FILE}")), directory / REPORT_FILE]
+    return next((path for path in reversed(saved) if path.is_file()), None)
 
 
 def read_milestones(file: Path) -> dict[str, list[tuple[str, float]]]:

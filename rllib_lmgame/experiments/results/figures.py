@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from rllib_lmgame.errors import MissingDependencyError
 from rllib_lmgame.experiments.results.curves import (
@@ -62,26 +62,21 @@ def draw(curves: Sequence[Curve], out: Path, metric: str, title: str) -> Path:
 
 
 @contextmanager
-def figure(path: Path) -> Iterator[Any]:
-    """Axes to draw on; the figure is written at the end. Raises: MissingDependencyError: without matplotlib."""
+def figure(path: Path | IO[bytes]) -> Iterator[Any]:
+    """Axes to draw on; the figure is written at the end, as PNG. Raises: MissingDependencyError: without matplotlib."""
     try:
-        import matplotlib
+        from matplotlib.figure import Figure
     except ImportError:
         raise MissingDependencyError("figures need matplotlib: pip install 'rllib-lmgame[plots]'") from None
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    drawn, axes = pyplot.subplots(figsize=(7.2, 4.2), dpi=140)
-    try:
-        yield axes
-        axes.grid(alpha=0.3)
-        if axes.get_legend_handles_labels()[0]:
-            axes.legend(loc="best", fontsize=8)
-        drawn.tight_layout()
-        drawn.savefig(path, metadata={"Software": None})
-    finally:
-        pyplot.close(drawn)
+    drawn = Figure(figsize=(7.2, 4.2), dpi=140)  # Without pyplot, which knows of windows and takes a second.
+    axes = drawn.subplots()
+    yield axes
+    axes.grid(alpha=0.3)
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(loc="best", fontsize=8)
+    drawn.tight_layout()
+    drawn.savefig(path, format="png", metadata={"Software": None})
 
 
 def _draw_run(axes: Any, curves: Sequence[Curve], colour: str, name: str, of_training: bool) -> None:

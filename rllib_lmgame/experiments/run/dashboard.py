@@ -19,14 +19,19 @@ def wants_dashboard(asked: bool | None) -> bool:
     return sys.stdout.isatty() if asked is None else asked
 
 
-def include_dashboard(asked: bool | None) -> bool:
-    """Whether a cluster started here gets a dashboard. Raises: MissingDependencyError: asked for, not installed."""
+def include_dashboard(asked: bool | None) -> bool | None:
+    """Whether a cluster started here gets a dashboard; ``None``: it does, and goes on without one that does not start.
+
+    Raises: MissingDependencyError: asked for, not installed.
+    """
     installed = importlib.util.find_spec("aiohttp_cors") is not None
     if asked and not installed:
         raise MissingDependencyError(
             "Ray's dashboard needs ray[default], which is not installed (pip install 'ray[default]')"
         )
-    return installed and wants_dashboard(asked)
+    if not (installed and wants_dashboard(asked)):
+        return False
+    return asked
 
 
 def dashboard_line(url: str | None) -> str:
