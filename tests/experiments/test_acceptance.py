@@ -20,6 +20,7 @@ import pytest
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.experiments.acceptance import checks, engines, running, trials
 from rllib_lmgame.experiments.acceptance.checks import CHECKS, Here, visible
+from rllib_lmgame.experiments.acceptance.learner_side import LearnerSide, model_directory_of
 from rllib_lmgame.experiments.acceptance.measured import Measured, Setting
 from rllib_lmgame.experiments.acceptance.running import FOUND, run_apart
 from rllib_lmgame.experiments.checks.machine import Gpu
@@ -65,7 +66,8 @@ def test_hidden_gpus_are_left_alone(variable: str | None, ids: str) -> None:
         ("push-nccl", cards(80, 8), "needs 12 GB on each card; here: 8"),
         ("sleep", cards(80, 8), ""),
         ("zero3", Here((), (), 1.0, "no GPU"), "needs 4 GiB of memory; 1.0 are free"),
-        ("attention", cards(80), "needs flash_attn, not installed"),
+        ("flash", cards(80), "needs flash_attn, not installed"),
+        ("attention", cards(80), ""),
     ],
 )
 def test_what_cannot_run_here_says_why(name: str, here: Here, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +152,7 @@ def test_each_check_costs_only_itself(
     assert list(states) == list(CHECK) and report["form"] == "cpu" and report["machine"]
     assert max(len(each["log"]) for each in report["checks"]) == running.LOG_TAIL
     assert "\x1b" not in text and "no number nats       NOT at most 0.0001" in text
-    assert "1 passed, 4 failed, 4 skipped" in text and text.endswith("nothing of this ran on a GPU\n")
+    assert "1 passed, 4 failed, 5 skipped" in text and text.endswith("nothing of this ran on a GPU\n")
     assert main(["doctor", "--gpu", "--out", str(out)]) == 2
     assert "exists" in capsys.readouterr().err
 
@@ -189,6 +191,20 @@ def test_attention_agrees_here_and_a_wrong_kernel_is_seen(tmp_path: Path, monkey
     plain = attention._sdpa
     monkeypatch.setattr(attention, "_sdpa", lambda *args, **kwargs: plain(*args, **kwargs) * 1.01)
     assert not CHECK["attention"](setting_of(tmp_path))[0].ok
+
+
+def test_a_learner_sends_over_devices_what_it_packs_and_every_tensor_changes(tmp_path: Path) -> None:
+    from rllib_lmgame.inference.weights import state_checksum, unpack_state
+
+    setting, sent = setting_of(tmp_path), []
+    side = LearnerSide(model_directory_of(setting), gpu=False, dtype="float32")
+    before = side.packed(1)
+    held = {name: tensor.clone() for name, tensor in unpack_state(before).items()}
+    side.change(1)
+    after = side.packed(2)
+    side.send(lambda state, version: sent.append((state_checksum(dict(state)), version)), 2)
+    assert sent == [(after.checksum, 2)] and before.checksum == state_checksum(held)
+    assert not [name for name, tensor in unpack_state(after).items() if tensor.equal(held[name])]
 
 
 class Toy:
@@ -237,6 +253,31 @@ def test_weights_that_do_not_arrive_over_devices_are_seen(
     found = engines.nccl(setting_of(tmp_path, gpus=2))
     names = [each.name for each in found if not each.ok]
     assert len(names) == len(wrong) and all(name.startswith(begin) for name, begin in zip(names, wrong, strict=True))
+
+
+@pytest.mark.parametrize(("freed", "wakes", "wrong"), [(20.0, 1.0, 0), (2.0, 1.0, 1), (20.0, 1.2, 2)])
+def test_an_engine_that_keeps_its_memory_or_wakes_with_other_weights_is_seen(
+    freed: float, wakes: float, wrong: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Sleeper(Toy):
+        def ask(self, tag: str, scored: Any = None) -> list[Any]:
+            return [SimpleNamespace(response_ids=np.arange(3), logprobs=np.full(3, -self.held))]
+
+        def call(self, method: str) -> None:
+            self.held = self.held if method == "sleep" else wakes
+            used.append(30.0 - freed)
+
+    @contextmanager
+    def bench(setting: Setting, **asked: Any) -> Iterator[Toy]:
+        assert asked == {"sleeps": True}
+        toy = Sleeper(setting, None)
+        toy.group = SimpleNamespace(call=toy.call)
+        yield toy
+
+    used = [30.0]
+    monkeypatch.setattr(engines, "bench", bench)
+    monkeypatch.setattr(engines, "used_gib", lambda: used[-1])
+    assert sum(not each.ok for each in engines.sleep(setting_of(tmp_path, gpus=1))) == wrong
 
 
 @pytest.mark.parametrize("gpus", [0, 3])

@@ -13,26 +13,33 @@ from rllib_lmgame.experiments.acceptance.measured import Measured, Setting
 GROUPS, ROWS, PROMPT, REPLY = 3, 4, 160, 48
 
 
-def agreement(setting: Setting) -> list[Measured]:
-    """Log-probabilities and gradients of each kernel, prompts shared and not, beside exact ones."""
+def sdpa(setting: Setting) -> list[Measured]:
+    """Row-wise SDPA."""
+    return _agreement(setting, "sdpa")
+
+
+def flash(setting: Setting) -> list[Measured]:
+    """Flash attention's kernel for rows of different lengths."""
+    return _agreement(setting, "flash_attention_2")
+
+
+def _agreement(setting: Setting, kernel: str) -> list[Measured]:
+    """Log-probabilities and gradients, prompts shared and not, beside exact ones."""
     import torch
 
     directory = model_directory_of(setting)
     batch = made_up_rows(directory, groups=GROUPS, rows=ROWS, prompt=PROMPT, reply=REPLY)
     exact, exact_gradient, _ = _pass(_module(directory, setting, "eager", "float32"), batch, None)
+    module = _module(directory, setting, kernel, "bfloat16" if setting.half else "float32")
     found = []
-    for kernel in ("flash_attention_2", "sdpa") if setting.half else ("sdpa",):
-        module = _module(directory, setting, kernel, "bfloat16" if setting.half else "float32")
-        for shared, repeat_cost in (("", None), (", shared prompts", 0.0)):
-            logprobs, gradient, seconds = _pass(module, batch, repeat_cost)
-            away = float((gradient - exact_gradient).norm() / exact_gradient.norm())
-            name = f"{kernel}{shared}"
-            found += [
-                Measured(f"{name}: log-probability", float(np.abs(logprobs - exact).mean()), "nats", high=setting.gap),
-                Measured(f"{name}: gradient", away, "relative", high=0.2 if setting.half else 1e-3),
-                Measured(f"{name}: forward and backward", batch.num_tokens / seconds, "tokens/s"),
-            ]
-        del module
+    for how, repeat_cost in (("packed rows", None), ("shared prompts", 0.0)):
+        logprobs, gradient, seconds = _pass(module, batch, repeat_cost)
+        away = float((gradient - exact_gradient).norm() / exact_gradient.norm())
+        found += [
+            Measured(f"{how}: log-probability", float(np.abs(logprobs - exact).mean()), "nats", high=setting.gap),
+            Measured(f"{how}: gradient", away, "relative", high=0.2 if setting.half else 1e-3),
+            Measured(f"{how}: forward and backward", batch.num_tokens / seconds, "tokens/s"),
+        ]
     if setting.gpus:
         found.append(Measured("peak memory", torch.cuda.max_memory_allocated() / 2**30, "GiB"))
     return found
