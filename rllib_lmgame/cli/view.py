@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rllib_lmgame.viewer.library import Library, Source
 
 PORT = 8010
+LARGE_PAGE = 100_000_000
+"""Bytes above which an exported page is warned of."""
 
 
 def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
@@ -97,7 +99,10 @@ def _export(library: Library, paths: list[str], out: str) -> int:
         with writing(file.wanted), file.scratch.open("w", encoding="utf-8") as target:
             target.writelines(exported(library, head))
     if file.path is not None:
-        print(f"{file.path}: {len(library.rows)} episodes, {size_text(file.path.stat().st_size)}")
+        size = file.path.stat().st_size
+        print(f"{file.path}: {len(library.rows)} episodes, {size_text(size)}")
+        if size > LARGE_PAGE:
+            print("warning: browsers open so large a page slowly, or not at all; name fewer files", file=sys.stderr)
     return file.status()
 
 

@@ -122,7 +122,7 @@ def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
         "ids": ids,
         "logprobs": [round(float(each), 6) for each in logprobs],
         "counts": counts,
-        "moves": [[", ".join(map(str, moves)), round(float(chance), 4)] for moves, chance in turn.get("moves", ())],
+        "moves": [[", ".join(map(str, moves)), round(_finite(chance), 4)] for moves, chance in turn.get("moves", ())],
         "got": float(turn["reward"]),
         "version": turn["policy_version"],
         "stop": str(turn["stop_reason"]),
@@ -165,7 +165,7 @@ def join_tokens(episode: Mapping[str, Any], record: Mapping[str, Any]) -> None:
 
 def _finite(value: Any) -> float:
     if not math.isfinite(number := float(value)):
-        raise ValueError(f"{value} is no number of a token")
+        raise ValueError(f"{value} is no finite number")
     return number
 
 

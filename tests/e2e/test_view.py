@@ -107,7 +107,8 @@ def test_an_exported_page_opens_from_a_file(records, tmp_path):
     assert main(["view", str(tmp_path), "--export", str(out)]) == 2, "it is there already"
 
     async def look(page: browser.Page) -> None:
-        await page.until("13 of 13")
+        shown = await page.until("13 of 13")
+        assert "3 learnt tokens of these episodes: advantage_mean 0.5, entropy 0.1, logprob_gap_mean 0.03334" in shown
         await _choose(page, "g", "odd/Game-v0")
         await page.until("1 of 13")
         await _press(page, "j")

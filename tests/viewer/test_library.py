@@ -197,6 +197,9 @@ def test_tokens_of_a_reply_are_told_apart(records):
     assert episode_of(record)["seats"][0]["turns"][0]["pieces"] == ["n", "é!", ""]
     turn["text_lengths"] = [1, 1, 0]
     assert episode_of(record)["seats"][0]["turns"][0]["pieces"] == [], "of another version: shown whole"
+    for moves in ([["Up"]], [[["Up"], "much"]], [[["Up"], math.nan]], 7):
+        with pytest.raises((ValueError, TypeError)):
+            episode_of({**record, "trajectories": [{**record["trajectories"][0], "turns": [{**turn, "moves": moves}]}]})
     turn["rollout_logprobs"] = [0.0]
     with pytest.raises(ValueError, match="3 tokens and 1 log-prob"):
         episode_of(record)
@@ -241,6 +244,15 @@ def test_what_is_too_long_is_passed_over(records, tmp_path, monkeypatch):
         "list.jsonl: passed over, a list of more than 40,000 bytes; write JSON lines",
         "x.jsonl, line 2: passed over, it has more than 40,000 bytes",
     ]
+
+
+def test_a_page_that_no_browser_opens_is_warned_of(records, tmp_path, monkeypatch, capsys):
+    EpisodeLog(tmp_path / "x.jsonl").write(records)
+    for number, most in enumerate((100_000_000, 1000)):
+        monkeypatch.setattr("rllib_lmgame.cli.view.LARGE_PAGE", most)
+        assert main(["view", str(tmp_path / "x.jsonl"), "--export", str(tmp_path / f"{number}.html")]) == 0
+        said = capsys.readouterr()
+        assert f"{number}.html: 8 episodes, " in said.out and ("name fewer files" in said.err) == (most == 1000)
 
 
 def test_large_records_do_not_wait_for_others(records, tmp_path, monkeypatch):
