@@ -231,7 +231,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
             share_prompts=self.config.token_ppo_options.share_prompts,
         )
         steps = max(1, math.ceil(len(learnt) / stage.episodes_per_step))
-        objective = SupervisedObjective(steps, stage.lr, stage.lr_warmup_steps)
+        objective = SupervisedObjective(steps, stage.lr, stage.lr_warmup_steps, stage.observation_weight)
         with self.timed(UPDATE_TIMER), self.engines_asleep():
             for _ in range(own.epochs):
                 self.after_update(update_learners(self.learner_group, data, {}, objective=objective))

@@ -372,6 +372,14 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             found[policy] = own.ppo.max_row_tokens or own.lm.context_length
         return found
 
+    def learns_observations(self, policy: str) -> bool:
+        """Whether a policy learns what games say, in one of its stages."""
+        if policy not in self.trained_policies():
+            return False
+        taught = self.supervised_options
+        weight = 0.0 if taught is None else taught.observation_weight
+        return max(weight, self.settings.policy(policy).ppo.observation_weight) > 0
+
     def seat_mapping(self) -> MappingFn:
         """The mapping function from seats to policies."""
         trained = self.trained_policies()

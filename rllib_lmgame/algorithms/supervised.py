@@ -96,7 +96,8 @@ class SupervisedStage:
             modules=config.trained_policies(),
             share_prompts=config.token_ppo_options.share_prompts,
         )
-        objective = SupervisedObjective(steps, self.options.lr, self.options.lr_warmup_steps)
+        own = self.options
+        objective = SupervisedObjective(steps, own.lr, own.lr_warmup_steps, own.observation_weight)
         with self.algorithm.engines_asleep():
             return update_learners(self.algorithm.learner_group, data, {}, objective=objective)
 

@@ -319,7 +319,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         started = time.perf_counter()
         settings, meter = self.settings(module_id), UpdateMeter()
         rows = self.build_rows(module_id, trajectories)
-        batch = TokenBatch.from_rows(rows) if rows else None
+        observes = settings.ppo.observation_weight > 0 and self.objective(module_id).learns_observations
+        batch = TokenBatch.from_rows(rows, observations=observes) if rows else None
         if batch is not None:
             batch.leave_out_stale(self._weights_seq_no, settings.ppo.staleness_limit)
             mark_logged(batch, trajectories)

@@ -102,12 +102,16 @@ def update_metrics(
     meter.max("staleness_max", version - b.policy_version)
     # The means are over tokens of all epochs; the sums that are not over tokens are taken out first.
     plain = meter.take(("steps", "nan_steps", "grad_norm", "computed_tokens", "row_tokens", "given_tokens"))
+    observed = meter.take(("observation_loss", "observation_tokens"))
     means = meter.means(ranks)
     own = (float((version - b.policy_version).sum()), len(b.policy_version), len(rows), context_cuts(rows))
     computed, used, given, stale, sampled, num_rows, cuts = ranks.sum(
         [plain["computed_tokens"], plain["row_tokens"], plain["given_tokens"], *own]
     ).tolist()
     row_tokens, read_tokens = ranks.sum([float(b.num_tokens), float(b.row_lengths.sum())]).tolist()
+    nats, tokens_observed = ranks.sum(list(observed.values())).tolist()
+    if tokens_observed:
+        means["observation_loss"], means["observation_tokens"] = nats / tokens_observed, tokens_observed
     applied = max(plain["steps"] - plain["nan_steps"], 1.0)
     return (
         means

@@ -163,6 +163,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
             options = replace(self.config.language_model_of(module_id), **talk)
             tokenizer = load_tokenizer(self.config.model_files[module_id].directory(), options)
             self._chats[key] = ChatFormat(tokenizer, options)
+            self._chats[key].tells_observed = self.config.learns_observations(module_id)
         return self._chats[key].with_options(**limits) if limits else self._chats[key]
 
     def entry(self, game_id: str, name: str | None) -> GameConfig | None:

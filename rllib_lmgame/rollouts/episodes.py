@@ -51,6 +51,7 @@ def trajectory_of_seat(played: PlayedEpisode, seat: LanguageModelSeat) -> Trajec
         temperature=seat.temperature,
         reward_scale=None if played.game is None else played.game.reward_scale,
         logged=played.logged,
+        final_observed=None if final is None else final.observed,
     )
 
 

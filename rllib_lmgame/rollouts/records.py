@@ -180,6 +180,9 @@ ALLOWED = "allowed"
 STATE_VALUE = "state_value"
 """Column of an episode from whose states rollouts were played; NaN where none was wanted."""
 
+OBSERVED = "observed"
+"""Column of an episode that tells which tokens of its prompts are the game's text."""
+
 WEIGHT = "loss_weight"
 """Column of an episode in which some reply counts otherwise than 1."""
 
@@ -207,6 +210,7 @@ class Turn:
         weight: What the supervised loss of the reply's tokens counts; above 0.
         moves: With constrained decoding, the legal moves that the reply was one of; they do not travel.
         choice_logprobs: Of all that ``allowed`` lists, where the engine gives them; they do not travel.
+        observed: bool, over ``prompt_ids``: what the game has said since the last reply. ``None``: nobody asked.
     """
 
     prompt_ids: np.ndarray
@@ -222,6 +226,7 @@ class Turn:
     weight: float = 1.0
     moves: tuple[str, ...] = ()
     choice_logprobs: np.ndarray | None = None
+    observed: np.ndarray | None = None
 
     @property
     def has_choice(self) -> bool:
@@ -243,6 +248,7 @@ class Trajectory:
         temperature, reward_scale: What the game's entry says in place of everybody's; ``None``: nothing.
         final_prompt_ids: Truncated only: the ids that show the last state (a delta, or all if ``final_new_row``); the
             value at their last token is the bootstrap value.
+        final_observed: As a turn's ``observed``, over ``final_prompt_ids``.
         logged: The episode stands in a log.
     """
 
@@ -259,6 +265,7 @@ class Trajectory:
     temperature: float | None = None
     reward_scale: float | None = None
     logged: bool = False
+    final_observed: np.ndarray | None = None
 
 
 def trajectory_columns(turns: Sequence[Turn]) -> dict[str, list[Any]]:
@@ -274,6 +281,8 @@ def trajectory_columns(turns: Sequence[Turn]) -> dict[str, list[Any]]:
         columns[ALLOWED] = [t.allowed for t in turns]
     if any(t.weight != 1.0 for t in turns):
         columns[WEIGHT] = [t.weight for t in turns]
+    if any(t.observed is not None for t in turns):
+        columns[OBSERVED] = [t.observed for t in turns]
     return columns
 
 
@@ -287,6 +296,7 @@ def trajectory_data(trajectory: Trajectory) -> dict[str, Any]:
         "temperature": trajectory.temperature,
         "reward_scale": trajectory.reward_scale,
         "logged": trajectory.logged,
+        "final_observed": trajectory.final_observed,
     }
 
 
@@ -314,6 +324,7 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
     allowed = items_of(given[ALLOWED]) if ALLOWED in given else [None] * len(rewards)
     values = items_of(given[STATE_VALUE]) if STATE_VALUE in given else [math.nan] * len(rewards)
     weights = items_of(given[WEIGHT]) if WEIGHT in given else [1.0] * len(rewards)
+    observed = items_of(given[OBSERVED]) if OBSERVED in given else [None] * len(rewards)
     turns = [
         Turn(
             prompt_ids=outputs[PROMPT_IDS][i],
@@ -327,6 +338,7 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
             observation=observation_key(str(seen[i])),
             value=float(values[i]),
             weight=float(weights[i]),
+            observed=observed[i],
         )
         for i in range(len(rewards))
     ]
@@ -345,6 +357,7 @@ def trajectory_of(episode: SingleAgentEpisode) -> Trajectory:
         temperature=data.get("temperature"),
         reward_scale=data.get("reward_scale"),
         logged=data.get("logged", False),
+        final_observed=data.get("final_observed"),
     )
 
 

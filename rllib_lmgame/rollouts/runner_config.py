@@ -40,6 +40,9 @@ class RunnerConfig(Protocol):
     def trained_policies(self) -> list[str]:
         """Policies whose tokens are trained on."""
 
+    def learns_observations(self, policy: str) -> bool:
+        """Whether a policy learns what games say."""
+
     def seat_mapping(self) -> MappingFn:
         """Which policy takes which seat."""
 

@@ -291,6 +291,7 @@ class LanguageModelSeat(Seat):
                 allowed=generation.allowed,
                 moves=() if generation.allowed is None else self._moves(observation, prompt),
                 choice_logprobs=generation.choice_logprobs,
+                observed=prompt.observed,
             )
         )
         self._note = parsed.error

@@ -27,7 +27,13 @@ from rllib_lmgame.settings.sections.teacher import TeacherOptions
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 from rllib_lmgame.settings.trust import is_name
-from rllib_lmgame.telemetry.metrics import CRITIC_NAMES, LEARNER_COLUMNS, LEARNER_NAMES, PREFERENCE_NAMES
+from rllib_lmgame.telemetry.metrics import (
+    CRITIC_NAMES,
+    LEARNER_COLUMNS,
+    LEARNER_NAMES,
+    OBSERVATION_NAMES,
+    PREFERENCE_NAMES,
+)
 
 ENTRY_POINT_GROUP = "rllib_lmgame.algorithms"
 
@@ -165,6 +171,7 @@ SFT = AlgorithmEntry(
     config="rllib_lmgame.algorithms.sft:LMGameSFTConfig",
     sections={**COMMON_SECTIONS, SUPERVISED: Section("supervised_options", SupervisedOptions)},
     metrics=SUPERVISED_METRICS,
+    learner_metrics=(*LEARNER_COLUMNS, *OBSERVATION_NAMES),
     learned_by=SUPERVISED,
 )
 DPO = AlgorithmEntry(
@@ -186,6 +193,7 @@ AGENTEVOL = AlgorithmEntry(
     config="rllib_lmgame.algorithms.agentevol:LMGameAgentEvolConfig",
     sections={**SFT.sections, "agentevol": Section("evolution_options", EvolutionOptions)},
     metrics=("evolution", "levels_solved", "kept_episodes", "imitated_episodes", LEFT_OUT),
+    learner_metrics=SFT.learner_metrics,
     learned_by=SUPERVISED,
 )
 OWN: Mapping[str, AlgorithmEntry] = {entry.name: entry for entry in (PPO, GRPO, SFT, DPO, AGENTEVOL)}

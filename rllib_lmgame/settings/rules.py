@@ -321,6 +321,27 @@ def _pairs_without_data(s: Any) -> ConfigError | None:
     return None
 
 
+def _shows_no_reply(s: Any) -> bool:
+    """No prompt of a learning policy shows a reply before what the game says."""
+    shown = (s.model_of(name, game) for name in s.trained_policies() for game in s.games or (None,))
+    return all(each.history == "window" and each.history_window == 1 for each in shown)
+
+
+def _unseen_of_stage(s: Any) -> ConfigError | None:
+    """The stage that is to learn what games say and never shows it; files are shown as they are."""
+    for stage, options in s.sections.items():
+        played = isinstance(options, SupervisedOptions) and options.data is None
+        if played and options.observation_weight and _shows_no_reply(s):
+            return ConfigError(f"config.{stage}.observation_weight", _NO_REPLY)
+    return None
+
+
+_NO_REPLY = (
+    "is about what a game says behind a reply, and language_model.history: window shows none; set history_window: 2 or "
+    "more, or history: keep"
+)
+
+
 def _kto(s: Any) -> bool:
     return PREFERENCES in s.sections and not s.sections[PREFERENCES].loss.pairs
 
@@ -365,6 +386,18 @@ TAUGHT = (
         lambda s, f: not s.games and s.supervised is not None and s.supervised.data is None,
         "there is no game for the expert to play; set config.env, or warm_start.data",
         "{run: LMGameDPO, env: null, dpo: {data: 'data:agentgym-traj'}, warm_start: {}}",
+    ),
+    Rule(
+        "warm_start.observation_weight",
+        lambda s, f: _unseen_of_stage(s),
+        _NO_REPLY,
+        "{language_model: {history: window}, warm_start: {observation_weight: 0.1}}",
+    ),
+    Rule(
+        "token_ppo.observation_weight",
+        lambda s, f: s.entry.learned_by == TOKEN_PPO and s.ppo.observation_weight and _shows_no_reply(s),
+        _NO_REPLY,
+        "{language_model: {history: window}, token_ppo: {observation_weight: 0.1}}",
     ),
     Rule(
         "supervised.stop_at",
@@ -1156,6 +1189,12 @@ TOLD = (
         lambda s, f: s.inf.temperature == 0 and not s.follows("inference.temperature"),
         "with inference.temperature: 0 all episodes of a group are alike unless the other players draw",
         "{text_rollouts: {group_size: 2}, data_selection: {constant_groups: drop}, inference: {temperature: 0}}",
+    ),
+    Told(
+        ("data_selection.constant_groups.type",),
+        lambda s, f: s.sections.get("teacher") is not None and not s.data.constant_groups.max_refill,
+        "a teacher has something to say of groups whose returns are all alike, too: they stay",
+        "{teacher: {model: somebody/teacher}, text_rollouts: {group_size: 2}, data_selection: {constant_groups: drop}}",
     ),
     Told(
         tuple(f"{stage}.{key}" for stage in ("warm_start", "supervised") for key in ("lr_warmup_steps", "max_steps")),

@@ -81,6 +81,8 @@ LEARNER_COLUMNS: tuple[str, ...] = (
     *("clip_fraction", "logprob_gap", "first_minibatch_ratio_error", "staleness", "padding_waste", "grad_norm"),
     *("nan_steps", "updates_without_gradient", "trained_tokens", "trained_tokens_per_s"),
 )
+OBSERVATION_NAMES = ("observation_loss", "observation_tokens")
+"""Where what games say is learned: its mean cross-entropy in nats, and the number of tokens that this is of."""
 LEARNER_NAMES = (
     *LEARNER_COLUMNS,
     *("total_loss", "ratio", "dual_clip_fraction", "value_clip_fraction", "return_mean"),
@@ -90,6 +92,7 @@ LEARNER_NAMES = (
     *("importance_weight", "importance_capped_fraction", "importance_masked_fraction", "logprob_gap_mean"),
     *("curr_entropy_coeff", "default_optimizer_learning_rate"),
     *("num_trainable_parameters", "num_non_trainable_parameters", "teacher_kl"),
+    *OBSERVATION_NAMES,
 )
 """What this package reports of a policy below ``learners`` in PPO's phase, whatever its options."""
 

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from episode_parts import episode_of, part_of
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.rollouts.records import trajectory_of
 
 TIMES = {"update_s", "trained_tokens_per_s"}
 """Numbers of an update that no two updates have alike."""
@@ -89,6 +91,27 @@ def one_prompt_each(groups: list[Any]) -> WholeEpisodes:
             part.extra_model_outputs["prompt_ids"].data[0] = prompt
             episodes.append(episode)
     return WholeEpisodes(episodes=episodes)
+
+
+def marked(episodes: list[Any], seed: int = 0) -> list[Any]:
+    """The same episodes, of which some of the later prompts' tokens are the game's text. All begin with one prompt, and
+    so do rows of last turns.
+    """
+    rng, made = np.random.default_rng(seed), []
+    first, last = (np.random.default_rng(9 + i).integers(0, 64, 36).astype(np.int32) for i in range(2))
+    for episode in episodes:
+        part = episode.agent_episodes["player"]
+        trajectory = trajectory_of(part)
+        for number, turn in enumerate(trajectory.turns):
+            turn.prompt_ids = {0: first, 3: last}.get(number, turn.prompt_ids)
+            turn.observed = rng.random(len(turn.prompt_ids)) < (0.6 if number else 0.0)
+            turn.new_row = number in (0, 3)  # The last of four turns begins a row.
+        if trajectory.final_prompt_ids is not None:
+            trajectory.final_observed = rng.random(len(trajectory.final_prompt_ids)) < 0.5
+        again = part_of(trajectory)
+        again.custom_data["lmgame"] |= {key: part.custom_data["lmgame"][key] for key in ("group", "game")}
+        made.append(episode_of(again))
+    return made
 
 
 class ThreadRanks(Ranks):

@@ -14,7 +14,7 @@ import torch
 pytest.importorskip("deepspeed")
 
 from learner_weights import hf_state, set_adam_eps
-from learning import difference, one_prompt_each, same, update, zero
+from learning import difference, marked, one_prompt_each, same, update, zero
 from ray.rllib.core.learner.learner_group import LearnerGroup
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
@@ -193,6 +193,25 @@ def test_two_learners_that_share_prompts_equal_one_that_does_not(
     for result in results:
         numbers = MetricsLogger.peek_results(result)["player"]
         assert numbers["num_computed_tokens"] < 0.8 * numbers["num_row_tokens"]
+    assert_close(gathered(group), hf_state(alone))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [None, 3])
+def test_two_learners_learn_what_the_game_says_as_one_does(
+    stage: int | None, make_learner: Any, make_group: Any, make_episodes: Any
+) -> None:
+    """One has more of it than the other, in more calls of the head; one of the updates has none of it anywhere."""
+    ppo = PPO | {"observation_weight": 0.5, "head_chunk_tokens": 5}
+    group = make_group(num_learners=2, token_ppo=ppo, deepspeed=zero(stage))
+    alone = make_learner(token_ppo=ppo, use_kl_loss=True)
+    [r.get() for r in group.foreach_learner(lambda learner: set_adam_eps(learner, EPS))]
+    set_adam_eps(alone, EPS)
+    for seed in range(3):
+        episodes = make_episodes(7, seed=seed)
+        episodes = marked(episodes, seed) if seed != 1 else episodes
+        for learner in (group, alone):
+            learner.update(training_data=WholeEpisodes(episodes=episodes))
     assert_close(gathered(group), hf_state(alone))
 
 

@@ -41,7 +41,7 @@ from rllib_lmgame.rollouts.records import Trajectory, Turn, trajectory_of
 from rllib_lmgame.settings.schema import build, declared, with_changes
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.token_ppo import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
-from rllib_lmgame.telemetry.metrics import LEARNER_NAMES
+from rllib_lmgame.telemetry.metrics import LEARNER_NAMES, OBSERVATION_NAMES
 
 SMALL = {"max_tokens_per_microbatch": 64, "head_chunk_tokens": 8}
 
@@ -462,7 +462,7 @@ def test_the_names_of_an_updates_numbers_are_known(kl_in: str, make_learner: Any
     learner, found = make_learner(use_kl_loss=True, token_ppo=ppo), set()
     for _ in range(2):
         found |= update(learner, make_episodes(4)).keys()
-    assert found == {*LEARNER_NAMES} - {"teacher_kl"}, "the last is a teacher's"
+    assert found == {*LEARNER_NAMES} - {"teacher_kl", *OBSERVATION_NAMES}, "a teacher's, and of what games say"
 
 
 def test_what_a_module_has_of_its_own_comes_before_a_schedule(make_config: Any, make_episodes: Any) -> None:

@@ -222,6 +222,7 @@ def learner_mib(
     num_learners: int = 1,
     microbatch_tokens: int = MOST_TOKENS,
     head_chunk_tokens: int = 4096,
+    observes: bool = False,
     legal_moves_only: bool = False,
     gradient_checkpointing: bool = False,
     copies: int = 0,
@@ -241,6 +242,7 @@ def learner_mib(
         zero: DeepSpeed's ``zero_optimization`` with ``reduce_bucket_size``; ``None`` without ZeRO.
         microbatch_tokens: Tokens in one forward and backward pass.
         head_chunk_tokens: Tokens whose logits exist at once.
+        observes: The game's text is learned too: its logits exist beside those of replies.
         legal_moves_only: The logits' gradient is then the sum of two, so it does not replace the logits.
         gradient_checkpointing: Keep only the layers' inputs.
         copies: Further frozen copies of the weights (a reference model).
@@ -268,7 +270,9 @@ def learner_mib(
     parts["activations"] = microbatch_tokens * kept * backbones
     workspace = WORKSPACE_MIB * MIB if shape.vocab_size else 0
     head = shape.head if adapters is None or trains_head else 0  # A frozen one has no gradient.
-    parts["logits"] = _head_pass(shape, head, width, microbatch_tokens, head_chunk_tokens, legal_moves_only) + workspace
+    passes = 2 if observes else 1
+    logits = _head_pass(shape, head, width, microbatch_tokens, head_chunk_tokens, legal_moves_only, passes)
+    parts["logits"] = logits + workspace
     if stage:
         parts[ZERO_BUFFERS] = _zero_buffers(zero or {}, trained, width, world, (adapters and shape.parameters) or 0)
     elif world > 1:  # Gradients are summed in one copy of them, when activations and logits have gone.
@@ -287,17 +291,23 @@ def _training_states(trained: int, width: int, world: int, stage: int) -> dict[s
 
 
 def _head_pass(
-    shape: ModelShape, head: int, width: int, microbatch_tokens: int, head_chunk_tokens: int, legal_moves_only: bool
+    shape: ModelShape,
+    head: int,
+    width: int,
+    microbatch_tokens: int,
+    head_chunk_tokens: int,
+    legal_moves_only: bool,
+    passes: int,
 ) -> float:
     """Most bytes of one chunk's logits and of the gradients of logits and of the head's ``head`` entries.
 
     From the second chunk on the head's gradient is added to the sum: three tensors of its size once the logits are
-    gone.
+    gone. The first chunks of ``passes`` may exist at once.
     """
-    chunk = min(head_chunk_tokens, microbatch_tokens)
+    chunk = min(head_chunk_tokens * passes, microbatch_tokens)
     logits = chunk * shape.vocab_size * (4 if width == 4 else 4 + width)
     head *= width
-    chunks = chunk < microbatch_tokens
+    chunks = chunk < microbatch_tokens or passes > 1
     return head * chunks + max(logits + head, 2 * head * chunks, 2 * logits * legal_moves_only)
 
 

@@ -42,6 +42,8 @@ class PackedBatch:
         parents: int64 ``[R]``; the row that each continues, -1 for none. Empty where no row does.
         temperatures: float32 ``[A]``; what each action token was sampled at, NaN where the game says nothing of its
             own. Empty where none does.
+        observed_index, observed_ids: int64 ``[O]``; as ``predict_index`` and ``target_ids``, of tokens of the game's
+            text that are learned.
     """
 
     input_ids: np.ndarray
@@ -57,6 +59,8 @@ class PackedBatch:
     allowed_ids: np.ndarray = field(default_factory=_none)
     parents: np.ndarray = field(default_factory=_none)
     temperatures: np.ndarray = field(default_factory=_none)
+    observed_index: np.ndarray = field(default_factory=_none)
+    observed_ids: np.ndarray = field(default_factory=_none)
 
     @property
     def num_tokens(self) -> int:
@@ -114,14 +118,15 @@ MOST_FILLERS = 1 / 8
 
 
 class MinibatchSize(NamedTuple):
-    """Number of learned action tokens, and of turns and trajectories with any, and the sum of the tokens' weights;
-    floats, to be summed over learners.
+    """Number of learned action tokens, and of turns and trajectories with any, the sum of the tokens' weights, and the
+    number of learned tokens of the game's text; floats, to be summed over learners.
     """
 
     tokens: float
     turns: float
     trajectories: float
     weight: float
+    observed: float
 
 
 _FILLED_LATER = (
@@ -158,7 +163,8 @@ class TokenBatch:
         bootstrap_values: float32 ``[N]``; 0, filled later where ``needs_bootstrap``.
         temperature: float32 ``[N]``; the game's own, NaN where it has none. Empty where no game has.
         row_lengths, row_trajectory: int64 ``[R]``; tokens of each row that are read, and its trajectory. Nobody needs
-            what stands behind the token that predicts a row's last action token, unless its last state has a value.
+            what stands behind the token that predicts the last one of a row that is learned, unless its last state has
+            a value.
     """
 
     rollout_logprobs: np.ndarray
@@ -197,13 +203,17 @@ class TokenBatch:
     _row_actions: np.ndarray
     _allowed_ids: np.ndarray
     _allowed_offsets: np.ndarray
+    _observed_position: np.ndarray
+    _row_observed: np.ndarray
     sequence: np.ndarray = field(default_factory=_none)
     temperature: np.ndarray = field(default_factory=_none)
     shown: np.ndarray = field(default_factory=_none)
 
     @classmethod
-    def from_rows(cls, rows: Sequence[Row]) -> TokenBatch:
+    def from_rows(cls, rows: Sequence[Row], *, observations: bool = False) -> TokenBatch:
         """The batch of these rows of one module, as ``build_rows`` orders them, each trajectory with all of its rows.
+
+        With ``observations`` the game's text is learned too.
 
         Raises: ValueError: no rows, a trajectory's are not adjacent, or one begins with a sampled token.
         """
@@ -222,6 +232,9 @@ class TokenBatch:
         row_bootstrap = np.fromiter((row.needs_bootstrap for row in rows), bool, len(rows))
         needs_bootstrap = np.bincount(row_trajectory[row_bootstrap], minlength=count) > 0
         read = np.where(per_row > 0, np.append(position, 0)[row_actions[1:] - 1] - starts, 1)
+        observed, row_observed = _observed(rows, starts) if observations else (_none(), np.zeros(len(rows) + 1, int))
+        last = np.append(observed, 0)[row_observed[1:] - 1] - starts
+        read = np.where(np.diff(row_observed) > 0, np.maximum(read, last), read)
         per_trajectory = np.bincount(row_trajectory, weights=per_row, minlength=count).astype(np.int64)
         counts, allowed_ids = _allowed(rows, per_row)
         trajectory = np.repeat(row_trajectory, per_row).astype(np.int32)
@@ -244,6 +257,8 @@ class TokenBatch:
             _row_actions=row_actions,
             _allowed_ids=allowed_ids,
             _allowed_offsets=np.concatenate([[0], np.cumsum(counts)]),
+            _observed_position=observed,
+            _row_observed=row_observed,
             temperature=_temperatures(firsts),
         )
 
@@ -263,6 +278,11 @@ class TokenBatch:
     @property
     def num_actions(self) -> int:
         return len(self.rewards)
+
+    @property
+    def num_observed(self) -> int:
+        """Tokens of the game's text that are learned."""
+        return len(self._observed_position)
 
     @cached_property
     def turn(self) -> np.ndarray:
@@ -290,7 +310,8 @@ class TokenBatch:
         slots = slots[self.kept[slots]]
         turns, trajectories = (np.count_nonzero(np.bincount(of[slots])) for of in (self.turn, self.trajectory))
         weight = self.action_weights[slots].sum(dtype=np.float64)
-        return MinibatchSize(float(len(slots)), float(turns), float(trajectories), float(weight))
+        observed = sum(len(pack.observed_ids) for pack in minibatch)
+        return MinibatchSize(float(len(slots)), float(turns), float(trajectories), float(weight), float(observed))
 
     def stretches(self, by: str) -> np.ndarray:
         """Number of each action token's stretch of a row, int64 ``[A]``, rising; ``by`` ``turn`` or ``trajectory``."""
@@ -342,10 +363,12 @@ class TokenBatch:
 
     @cached_property
     def _prompts(self) -> PromptOrder:
-        """What may be shared: tokens before the first action, and never all of a row."""
-        first = np.append(self._action_position, 0)[self._row_actions[:-1]] - self._row_starts
-        last = self.row_lengths - 1
-        shareable = np.where(np.diff(self._row_actions) > 0, np.minimum(first, last), last)
+        """What may be shared: tokens before the first that is learned, and never all of a row."""
+        shareable = self.row_lengths - 1
+        learned = ((self._action_position, self._row_actions), (self._observed_position, self._row_observed))
+        for position, offsets in learned:
+            first = np.append(position, 0)[offsets[:-1]] - self._row_starts
+            shareable = np.where(np.diff(offsets) > 0, np.minimum(first, shareable), shareable)
         return PromptOrder(self._ids, self._row_starts, shareable)
 
     def _pack(self, rows: np.ndarray, max_tokens: int, batched: bool, repeat_cost: float | None) -> list[PackedBatch]:
@@ -369,10 +392,19 @@ class TokenBatch:
         by_leaf = np.argsort(leaf)
         rows, leaf = rows[by_leaf], leaf[by_leaf]
         token = _ranges(self._row_starts[of_row] + begin, end - begin)
-        per_row = self._row_actions[rows + 1] - self._row_actions[rows]
-        slot = _ranges(self._row_actions[rows], per_row)
-        source = self._action_position[slot]
-        read = source - 1 - np.repeat(self._row_starts[rows] + begin[leaf], per_row)
+
+        def predicted(position: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            """Of learned tokens at these places: their numbers, where they are predicted, and their ids."""
+            per_row = offsets[rows + 1] - offsets[rows]
+            slot = _ranges(offsets[rows], per_row)
+            source = position[slot]
+            read = source - 1 - np.repeat(self._row_starts[rows] + begin[leaf], per_row)
+            # What predicts a row's first own token is the last one of its parent.
+            before, own = np.repeat(ends[parent[leaf]] - 1, per_row), read + np.repeat(begins[leaf], per_row)
+            return slot, np.where(read < 0, before, own), self._ids[source].astype(np.int64)
+
+        slot, predict_index, target_ids = predicted(self._action_position, self._row_actions)
+        _, observed_index, observed_ids = predicted(self._observed_position, self._row_observed)
         bootstrap = self._row_bootstrap[rows]
         allowed = self._allowed_offsets[slot + 1] - self._allowed_offsets[slot]
         constrained = np.flatnonzero(allowed)
@@ -380,11 +412,8 @@ class TokenBatch:
             input_ids=self._ids[token].astype(np.int64),
             position_ids=np.arange(len(token)) - np.repeat(begins - begin, end - begin),
             cu_seqlens=np.concatenate([[0], ends]).astype(np.int32),
-            # What predicts a row's first own token is the last one of its parent.
-            predict_index=np.where(
-                read < 0, np.repeat(ends[parent[leaf]] - 1, per_row), read + np.repeat(begins[leaf], per_row)
-            ),
-            target_ids=self._ids[source].astype(np.int64),
+            predict_index=predict_index,
+            target_ids=target_ids,
             bootstrap_index=ends[leaf[bootstrap]] - 1,
             token_slot=slot,
             bootstrap_slot=self.row_trajectory[rows[bootstrap]],
@@ -393,6 +422,8 @@ class TokenBatch:
             allowed_ids=self._allowed_ids[_ranges(self._allowed_offsets[slot], allowed)].astype(np.int64),
             parents=parent if (parent >= 0).any() else _none(),
             temperatures=self.temperature[self.trajectory[slot]] if len(self.temperature) else _none(),
+            observed_index=observed_index,
+            observed_ids=observed_ids,
         )
 
 
@@ -442,6 +473,13 @@ def _sampled(rows: Sequence[Row], starts: np.ndarray) -> np.ndarray:
             "need a prompt"
         )
     return mask
+
+
+def _observed(rows: Sequence[Row], starts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places of the game's text in all rows end to end, int64, and how many lie before each row, int64 ``[R + 1]``."""
+    mask = np.concatenate([np.zeros(len(row), bool) if row.observed is None else row.observed for row in rows])
+    counts = np.add.reduceat(mask.astype(np.int64), starts)
+    return np.flatnonzero(mask), np.concatenate([[0], np.cumsum(counts)])
 
 
 def _action_columns(rows: Sequence[Row], position: np.ndarray) -> dict[str, Any]:

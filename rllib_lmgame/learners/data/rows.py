@@ -10,6 +10,8 @@ Guarantees:
     reply or a forced token move to the last trained token before (the first after if there is none).
  4. No row is longer than ``max_row_tokens``.
  5. A truncated trajectory has exactly one row with ``needs_bootstrap``: its last one. A terminated one has none.
+ 6. A token of the game's text that a turn tells of (``observed``) is marked in one row at most: not where a later row
+    repeats it, and not at a row's beginning, where nothing predicts it.
 """
 
 from __future__ import annotations
@@ -204,6 +206,8 @@ class Row:
         temperature: That of the game alone; NaN where it has none of its own.
         context_cut: The row lacks the head of the context its replies were sampled with, for want of room.
         allowed: What the tokens in ``loss_mask`` were chosen among; ``None`` if each was among the whole vocabulary.
+        observed: bool ``[L]``; text of the game that is said here for the first time, behind a reply. ``None``: there
+            is none, or nobody asked.
     """
 
     input_ids: np.ndarray
@@ -225,6 +229,7 @@ class Row:
     context_cut: bool = False
     allowed: AllowedTokens | None = None
     temperature: float = math.nan
+    observed: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -266,6 +271,7 @@ class _Segment(NamedTuple):
     version: int = -1
     turn: int = -1
     reward: float = 0.0
+    observed: np.ndarray | None = None
 
 
 @dataclass(slots=True)
@@ -298,7 +304,7 @@ class _Plan:
                     f"turn {number} of {_name(trajectory)} has {size} response ids and {len(turn.rollout_logprobs)} "
                     "log-probabilities; it needs one per id"
                 )
-            self._add_context(turn.prompt_ids, size, new_row=turn.new_row)
+            self._add_context(turn.prompt_ids, size, turn.observed, new_row=turn.new_row)
             if size and not self._tokens:
                 raise ValueError(
                     f"turn {number} of {_name(trajectory)} has no prompt before its reply, so nothing predicts the "
@@ -308,16 +314,16 @@ class _Plan:
                 self._add_reply(turn, number, rewards[number])
         final = trajectory.final_prompt_ids
         if not trajectory.terminated and final is not None and len(final):
-            self._add_context(final, 0, new_row=trajectory.final_new_row)
+            self._add_context(final, 0, trajectory.final_observed, new_row=trajectory.final_new_row)
         self._close(needs_bootstrap=not trajectory.terminated)
 
-    def _add_context(self, ids: np.ndarray, room: int, *, new_row: bool) -> None:
+    def _add_context(self, ids: np.ndarray, room: int, observed: np.ndarray | None, *, new_row: bool) -> None:
         if new_row:
             self._close()
         if self._tokens + len(ids) + room > self._limit:
-            self._open_window(ids, room)
+            self._open_window(ids, room, observed)
         elif len(ids):
-            self._append(_Segment(ids))
+            self._append(_Segment(ids, observed=observed))
 
     def _add_reply(self, turn: Turn, number: int, reward: float) -> None:
         """The reply in pieces that fit (nearly always one); between two pieces a new window is begun."""
@@ -334,7 +340,7 @@ class _Plan:
         self.segments.append(segment)
         self._tokens += len(segment.ids)
 
-    def _open_window(self, delta: np.ndarray, room: int) -> None:
+    def _open_window(self, delta: np.ndarray, room: int, observed: np.ndarray | None = None) -> None:
         """Begin a row with the tail of the open one and ``delta``, leaving room for ``room`` tokens where possible."""
         half = self._limit // 2
         keep = min(self._limit - room, max(half, len(delta))) if room < self._limit else min(self._limit - 1, half)
@@ -342,7 +348,9 @@ class _Plan:
         cut = self._cut or len(context) < self._tokens + len(delta)
         self._close()
         if len(context):
-            self._append(_Segment(context))
+            if observed is not None:  # What stood in the row before is not said again.
+                observed = np.concatenate([np.zeros(len(context), bool), observed])[-len(context) :]
+            self._append(_Segment(context, observed=observed))
         self._cut = cut
 
     def _open(self) -> list[_Segment]:
@@ -379,7 +387,7 @@ def _rewards_of_replies(turns: Sequence[Turn]) -> list[float]:
 
 def _materialise(plan: _Plan, trajectories: Sequence[Trajectory], reward_scale: float) -> list[Row]:
     """Lay all segments end to end once; the rows are views of the result."""
-    segments, logprobs, versions, turns, earned = zip(*plan.segments, strict=True)
+    segments, logprobs, versions, turns, earned, observed = zip(*plan.segments, strict=True)
     sizes = np.fromiter(map(len, segments), np.int64, len(segments))
     ends = np.cumsum(sizes)
     sampled = np.array([each is not None for each in logprobs])
@@ -411,6 +419,12 @@ def _materialise(plan: _Plan, trajectories: Sequence[Trajectory], reward_scale: 
         "policy_version": policy_version,
         "turn": turn,
     }
+    if any(each is not None for each in observed):
+        told = [
+            np.zeros(len(ids), bool) if each is None else each for ids, each in zip(segments, observed, strict=True)
+        ]
+        columns["observed"] = np.concatenate(told)
+        columns["observed"][np.concatenate([[0], stops[:-1]])] = False
     rows = list(_cut(columns, stops, plan.rows, trajectories, per_row, reward_scale))
     return rows if allowed is None else [row for row in rows if row.needs_bootstrap or row.loss_mask.any()]
 

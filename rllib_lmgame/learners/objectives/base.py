@@ -12,7 +12,9 @@ a minibatch is more than one micro-batch. Guarantees:
 2. The loss of a minibatch is the mean over its action tokens on all learners, however they are spread and packed; an
    objective may weigh them (``aggregation``).
 3. A step with NaN or infinite gradients changes no weight anywhere and is counted; ``max_nan_steps`` in a row raise.
-4. An update in which nothing has a gradient takes no step on any learner and is counted: weights and optimizer stay as
+4. With ``observation_weight`` the loss has so many times the mean cross-entropy of the game's text: over its own tokens
+   of the minibatch on all learners, at temperature 1, among the whole vocabulary. A critic's warm-up leaves it out.
+5. An update in which nothing has a gradient takes no step on any learner and is counted: weights and optimizer stay as
    they are. All else goes on as behind any update.
 """
 
@@ -123,6 +125,9 @@ class Objective:
     lr: float | None = None
     """Learning rate of all parameters in an update that the objective is given to; ``None``: the configured one."""
 
+    learns_observations: bool = False
+    """``token_ppo.observation_weight`` of the adapted settings adds to its loss."""
+
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
         """The settings of an update with this objective, from the configured ones."""
         return settings
@@ -164,7 +169,7 @@ class Objective:
         """Every micro-batch of an update that ``streams`` is recorded. All learners take part."""
 
     def has_gradient(self, update: ModuleUpdate) -> bool:
-        """Whether the update has one, asked behind :meth:`prepare`; else it is left out. All learners say the same."""
+        """Whether its loss has one, asked behind :meth:`prepare`; else the update is left out. All say the same."""
         return True
 
     def critic_targets(self, update: ModuleUpdate) -> np.ndarray:
@@ -289,8 +294,24 @@ class UpdateLoop:
         """Whether there is anything to learn; it is noted where there is not."""
         if self.objective.has_gradient(self.update):
             return True
+        observed = 0 if self.update.batch is None else self.update.batch.num_observed
+        if self._observation_weight and self.update.ranks.max(observed) > 0:
+            return True
         self.update.meter.before |= {WITHOUT_GRADIENT: 1.0, "policy_loss": 0.0, "total_loss": 0.0}
         return False
+
+    @property
+    def _observation_weight(self) -> float:
+        """What the cross-entropy of the game's text counts in this update."""
+        rests = self.update.critic_warms_up or not self.objective.learns_observations
+        return 0.0 if rests else self.update.settings.ppo.observation_weight
+
+    def _observation_loss(self, update: ModuleUpdate, logprobs: torch.Tensor) -> Loss:
+        """Of a micro-batch, as an objective's own; ``logprobs`` are those of the game's text, ``[O]``."""
+        assert update.minibatch is not None
+        loss = -logprobs.sum()
+        share = self._observation_weight * update.minibatch.tokens / max(1.0, update.minibatch.observed)
+        return share * loss, {"observation_loss": loss, "observation_tokens": float(len(logprobs))}
 
     @property
     def _records_in_step(self) -> bool:
@@ -396,6 +417,9 @@ class UpdateLoop:
             return
         update = replace(self.update, minibatch=size)
         flags = objective.forward_flags(update)
+        observes = self._observation_weight > 0 and size.observed > 0
+        if observes:
+            flags = {**flags, "with_observed": True}
         passes = self._passes(minibatch)
         outputs: list[dict[str, torch.Tensor]] = []
         if objective.records_each_step and not one_pass:
@@ -418,6 +442,10 @@ class UpdateLoop:
                 objective.record(update, pack, out, inputs)
             loss, sums = objective.loss(update, pack, out)
             self.update.meter.add(sums)
+            if observes:
+                added, sums = self._observation_loss(update, out["observed_logprobs"])
+                self.update.meter.add(sums)
+                loss = loss + added
             engine.backward(loss * (engine.loss_factor / size.tokens))
         if update.streams:
             objective.streamed(update)
@@ -439,7 +467,7 @@ class UpdateLoop:
     def _size_of(self, minibatch: Sequence[PackedBatch]) -> MinibatchSize:
         """What a minibatch has on all learners."""
         batch = self.update.batch
-        return MinibatchSize(*self.update.ranks.sum(batch.size_of(minibatch) if batch else [0.0] * 4).tolist())
+        return MinibatchSize(*self.update.ranks.sum(batch.size_of(minibatch) if batch else [0.0] * 5).tolist())
 
     def _count_step(self, skipped: bool, critic_alone: bool) -> None:
         limit = self.update.settings.ppo.max_nan_steps
@@ -459,11 +487,13 @@ class UpdateLoop:
         given_tokens = sum(pack.given_tokens for pack in packs)
         count = int(self.update.ranks.max(len(packs))) if engine.lockstep else max(1, len(packs))
         packs += [dummy_batch() for _ in range(count - len(packs))]
-        chunks = np.array([num_chunks(pack.num_actions, self.update.settings.ppo.head_chunk_tokens) for pack in packs])
+        most = self.update.settings.ppo.head_chunk_tokens
+        chunks = np.array([[num_chunks(n, most) for n in (pack.num_actions, len(pack.observed_ids))] for pack in packs])
         if engine.lockstep:
             chunks = self.update.ranks.max(chunks)
         counts = {"computed_tokens": self._computed(packs), "row_tokens": row_tokens, "given_tokens": given_tokens}
         self.update.meter.add({name: float(count) for name, count in counts.items()})
         return [
-            (pack, pack.to_torch(self.device) | {"head_chunks": int(n)}) for pack, n in zip(packs, chunks, strict=True)
+            (pack, pack.to_torch(self.device) | {"head_chunks": int(own), "observed_chunks": int(observed)})
+            for pack, (own, observed) in zip(packs, chunks, strict=True)
         ]

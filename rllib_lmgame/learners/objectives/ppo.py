@@ -192,11 +192,14 @@ def learned_from(
     if keep.all():
         return pack, out
     chosen = torch.from_numpy(keep).to(out["logprobs"].device)
-    return pack.only(keep), {name: tensor[chosen] for name, tensor in out.items() if name != "bootstrap_values"}
+    others = ("bootstrap_values", "observed_logprobs")
+    return pack.only(keep), {name: tensor[chosen] for name, tensor in out.items() if name not in others}
 
 
 class PPOObjective(Objective):
     """Token-level PPO: clipped policy loss with importance weights, value loss, entropy, KL to the reference."""
+
+    learns_observations = True
 
     def __init__(self) -> None:
         self._estimators: dict[str, adv.Estimator] = {}

@@ -1,4 +1,4 @@
-"""Cross-entropy on the replies."""
+"""Cross-entropy on the replies, and perhaps on what the game says."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ class SupervisedObjective(Objective):
     num_minibatches: int
     lr: float
     lr_warmup_steps: int = 0
+    observation_weight: float = 0.0
     needs_old_policy: ClassVar[bool] = False
+    learns_observations: ClassVar[bool] = True
 
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
         ppo = replace(
@@ -36,6 +38,7 @@ class SupervisedObjective(Objective):
             kl=None,
             entropy=None,
             staleness_limit=None,
+            observation_weight=self.observation_weight,
         )
         return replace(settings, ppo=ppo, lr_warmup_steps=self.lr_warmup_steps, num_epochs=1)
 

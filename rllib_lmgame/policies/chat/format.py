@@ -19,7 +19,7 @@ import numpy as np
 from rllib_lmgame.envs.contract.functions import GameFunction
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.chat.guard import MessageGuard, Part, Source, text_of
+from rllib_lmgame.policies.chat.guard import MessageGuard, Part, Source, as_encoded, text_of
 from rllib_lmgame.policies.chat.rendering import Job, Messages, Rendered, RenderingStopped, render, render_data
 from rllib_lmgame.policies.chat.replies import ParsedReply, message_parts, reply_format, system_parts
 from rllib_lmgame.policies.chat.template import (
@@ -60,6 +60,7 @@ class Prompt:
         delta: int32; what was added since the last reply of the same row, or all if ``new_row`` (it continues none).
         max_tokens: Reply tokens that context and budgets leave; 0: no reply is to be sampled.
         out_of_context: The context length, not a token budget, leaves no more.
+        observed: bool, over ``delta``: what the game has said since the last reply; ``None``: nobody asked.
     """
 
     ids: list[int]
@@ -67,15 +68,21 @@ class Prompt:
     new_row: bool
     max_tokens: int
     out_of_context: bool = False
+    observed: np.ndarray | None = None
 
     def fitted(self, tokens: int) -> Prompt:
         """The prompt's first ``tokens`` tokens."""
         beyond = max(0, len(self.ids) - tokens)
-        return replace(self, ids=self.ids[: len(self.ids) - beyond], delta=self.delta[: len(self.delta) - beyond])
+        left = max(0, len(self.delta) - beyond)
+        observed = None if self.observed is None else self.observed[:left]
+        return replace(self, ids=self.ids[: len(self.ids) - beyond], delta=self.delta[:left], observed=observed)
 
 
 class ChatFormat:
     """Token-exact chat for one tokenizer; immutable, shared. Raises: ConfigError: the chat template cannot be used."""
+
+    tells_observed: bool = False
+    """Prompts and transcripts tell which of their tokens are the game's text."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, options: LanguageModelOptions) -> None:
         self.tokenizer = tokenizer
@@ -337,6 +344,37 @@ class ChatFormat:
         closed = len(last_reply) > 0 and int(last_reply[-1]) == self.end_id
         return ids[ids.index(self.end_id) + 1 :] if closed and self._ends_by_template else list(ids)
 
+    def game_text(self, user: Message, system: Message = ()) -> np.ndarray:
+        """Which of the ids from the end of a reply to the start of the next one hold text that the game says in
+        ``user``, bool: a token that a text begins or ends in does.
+        """
+        ids = _remembered(self._turn_cache, self._turn_ids, system, user, True)
+        closing = len(as_encoded(self._next_message(system, ())))
+        parts = as_encoded([*self._next_message(system, user), Part(Source.TEMPLATE, self.pieces.turn_tail)])
+        game = [place >= closing and part.source is Source.GAME for place, part in enumerate(parts)]
+        sizes = self.guard.sizes_apart(parts, after="")
+        if sizes is not None:
+            found = np.repeat(game, sizes)
+            return np.concatenate([found, np.zeros(len(ids) - len(found), bool)])
+        ends = np.cumsum([len(part.text) for part in parts]).tolist()
+        spans = [(end - len(part.text), end) for end, part, own in zip(ends, parts, game, strict=True) if own]
+        return self.holding(ids, "".join(part.text for part in parts), spans)
+
+    def holding(self, ids: Sequence[int], text: str, spans: Sequence[tuple[int, int]]) -> np.ndarray:
+        """Which of ``ids``, which ``text`` begins, hold characters of these ``spans`` of it, bool."""
+        widths = np.array(self.lengths(ids), np.int64)
+        ends = np.cumsum(widths)
+        begins, found = ends - widths, np.zeros(len(ids), bool)
+        exact = text.startswith(self.decode(ids))
+        for span in spans:
+            a, b = span if exact else (self._length_written(text[:end]) for end in span)
+            found |= (begins < b) & ((ends > a) | ((widths == 0) & (begins >= a)))
+        return found
+
+    def _length_written(self, text: str) -> int:
+        """Characters of a stretch of a prompt as a tokenizer that rewrites texts gives it back."""
+        return len(text_of(self.tokenizer, self.guard.encode_rendered(text, after="")))
+
     def earlier_ids(self, text: str) -> list[int]:
         """Ids of the beginning of an earlier reply, behind what the template writes before it."""
         return self.guard.encode([Part(Source.OWN, text)], after=self.pieces.opener)
@@ -515,7 +553,18 @@ class Conversation:
             delta = chat.continuation_ids(self._replies[-1], self._users[-1])
             ids = [*self._context, *delta]
         self._context = ids
-        return Prompt(ids, np.asarray(delta, np.int32), new_row, *self._reply_room(options.context_length - len(ids)))
+        observed = self._observed(len(delta), windowed) if chat.tells_observed else None
+        room = self._reply_room(options.context_length - len(ids))
+        return Prompt(ids, np.asarray(delta, np.int32), new_row, *room, observed)
+
+    def _observed(self, size: int, windowed: bool) -> np.ndarray:
+        """What the last message shows of the game behind a reply, bool over the last ``size`` ids of the prompt."""
+        observed = np.zeros(size, bool)
+        if len(self._users) > 1 and not (windowed and self.chat.options.history_window < 2):
+            found = self.chat.game_text(self._users[-1], self._system if self.chat.moves_system else ())
+            own = min(size, len(found))
+            observed[size - own :] = found[len(found) - own :]
+        return observed
 
     def _begin(self, told: Message) -> None:
         """The rules stand in the system message, or in a first turn before the examples."""

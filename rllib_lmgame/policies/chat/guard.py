@@ -303,12 +303,17 @@ class MessageGuard:
 
     def encode(self, parts: Sequence[Part], after: str | None = None) -> list[int]:
         """Ids of a prompt's parts, as if in one. ``after``: template text before them; ``None`` at the beginning."""
-        parts = [Part(source, _whole(text)) for source, text in parts if text]
+        parts = as_encoded(parts)
         together = self._together(parts, after)
-        if together is not None:
-            return together
-        begins = after is None
-        return [i for n, part in enumerate(parts) for i in self._alone(part, begins and n == 0)]
+        return [i for ids in self._apart(parts, after) for i in ids] if together is None else together
+
+    def sizes_apart(self, parts: Sequence[Part], after: str | None = None) -> list[int] | None:
+        """How many ids of :meth:`encode` each of the parts has, if each is encoded for itself."""
+        return None if self._together(parts, after) is not None else [len(ids) for ids in self._apart(parts, after)]
+
+    def _apart(self, parts: Sequence[Part], after: str | None) -> Iterator[list[int]]:
+        for number, part in enumerate(parts):
+            yield self._alone(part, after is None and number == 0)
 
     def encode_rendered(self, text: str, after: str | None = None) -> list[int]:
         """Ids of a stretch of a rendered conversation, in which special tokens are special; ``after``: as above."""
@@ -429,6 +434,11 @@ class MessageGuard:
             return False
         self._kept |= new
         return True
+
+
+def as_encoded(parts: Sequence[Part]) -> list[Part]:
+    """Parts that are not empty, as they are encoded."""
+    return [Part(source, _whole(text)) for source, text in parts if text]
 
 
 def _whole(text: str) -> str:

@@ -75,12 +75,17 @@ class Transcript:
 
 @dataclass(frozen=True)
 class LearntTurn:
-    """A learnt reply: int32 ids of what stands before it (all of that if ``new_row``) and of the reply, its weight."""
+    """A learnt reply: int32 ids of what stands before it (all of that if ``new_row``) and of the reply, its weight.
+
+    ``observed`` is bool over the prompt: what users and tools have said since the last learnt reply; ``None``: nobody
+    asked.
+    """
 
     prompt_ids: np.ndarray
     reply_ids: np.ndarray
     new_row: bool
     weight: float
+    observed: np.ndarray | None = None
 
 
 class TranscriptWriter:
@@ -156,7 +161,8 @@ class TranscriptWriter:
                 return error
             new_row = not row or not prompt.startswith(row)
             shown = prompt if new_row else prompt[len(row) :]
-            turns.append(self._turn(shown, reply, ended, new_row, transcript.messages[place].weight))
+            between = messages[transcript.learnt[number - 1] + 1 - joined : place - joined] if number else []
+            turns.append(self._turn(shown, reply, ended, new_row, transcript.messages[place].weight, between))
             row = prompt + reply
         return turns
 
@@ -184,7 +190,7 @@ class TranscriptWriter:
         if any(each.problem for each in rendered) or self._ends is None:
             return None
         turns: list[LearntTurn] = []
-        joined, at, row = len(transcript.messages) - len(messages), 0, 0
+        joined, at, row, since = len(transcript.messages) - len(messages), 0, 0, 0
         for place, message in enumerate(messages, joined):
             if message["role"] != ASSISTANT:
                 continue
@@ -207,20 +213,32 @@ class TranscriptWriter:
             alone = (first_prompt, first) if place == transcript.learnt[0] else (last_prompt, whole)
             if ends and not (alone[0] == whole[:begin] and alone[1].startswith(whole[:at])):
                 return None
-            new_row = not turns
-            turns.append(
-                self._turn(whole[row:begin], whole[begin:at], True, new_row, transcript.messages[place].weight)
-            )
-            row = at
+            shown, weight, new_row = whole[row:begin], transcript.messages[place].weight, not turns
+            between = messages[since : place - joined] if turns else []
+            turns.append(self._turn(shown, whole[begin:at], True, new_row, weight, between))
+            row, since = at, place - joined + 1
         return turns if len(turns) == len(transcript.learnt) else None
 
-    def _turn(self, shown: str, reply: str, ended: bool, new_row: bool, weight: float) -> LearntTurn:
+    def _turn(self, shown: str, reply: str, ended: bool, new_row: bool, weight: float, between: Messages) -> LearntTurn:
+        """``between`` are the messages since the last learnt reply; none before the first."""
         guard, tail = self.chat.guard, self.chat.pieces.tail
         prompt_ids = guard.encode_rendered(shown, after=None if new_row else "")
         reply_ids = guard.encode_rendered(reply, after=tail if shown.endswith(tail) else "")
         if not ended:
             reply_ids = [*reply_ids, self.chat.end_id]
-        return LearntTurn(np.asarray(prompt_ids, np.int32), np.asarray(reply_ids, np.int32), new_row, weight)
+        observed = self._observed(prompt_ids, shown, between) if self.chat.tells_observed else None
+        return LearntTurn(np.asarray(prompt_ids, np.int32), np.asarray(reply_ids, np.int32), new_row, weight, observed)
+
+    def _observed(self, ids: Sequence[int], shown: str, between: Messages) -> np.ndarray:
+        """Which of a prompt's ids hold what users and tools say in ``between``, as far as it is ``shown`` unchanged."""
+        end, spans = len(shown), []
+        for message in reversed(between):
+            text = message["content"].strip() if isinstance(message["content"], str) else ""
+            begin = shown.rfind(text, 0, end) if text else -1
+            if begin >= 0:
+                end = begin
+                spans += [(begin, begin + len(text))] if message["role"] in (USER, TOOL) else []
+        return self.chat.holding(ids, shown, spans)
 
     def _split(self, before: str, whole: str, said: Said) -> tuple[str, str, bool]:
         """The prompt, the text of the reply behind it, and whether a token that ends replies is the last of that.

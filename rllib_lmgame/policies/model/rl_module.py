@@ -172,11 +172,12 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
                 among these ids. Switches: ``with_entropy``, ``with_logprobs``, ``with_values`` (True);
                 ``entropy_gradient``, ``with_value_features``, ``detach_backbone`` (False; in the critic's warm-up only
                 the value function is differentiated). Numbers: ``temperature`` (1.0), ``head_chunks`` (1);
-                ``temperatures`` float32 ``[A]`` go before the former where they are no NaN.
+                ``temperatures`` float32 ``[A]`` go before the former where they are no NaN. With ``with_observed``
+                (False) also ``observed_index`` and ``observed_ids`` int64 ``[O]``, in ``observed_chunks``.
 
-        Returns: ``logprobs`` ``[A]``, ``entropy`` ``[A]``, and with a value function ``values`` ``[A]``,
-        ``bootstrap_values`` ``[B]``, ``value_features`` ``[A, h]`` (what the value head's last layer reads), as far as
-        asked for.
+        Returns: ``logprobs`` ``[A]``, ``entropy`` ``[A]``, ``observed_logprobs`` ``[O]`` (at temperature 1, among the
+        whole vocabulary), and with a value function ``values`` ``[A]``, ``bootstrap_values`` ``[B]``,
+        ``value_features`` ``[A, h]`` (what the value head's last layer reads), as far as asked for.
         """
         device = batch["input_ids"].device
         with torch.autocast(device.type, torch.bfloat16, enabled=self._autocast and device.type == "cuda"):
@@ -188,6 +189,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
             out: dict[str, torch.Tensor] = {}
             if batch.get("with_logprobs", True):
                 out |= self._logprobs(hidden, batch)
+            if batch.get("with_observed", False):
+                out["observed_logprobs"] = self._observed_logprobs(hidden, batch)
             if self.value_head is not None and batch.get("with_values", True):
                 out |= self._values(self.value_head, hidden, batch, inputs)
         return out
@@ -197,6 +200,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         if self.layout is Layout.ALONE and batch["cu_seqlens"].shape[0] > 2:
             raise ValueError(f"{self.model_dir} takes one row a pass, not {batch['cu_seqlens'].shape[0] - 1}")
         read = torch.cat([batch["predict_index"], batch["bootstrap_index"]])
+        if batch.get("with_observed", False):
+            read = torch.cat([read, batch["observed_index"]])
         # A pass with nothing to predict still goes through every layer: with partitioned weights it is collective.
         read = read if read.shape[0] else read.new_zeros(1)
         ids, parents = batch["input_ids"], batch.get("parents")
@@ -210,7 +215,7 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
 
     @staticmethod
     def _hidden(backbone: nn.Module, inputs: _BackboneInputs) -> torch.Tensor:
-        """Final hidden states ``[A + B, width]`` at action and bootstrap positions (if none, one arbitrary state)."""
+        """Final hidden states ``[A + B + O, width]`` at positions that are read (if none, one arbitrary state)."""
         with inputs.rows:
             return backbone(**inputs.arguments).last_hidden_state.flatten(0, 1).index_select(0, inputs.read)
 
@@ -231,6 +236,19 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         out = {"logprobs": logprobs[:actions]}
         return out if entropy is None else out | {"entropy": entropy[:actions]}
 
+    def _observed_logprobs(self, hidden: torch.Tensor, batch: Mapping[str, Any]) -> torch.Tensor:
+        """Float32 ``[O]``: of the game's text, whatever the policy's replies are sampled and chosen by."""
+        head, targets = self.language_model.get_output_embeddings(), batch["observed_ids"]
+        count, before = targets.shape[0], batch["predict_index"].shape[0] + batch["bootstrap_index"].shape[0]
+        found, _ = token_logprobs(
+            lambda h: self._logit_transform(head(h)),
+            hidden[before:] if count else hidden[:1],  # Under partitioned weights it is a collective.
+            targets if count else targets.new_zeros(1),
+            chunks=batch.get("observed_chunks", 1),
+            with_entropy=False,
+        )
+        return found[:count]
+
     def _values(
         self, head: ValueHead, hidden: torch.Tensor, batch: Mapping[str, Any], inputs: _BackboneInputs
     ) -> dict[str, torch.Tensor]:
@@ -238,8 +256,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
             hidden = self._hidden(self.value_backbone, inputs)
         elif self.options.freeze_backbone_for_value:
             hidden = hidden.detach()
-        values, features = head.with_features(hidden)
         actions, bootstraps = batch["predict_index"].shape[0], batch["bootstrap_index"].shape[0]
+        values, features = head.with_features(hidden[: max(1, actions + bootstraps)])
         out = {"values": values[:actions], "bootstrap_values": values[actions : actions + bootstraps]}
         return out | {"value_features": features[:actions]} if batch.get("with_value_features", False) else out
 

@@ -246,6 +246,7 @@ def episode_of(source: Taught, turns: dict[str, list[LearntTurn]], weight: float
                     rollout_logprobs=np.zeros(len(turn.reply_ids), np.float32),
                     new_row=turn.new_row,
                     weight=weight * turn.weight,
+                    observed=turn.observed,
                 )
                 for turn in some
             ],

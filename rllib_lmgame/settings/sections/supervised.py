@@ -38,7 +38,7 @@ OF_DATA = (
 class SupervisedOptions:
     """The ``warm_start`` section of ``LMGamePPO`` and the ``supervised`` section of ``LMGameSFT``.
 
-    Supervised learning on episodes of an expert: the loss is taken on reply tokens only.
+    Supervised learning on episodes of an expert: the loss is taken on reply tokens, and on others only if asked.
     """
 
     expert: str = option(
@@ -106,6 +106,12 @@ class SupervisedOptions:
     )
     lr: float = option(2e-3, "Learning rate.", above=0)
     lr_warmup_steps: int = option(50, "Optimizer steps of linear warm-up.", low=0)
+    observation_weight: float = option(
+        0.0,
+        "What the mean cross-entropy of [the game's text](algorithms.md#learning-what-the-game-says) behind the first "
+        "prompt counts beside that of replies; 0 leaves it out.",
+        low=0,
+    )
 
     def last_step(self, conversations: int) -> int:
         """Optimizer steps in all, with data of so many conversations."""

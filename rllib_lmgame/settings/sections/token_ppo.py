@@ -311,6 +311,12 @@ class TokenPPOOptions:
     kl: KLOptions | None = option(
         None, "Penalty on the KL divergence to a reference model, a frozen copy of the weights; null: none."
     )
+    observation_weight: float = option(
+        0.0,
+        "What the mean cross-entropy of [the game's text](algorithms.md#learning-what-the-game-says) behind the first "
+        "prompt counts beside the policy loss; 0 leaves it out.",
+        low=0,
+    )
     max_logprob_gap: float | None = option(
         0.5,
         "A policy's first update (also after a resume) with `logprob_gap_mean` above this, or NaN, ends the run: "

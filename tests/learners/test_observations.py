@@ -1,0 +1,188 @@
+"""Learning what the game says: which tokens count, and the loss and its gradient against plain loops in float64."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from learning import in_groups, marked, same, together, update, weights
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
+
+from rllib_lmgame.learners.data.batching import TokenBatch
+from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
+from rllib_lmgame.learners.objectives import SupervisedObjective
+from rllib_lmgame.learners.ranks import Ranks
+from rllib_lmgame.policies.model.attention import PackedRows
+from rllib_lmgame.rollouts.records import Trajectory, Turn, trajectory_of
+
+WEIGHT = 0.7
+
+
+def rows_of(episodes: list[Any]) -> list[Any]:
+    return build_rows([trajectory_of(each.agent_episodes["player"]) for each in episodes], max_row_tokens=128)
+
+
+def logprobs_of(module: Any, row: Any, mask: np.ndarray) -> torch.Tensor:
+    """Of some tokens of one row, in a pass of its own, among all of the vocabulary."""
+    model, ids = module.language_model, torch.as_tensor(row.input_ids).long()[None]
+    with PackedRows(torch.tensor([0, ids.shape[1]])):
+        hidden = model.model(ids, use_cache=False, position_ids=torch.arange(ids.shape[1])[None]).last_hidden_state[0]
+    at = torch.as_tensor(mask).nonzero().squeeze(-1)
+    return model.lm_head(hidden[at - 1]).log_softmax(-1).gather(-1, ids[0, at][:, None]).squeeze(-1)
+
+
+def written_out(module: Any, episodes: list[Any]) -> torch.Tensor:
+    """The mean cross-entropy of the game's text, token by token and row by row."""
+    total, count = torch.zeros((), dtype=torch.float64), 0
+    for row in rows_of(episodes):
+        for place in np.flatnonzero(row.observed).tolist():
+            one = np.zeros(len(row), bool)
+            one[place] = True
+            total, count = total - logprobs_of(module, row, one).sum(), count + 1
+    return total / count
+
+
+def gradients_of(learner: Any, episodes: list[Any], **how: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Gradients of a step, and the numbers of its update."""
+    module, engine = learner.module["player"], learner.engines["player"]
+    found: dict[str, torch.Tensor] = {}
+    step = engine.step
+
+    def taken() -> Any:
+        found.update({name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None})
+        return step()
+
+    engine.step = taken
+    try:
+        results = learner.update(training_data=WholeEpisodes(episodes=episodes), **how)
+    finally:
+        engine.step = step
+    return found, MetricsLogger.peek_results(results)["player"]
+
+
+@pytest.fixture
+def make_double(make_learner: Any) -> Any:
+    """Function that makes a float64 learner."""
+
+    def make(critic: bool = True, **ppo: Any) -> Any:
+        if not critic:
+            ppo |= {"advantage_estimator": "grpo"}
+        learner = make_learner(critic=critic, grad_clip=None, token_ppo=ppo, lr=1e-3, vf_loss_coeff=0.3)
+        learner.module["player"].double()
+        return learner
+
+    return make
+
+
+HOW: dict[str, dict[str, Any]] = {"supervised": {}, "ppo": {}, "grpo": {"critic": False}}
+
+
+@pytest.mark.parametrize("learners", [1, 2])
+@pytest.mark.parametrize("tokens", [48, 9999])
+@pytest.mark.parametrize("case", HOW)
+def test_loss_and_gradient_are_the_formula_written_out(
+    case: str, tokens: int, learners: int, make_double: Any, make_episodes: Any
+) -> None:
+    """What the weight adds is so many times the gradient of the mean over the game's tokens of all learners: on ragged
+    trajectories in several rows with prompts in common, in one pass or many, beside constrained replies.
+    """
+    ppo = {"max_tokens_per_microbatch": tokens, "head_chunk_tokens": 7 if tokens == 48 else 4096}
+    shares = [in_groups(marked(make_episodes(8 - 3 * n, seed=n, constrained=n == 1), n), 2).episodes for n in range(2)]
+    shares = shares if learners == 2 else [shares[0] + shares[1]]
+
+    def gradients(weight: float) -> tuple[dict[str, Any], dict[str, Any]]:
+        own = HOW[case] | ({"observation_weight": weight} if case != "supervised" else {})
+        made = [make_double(**own, **ppo) for _ in shares]
+
+        def run(ranks: Any, rank: int = 0) -> Any:
+            made[rank].ranks = ranks
+            objective = SupervisedObjective(1, 1e-3, 0, weight) if case == "supervised" else None
+            return gradients_of(made[rank], copy.deepcopy(shares[rank]), objective=objective)
+
+        found = [run(Ranks())] if learners == 1 else together(learners, lambda ranks: run(ranks, ranks.rank))
+        (first, numbers), *others = found
+        name = "observation_loss" if weight else "policy_loss"
+        assert all(told[name] == numbers[name] for _, told in others)
+        return {name: first[name] + sum(other[name] for other, _ in others) for name in first}, numbers
+
+    (with_it, numbers), (without, plain) = gradients(WEIGHT), gradients(0.0)
+    module = make_double(**HOW[case]).module["player"]
+    expected = written_out(module, [episode for share in shares for episode in share])
+    expected.backward()
+    assert numbers["observation_loss"] == pytest.approx(float(expected.detach()), rel=1e-5)
+    assert "observation_loss" not in plain and numbers["policy_loss"] == pytest.approx(plain["policy_loss"], abs=1e-6)
+    largest = max(float(p.grad.abs().max()) for p in module.parameters() if p.grad is not None)
+    assert largest > 1e-3
+    for name, parameter in module.named_parameters():
+        added = with_it[name] - without[name] if name in with_it else torch.zeros(())
+        wanted = torch.zeros_like(added) if parameter.grad is None else WEIGHT * parameter.grad
+        assert float((added - wanted).abs().max()) < 2e-5 * largest, name
+
+
+def test_the_games_text_is_marked_once_where_something_predicts_it() -> None:
+    """Not in the context that a row without room repeats, nor at a row's beginning; the last state counts too."""
+    ids = np.arange(100, 112, dtype=np.int32)
+    said = np.array([False, True, True])
+
+    def turn(first: int, observed: Any, new_row: bool) -> Turn:
+        reply = np.array([first // 10], np.int32)
+        return Turn(ids[:3] + first, reply, np.zeros(1, np.float32), new_row=new_row, observed=observed)
+
+    turns = [turn(0, None, True), turn(10, said, False), turn(20, said, False), turn(30, ~said, True)]
+    trajectory = Trajectory(turns, False, final_prompt_ids=ids[:3] + 40, final_observed=said)
+    rows = build_rows([trajectory], max_row_tokens=10)
+    found = [row.input_ids[row.observed].tolist() for row in rows]
+    assert found == [[111, 112], [121, 122], [141, 142]] and not any(row.observed[0] for row in rows)
+    for row in build_rows([Trajectory(turns[:1], True)], max_row_tokens=10):
+        assert row.observed is None
+    lengths = [TokenBatch.from_rows(rows, observations=on).row_lengths.tolist() for on in (False, True)]
+    assert lengths[0] == lengths[1]  # Behind every mark a reply follows, or the state whose value is read.
+    turns[3].new_row, turns[3].response_ids = False, np.zeros(0, np.int32)
+    turns[3].rollout_logprobs = np.zeros(0, np.float32)
+    (row,) = build_rows([Trajectory(turns[1:], True)], max_row_tokens=100)
+    lengths = [int(TokenBatch.from_rows([row], observations=on).row_lengths[0]) for on in (False, True)]
+    assert lengths == [7, 8]  # With the token that predicts the first of the last prompt, which is the game's.
+
+
+def test_without_a_weight_nothing_is_other_than_where_nobody_tells(make_learner: Any, make_episodes: Any) -> None:
+    """Bit for bit, and no metric has come."""
+    for how in ({}, {"objective": SupervisedObjective(2, 1e-3)}):
+        found = []
+        for tell in (False, True):
+            learner, episodes = make_learner(), marked(make_episodes(8))
+            for episode in episodes:
+                part = episode.agent_episodes["player"]
+                if not tell:
+                    part.extra_model_outputs.pop("observed", None)
+                    part.custom_data["lmgame"]["final_observed"] = None
+            numbers = update(learner, episodes, **how)
+            found.append((weights(learner), {key: numbers[key] for key in numbers if not key.endswith("_s")}))
+        assert same(found[0][0], found[1][0]) and repr(found[0][1]) == repr(found[1][1])
+        assert not any("observation" in key for key in found[1][1])
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_where_rewards_teach_nothing_the_games_text_does(said: bool, make_learner: Any, make_episodes: Any) -> None:
+    """Groups without a difference have no gradient of their own; without text of the game there is no step."""
+    ppo = {"advantage_estimator": "grpo", "observation_weight": 0.5}
+    learner = make_learner(critic=False, entropy_coeff=0.0, token_ppo=ppo)
+    episodes = make_episodes(8)
+    data = in_groups(marked(episodes) if said else episodes, 4, equal=True)
+    before = weights(learner)
+    numbers = update(learner, data)
+    assert numbers["updates_without_gradient"] == float(not said) and same(before, weights(learner)) is not said
+    assert ("observation_loss" in numbers) is said
+
+
+def test_a_critic_that_warms_up_leaves_it_out(make_learner: Any, make_episodes: Any) -> None:
+    learner = make_learner(token_ppo={"observation_weight": 0.5, "critic": {"warmup": {"iterations": 1}}})
+    before = weights(learner)
+    assert "observation_loss" not in update(learner, marked(make_episodes(8)))
+    assert all(torch.equal(before[name], now) for name, now in weights(learner).items() if "value" not in name)
+    first = update(learner, marked(make_episodes(8)))["observation_loss"]
+    for _ in range(4):
+        last = update(learner, marked(make_episodes(8)))
+    assert last["observation_loss"] < first and last["observation_tokens"] > 20
