@@ -31,6 +31,7 @@ from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.replies import reply_format
 from rllib_lmgame.policies.model.files import (
     check_model,
+    fetched,
     load_tokenizer,
     local_config,
     model_directory,
@@ -362,22 +363,26 @@ def _check_tokenizer(options: LanguageModelOptions, key: Callable[..., str]) -> 
         raise ConfigError(key("context_length", "model"), problem)
 
 
-def check_teacher(config: Any, made: Mapping[str, str]) -> None:
+def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) -> None:
     """A teacher must have the vocabulary of all that learn from it, as far as local files tell.
 
-    ``made`` are directories of models that were made for policies. Raises: ConfigError: naming a token that differs.
+    ``made`` are directories of models that were made for policies. ``fetch``: of models on the hub configuration and
+    tokenizer are fetched first. Raises: ConfigError: naming a token that differs; such a teacher is not there.
     """
     teacher = config.teacher_options
     if teacher is None:
         return
     key = "config.teacher.model"
     check_model(teacher.model, key)
+    own = fetched(teacher.model, key) if fetch else model_directory(teacher.model, key)
     for policy in config.trained_policies():
         options = config.settings.model_of(policy)
         if policy not in made and options.model == TINY_MODEL:
             continue  # It is made later.
-        directory = made.get(policy) or model_directory(options.model)
-        problem = other_vocabulary(tokenizer_source(options, directory), model_directory(teacher.model, key))
+        tokenizer = tokenizer_source(options, made.get(policy) or model_directory(options.model))
+        if fetch:
+            tokenizer = fetched(tokenizer, "config.language_model.model")
+        problem = other_vocabulary(tokenizer, own)
         if problem is not None:
             raise ConfigError(key, f"the teacher of {policy} must have the same vocabulary: {problem}")
 

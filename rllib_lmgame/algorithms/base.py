@@ -122,7 +122,8 @@ class LMGameAlgorithm(PPO):
         self.tell("preparing the models")
         if not own.model_files:
             own.model_files = prepare_models(own)
-            check_teacher(own, {policy: str(files.directory()) for policy, files in own.model_files.items()})
+            made = {policy: str(files.directory()) for policy, files in own.model_files.items()}
+            check_teacher(own, made, fetch=True)
         try:
             if not ray.is_initialized():
                 be_connected(num_cpus=self._cpus_needed(own))

@@ -233,6 +233,7 @@ class LMGamePPO(LMGameAlgorithm):
             refill,
             present.data,
             least=groups_needed(self.config.num_learners, present.least_size, self._needs_groups),
+            all_teach=self.config.teacher_options is not None,
         )
         if self._league is not None:
             self._league.record(selected.result.summaries)

@@ -54,12 +54,14 @@ def play_and_select(
     options: DataSelectionOptions,
     *,
     least: int = 1,
+    all_teach: bool = False,
 ) -> Selected:
     """Play, play more to replace dropped groups, and choose.
 
     Args:
         plan_more: Makes more plans.
         least: Groups that are kept even if constant: what the learners need.
+        all_teach: Constant groups are kept, since there is more to learn than what they compare.
     """
     result, rounds, planned = play(plans), 0, len(plans)
     wanted = len({plan.group for plan in plans if not plan.spare})
@@ -75,7 +77,8 @@ def play_and_select(
         result.extend(played)
         result.wall_s = wall_s
     spreads = group_spreads(result.episodes)
-    kept = kept_groups(spreads, options.keep_groups, options.constant_groups.type == "drop", least)
+    drop = options.constant_groups.type == "drop" and not all_teach
+    kept = kept_groups(spreads, options.keep_groups, drop, least)
     episodes = [episode for episode in result.episodes if (group := group_of(episode)) in kept or not group]
     counts = {
         "groups": float(len(spreads)),

@@ -246,6 +246,10 @@ def test_an_episode_of_no_group_stays() -> None:
     selected = play_and_select([], lambda _: PlayResult(episodes=episodes), lambda *_: [], options)
     assert selected.episodes == [episodes[0], *episodes[3:]]
     assert (selected.counts["groups"], selected.counts["kept_groups"], selected.counts["kept_episodes"]) == (2, 1, 3)
+    beside_a_teacher = play_and_select(
+        [], lambda _: PlayResult(episodes=episodes), lambda *_: [], options, all_teach=True
+    )
+    assert beside_a_teacher.episodes == episodes and beside_a_teacher.counts["constant_groups"] == 1
 
 
 def test_every_round_of_a_refill_plays_levels_of_its_own() -> None:

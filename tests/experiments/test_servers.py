@@ -82,3 +82,19 @@ def test_each_model_that_is_asked_is_checked(tmp_path: Path, capsys: pytest.Capt
         )
         assert "#   warning: lmgame/TwentyQuestions-v0: no answer from http://127.0.0.1:9/v1" in told
         server.shutdown()
+
+
+def test_a_teacher_that_is_nowhere_is_told_before_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at the first update behind a warm start; a dry run goes on."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    config = {**MODEL, "teacher": {"model": "nobody-here/no-such-teacher"}, "warm_start": {}}
+    experiment = {"run": "LMGamePPO", "env": "lmgame/FrozenLake-v0", "stop": {"ppo_iteration": 1}, "config": config}
+    (tmp_path / "a.yaml").write_text(yaml.safe_dump({"taught": experiment}))
+    command = ["train", "file", str(tmp_path / "a.yaml"), "--storage-path", str(tmp_path / "runs")]
+    said = "config.teacher.model: no directory here, and the hub does not give it"
+    assert main(command) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "runs").exists()
+    assert main([*command, "--dry-run"]) == 0
+    assert f"#   warning: {said}" in capsys.readouterr().out

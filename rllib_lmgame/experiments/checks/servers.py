@@ -1,10 +1,11 @@
-"""Servers that games of a run are played on: asked before Ray starts, and by ``--dry-run``."""
+"""Servers that games of a run are played on, and teachers on the hub: asked before Ray starts and by ``--dry-run``."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
 
+from rllib_lmgame.algorithms.admission import check_teacher
 from rllib_lmgame.algorithms.games import found_beside, needs_others
 from rllib_lmgame.algorithms.games_fit import games_of
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
@@ -22,6 +23,7 @@ def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> 
     for experiment in experiments:
         asked: dict[str, ConfigError | str] = {}
         with experiment.spec.source.attached():
+            _find_teachers(experiment, needed=needed)
             for place, game, policies in _on_servers(experiment):
                 options = game.env_config
                 texts = {name: value for name, value in options.items() if not is_number(value)}
@@ -36,6 +38,17 @@ def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> 
                     experiment.missing[game.key] = message
                 elif found:
                     experiment.servers.append(f"{game.env} {found}")
+
+
+def _find_teachers(experiment: CheckedExperiment, *, needed: bool) -> None:
+    """Else one that is not there would be missed at the first update behind a warm start."""
+    for config in experiment.configs if experiment.algorithm.own else ():
+        try:
+            check_teacher(config, {}, fetch=True)
+        except ConfigError as error:
+            if needed:
+                raise
+            experiment.missing[error.path] = str(error)
 
 
 def dry_run_servers(experiment: CheckedExperiment) -> list[str]:

@@ -10,8 +10,8 @@ Guarantees:
     reply or a forced token move to the last trained token before (the first after if there is none).
  4. No row is longer than ``max_row_tokens``.
  5. A truncated trajectory has exactly one row with ``needs_bootstrap``: its last one. A terminated one has none.
- 6. A token of the game's text that a turn tells of (``observed``) is marked in one row at most: not where a later row
-    repeats it, and not at a row's beginning, where nothing predicts it.
+ 6. A token of the game's text that a turn tells of (``observed``) is marked in one row at most. It is not marked where
+    a later row repeats it, nor at a row's beginning, where nothing predicts it.
 """
 
 from __future__ import annotations

@@ -345,8 +345,9 @@ class ChatFormat:
         return ids[ids.index(self.end_id) + 1 :] if closed and self._ends_by_template else list(ids)
 
     def game_text(self, user: Message, system: Message = ()) -> np.ndarray:
-        """Which of the ids from the end of a reply to the start of the next one hold text that the game says in
-        ``user``, bool: a token that a text begins or ends in does.
+        """Which of the ids from the end of a reply to the start of the next one hold the game's text in ``user``, bool.
+
+        A token that the text begins or ends in does.
         """
         ids = _remembered(self._turn_cache, self._turn_ids, system, user, True)
         closing = len(as_encoded(self._next_message(system, ())))

@@ -11,6 +11,7 @@ import errno
 import hashlib
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -171,6 +172,25 @@ def other_vocabulary(one: str, other: str) -> str | None:
         return None
     shown = [repr(texts[token]) if token in texts else "none" for texts in (first, second)]
     return f"token {token} is {shown[0]} in {one}, and {shown[1]} in {other}"
+
+
+def fetched(source: str, key: str) -> str:
+    """Directory of a model's configuration and tokenizer: its own, or where the hub's lie once they have been fetched.
+
+    Raises: ConfigError: the hub has no such model, or cannot be asked.
+    """
+    directory = model_directory(source, key)
+    if os.path.isdir(directory):
+        return directory
+    from transformers.utils import cached_file
+
+    try:
+        found = cached_file(directory, "config.json")
+    except (OSError, ValueError) as error:
+        raise ConfigError(key, f"no directory here, and the hub does not give it: {first_line(error)}") from None
+    with suppress(OSError, ValueError):  # Some models have other files of their vocabulary.
+        cached_file(directory, "tokenizer.json")
+    return str(Path(str(found)).parent)
 
 
 def vocabulary_size(options: LanguageModelOptions) -> int | None:

@@ -175,9 +175,9 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
                 ``temperatures`` float32 ``[A]`` go before the former where they are no NaN. With ``with_observed``
                 (False) also ``observed_index`` and ``observed_ids`` int64 ``[O]``, in ``observed_chunks``.
 
-        Returns: ``logprobs`` ``[A]``, ``entropy`` ``[A]``, ``observed_logprobs`` ``[O]`` (at temperature 1, among the
-        whole vocabulary), and with a value function ``values`` ``[A]``, ``bootstrap_values`` ``[B]``,
-        ``value_features`` ``[A, h]`` (what the value head's last layer reads), as far as asked for.
+        Returns: ``logprobs`` ``[A]``, ``entropy`` ``[A]``, and with a value function ``values`` ``[A]``,
+        ``bootstrap_values`` ``[B]``, ``value_features`` ``[A, h]`` (what the value head's last layer reads), as far as
+        asked for. ``observed_logprobs`` ``[O]`` are at temperature 1 and among the whole vocabulary.
         """
         device = batch["input_ids"].device
         with torch.autocast(device.type, torch.bfloat16, enabled=self._autocast and device.type == "cuda"):
