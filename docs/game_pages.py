@@ -46,12 +46,12 @@ def game_pages() -> dict[str, Callable[[], str]]:
         by_class.setdefault(spec.entry_point, []).append(spec)
     pages = {_page_name(specs[0]): lambda specs=specs: _page(specs) for specs in by_class.values()}  # type: ignore[misc]
     on_sites = served()["lmgame/WebArena-v0"]
-    servers, at_addresses = next(iter(served().values())), served()[AT_ADDRESSES]
+    servers, at_addresses = next(iter(served().values())), [served()[form] for form in AT_ADDRESSES]
     return {
         **pages,
         _page_name(servers): lambda: _page_of_servers(servers),
         _page_name(on_sites): lambda: _page_of_sites(on_sites),
-        _page_name(at_addresses): lambda: _page_of_addresses(at_addresses),
+        **{_page_name(spec): lambda spec=spec: _page_of_addresses(spec) for spec in at_addresses},  # type: ignore[misc]
     }
 
 
@@ -127,7 +127,7 @@ another takes its place. A server that is busy (503) or not there is asked again
 """
 
 
-_AT_ADDRESSES = """Name the address of the environment, [one of this package's](../serving-games.md) or anybody's:
+_OPENENV = """Name the address of the environment, [one of this package's](../serving-games.md) or anybody's:
 
 ```yaml
 env: openenv:http://127.0.0.1:8000
@@ -145,14 +145,37 @@ takes its place. A value that the server says is wrong (`VALIDATION_ERROR` with 
 - **Not here**: tools of the Model Context Protocol, and actions that are no JSON of texts and numbers.
 """
 
+_MRLM = """Name the environment and the address of its server, [one of this \
+package's](../serving-games.md#mrlms-clients) or anybody's. Without a port it is 50051:
+
+```yaml
+env: mrlm:math@127.0.0.1:50051
+env_config: {max_turns: 30}
+```
+
+- **Before a run** the server is asked whether it lists the environment. `--dry-run` says what is missing.
+- **Sessions**: every episode begins one. The service has no call that ends one: a server of this package frees it \
+when the game is over, or after `--session-timeout`. One that finds all taken asks again, up to `retries` times.
+- **What goes wrong**, a status, a time-out, a lost session, an answer of another form, drops the episode and counts \
+it; another takes its place.
+- **Time** of a call is limited by `timeout_s`, not by `text_rollouts.env_step_timeout_s`. No other game waits.
+- **Levels**: `Reset` is sent the `seed` in its `config`, beside what `reset` says (`{split: test, seats: \
+'remote,minimax'}`). MRLM's own server reads none of it: its levels are chance, and splits mean nothing there.
+- **MRLM's own server** has one copy of an environment for all sessions, so play one game at once there \
+(`num_env_runners: 0`, `num_envs_per_env_runner: 1`).
+- **The token** stands in an environment variable, which `token_variable` names, and travels as it is: there is no TLS.
+"""
+
+_AT_ADDRESSES = dict(zip(AT_ADDRESSES, (_OPENENV, _MRLM), strict=True))
+
 
 def _page_of_addresses(spec: GameSpec) -> str:
-    """Environments of OpenEnv: how they are reached, the options."""
+    """Environments at addresses: how they are reached, the options."""
     factory = load_factory(spec)
     parts = [
         f"# {factory.__name__}",
         docstring_text(factory),
-        _AT_ADDRESSES,
+        _AT_ADDRESSES[spec.game_id].strip(),
         "Options (`env_config`):\n\n" + option_table(factory.Options),
         "[All games](../games.md)",
     ]

@@ -3,7 +3,8 @@
 A game can be named by
 
 * an id, ``lmgame/Sokoban-v0``;
-* a task on a server of others, ``agentgym:textcraft``, or an environment there, ``openenv:http://HOST:PORT``;
+* a task on a server of others, ``agentgym:textcraft``, or an environment there, ``openenv:http://HOST:PORT`` or
+  ``mrlm:ID@HOST:PORT``;
 * an import path, ``package.module:Class`` (a class, or a function that returns an environment);
 * the name of an entry point in the group ``rllib_lmgame.games``.
 """
@@ -93,8 +94,8 @@ _GAMES: dict[str, GameSpec] = {}
 ON_SERVERS = "agentgym"
 """Ids of games on servers of others begin with it and a colon."""
 
-AT_ADDRESSES = "openenv:URL"
-"""Stands for the ids of environments on servers of OpenEnv, which have their address in place of `URL`."""
+AT_ADDRESSES = ("openenv:URL", "mrlm:ID@HOST")
+"""Stand for the ids of environments on servers of OpenEnv and MRLM, which have their address behind the colon."""
 
 
 @cache
@@ -122,17 +123,23 @@ def served() -> Mapping[str, GameSpec]:
             family="Tasks on AgentGym's servers",
         )
         for name, task in agentgym.TASKS.items()
-    } | {sites.game_id: sites, AT_ADDRESSES: at_address("URL")}
+    } | {sites.game_id: sites, **{form: at_address(form) for form in AT_ADDRESSES}}
 
 
-def at_address(url: str) -> GameSpec:
-    """The environment on a server of OpenEnv at an address."""
+def at_address(game: str) -> GameSpec:
+    """The environment on a server of OpenEnv or MRLM at an address."""
+    kind, _, address = game.partition(":")
+    adapted = "rllib_lmgame.envs.games.adapted"
+    entry_point, summary, key = {
+        "openenv": (
+            f"{adapted}.openenv.game:OpenEnv",
+            "An environment on a server that speaks OpenEnv's protocol.",
+            "url",
+        ),
+        "mrlm": (f"{adapted}.mrlm.game:MRLM", "An environment on a server of MRLM's gRPC service.", "address"),
+    }[kind]
     return GameSpec(
-        f"{AT_ADDRESSES.removesuffix('URL')}{url}",
-        "rllib_lmgame.envs.games.adapted.openenv.game:OpenEnv",
-        "An environment on a server that speaks OpenEnv's protocol.",
-        defaults={"url": url},
-        family="Environments on servers of OpenEnv",
+        game, entry_point, summary, defaults={key: address}, family="Environments on servers of OpenEnv and MRLM"
     )
 
 
@@ -190,8 +197,8 @@ def game_spec(game: str) -> GameSpec:
     for quick in (_GAMES, served()):  # Looking through the installed packages takes 10 ms.
         if game in quick:
             return quick[game]
-    if game.startswith(AT_ADDRESSES.removesuffix("URL")):
-        return at_address(game.partition(":")[2])
+    if game.startswith(tuple(f"{form.partition(':')[0]}:" for form in AT_ADDRESSES)):
+        return at_address(game)
     if game.startswith(f"{ON_SERVERS}:"):
         tasks = [name for name in served() if name.startswith(f"{ON_SERVERS}:")]
         hint = did_you_mean(game, tasks, f"tasks: {', '.join(name.partition(':')[2] for name in tasks)}")

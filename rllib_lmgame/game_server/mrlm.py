@@ -14,74 +14,18 @@ import hmac
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from time import time_ns
 from typing import Any
 from uuid import uuid4
 
 from rllib_lmgame.envs.contract.base import MAX_TEXT
+from rllib_lmgame.envs.games.adapted.mrlm.protocol import METHODS, SERVICE, messages, writable
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.game_server.access import MOST_BYTES
 from rllib_lmgame.game_server.hall import MOST_SEED, Client, FullError, Hall, HeldPlaces, ServedGame
 from rllib_lmgame.game_server.table import GameLostError, View
-
-SERVICE = "mrlm.EnvironmentService"
-_FORMS = {
-    "MessageProto": "role:text content:text metadata:map.text",
-    "ObservationProto": "messages:list.MessageProto state:map.text done:flag info:map.text",
-    "RewardProto": "value:number components:map.number info:map.text",
-    "ResetRequest": "environment_id:text config:map.text",
-    "ResetResponse": "observation:one.ObservationProto session_id:text status:text",
-    "StepRequest": "session_id:text action:one.MessageProto",
-    "StepResponse": "observation:one.ObservationProto reward:one.RewardProto status:text",
-    "BatchStepRequest": "requests:list.StepRequest",
-    "BatchStepResponse": "responses:list.StepResponse",
-    "HealthCheckRequest": "service:text",
-    "HealthCheckResponse": "status:text info:map.text timestamp:long",
-    "EnvironmentInfo": "environment_id:text environment_type:text mode:text metadata:map.text",
-    "ListEnvironmentsRequest": "environment_type:text",
-    "ListEnvironmentsResponse": "environments:list.EnvironmentInfo",
-}
-"""The messages: fields in the order of their numbers, which begin at 1."""
-
-METHODS = {
-    "Reset": ("ResetRequest", "ResetResponse"),
-    "Step": ("StepRequest", "StepResponse"),
-    "BatchStep": ("BatchStepRequest", "BatchStepResponse"),
-    "StreamStep": ("StepRequest", "StepResponse"),
-    "ListEnvironments": ("ListEnvironmentsRequest", "ListEnvironmentsResponse"),
-    "HealthCheck": ("HealthCheckRequest", "HealthCheckResponse"),
-}
-
-
-@cache
-def messages() -> dict[str, Any]:
-    """The classes of the messages, by name."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    of = descriptor_pb2.FieldDescriptorProto
-    kinds = {"text": of.TYPE_STRING, "flag": of.TYPE_BOOL, "number": of.TYPE_DOUBLE, "long": of.TYPE_INT64}
-    file = descriptor_pb2.FileDescriptorProto(name="mrlm.proto", package="mrlm", syntax="proto3")
-    for name, fields in _FORMS.items():
-        message = file.message_type.add(name=name)
-        for number, (key, kind) in enumerate((each.split(":") for each in fields.split()), 1):
-            shape, _, inner = kind.partition(".")
-            many = of.LABEL_REPEATED if shape in ("list", "map") else of.LABEL_OPTIONAL
-            made = message.field.add(name=key, number=number, label=many)
-            if shape in kinds:
-                made.type = kinds[shape]
-                continue
-            made.type = of.TYPE_MESSAGE
-            made.type_name = f".mrlm.{inner}"
-            if shape == "map":
-                entry = message.nested_type.add(name=f"{key.title()}Entry")
-                entry.options.map_entry = True
-                entry.field.add(name="key", number=1, label=of.LABEL_OPTIONAL, type=of.TYPE_STRING)
-                entry.field.add(name="value", number=2, label=of.LABEL_OPTIONAL, type=kinds[inner])
-                made.type_name = f".mrlm.{name}.{entry.name}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"mrlm.{name}")) for name in _FORMS}
+from rllib_lmgame.text import in_words
 
 
 @dataclass
@@ -154,14 +98,12 @@ class _Service:
         return await self._told(self._step(request), context)
 
     async def BatchStep(self, request: Any, context: Any) -> Any:
-        """Reply in several sessions at once."""
+        """Reply in several sessions at once. What is wrong with one is its answer's ``status``, and ends it alone."""
         await self._check(context)
-        steps = asyncio.gather(*map(self._step, request.requests), return_exceptions=True)
-        answers = await steps
-        for answer in answers:
-            if isinstance(answer, Exception):
-                await self._told(_raised(answer), context)
-        return messages()["BatchStepResponse"](responses=answers)
+        answers = await asyncio.gather(*map(self._step, request.requests), return_exceptions=True)
+        return messages()["BatchStepResponse"](
+            responses=[_lost(answer) if isinstance(answer, BaseException) else answer for answer in answers]
+        )
 
     async def StreamStep(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         """Replies, one after another."""
@@ -199,18 +141,12 @@ class _Service:
 
     async def _told(self, answer: Any, context: Any) -> Any:
         """An answer, or the status that says what was wrong."""
-        import grpc
-
         try:
             return await answer
-        except KeyError as error:
-            code, message = grpc.StatusCode.NOT_FOUND, str(error.args[0])
-        except FullError as error:
-            code, message = grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)
-        except ConfigError as error:
-            code, message = grpc.StatusCode.INVALID_ARGUMENT, str(error)
-        except (GameLostError, MissingDependencyError) as error:
-            code, message = grpc.StatusCode.FAILED_PRECONDITION, str(error)
+        except Exception as error:
+            code, message = _status(error)
+            if code is None:
+                raise
         await context.abort(code, message)
 
     async def _reset(self, request: Any) -> Any:
@@ -265,16 +201,28 @@ class _Service:
             info["truncated"] = view.truncated
         made = messages()["MessageProto"]
         return messages()["ObservationProto"](
-            messages=[made(role=role, content=_writable(text)) for role, text in said],
+            messages=[made(role=role, content=writable(text)) for role, text in said],
             done=view.over,
-            info={key: _writable(json.dumps(value)) for key, value in info.items()},
+            info={key: writable(json.dumps(value)) for key, value in info.items()},
         )
 
 
-def _writable(text: str) -> str:
-    """Protocol buffers hold no lone surrogates."""
-    return text.encode(errors="replace").decode()
+def _status(error: BaseException) -> tuple[Any, str]:
+    """gRPC's code for what was wrong, ``None`` if no client is to blame, and what is said of it."""
+    from grpc import StatusCode
+
+    if isinstance(error, KeyError):
+        return StatusCode.NOT_FOUND, str(error.args[0])
+    codes = (
+        (FullError, StatusCode.RESOURCE_EXHAUSTED),
+        (ConfigError, StatusCode.INVALID_ARGUMENT),
+        ((GameLostError, MissingDependencyError), StatusCode.FAILED_PRECONDITION),
+    )
+    return next((code for kind, code in codes if isinstance(error, kind)), None), str(error)
 
 
-async def _raised(error: Exception) -> Any:
-    raise error
+def _lost(error: BaseException) -> Any:
+    """The answer of a batch to a step that went wrong: over, so that a client that reads no status goes on."""
+    code, message = _status(error)
+    status = f"UNKNOWN: {in_words(error)}" if code is None else f"{code.name}: {message}"
+    return messages()["StepResponse"](observation=messages()["ObservationProto"](done=True), status=writable(status))

@@ -45,7 +45,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("games", "list") == 0
     lines = capsys.readouterr().out.splitlines()
-    rows = [line.split()[0] for line in lines if line.startswith(("lmgame/", "agentgym:", "openenv:"))]
+    rows = [line.split()[0] for line in lines if line.startswith(("lmgame/", "agentgym:", "openenv:", "mrlm:"))]
     assert sorted(rows) == sorted(known_games())
     titles = [lines[number + 1] for number, line in enumerate(lines) if not line][:-1]
     assert titles[0] == "Puzzles on grids and with blocks" and len(titles) == len(set(titles)) == len(FAMILIES) + 2

@@ -15,9 +15,10 @@ import pytest
 from commands import Command
 from served_games import TOKEN, expert
 
+from rllib_lmgame.envs.games.adapted.mrlm.protocol import METHODS, SERVICE, messages
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.game_server.hall import Hall, open_games
-from rllib_lmgame.game_server.mrlm import METHODS, SERVICE, messages, serve_mrlm
+from rllib_lmgame.game_server.mrlm import serve_mrlm
 from rllib_lmgame.rollouts.records import GameConfig
 
 LAKE = "lmgame/FrozenLake-v0"
@@ -96,8 +97,10 @@ def test_a_game_is_played_from_reset_to_its_end() -> None:
             two = [await stub("Reset", environment_id="FrozenLake-v0", config={"seed": "3"}) for _ in range(2)]
             up = messages()["MessageProto"](content="Up")
             requests = [messages()["StepRequest"](session_id=each.session_id, action=up) for each in two]
-            responses = (await stub("BatchStep", requests=requests)).responses
-            assert len(responses) == 2 and responses[0] == responses[1]
+            requests.insert(1, messages()["StepRequest"](session_id="gone", action=up))
+            first, lost, last = (await stub("BatchStep", requests=requests)).responses
+            assert first == last and first.status == "success" and not first.observation.done
+            assert lost.status.startswith("NOT_FOUND: there is no session 'gone'") and lost.observation.done
 
     asyncio.run(play())
 
@@ -150,7 +153,7 @@ def test_a_game_that_is_lost_frees_its_place() -> None:
     async def play() -> None:
         async with serving("served_games:Hangs", most=1) as (hall, stub, _):
             for word in ("raise", "hang"):
-                hall.call_limit_s = 0.5 if word == "hang" else 600.0
+                hall.call_limit_s = 2.0 if word == "hang" else 600.0
                 begun = await stub("Reset", environment_id="Hangs")
                 action = messages()["MessageProto"](role="user", content=word)
                 code, said = await stub.refused("Step", session_id=begun.session_id, action=action)

@@ -2,7 +2,7 @@
 
 Guarantees (each has a test):
 
-1. A message and its answer take at most ``timeout_s``, and an answer has at most :data:`MOST_BYTES`.
+1. A message and its answer take at most ``timeout_s``, and an answer has at most ``MOST_BYTES``.
 2. A server that is not there, or whose sessions are all taken, is asked again, ``retries`` times; then it is a
    :class:`~rllib_lmgame.waiting.WaitedTooLong`: no level is to blame.
 3. An error, a connection that breaks, a time-out, an answer of another form or one that nobody asked for is a
@@ -20,40 +20,25 @@ import asyncio
 import atexit
 import contextlib
 import os
-import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import wait
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
 
 from rllib_lmgame import json_files
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction
+from rllib_lmgame.envs.games.adapted.on_server import MOST_BYTES, NotNow, Wrong, patiently
 from rllib_lmgame.envs.support.loop_thread import submitted, waited_for
-from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.text import in_words, shown
-from rllib_lmgame.waiting import WaitedTooLong, waiting
+from rllib_lmgame.waiting import waiting
 
-MOST_BYTES = 16_000_000
-LONGEST_PAUSE_S = 5.0
-"""Between two tries to begin a session."""
 CLOSING_S = 5.0
 FULL = "CAPACITY_REACHED"
 """Code of the error of a server whose sessions are all taken."""
 INVALID = "VALIDATION_ERROR"
 """Code of the error of a message whose values cannot be."""
-
-
-T = TypeVar("T")
-
-
-class _NotNow(Exception):
-    """The server is not there, or full."""
-
-
-class _Wrong(Exception):
-    """What the server did, in words that follow its address."""
 
 
 class Connection:
@@ -77,20 +62,20 @@ class Connection:
 
     def reset(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
         """Begin an episode. Raises: GameError, WaitedTooLong: see the top."""
-        return self._patiently(lambda: self._told({"type": "reset", "data": dict(data)}, opens=True))
+        return patiently(lambda: self._told({"type": "reset", "data": dict(data)}, opens=True), self.url, self.retries)
 
     def step(self, action: Mapping[str, Any]) -> Mapping[str, Any]:
         """Act. Raises: GameError, InvalidAction."""
         try:
             return self._told({"type": "step", "data": dict(action)}, opens=False)
-        except _NotNow as error:
+        except NotNow as error:
             raise GameError(f"{self.url} {error}") from None
 
     def get(self, path: str) -> Any:
         """The JSON that ``GET`` answers. Raises: GameError, WaitedTooLong: the server is not there."""
         try:
-            return self._patiently(lambda: waited_for(self._get(path)))
-        except _Wrong as error:
+            return patiently(lambda: waited_for(self._get(path)), self.url, self.retries)
+        except Wrong as error:
             raise GameError(f"{self.url}{path} {error}") from None
 
     def close(self) -> None:
@@ -99,29 +84,15 @@ class Connection:
             with contextlib.suppress(TimeoutError):
                 submitted(self._close()).result(CLOSING_S)
 
-    def _patiently(self, ask: Callable[[], T]) -> T:
-        """What is answered, asked for again while the server is full or not there. Raises: WaitedTooLong."""
-        problem = ""
-        for attempt in range(self.retries + 1):
-            with waiting():
-                if attempt:
-                    time.sleep(min(LONGEST_PAUSE_S, 0.1 * 2 ** (attempt - 1)))
-                try:
-                    return ask()
-                except _NotNow as error:
-                    problem = str(error)
-        tries = f" (asked {self.retries + 1} times)" if self.retries else ""
-        raise WaitedTooLong(f"{self.url} {problem}{tries}")
-
     def _told(self, message: Mapping[str, Any], opens: bool) -> Mapping[str, Any]:
-        """An observation. Raises: _NotNow, GameError, InvalidAction."""
+        """An observation. Raises: NotNow, GameError, InvalidAction."""
         try:
             with waiting():
                 return waited_for(self._ask(message, opens))
-        except _NotNow:
+        except NotNow:
             self.close()
             raise
-        except _Wrong as error:
+        except Wrong as error:
             self.close()
             raise GameError(f"{self.url} {error}") from None
 
@@ -138,17 +109,17 @@ class Connection:
                 async for part in response.content.iter_any():
                     content += part
                     if len(content) > MOST_BYTES:
-                        raise _Wrong(f"answers more than {MOST_BYTES:,} bytes")
+                        raise Wrong(f"answers more than {MOST_BYTES:,} bytes")
         except TimeoutError:
-            raise _NotNow(f"gave no answer in timeout_s={self.timeout_s:g}") from None
+            raise NotNow(f"gave no answer in timeout_s={self.timeout_s:g}") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise _NotNow(f"is not there ({in_words(error)})") from None
+            raise NotNow(f"is not there ({in_words(error)})") from None
         if response.status != 200:
-            raise _Wrong(_refusal(response.status))
+            raise Wrong(_refusal(response.status))
         try:
             return json_files.parse(bytes(content))
         except ValueError:
-            raise _Wrong("answers what is no JSON") from None
+            raise Wrong("answers what is no JSON") from None
 
     async def _ask(self, message: Mapping[str, Any], opens: bool) -> Mapping[str, Any]:
         try:
@@ -157,18 +128,18 @@ class Connection:
                     await self._close()
                     await self._connect()
                 if self._socket is None:
-                    raise _Wrong("has no session any more")
+                    raise Wrong("has no session any more")
                 if not self._answers.empty():
                     unasked = self._answers.get_nowait()
                     if unasked.type in _DATA:
-                        raise _Wrong(f"said what it was not asked: {shown(unasked.data, 200)}")
+                        raise Wrong(f"said what it was not asked: {shown(unasked.data, 200)}")
                     return _observation(unasked, {})
                 await self._socket.send_json(message)
                 answer = await self._answers.get()
         except TimeoutError:
-            raise _Wrong(f"gave no answer in timeout_s={self.timeout_s:g}") from None
+            raise Wrong(f"gave no answer in timeout_s={self.timeout_s:g}") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise _Wrong(f"broke off: {in_words(error)}") from None
+            raise Wrong(f"broke off: {in_words(error)}") from None
         return _observation(answer, {} if opens else message["data"])
 
     async def _connect(self) -> None:
@@ -180,11 +151,11 @@ class Connection:
         try:
             self._socket = await self._http.ws_connect(f"{self.url}/ws", max_msg_size=MOST_BYTES)
         except aiohttp.WSServerHandshakeError as error:
-            raise _Wrong(_refusal(error.status)) from None
+            raise Wrong(_refusal(error.status)) from None
         except (aiohttp.ClientError, OSError) as error:
             if isinstance(error, TimeoutError):
                 raise
-            raise _NotNow(f"is not there ({in_words(error)})") from None
+            raise NotNow(f"is not there ({in_words(error)})") from None
         self._answers = asyncio.Queue()
         self._reader = asyncio.create_task(self._read(self._socket, self._answers))
 
@@ -214,7 +185,7 @@ _DATA = (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY)
 
 
 async def _refuse_redirect(session: Any, context: Any, params: aiohttp.TraceRequestRedirectParams) -> None:
-    raise _Wrong(_refusal(params.response.status))
+    raise Wrong(_refusal(params.response.status))
 
 
 def _refusal(status: int) -> str:
@@ -226,22 +197,22 @@ def _refusal(status: int) -> str:
 def _observation(message: aiohttp.WSMessage, action: Mapping[str, Any]) -> Mapping[str, Any]:
     """What the answer to ``action`` tells; that of ``reset`` is empty.
 
-    Raises: _NotNow: the server is full; InvalidAction: a value of the action cannot be; _Wrong: it is no observation.
+    Raises: NotNow: the server is full; InvalidAction: a value of the action cannot be; Wrong: it is no observation.
     """
     if message.type not in _DATA:
-        raise _Wrong(f"ended the session (code {message.data})" if message.data else "ended the session")
+        raise Wrong(f"ended the session (code {message.data})" if message.data else "ended the session")
     try:
         answer = json_files.parse(message.data)
     except ValueError:
-        raise _Wrong(f"answers what is no JSON: {shown(message.data, 200)}") from None
+        raise Wrong(f"answers what is no JSON: {shown(message.data, 200)}") from None
     data = answer.get("data") if isinstance(answer, Mapping) else None
     if isinstance(data, Mapping) and answer.get("type") == "error":
         if data.get("code") == INVALID:
             _check_blame(action, data.get("errors"))
         said = f"answers {shown(data.get('code'))}: {shown(data.get('message'), 300)}"
-        raise _NotNow(said) if data.get("code") == FULL else _Wrong(said)
+        raise NotNow(said) if data.get("code") == FULL else Wrong(said)
     if not isinstance(data, Mapping) or answer.get("type") != "observation" or "observation" not in data:
-        raise _Wrong(f"answers what is no observation: {shown(answer, 200)}")
+        raise Wrong(f"answers what is no observation: {shown(answer, 200)}")
     return data
 
 
@@ -252,16 +223,6 @@ def _check_blame(action: Mapping[str, Any], errors: Any) -> None:
         for part in place if isinstance(place, list) else ():
             if isinstance(part, str) and part in action:
                 raise InvalidAction(f"{part}: {said[:200] if isinstance(said, str) else 'this cannot be'}")
-
-
-def read_token(variable: str | None) -> str | None:
-    """The token in an environment variable. Raises: ConfigError: it holds none."""
-    if variable is None:
-        return None
-    token = os.environ.get(variable, "").strip()
-    if not token or not token.isascii() or not token.isprintable():
-        raise ConfigError("env_config.token_variable", f"the token is to stand in ${variable}, which holds none")
-    return token
 
 
 _open: weakref.WeakSet[Connection] = weakref.WeakSet()

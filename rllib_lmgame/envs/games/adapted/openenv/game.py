@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 import json
-import random
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from rllib_lmgame import json_files
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction, TextGameOptions
-from rllib_lmgame.envs.games.adapted.openenv.connection import Connection, read_token
+from rllib_lmgame.envs.games.adapted.on_server import CHECK_S, OnServerGame, OnServerOptions, read_token
+from rllib_lmgame.envs.games.adapted.openenv.connection import Connection
 from rllib_lmgame.envs.support.addresses import check_address
-from rllib_lmgame.envs.support.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.text import shown
 from rllib_lmgame.waiting import WaitedTooLong
 
 SEEDS, TASKS = "seeds", "tasks"
-CHECK_S = 10.0
-"""Seconds that a server has to answer before a run."""
 _KINDS: Mapping[str, Any] = {"string": str, "integer": int, "number": (int, float), "boolean": bool}
 
 
 @dataclass(frozen=True)
-class OpenEnvOptions(TextGameOptions):
+class OpenEnvOptions(OnServerOptions):
     """``env_config`` of environments on servers of OpenEnv."""
 
-    max_turns: int = option(100, "Replies per episode; the server may end it before.", low=1)
-    invalid_action_penalty: float = option(0.0, "Reward of a reply that is no action of the environment.", high=0)
-    max_invalid_actions: int | None = option(
-        None, "Such replies in a row that end the episode; null never ends it.", low=1
-    )
     url: str | None = option(None, "Where the environment is; `openenv:URL` says it: `http://HOST:PORT`.")
-    token_variable: str | None = option(
-        None, "Environment variable that holds the token of the server; null: it needs none."
-    )
-    rules: str = option("", "What players are told, beside what the environment shows.")
     reset: dict[str, Any] = option({}, "What `reset` is asked for beside the level: `{seats: [remote, minimax]}`.")
     levels: str = option(
         SEEDS,
@@ -47,14 +34,9 @@ class OpenEnvOptions(TextGameOptions):
         choices=(SEEDS, TASKS),
     )
     num_tasks: int = option(512, "With `tasks`: how many a split has.", low=1, high=2**20)
-    success_above: float = option(
-        0.0, "Where the environment gives no `info.success`: an episode is a success if its return is above this."
-    )
-    timeout_s: float = option(600.0, "Longest time for one message; then the episode is dropped.", above=0, high=86_400)
-    retries: int = option(10, "Times a session is asked for again of a server that is full or not there.", high=100)
 
 
-class OpenEnv(WholeReplyGame):
+class OpenEnv(OnServerGame):
     """An environment on a server that speaks OpenEnv's protocol, which runs beside this package.
 
     Observation: what the environment shows that is new: its messages, its only text, or its fields.
@@ -65,8 +47,6 @@ class OpenEnv(WholeReplyGame):
     """
 
     Options: ClassVar[type[TextGameOptions]] = OpenEnvOptions
-    slow_calls = True  # the server is a process of its own
-    replayable = False  # nobody here knows what it does
     options: OpenEnvOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: Any) -> None:
@@ -76,16 +56,15 @@ class OpenEnv(WholeReplyGame):
             raise ConfigError("env_config.url", "is missing; write openenv:http://HOST:PORT as the game")
         url = check_address(chosen.url, "env_config.url")
         self.connection = Connection(url, read_token(chosen.token_variable), chosen.timeout_s, chosen.retries)
-        for key in ("seed", "split", "index", "episode_id"):
-            if key in chosen.reset:
-                raise ConfigError(f"env_config.reset.{key}", "is the level's; leave it out")
-        self._place: int | None = None
+        self._refuse_level_keys(chosen.reset, "seed", "split", "index", "episode_id")
         self._form: _ActionForm | None = None
-        self._seen = self._before = ""
-        self._legal: tuple[str, ...] = ()
-        self._over = self._cut = False
-        self._won: bool | None = None
-        self._return = 0.0
+        self._before = ""
+        if chosen.levels == TASKS:
+            self.most_levels = chosen.num_tasks
+
+    @property
+    def where(self) -> str:
+        return self.connection.url
 
     def check_ready(self) -> str:
         """Ask the server whether it is there, and begin and end a session.
@@ -105,22 +84,6 @@ class OpenEnv(WholeReplyGame):
             self.connection = patient
         return f"answers at {url} and begins sessions"
 
-    @property
-    def rules(self) -> str:
-        return self.options.rules
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """Begin the level of ``seed``."""
-        self._place = seed
-        return super().reset(seed=seed, options=options)
-
-    def levels(self, rng: random.Random) -> Iterator[int]:
-        most = self.options.num_tasks if self.options.levels == TASKS else 2**31 - 1
-        if self._place is not None:
-            yield self._place % most
-        while True:
-            yield rng.randrange(most)
-
     def level_key(self, level: int) -> str:
         split = f" {self.options.split}" if self.options.levels == TASKS else ""
         return f"openenv{split} {level}"  # No address: a server that moves has the same levels to test.
@@ -134,20 +97,10 @@ class OpenEnv(WholeReplyGame):
             self._form = _ActionForm.read(self.connection.get("/schema"), self.connection.url)
         of_tasks = {"split": self.options.split, "index": level}
         which: Mapping[str, Any] = of_tasks if self.options.levels == TASKS else {"seed": level}
-        self._before, self._over, self._cut, self._won, self._return = "", False, False, None, 0.0
-        self._take(self.connection.reset({**self.options.reset, **which}))
-        self._return = 0.0
-        if self._over:
-            raise GameError(f"{self.connection.url}: the episode is over before it begins")
+        self._before = ""
+        self._begin(self.connection.reset({**self.options.reset, **which}))
         if self._form.said:
             self._seen = f"{self._seen}\n\n{self._form.said}"
-
-    def board(self) -> str:
-        return self._seen
-
-    def legal_actions(self) -> tuple[str, ...]:
-        """Those that ``info.legal_actions`` lists, if it is there, as games of this package have it."""
-        return self._legal
 
     def read_move(self, text: str) -> str:
         assert self._form is not None
@@ -159,53 +112,21 @@ class OpenEnv(WholeReplyGame):
     def play_move(self, move: str) -> float:
         return self._take(self.connection.step(json.loads(move)))
 
-    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        text, reward, terminated, truncated, info = super().step(action)
-        cut = terminated and self._over and self._cut
-        return text, reward, terminated and not cut, truncated or cut, info
-
-    @property
-    def success(self) -> bool:
-        """What ``info.success`` says, else a return above ``success_above`` at the end."""
-        if self._won is not None:
-            return self._won
-        return self._over and self._return > self.options.success_above
-
-    @property
-    def finished(self) -> bool:
-        return self._over
-
-    @property
-    def solver_wins(self) -> bool:
-        return False
-
     def close(self) -> None:
         """End the session."""
         self.connection.close()
 
     def _take(self, answer: Mapping[str, Any]) -> float:
-        """What an answer tells is kept; its reward. Raises: GameError."""
-        observation, reward, done = answer["observation"], answer.get("reward"), answer.get("done", False)
-        number = 0.0 if reward is None else reward
-        if not isinstance(number, int | float) or not abs(number) <= sys.float_info.max:
-            raise GameError(f"{self.connection.url}: the reward is {shown(reward)}, which is no finite number")
-        if not isinstance(done, bool):
-            raise GameError(f"{self.connection.url}: `done` is {shown(done)}; it must be true or false")
-        self._return += float(number)
-        self._over = done
+        observation = answer["observation"]
         info = observation.get("info") if isinstance(observation, Mapping) else None
         info = info if isinstance(info, Mapping) else {}
+        reward = self._keep(answer.get("reward"), answer.get("done", False), info)
         whole = _text_of(observation)
         new = info.get("observation")
         if not self._before or not isinstance(new, str):
             new = whole.removeprefix(self._before).lstrip("\n") if self._before else whole
         self._seen, self._before = new, whole
-        listed = info.get("legal_actions")
-        self._legal = tuple(listed) if isinstance(listed, list) and all(isinstance(a, str) for a in listed) else ()
-        won = info.get("success")
-        self._won = won if isinstance(won, bool) and done else None
-        self._cut = done and info.get("truncated") is True
-        return float(number)
+        return reward
 
 
 def _text_of(observation: Any) -> str:

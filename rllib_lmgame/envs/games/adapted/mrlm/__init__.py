@@ -1,0 +1,1 @@
+"""Environments on servers that speak MRLM's gRPC service, as games."""
