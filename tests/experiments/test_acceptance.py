@@ -85,19 +85,26 @@ def test_an_engine_for_processors_does_not_play_for_one_for_gpus(monkeypatch: py
     assert "built for CPUs" in Here.look().why_none
 
 
-def test_a_process_that_hangs_ends_with_what_it_started(tmp_path: Path) -> None:
-    child = tmp_path / "child"
-    program = (
-        "import pathlib, subprocess, sys, time\n"
-        "process = subprocess.Popen(['sleep', '600'])\n"
-        f"pathlib.Path({str(child)!r}).write_text(str(process.pid))\n"
-        "time.sleep(600)\n"
-    )
-    why = run_apart([sys.executable, "-c", program], tmp_path / "log", 3.0, dict(os.environ))
-    assert why == "did not end within 3 s"
-    pid = int(child.read_text())
-    while Path(f"/proc/{pid}").exists() and "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text():
-        time.sleep(0.05)
+@pytest.mark.parametrize("hangs", [True, False])
+def test_what_a_process_started_ends_with_it(hangs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    children = tmp_path / "children"
+
+    class Impatient(subprocess.Popen):  # type: ignore[type-arg]
+        def wait(self, timeout: float | None = None) -> int:
+            if timeout is None or not hangs:
+                return super().wait()
+            while not children.exists():
+                time.sleep(0.02)
+            raise subprocess.TimeoutExpired("", timeout)
+
+    program = "sleep 600 & a=$!; setsid sleep 600 & echo $a $! >began; mv began children" + "; sleep 600" * hangs
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(running.subprocess, "Popen", Impatient)
+    why = run_apart(["bash", "-c", program], tmp_path / "log", 60.0, dict(os.environ))
+    assert why == ("did not end within 60 s" if hangs else "")
+    for pid in map(int, children.read_text().split()):
+        while Path(f"/proc/{pid}").exists() and "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text():
+            time.sleep(0.02)
 
 
 def test_a_process_that_dies_is_told_of(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,8 @@ from rllib_lmgame.json_files import parse
 
 PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 MODULE = "rllib_lmgame.experiments.acceptance"
+MARK = "RLLIB_LMGAME_CHECK"
+"""Variable that all processes of a check have."""
 LOG_TAIL = 4000
 """Characters of a failed check's output that are kept."""
 FOUND = "found.json"
@@ -90,6 +93,8 @@ def environment(ids: Sequence[str]) -> dict[str, str]:
 
 def run_apart(command: Sequence[str], log: Path, limit_s: float, variables: dict[str, str]) -> str:
     """Run a command as the leader of a session; why it did not end well, if so. What it started ends with it."""
+    mark = f"{MARK}={uuid.uuid4().hex}"
+    variables = variables | dict([mark.split("=")])
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -104,17 +109,21 @@ def run_apart(command: Sequence[str], log: Path, limit_s: float, variables: dict
         except subprocess.TimeoutExpired:
             return f"did not end within {limit_s:g} s"
         finally:
-            _end(process)
+            _end(process, mark)
     if status < 0:
         return f"was ended by {signal.Signals(-status).name}"
     return f"ended with {status}" if status else ""
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all of its group; Ray's own processes go with those that started them."""
+def _end(process: subprocess.Popen[bytes], mark: str) -> None:
+    """End a process, its group, and what left the group: Ray's processes and an engine's workers have their own."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # It is somebody else's, or ended meanwhile.
+            if mark.encode() in (place / "environ").read_bytes().split(b"\0"):
+                os.kill(int(place.name), signal.SIGKILL)
 
 
 def read_found(file: Path) -> tuple[list[dict[str, Any]], str]:

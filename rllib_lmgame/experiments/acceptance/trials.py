@@ -18,7 +18,7 @@ NAME = "acceptance"
 ITERATIONS = 3
 LOOK_EVERY_S = 0.5
 SHARED = {"num_learners": 1, "num_gpus_per_learner": 0.6}
-ENGINE_BESIDE = {"num_gpus_per_engine": 0.4, "gpu_memory_utilization": SHARE}
+ENGINE_BESIDE = {"num_gpus_per_engine": 0.4, "gpu_memory_utilization": SHARE, "dtype": "bfloat16"}
 
 
 def training(setting: Setting) -> list[Measured]:
