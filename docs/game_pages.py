@@ -9,7 +9,7 @@ from tables import option_table, table, yaml_text
 from rllib_lmgame.envs.checking.sample import docstring_text, example_turn
 from rllib_lmgame.envs.games.adapted.agentgym.tasks import TASKS
 from rllib_lmgame.envs.games.adapted.agentgym.told import CALLS
-from rllib_lmgame.envs.registry import AT_ADDRESSES, GameSpec, load_factory, own_games, served
+from rllib_lmgame.envs.registry import AGENT_PROGRAMS, AT_ADDRESSES, GameSpec, load_factory, own_games, served
 
 
 def games_index() -> str:
@@ -46,12 +46,12 @@ def game_pages() -> dict[str, Callable[[], str]]:
         by_class.setdefault(spec.entry_point, []).append(spec)
     pages = {_page_name(specs[0]): lambda specs=specs: _page(specs) for specs in by_class.values()}  # type: ignore[misc]
     on_sites = served()["lmgame/WebArena-v0"]
-    servers, at_addresses = next(iter(served().values())), [served()[form] for form in AT_ADDRESSES]
+    servers, reached = next(iter(served().values())), [served()[form] for form in _REACHED]
     return {
         **pages,
         _page_name(servers): lambda: _page_of_servers(servers),
         _page_name(on_sites): lambda: _page_of_sites(on_sites),
-        **{_page_name(spec): lambda spec=spec: _page_of_addresses(spec) for spec in at_addresses},  # type: ignore[misc]
+        **{_page_name(spec): lambda spec=spec: _page_of(spec) for spec in reached},  # type: ignore[misc]
     }
 
 
@@ -166,16 +166,24 @@ it; another takes its place.
 - **The token** stands in an environment variable, which `token_variable` names, and travels as it is: there is no TLS.
 """
 
-_AT_ADDRESSES = dict(zip(AT_ADDRESSES, (_OPENENV, _MRLM), strict=True))
+_OF_PROGRAMS = """Name the program, [which is written so](../agent-programs.md):
+
+```yaml
+env: agent:rllib_lmgame.envs.games.adapted.agent_program.corridor:walk
+env_config: {max_turns: 8, options: {length: 6}}
+```
+"""
+
+_REACHED = dict(zip((*AT_ADDRESSES, AGENT_PROGRAMS), (_OPENENV, _MRLM, _OF_PROGRAMS), strict=True))
 
 
-def _page_of_addresses(spec: GameSpec) -> str:
-    """Environments at addresses: how they are reached, the options."""
+def _page_of(spec: GameSpec) -> str:
+    """Games that are not in this package: how they are reached, the options."""
     factory = load_factory(spec)
     parts = [
         f"# {factory.__name__}",
         docstring_text(factory),
-        _AT_ADDRESSES[spec.game_id].strip(),
+        _REACHED[spec.game_id].strip(),
         "Options (`env_config`):\n\n" + option_table(factory.Options),
         "[All games](../games.md)",
     ]

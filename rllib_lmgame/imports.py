@@ -106,7 +106,7 @@ def missing_import(module_name: str, error: ModuleNotFoundError) -> str:
     )
 
 
-_IMPORT_PATH = re.compile(r"([^\W\d]\w*)(\.[^\W\d]\w*)*:[^\W\d][\w.]*")
+_IMPORT_PATH = re.compile(r"(?:agent:)?(([^\W\d]\w*)(\.[^\W\d]\w*)*:[^\W\d][\w.]*)")
 
 
 IMPORTING_KEYS = frozenset(
@@ -122,8 +122,8 @@ IMPORTING_KEYS = frozenset(
 def named_in(value: Any) -> Iterator[str]:
     """The import paths among the texts of plain data; of a mapping only below keys that take one."""
     if isinstance(value, str):
-        if _IMPORT_PATH.fullmatch(value):
-            yield value
+        if found := _IMPORT_PATH.fullmatch(value):
+            yield found[1]
     elif isinstance(value, Mapping):
         for key, item in value.items():
             if key in IMPORTING_KEYS or isinstance(item, Mapping):

@@ -5,6 +5,7 @@ A game can be named by
 * an id, ``lmgame/Sokoban-v0``;
 * a task on a server of others, ``agentgym:textcraft``, or an environment there, ``openenv:http://HOST:PORT`` or
   ``mrlm:ID@HOST:PORT``;
+* a program of yours that asks the policy for completions, ``agent:package.module:function``;
 * an import path, ``package.module:Class`` (a class, or a function that returns an environment);
 * the name of an entry point in the group ``rllib_lmgame.games``.
 """
@@ -98,9 +99,13 @@ AT_ADDRESSES = ("openenv:URL", "mrlm:ID@HOST")
 """Stand for the ids of environments on servers of OpenEnv and MRLM, which have their address behind the colon."""
 
 
+AGENT_PROGRAMS = "agent:PROGRAM"
+"""Stands for the ids of agent programs, which have their import path in place of `PROGRAM`."""
+
+
 @cache
 def served() -> Mapping[str, GameSpec]:
-    """Games by ids that are played on servers or sites, which have to be there."""
+    """Games by ids that need more than this package: servers, sites, or a program of yours."""
     from rllib_lmgame.envs.games.adapted.agentgym import tasks as agentgym
 
     entry_point = f"{agentgym.__name__.rpartition('.')[0]}.game:AgentGym"
@@ -123,7 +128,11 @@ def served() -> Mapping[str, GameSpec]:
             family="Tasks on AgentGym's servers",
         )
         for name, task in agentgym.TASKS.items()
-    } | {sites.game_id: sites, **{form: at_address(form) for form in AT_ADDRESSES}}
+    } | {
+        sites.game_id: sites,
+        **{form: at_address(form) for form in AT_ADDRESSES},
+        AGENT_PROGRAMS: of_program("PROGRAM"),
+    }
 
 
 def at_address(game: str) -> GameSpec:
@@ -140,6 +149,17 @@ def at_address(game: str) -> GameSpec:
     }[kind]
     return GameSpec(
         game, entry_point, summary, defaults={key: address}, family="Environments on servers of OpenEnv and MRLM"
+    )
+
+
+def of_program(path: str) -> GameSpec:
+    """The agent program at an import path."""
+    return GameSpec(
+        f"{AGENT_PROGRAMS.removesuffix('PROGRAM')}{path}",
+        "rllib_lmgame.envs.games.adapted.agent_program.game:AgentProgram",
+        "A program of yours that asks the policy for completions.",
+        defaults={"program": path},
+        family="Programs of yours",
     )
 
 
@@ -199,6 +219,8 @@ def game_spec(game: str) -> GameSpec:
             return quick[game]
     if game.startswith(tuple(f"{form.partition(':')[0]}:" for form in AT_ADDRESSES)):
         return at_address(game)
+    if game.startswith(AGENT_PROGRAMS.removesuffix("PROGRAM")):
+        return of_program(game.partition(":")[2])
     if game.startswith(f"{ON_SERVERS}:"):
         tasks = [name for name in served() if name.startswith(f"{ON_SERVERS}:")]
         hint = did_you_mean(game, tasks, f"tasks: {', '.join(name.partition(':')[2] for name in tasks)}")

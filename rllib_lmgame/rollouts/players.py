@@ -7,6 +7,7 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 from rllib_lmgame.envs.contract.session import GameSession, Observation
@@ -15,6 +16,7 @@ from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, ScriptedPlayer, make_scripted_player
 from rllib_lmgame.rollouts.game_calls import RaisedError, in_daemon_thread, told
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, stable_seed
+from rllib_lmgame.rollouts.program_seats import ProgramSeat
 from rllib_lmgame.rollouts.restarts import RecordedPlayer, RecordedReplies
 from rllib_lmgame.rollouts.seats import (
     EngineReplies,
@@ -130,7 +132,9 @@ class LanguageModel(Player):
 
     def seat(self, session: GameSession, plan: EpisodePlan, agent: str, seed: int) -> Seat:
         source = self._replies(plan, seed)
-        return LanguageModelSeat(
+        asking = session.program
+        seat = LanguageModelSeat if asking is None else partial(ProgramSeat, program=asking)
+        return seat(
             agent,
             session.roles[agent],
             self.name,
@@ -220,7 +224,7 @@ class ScriptedSeat(Seat):
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
 
-    async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
+    async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str | None:
         move = (scripted_move, self.player, session, self.agent_id, observation, self.rng)
         if self.limit_s is None:
             action, self.thought = await call("expert_action", *move)

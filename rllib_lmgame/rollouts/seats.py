@@ -85,8 +85,10 @@ class Seat:
     thought: str | None = None
     failed: bool = False
 
-    async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
-        """The action text for ``observation``. What asks the game goes through ``call``."""
+    async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str | None:
+        """The action text for ``observation``; ``None``: none is wanted any more. What asks the game goes through
+        ``call``.
+        """
         raise NotImplementedError
 
     def said(self) -> str | None:
@@ -273,13 +275,23 @@ class LanguageModelSeat(Seat):
         self._note: str | None = None
         self._open_prompt: Prompt | None = None
 
-    async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str:
-        self._open_prompt = prompt = self.conversation.prompt(observation, self._note)
+    async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str | None:
+        prompt = self.conversation.prompt(observation, self._note)
         if prompt.max_tokens < 1:
+            self._open_prompt = prompt
             raise self.out_of_tokens(session, prompt, 1)
+        parsed = self.conversation.reply(await self._replied(session, observation, prompt, call))
+        self._note = parsed.error
+        self.thought = parsed.think
+        return "" if parsed.action is None else parsed.action
+
+    async def _replied(
+        self, session: GameSession, observation: Observation, prompt: Prompt, call: GameCall
+    ) -> np.ndarray:
+        """Ids of the reply to ``prompt``, int32; it is a turn from now on."""
+        self._open_prompt = prompt
         generation = await self.source.reply(self, session, observation, prompt, call)
         response_ids = np.asarray(generation.response_ids, np.int32)
-        parsed = self.conversation.reply(response_ids)
         self.turns.append(
             Turn(
                 prompt_ids=prompt.delta,
@@ -294,9 +306,7 @@ class LanguageModelSeat(Seat):
                 observed=prompt.observed,
             )
         )
-        self._note = parsed.error
-        self.thought = parsed.think
-        return "" if parsed.action is None else parsed.action
+        return response_ids
 
     def _moves(self, observation: Observation, prompt: Prompt) -> tuple[str, ...]:
         """The legal moves that a constrained reply can be."""
@@ -333,8 +343,12 @@ class LanguageModelSeat(Seat):
         left = observation.turns_left
         if left is not None:  # No prompt of a reply ever says that no turn is left.
             observation = replace(observation, turns_left=max(1, left))
-        prompt = self._open_prompt or self.conversation.prompt(observation, self._note)
+        prompt = self._open_prompt or self._last_prompt(observation)
         self.final_prompt = prompt.fitted(self.chat.options.context_length)
+
+    def _last_prompt(self, observation: Observation) -> Prompt:
+        """What shows the state in which an episode was cut short."""
+        return self.conversation.prompt(observation, self._note)
 
     def out_of_tokens(self, session: GameSession, prompt: Prompt, needed: int) -> Exception:
         """Raised if ``prompt`` leaves fewer than ``needed`` tokens: a stop; at the first prompt a ConfigError."""

@@ -44,6 +44,7 @@ RUN_ELSEWHERE = {
     "README.md": 1,
     "writing-a-game.md": 2,
     "writing-an-algorithm.md": 1,
+    "agent-programs.md": 1,
     "own-model.md": 1,
     "python-api.md": 5,
     "serving-games.md": 2,

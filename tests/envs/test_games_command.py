@@ -45,10 +45,11 @@ def typed(monkeypatch: pytest.MonkeyPatch, lines: list[str]) -> None:
 def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("games", "list") == 0
     lines = capsys.readouterr().out.splitlines()
-    rows = [line.split()[0] for line in lines if line.startswith(("lmgame/", "agentgym:", "openenv:", "mrlm:"))]
+    known = ("lmgame/", "agentgym:", "openenv:", "mrlm:", "agent:")
+    rows = [line.split()[0] for line in lines if line.startswith(known)]
     assert sorted(rows) == sorted(known_games())
     titles = [lines[number + 1] for number, line in enumerate(lines) if not line][:-1]
-    assert titles[0] == "Puzzles on grids and with blocks" and len(titles) == len(set(titles)) == len(FAMILIES) + 2
+    assert titles[0] == "Puzzles on grids and with blocks" and len(titles) == len(set(titles)) == len(FAMILIES) + 3
     assert [line.split(":")[0] for line in lines[-5:]] == ["players", "replies", "return", "solver", "extra"]
     sokoban = next(line for line in lines if line.startswith("lmgame/Sokoban-v0"))
     assert "-1.4 to 10.7" in sokoban and " 6 " in sokoban and " yes " in sokoban

@@ -69,6 +69,7 @@ class EnvironmentSession(GameSession):
         self.cooperative = self._declared("cooperative")
         self.secret_seats = self._declared("secret_seats")
         self.replayable = self._declared("replayable")
+        self.program = getattr(game, "program", None) if isinstance(game, TextGame) else None
         self._ends: dict[str, bool] = {}
         seats = self._guard("possible_agents", self._seats)
         self.agent_ids = self._checked(seats)

@@ -10,8 +10,9 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
+from rllib_lmgame.endpoints.completions import ChatReply, ChatRequest, RequestError
 from rllib_lmgame.envs.contract.functions import GameFunction
 
 
@@ -61,6 +62,18 @@ class StepResult:
         return self.terminated or self.truncated
 
 
+class AskingProgram(Protocol):
+    """A program that asks for completions, whose messages are its own."""
+
+    request: ChatRequest | None
+    """What it asks for now; ``None`` when it has ended."""
+    answer: ChatReply | None
+    """What it gets at the next step, in place of the action's text alone."""
+
+    def refuse(self, error: RequestError) -> None:
+        """Answer with an error, and wait for what it asks next."""
+
+
 class GameSession(ABC):
     """A game in play. Not thread-safe; one session per coroutine."""
 
@@ -80,6 +93,8 @@ class GameSession(ABC):
     """The game says that it is a pure function of seed and replies: played again it shows the same."""
     functions: tuple[GameFunction, ...] = ()
     """Actions that a model may call as functions (`reply_format: function_calling`), beside any action as text."""
+    program: AskingProgram | None = None
+    """Who asks for replies, where observations are the requests of a program."""
     trusted: bool = False
     """The game is part of this package and its calls are short, so they need no watch."""
 

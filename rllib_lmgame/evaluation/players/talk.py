@@ -10,20 +10,7 @@ from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.language_model import LocalModel
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, StopReason
-from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
-
-PLAIN: dict[str, Any] = {
-    "system_prompt": None,
-    "reply_format": "whole",
-    "format_reminder": False,
-    "turn_note": "",
-    "reply_prefill": "",
-    "demonstrations": 0,
-    "history": "full",
-    "max_tokens_per_episode": None,
-    "min_tokens_per_turn": 1,
-}
-"""Options of ``language_model`` for plain talk: nothing stands around what is written."""
+from rllib_lmgame.policies.chat.format import PLAIN, ChatFormat, Conversation
 
 
 class Talk:
@@ -42,7 +29,8 @@ class Talk:
     ) -> None:
         options = model.options.language_model
         given: dict[str, Any] = {} if max_tokens is None else {"max_tokens_per_turn": max_tokens}
-        self._chat = ChatFormat(model.chat_in("").tokenizer, replace(options, **({} if as_trained else PLAIN), **given))
+        plain: dict[str, Any] = {} if as_trained else {**PLAIN, "max_tokens_per_episode": None}
+        self._chat = ChatFormat(model.chat_in("").tokenizer, replace(options, **plain, **given))
         self._model = model
         self._begin: Callable[[], Conversation] = lambda: Conversation(self._chat, system)
         self._said = 0

@@ -165,6 +165,8 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
 
     config, timeout_s = chats.config, chats.config.text_rollout_options.env_step_timeout_s
     session = await open_session(game, timeout_s)
+    if session.program is not None:  # What it asks is for it to say.
+        return abandon(session)
     call = GameCalls(session.game_id, session.trusted, timeout_s)
     line_ups, stage = LineUps(config), config.supervised_options
     own = getattr(config, "evolution_options", None)

@@ -42,6 +42,18 @@ logger = logging.getLogger(__name__)
 
 MAX_REPLIES_CACHED = 4096
 
+PLAIN: dict[str, Any] = {
+    "system_prompt": None,
+    "reply_format": "whole",
+    "format_reminder": False,
+    "turn_note": "",
+    "reply_prefill": "",
+    "demonstrations": 0,
+    "history": "full",
+    "min_tokens_per_turn": 1,
+}
+"""Options of ``language_model`` for plain talk: nothing stands around what is written."""
+
 T = TypeVar("T")
 
 Message = tuple[Part, ...]
@@ -93,6 +105,7 @@ class ChatFormat:
         self._reply_cache: dict[tuple[Any, ...], list[int]] = {}
         self._choice_cache: dict[tuple[Any, ...], tuple[int, ...] | None] = {}
         self._of_games: dict[tuple[Any, ...], ChatFormat] = {}
+        self.structures: dict[Any, list[str]] = {}  # Of conversations that programs write.
         self._warned_of_choices = False
         self.pieces = pieces = self._cut_template()
         self.guard = MessageGuard(
@@ -116,6 +129,20 @@ class ChatFormat:
         other.reply_format = form
         other._reply_cache, other._choice_cache, other._of_games = {}, {}, {}
         other.__dict__.pop("shortest_reply", None)
+        return other
+
+    def for_program(self) -> ChatFormat:
+        """The same for programs that write all messages themselves, and read whole replies."""
+        return _remembered(self._of_games, self._for_program)
+
+    def _for_program(self) -> ChatFormat:
+        other = copy.copy(self)
+        other.options = replace(self.options, **PLAIN)
+        other.reply_format = reply_format(other.options)
+        other._reply_cache, other._choice_cache, other._of_games, other.structures = {}, {}, {}, {}
+        other.prefill_ids, other.reply_prefix = [], self._opened_reasoning(self.pieces.tail)
+        for name in ("stop_token_ids", "closing_ids", "stop_texts", "shortest_reply"):
+            other.__dict__.pop(name, None)
         return other
 
     def with_options(self, **changes: Any) -> ChatFormat:

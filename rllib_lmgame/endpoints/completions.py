@@ -1,0 +1,263 @@
+"""Chat completions as OpenAI's clients ask for them: what a request may hold, and the forms of answers and errors.
+
+What changes the replies in a way that is not here (several at once, penalties, a grammar) is refused, never left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rllib_lmgame.settings.schema import describe
+from rllib_lmgame.text import is_writable
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+MOST_MESSAGES = 4096
+MOST_OF_TOOLS = 1 << 18
+"""Characters of the tools of a request, as JSON."""
+INVALID, TOO_LONG = "invalid_request_error", "context_length_exceeded"
+_ONLY: Mapping[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "logit_bias": ({},),
+    "response_format": ({"type": "text"},),
+    "tool_choice": ("auto", "none"),
+    "parallel_tool_calls": (True, False),
+    "stop": ([], ""),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "modalities": (["text"],),
+    "audio": (),
+    "prediction": (),
+    "web_search_options": (),
+}
+"""What may be said of these; null may be said of all."""
+
+
+class RequestError(Exception):
+    """An answer that says what is wrong with a request.
+
+    Args:
+        message: In words.
+        param: The key of the request that is wrong.
+        code: What a program can go by.
+        status: Of HTTP.
+    """
+
+    def __init__(self, message: str, param: str | None = None, code: str | None = None, status: int = 400) -> None:
+        super().__init__(message)
+        self.param, self.code, self.status = param, code, status
+
+    def body(self) -> dict[str, Any]:
+        kind = INVALID if self.status < 500 else "server_error"
+        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+
+
+@dataclass(frozen=True)
+class ChatMessage:
+    """One message; ``calls`` are those of an assistant: id, name and arguments as JSON. ``name`` is a tool's."""
+
+    role: str
+    content: str = ""
+    calls: tuple[tuple[str, str, str], ...] = ()
+    name: str = ""
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The same for the same message, however a client writes it down. Calls go by their ids, which are unique."""
+        content = self.content.strip() if self.role == "assistant" else self.content
+        return (self.role, content, self.name, tuple(call[0] for call in self.calls))
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """What a client asks for.
+
+    Attributes:
+        messages: At least one.
+        tools: As JSON, empty if there are none, or none may be called.
+        max_tokens: Longest reply that the client wants; ``None``: as long as may be.
+        temperature, top_p, seed: How the client wants it sampled.
+        stream: It is sent as events.
+        include_usage: The last event counts tokens.
+    """
+
+    messages: tuple[ChatMessage, ...]
+    tools: str = ""
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    seed: int | None = None
+    stream: bool = False
+    include_usage: bool = False
+
+    @property
+    def new_messages(self) -> tuple[ChatMessage, ...]:
+        """Those behind the last reply."""
+        replies = [place for place, message in enumerate(self.messages) if message.role == "assistant"]
+        return self.messages[replies[-1] + 1 :] if replies else self.messages
+
+    @property
+    def text(self) -> str:
+        """What is new in it, to be read by people."""
+        new = self.new_messages
+        if len(new) == 1 and new[0].role == "user":
+            return new[0].content
+        return "\n\n".join(f"[{message.role}] {message.content}" for message in new)
+
+
+@dataclass(frozen=True)
+class ChatReply:
+    """A completion: its text, or the tools it calls (as :class:`ChatMessage` has them)."""
+
+    content: str
+    calls: tuple[tuple[str, str, str], ...] = ()
+    finish_reason: str = "stop"
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    def usage(self) -> dict[str, int]:
+        total = self.prompt_tokens + self.completion_tokens
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": total,
+        }
+
+    def message(self) -> dict[str, Any]:
+        said: dict[str, Any] = {"role": "assistant", "content": self.content or (None if self.calls else "")}
+        if self.calls:
+            said["tool_calls"] = [_call(*call) for call in self.calls]
+        return said
+
+    def body(self, completion_id: str, model: str, created: int) -> dict[str, Any]:
+        choice = {"index": 0, "message": self.message(), "finish_reason": self.finish_reason, "logprobs": None}
+        head = {"id": completion_id, "object": "chat.completion", "created": created, "model": model}
+        return {**head, "choices": [choice], "usage": self.usage()}
+
+    def events(self, completion_id: str, model: str, created: int, include_usage: bool) -> Iterator[str]:
+        """The same as events of a stream, each a line of ``data:`` and an empty one."""
+        head = {"id": completion_id, "object": "chat.completion.chunk", "created": created, "model": model}
+        delta = self.message()
+        for index, call in enumerate(delta.get("tool_calls", ())):
+            call["index"] = index
+        counted: dict[str, Any] = {"usage": None} if include_usage else {}
+        for part, reason in ((delta, None), ({}, self.finish_reason)):
+            choice = {"index": 0, "delta": part, "finish_reason": reason, "logprobs": None}
+            yield _event({**head, "choices": [choice], **counted})
+        if include_usage:
+            yield _event({**head, "choices": [], "usage": self.usage()})
+        yield "data: [DONE]\n\n"
+
+
+def _event(body: Mapping[str, Any]) -> str:
+    return f"data: {json.dumps(body)}\n\n"
+
+
+def _call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def read_request(body: Any) -> ChatRequest:
+    """Raises: RequestError: something is not as it must be, or not to be had here."""
+    if not isinstance(body, Mapping):
+        raise RequestError(f"the request must be a JSON object, got {describe(body)}")
+    for key, allowed in _ONLY.items():
+        if body.get(key) is not None and body[key] not in allowed:
+            hint = f"; it may be {', '.join(map(json.dumps, allowed))}" if allowed else ""
+            raise RequestError(f"`{key}` is not to be had here{hint}", key, "unsupported_parameter")
+    listed = body.get("messages")
+    if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_MESSAGES:
+        raise RequestError(f"`messages` must be a list of 1 to {MOST_MESSAGES} messages", "messages")
+    stream = body.get("stream") or False
+    if not isinstance(stream, bool):
+        raise RequestError("`stream` must be true or false", "stream")
+    options = body.get("stream_options") or {}
+    limits = [_number(body, key, 1, 1 << 31, whole=True) for key in ("max_completion_tokens", "max_tokens")]
+    seed = _number(body, "seed", -(1 << 63), 1 << 63, whole=True)
+    return ChatRequest(
+        tuple(_message(message, f"messages[{place}]") for place, message in enumerate(listed)),
+        "" if body.get("tool_choice") == "none" else _tools(body.get("tools")),
+        next((int(limit) for limit in limits if limit is not None), None),
+        _number(body, "temperature", 0, 100),
+        _number(body, "top_p", 0, 1),
+        None if seed is None else int(seed),
+        stream,
+        isinstance(options, Mapping) and options.get("include_usage") is True,
+    )
+
+
+def _number(body: Mapping[str, Any], key: str, low: float, high: float, whole: bool = False) -> float | None:
+    value = body.get(key)
+    if value is None:
+        return None
+    kinds = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+        kind = "a whole number" if whole else "a number"
+        raise RequestError(f"`{key}` must be {kind} from {low:g} to {high:g}, got {describe(value)}", key)
+    return value
+
+
+def _message(message: Any, where: str) -> ChatMessage:
+    if not isinstance(message, Mapping):
+        raise RequestError(f"`{where}` must be an object, got {describe(message)}", where)
+    role = message.get("role")
+    if role not in ROLES:
+        raise RequestError(f"`{where}.role` must be one of {', '.join(ROLES)}, got {describe(role)}", where)
+    calls = tuple(
+        _read_call(call, f"{where}.tool_calls[{place}]")
+        for place, call in enumerate(_list(message.get("tool_calls"), f"{where}.tool_calls"))
+    )
+    if calls and role != "assistant":
+        raise RequestError(f"`{where}.tool_calls` belong to an assistant's message", where)
+    name = message.get("name")
+    if not isinstance(name, str | None):
+        raise RequestError(f"`{where}.name` must be text, got {describe(name)}", where)
+    role = "system" if role == "developer" else role
+    return ChatMessage(role, _content(message.get("content"), where), calls, name or "")
+
+
+def _content(content: Any, where: str) -> str:
+    """Text, or the texts of its parts."""
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else _list(content, f"{where}.content")
+    texts = []
+    for part in parts:
+        text = part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else None
+        if not isinstance(text, str) or not is_writable(text):
+            raise RequestError(f"`{where}.content` must be text, or parts of `type: text`", where)
+        texts.append(text)
+    return "".join(texts)
+
+
+def _read_call(call: Any, where: str) -> tuple[str, str, str]:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    parts = (call.get("id"), function.get("name"), function.get("arguments")) if isinstance(function, Mapping) else ()
+    if len(parts) != 3 or not all(isinstance(part, str) and is_writable(part) for part in parts):
+        raise RequestError(f"`{where}` must have an id and a function with name and arguments, all texts", where)
+    return parts  # type: ignore[return-value]
+
+
+def _tools(tools: Any) -> str:
+    """Tools as JSON."""
+    listed = _list(tools, "tools")
+    for place, tool in enumerate(listed):
+        function = tool.get("function") if isinstance(tool, Mapping) and tool.get("type") == "function" else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise RequestError(f"`tools[{place}]` must be a function with a name", "tools")
+    text = json.dumps(listed)
+    if len(text) > MOST_OF_TOOLS:
+        raise RequestError(f"`tools` have {len(text):,} characters, more than {MOST_OF_TOOLS:,}", "tools")
+    return text if listed else ""
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise RequestError(f"`{where}` must be a list, got {describe(value)}", where)
+    return value

@@ -1,0 +1,1 @@
+"""Programs of users that ask the policy for completions, as games."""

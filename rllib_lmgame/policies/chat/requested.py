@@ -1,0 +1,291 @@
+"""Conversations that a program writes itself, as requests for completions, in token ids.
+
+The chat template is rendered with placeholders where the texts of a request go, once for each order of roles (and set
+of tools). So the text of a message never becomes structure, and replies are the ids that were sampled:
+
+1. A message that has the text of an earlier reply of the same conversation (blanks at its ends aside), or the ids of
+   its calls, becomes that reply's ids. No reply is tokenised again.
+2. A request that goes on from the last reply continues its row: its ids begin with those that the model has seen.
+   Whatever else, another conversation, a message that was left out or changed, begins a new row.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from rllib_lmgame.endpoints.completions import TOO_LONG, ChatMessage, ChatReply, ChatRequest, RequestError
+from rllib_lmgame.policies.chat.format import ChatFormat, Prompt
+from rllib_lmgame.policies.chat.function_calls import CLOSING, OPENING
+from rllib_lmgame.policies.chat.guard import Part, Source
+from rllib_lmgame.policies.chat.rendering import RenderingStopped
+from rllib_lmgame.policies.chat.replies import ParsedReply
+from rllib_lmgame.settings.sections.demonstrations import Demonstration
+
+_PLACE = "\u2402M{}\u2403"
+MOST_STRUCTURES = 1024
+
+Key = tuple[Any, ...]
+"""What tells a conversation from others: the keys of its messages, and the tools."""
+
+
+@dataclass
+class RequestedConversation:
+    """What a program has asked of one model in one episode: any number of conversations, with branches.
+
+    Args:
+        chat: Of :meth:`ChatFormat.for_program`.
+    """
+
+    chat: ChatFormat
+    demonstrations: Sequence[Demonstration] = ()
+    _known: dict[Key, list[int]] = field(default_factory=dict)
+    _replies: dict[Key, np.ndarray] = field(default_factory=dict)
+    _row: list[int] = field(default_factory=list)
+    _ids: list[int] = field(default_factory=list)
+    _request: ChatRequest | None = None
+    _written: int = 0
+    answer: ChatReply | None = None
+    """The last reply, as the program gets it."""
+
+    def prompt(self, request: ChatRequest) -> Prompt:
+        """What the model is shown; :meth:`reply` is next, or another prompt.
+
+        Raises: RequestError: the template cannot show it, or there is no room for a reply.
+        """
+        ids = self._continued(request) or self._whole(request)
+        new_row = not self._row or ids[: len(self._row)] != self._row
+        delta = ids if new_row else ids[len(self._row) :]
+        limit, out_of_context = self._room(len(ids))
+        self._request, self._ids = request, ids
+        if request.max_tokens is not None and request.max_tokens < limit:
+            limit, out_of_context = request.max_tokens, False
+        return Prompt(ids, np.asarray(delta, np.int32), new_row, limit, out_of_context)
+
+    def reply(self, response_ids: np.ndarray) -> ParsedReply:
+        """Take in the reply; its text is the action."""
+        assert self._request is not None
+        chat, request = self.chat, self._request
+        ended = len(response_ids) > 0 and int(response_ids[-1]) in chat.stop_token_ids
+        self._row = [*self._ids, *response_ids.tolist()]
+        self._written += len(response_ids)
+        text = chat.read(response_ids)
+        content, calls = read_calls(text) if request.tools else (text, ())
+        reason = "tool_calls" if calls else "stop" if ended else "length"
+        self.answer = ChatReply(content, calls, reason, len(self._ids), len(response_ids))
+        message = ChatMessage("assistant", content, calls)
+        self._replies[message.key] = response_ids
+        self._known[_key(request, (*request.messages, message))] = self._row
+        return ParsedReply(text)
+
+    def final_prompt(self) -> Prompt:
+        """The last reply and where the next would begin, for the value of what an episode that was cut short left."""
+        pieces = self.chat.pieces
+        closed = _after_reply(self.chat, self._row, [Part(Source.TEMPLATE, pieces.turn_end)])
+        return Prompt([*self._row, *closed], np.asarray(closed, np.int32), False, 0)
+
+    def _room(self, prompt: int) -> tuple[int, bool]:
+        """Tokens that a reply may have, and whether the context says so. Raises: RequestError: there are none."""
+        options = self.chat.options
+        room = options.context_length - prompt
+        if room < options.least_room:
+            raise RequestError(
+                f"the messages have {prompt} tokens; the context holds {options.context_length}", "messages", TOO_LONG
+            )
+        left = options.max_tokens_per_turn
+        if options.max_tokens_per_episode is not None:
+            left = min(left, options.max_tokens_per_episode - self._written)
+        if left < 1:
+            raise RequestError(
+                f"max_tokens_per_episode = {options.max_tokens_per_episode} tokens have been written",
+                code="token_budget",
+            )
+        return min(room, left), room <= left
+
+    def _continued(self, request: ChatRequest) -> list[int] | None:
+        """Ids of a request that goes on from a reply that is known, if it does."""
+        messages = request.messages
+        for end in range(len(messages), 0, -1):
+            if messages[end - 1].role != "assistant":
+                continue
+            before = self._known.get(_key(request, messages[:end]))
+            if before is not None:
+                new = (ChatMessage("user"), messages[end - 1], *messages[end:])
+                _, *segments = self._segments(request, new)
+                return [*before, *self._joined(before, segments)]
+        return None
+
+    def _whole(self, request: ChatRequest) -> list[int]:
+        first, *segments = self._segments(request, request.messages)
+        ids = self.chat.guard.encode(first.parts)
+        return [*ids, *self._joined(ids, [_Segment(first.reply, ()), *segments])]
+
+    def _joined(self, before: Sequence[int], segments: Sequence[_Segment]) -> list[int]:
+        """Ids of replies and of what stands between them, behind ``before``."""
+        ids: list[int] = []
+        for segment in segments:
+            if segment.parts:
+                ids += _after_reply(self.chat, ids or before, segment.parts)
+            if segment.reply is not None:
+                ids += segment.reply.tolist()
+        return ids
+
+    def _segments(self, request: ChatRequest, messages: Sequence[ChatMessage]) -> list[_Segment]:
+        """A conversation cut at the replies that are known; what comes before each, and at the end before the next."""
+        pieces = self.chat.pieces
+        folded = _folded(messages) if pieces.middle is None else list(messages)
+        bare = [replace(each, calls=()) if each.key in self._replies else each for each in folded]
+        texts = structure(self.chat, bare, request.tools)
+        segments: list[_Segment] = []
+        parts: list[Part] = []
+        for text, message in zip(texts, [*folded, None], strict=True):
+            template = text
+            known = None if message is None else self._replies.get(message.key)
+            shown = pieces.opener + pieces.lead
+            if known is not None and template.endswith(shown):  # As it stood before the reply was sampled.
+                template = template.removesuffix(shown) + pieces.tail
+            parts.append(Part(Source.TEMPLATE, template))
+            if known is not None:
+                segments.append(_Segment(known, tuple(parts)))
+                parts = []
+            elif message is not None:
+                parts.append(_shown(message, pieces.trims_system if message.role == "system" else pieces.trims_user))
+        return [*segments, _Segment(None, tuple(parts))]
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """Parts of a prompt, and the reply behind them, if one is."""
+
+    reply: np.ndarray | None
+    parts: tuple[Part, ...]
+
+
+def _key(request: ChatRequest, messages: Sequence[ChatMessage]) -> Key:
+    return (request.tools, *(message.key for message in messages))
+
+
+def _after_reply(chat: ChatFormat, reply: Sequence[int], parts: Sequence[Part]) -> list[int]:
+    """Ids of what follows a reply, which may have written the token that ends it itself."""
+    ids = chat.guard.encode(parts, after="")
+    closed = len(reply) > 0 and reply[-1] == chat.end_id
+    return ids[ids.index(chat.end_id) + 1 :] if closed and chat.end_id in ids else ids
+
+
+def _folded(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """For a template without a system role: the first message has it."""
+    if len(messages) > 1 and messages[0].role == "system" and messages[1].role == "user":
+        return [ChatMessage("user", f"{messages[0].content}\n\n{messages[1].content}"), *messages[2:]]
+    return [*messages]
+
+
+def _shown(message: ChatMessage, trims: tuple[bool, bool]) -> Part:
+    """What a program's own messages say may name tags; what users and tools say gives none."""
+    text = message.content.lstrip() if trims[0] else message.content
+    source = Source.GAME if message.role in ("user", "tool") else Source.OWN
+    return Part(source, text.rstrip() if trims[1] else text)
+
+
+def structure(chat: ChatFormat, messages: Sequence[ChatMessage], tools: str) -> list[str]:
+    """What the template writes before each message's text, and at the end before the coming reply.
+
+    It is kept: conversations of one program have few orders of roles. Raises: RequestError: it cannot show them.
+    """
+    key = (tuple((message.role, message.name, message.calls) for message in messages), tools)
+    if key not in chat.structures:
+        if len(chat.structures) >= MOST_STRUCTURES:
+            chat.structures.clear()
+        chat.structures[key] = _cut(chat, messages, tools)
+    return chat.structures[key]
+
+
+def _cut(chat: ChatFormat, messages: Sequence[ChatMessage], tools: str) -> list[str]:
+    own: dict[str, Any] = {"tools": json.loads(tools)} if tools else {}
+    text = _rendered(chat, [_as_data(message, place) for place, message in enumerate(messages)], own)
+    if tools:
+        _check_tools(chat, tools, text)
+    pieces = []
+    for place, message in enumerate(messages):
+        before, found, text = text.partition(_PLACE.format(place))
+        if not found or _PLACE.format(place) in text:
+            raise RequestError(
+                f"the model's chat template does not show message {place} ({message.role}) once, in its place; "
+                "send it in another role",
+                f"messages[{place}]",
+            )
+        pieces.append(before)
+    return [*pieces, text]
+
+
+def _as_data(message: ChatMessage, place: int) -> dict[str, Any]:
+    data: dict[str, Any] = {"role": message.role, "content": _PLACE.format(place)}
+    if message.calls:
+        data["tool_calls"] = [
+            {"id": call_id, "type": "function", "function": {"name": name, "arguments": _arguments(arguments)}}
+            for call_id, name, arguments in message.calls
+        ]
+    return data | ({"name": message.name} if message.name else {})
+
+
+def _arguments(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _rendered(chat: ChatFormat, messages: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> str:
+    try:
+        (rendered,) = chat.rendered([(messages, own)])
+    except RenderingStopped as error:
+        raise RequestError(f"the model's chat template cannot show these messages: {error}", "messages") from None
+    if rendered.problem:
+        roles = ", ".join(str(message["role"]) for message in messages)
+        raise RequestError(
+            f"the model's chat template cannot show messages of the roles {roles}: {rendered.problem}", "messages"
+        )
+    return rendered.text
+
+
+def _check_tools(chat: ChatFormat, tools: str, shown: str) -> None:
+    """Raises: RequestError: the template shows no tools, or has calls written in another form than is read here."""
+    names = [tool["function"]["name"] for tool in json.loads(tools)]
+    if any(name not in shown for name in names) or OPENING not in shown:
+        raise RequestError(
+            f"the chat template of {chat.options.model} does not offer tools with calls written as "
+            f"{OPENING}JSON{CLOSING}; describe them in a message instead, and read the reply's text",
+            "tools",
+            "unsupported_parameter",
+        )
+    marks = chat.tokenizer.convert_ids_to_tokens(sorted(chat.special_ids))
+    hidden = next((mark for mark in marks if mark in tools), None)
+    if hidden is not None:
+        raise RequestError(f"`tools` hold {hidden!r}, which the model takes for structure", "tools")
+
+
+def read_calls(text: str) -> tuple[str, tuple[tuple[str, str, str], ...]]:
+    """A reply's text without the calls in it, and these, each with an id of its own.
+
+    What looks like a call but cannot be read makes the whole reply text.
+    """
+    before, found, rest = text.partition(OPENING)
+    calls: list[tuple[str, str, str]] = []
+    while found:
+        written, closed, rest = rest.partition(CLOSING)
+        try:
+            call = json.loads(written)
+            name, arguments = call["name"], call.get("arguments", {})
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return text, ()
+        if not closed or not isinstance(name, str) or not isinstance(arguments, dict):
+            return text, ()
+        calls.append((f"call_{uuid.uuid4().hex[:24]}", name, json.dumps(arguments)))
+        between, found, rest = rest.partition(OPENING)
+        if between.strip():
+            return text, ()
+    return (before.strip() if calls else text), tuple(calls)

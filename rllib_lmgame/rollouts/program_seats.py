@@ -1,0 +1,46 @@
+"""The seat of a model that a program asks for completions: the program's own messages are the prompts.
+
+Guarantees (each has a test):
+
+1. Every completion that was sampled is a turn, with the ids and log-probabilities of the engine. A prompt that goes on
+   from the last reply stays in its row, any other begins a new one (:mod:`rllib_lmgame.policies.chat.requested`).
+2. A request that cannot be replied to, as one that is longer than the context, is answered with an error. It is no
+   turn, and the program goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rllib_lmgame.endpoints.completions import RequestError
+from rllib_lmgame.envs.contract.session import AskingProgram, GameSession, Observation
+from rllib_lmgame.policies.chat.format import Prompt
+from rllib_lmgame.policies.chat.requested import RequestedConversation
+from rllib_lmgame.rollouts.seats import GameCall, LanguageModelSeat
+
+
+@dataclass
+class ProgramSeat(LanguageModelSeat):
+    """A seat whose observations are the requests of ``program``."""
+
+    program: AskingProgram = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        self.chat = self.chat.for_program()
+        super().__post_init__()
+        self._requested = RequestedConversation(self.chat)
+
+    async def act(self, session: GameSession, observation: Observation, call: GameCall) -> str | None:
+        while (request := self.program.request) is not None:
+            try:
+                prompt = self._requested.prompt(request)
+            except RequestError as refusal:
+                await call("refuse", self.program.refuse, refusal)
+                continue
+            parsed = self._requested.reply(await self._replied(session, observation, prompt, call))
+            self.program.answer = self._requested.answer
+            return parsed.action
+        return None
+
+    def _last_prompt(self, observation: Observation) -> Prompt:
+        return self._requested.final_prompt()
