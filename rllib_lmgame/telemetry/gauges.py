@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import threading
+import time
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,17 +39,22 @@ LEARNER_GAUGES = {
     "staleness": "Updates between the weights that sampled and those that train",
 }
 
+TELL_AGAIN_S = 5.0
+"""Ray's endpoint forgets a gauge that nobody has set for some 20 s, and an iteration can take minutes."""
+
 
 class LMGameGauges(RLlibCallback):
     """Sets ``lmgame_*`` gauges from every training result; their label ``trial`` is Tune's name of the trial."""
 
     def __init__(self) -> None:
         self._gauges: dict[str, Any] = {}
+        self._last: dict[tuple[str, str, str], float] = {}
 
     def on_algorithm_init(self, *, algorithm: Any, metrics_logger: Any = None, **kwargs: Any) -> None:
         """Processes are up: the trial is there before its first result."""
         for name, doc in PROGRESS_GAUGES.items():
             self._set(name, doc, 0, _trial_of(algorithm), "")
+        threading.Thread(target=_go_on, args=(weakref.ref(self),), name="lmgame-gauges", daemon=True).start()
 
     def on_train_result(
         self, *, algorithm: Any, metrics_logger: Any = None, result: dict[str, Any], **kwargs: Any
@@ -71,7 +79,26 @@ class LMGameGauges(RLlibCallback):
             return
         if name not in self._gauges:
             self._gauges[name] = Gauge(f"lmgame_{name}", description=doc, tag_keys=("trial", "policy"))
+        self._last[name, trial, policy] = float(value)
         self._gauges[name].set(float(value), tags={"trial": trial, "policy": policy})
+
+    def tell_again(self) -> None:
+        """Set every gauge to its last value."""
+        for (name, trial, policy), value in list(self._last.items()):
+            self._gauges[name].set(value, tags={"trial": trial, "policy": policy})
+
+
+def _go_on(of: weakref.ref[LMGameGauges]) -> None:
+    """Tell the numbers again and again, as long as their algorithm is there and Ray is."""
+    import ray
+
+    while True:
+        time.sleep(TELL_AGAIN_S)
+        gauges = of()
+        if gauges is None or not ray.is_initialized():
+            return
+        gauges.tell_again()
+        del gauges
 
 
 def _trial_of(algorithm: Any) -> str:

@@ -256,6 +256,36 @@ def test_python_with_a_test_of_its_own_is_all_there_is() -> None:
             assert len(blocks(page, "python")) == RUN_ELSEWHERE[page.name], page.name
 
 
+def shown_loggers() -> ModuleType:
+    """The module that the page on monitoring shows."""
+    module = ModuleType("my_loggers")
+    exec(compile(block("monitoring.md", "class Trackio"), "monitoring.md", "exec"), vars(module))
+    return module
+
+
+def test_the_logger_shown_has_a_run_for_each_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    Trial = dataclasses.make_dataclass("Trial", ["trial_id"], frozen=True)
+
+    def init(**options: Any) -> Any:
+        told.append(options)
+
+        def log(numbers: dict[str, Any], step: int) -> None:
+            told.append((options["name"], numbers, step))
+
+        return SimpleNamespace(log=log, finish=lambda: told.append(f"{options['name']} ended"))
+
+    monkeypatch.setitem(sys.modules, "trackio", SimpleNamespace(init=init))
+    logger = vars(shown_loggers())["Trackio"]("text-games")
+    first, second = Trial("a"), Trial("b")
+    for trial in (first, second):
+        logger.log_trial_start(trial)
+    logger.log_trial_result(1, second, {"training_iteration": 3, "env_runners": {"success_rate": 0.5}, "date": "today"})
+    logger.log_trial_end(second)
+    assert told[:2] == [{"project": "text-games", "name": name, "resume": "allow"} for name in "ab"]
+    assert told[2:] == [("b", {"training_iteration": 3, "env_runners/success_rate": 0.5}, 3), "b ended"]
+
+
 YAML = [(page, text) for page in PAGES for text in blocks(page, "yaml") if "my_package.tools_server" not in text]
 """That one is run by tests/envs/test_own_tools.py, with tools of its own."""
 
@@ -266,6 +296,8 @@ def test_yaml_passes_the_checks_of_a_run(
 ) -> None:
     """A fragment is put where it belongs: settings of an experiment, or of its configuration."""
     monkeypatch.setenv("JUDGE_KEY", "of a judge")
+    if "my_loggers" in text:
+        monkeypatch.setitem(sys.modules, "my_loggers", shown_loggers())
     if "lmgame/WebArena-v0" in text:  # A site has an address, and somebody has logged in.
         monkeypatch.setenv("WA_SHOPPING", "http://127.0.0.1:9")
         (tmp_path / ".auth").mkdir()

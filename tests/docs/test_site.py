@@ -85,7 +85,7 @@ def test_links_to_files_of_the_repository_lead_to_their_text(site: Path) -> None
 
 def test_headings_have_the_anchors_of_github(site: Path) -> None:
     text = (site / "monitoring.html").read_text(encoding="utf-8")
-    assert 'id="rays-dashboard"' in text and 'id="weights--biases-mlflow-comet"' in text
+    assert 'id="rays-dashboard"' in text and 'id="weights--biases-mlflow-trackio-comet"' in text
 
 
 @pytest.mark.parametrize("target", ["docs/no-such.md", "docs/games.md#no-such", "no/such.py"])

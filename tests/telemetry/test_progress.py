@@ -291,3 +291,6 @@ def test_a_trial_is_there_before_its_first_result_and_a_warm_start_shows_what_it
         "lmgame_evaluation_success_rate": 0.25,
         "lmgame_policy_loss": 2.5,
     }
+    seen.clear()
+    gauges.tell_again()  # While an iteration goes on: Ray forgets what is not set again.
+    assert dict(seen)["lmgame_training_iteration"] == 3.0 and len(seen) == 5
