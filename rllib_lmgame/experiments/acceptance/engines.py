@@ -1,7 +1,7 @@
 """Engines beside a learner's module: the same log-probabilities, weights that arrive, sleep.
 
 Weights are changed so far that an engine which kept its old ones is seen: what the learner makes of replies moves by
-more than ten times what both may differ by.
+more than five times what both may differ by.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _pushed(setting: Setting, *, engines: int = 1, split: int = 1, over: str = "
         arrived = on.digests()
         found = [
             loaded,
-            Measured("how far the new weights are away", moved, "nats", low=10 * setting.gap),
+            Measured("how far the new weights are away", moved, "nats", low=setting.far),
             pushed,
             Measured("tensors that stayed as they were", float(_equal(held, arrived)), high=0),
             Measured("push", result.seconds, "s"),

@@ -29,7 +29,7 @@ def training(setting: Setting) -> list[Measured]:
 def adapters(setting: Setting) -> list[Measured]:
     """LoRA: the engine holds the base and gets the adapter alone."""
     lora = {"language_model": {"lora": {"r": 16, "alpha": 32}}, "inference": {"adapters": True}}
-    return _trained(setting, lora | {"run": "LMGameGRPO", "token_ppo": {}, "text_rollouts": {"group_size": 8}})
+    return _trained(setting, lora | {"run": "LMGameGRPO", "lr": 5e-3, "text_rollouts": {"group_size": 8}})
 
 
 def zero3(setting: Setting) -> list[Measured]:
@@ -53,7 +53,7 @@ def file_of(setting: Setting, changes: dict[str, Any]) -> dict[str, Any]:
         "inference": {"engine": "vllm", "max_num_seqs": 256 if gpus else 32} | (ENGINE_BESIDE if gpus else {}),
         "text_rollouts": {"episodes_per_iteration": 256 if gpus else 16},
         "token_ppo": {
-            "num_minibatches": 2,
+            "num_minibatches": 4,
             "max_tokens_per_microbatch": 2048 if gpus else 512,
             "max_logprob_gap": None,
         },
