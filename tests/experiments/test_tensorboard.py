@@ -154,8 +154,14 @@ def test_held_out_levels_are_added_when_a_run_is_over(trial, tmp_path):
     assert "tensors" in events_of(tmp_path).Tags() and not events_of(tmp_path).Tags()["tensors"]
     (tmp_path / "result.json").write_text("".join(json.dumps(result(i)) + "\n" for i in (1, 2)))
     report = tmp_path / "report.json"
-    report.write_text("{")
-    add_heldout(tmp_path)  # A damaged report costs nothing else.
+    for damaged in (
+        "{",
+        '{"successes": 3}',
+        '{"successes": {"after PPO": {"a": "b"}}}',
+        f'{{"successes": {{"x": {{"a": {"9" * 400}}}}}}}',
+    ):
+        report.write_text(damaged)
+        add_heldout(tmp_path)  # It costs nothing else.
     report.write_text(
         json.dumps({"successes": {"after PPO": {"lmgame/Sokoban-v0 1 a": 1.0, "lmgame/Sokoban-v0 2 b": 0.0}}})
     )

@@ -230,13 +230,14 @@ def add_heldout(directory: Path) -> None:
 
         file = heldout_file(directory)
         table = "" if file is None else heldout_text(saved_milestones(file))
-    except (ImportError, OSError, ConfigError, AttributeError, TypeError, ValueError):  # Not there, or damaged.
-        return
+    except (ImportError, OSError, ConfigError, AttributeError, TypeError, ValueError, OverflowError):
+        return  # Not there, or damaged: the run is over all the same.
     if not table:
         return
     with SummaryWriter(str(directory), filename_suffix=".heldout") as writer, tempfile.TemporaryDirectory() as made:
         writer.add_text("held_out_levels", table)
-        with suppress(ConfigError, MissingDependencyError):  # Nothing to draw, or nothing to draw with.
+        # Nothing to draw, or nothing to draw with.
+        with suppress(ConfigError, MissingDependencyError, OSError, ValueError):
             curves, metric = read_curves([directory])
             pixels = _pixels(draw(curves, Path(made, "curve"), metric, ""))
             writer.add_image("learning_curve", pixels, int(curves[0].last.get(ITERATION, 0)), dataformats="HWC")
