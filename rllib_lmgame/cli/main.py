@@ -30,6 +30,7 @@ COMMANDS = {
     "completion": "print a script by which bash or zsh completes commands",
     "data": "list, fetch and check published data sets",
     "schema": "print the JSON schema of experiment files, for editors",
+    "export-env": "write a game as TRL or verifiers load one",
     "games": "list and check the text games",
     "info": "tell about a file, a checkpoint or a game, and what it needs",
     "init": "write the first files of a game or an experiment of your own",
@@ -149,7 +150,7 @@ def make_parser(command: str | None = None) -> argparse.ArgumentParser:
     subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
     for name, summary in COMMANDS.items():
         if name == command:
-            importlib.import_module(f"rllib_lmgame.cli.{name}").add_parser(subparsers, summary)
+            importlib.import_module(f"rllib_lmgame.cli.{name.replace('-', '_')}").add_parser(subparsers, summary)
         else:
             subparsers.add_parser(name, help=summary)
     return parser

@@ -57,7 +57,7 @@ def test_help_and_version(capsys):
 def test_help_names_commands_that_exist(command, capsys):
     main([*command, "--help"])
     text = " ".join(capsys.readouterr().out.split())
-    for named in re.findall(r"rllib (\w+)(?: (list|get|run|check|describe|file)\b)?", text):
+    for named in re.findall(r"rllib (\w[\w-]*)(?: (list|get|run|check|describe|file)\b)?", text):
         assert named[0] in COMMANDS
         if named[0] in ("games", "example") and named[1]:
             assert main([*named, "--help"]) == 0, named
