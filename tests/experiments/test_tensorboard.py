@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Mapping
@@ -9,10 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugin_util import markdown_to_safe_html
 
+from rllib_lmgame.experiments.results import tensorboard
 from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile, add_heldout, evaluation_text, tags_of
 from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, LEAGUE_NAMES, LEARNER_NAMES, PHASES, RESULT_HEADS
 
@@ -123,6 +126,17 @@ def test_an_evaluation_is_a_table_and_a_figure(trial, tmp_path):
     drawn = events.Images("evaluation")
     assert [image.step for image in drawn] == [1, 3]
     assert drawn[0].encoded_image_string != drawn[1].encoded_image_string and drawn[0].width > 500
+
+
+def test_an_iteration_that_is_played_again_stands_once_in_the_figure(trial, monkeypatch):
+    drawn: list[Any] = []
+    pixels = np.zeros((2, 2, 3), np.uint8)
+    monkeypatch.setattr(tensorboard, "_drawn", lambda evaluated: drawn.append(copy.deepcopy(evaluated)) or pixels)
+    worse = {**EVALUATION, "env_runners": {**EVALUATION["env_runners"], "success_rate": 0.125, "games": {}}}
+    played = ((1, worse), (2, worse), (3, worse), (2, EVALUATION), (4, worse))
+    logged(trial, *(result(iteration, evaluation=each) for iteration, each in played))
+    assert [list(each["all"]) for each in drawn] == [[1], [1, 2], [1, 2, 3], [1, 2, 3, 4]]
+    assert drawn[-1]["all"] == {1: 0.125, 2: 0.375, 3: 0.125, 4: 0.125}
 
 
 def test_games_of_two_sides_say_who_won():

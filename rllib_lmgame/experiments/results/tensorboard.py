@@ -114,7 +114,7 @@ class TensorBoardFile(TBXLoggerCallback):  # type: ignore[misc]
 
         self._summary_writer_cls = Grouped
         self._next: dict[tuple[str, str], float] = {}
-        self._evaluated: dict[str, dict[str, list[tuple[int, float]]]] = {}
+        self._evaluated: dict[str, dict[str, dict[int, float]]] = {}
 
     def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
         super().log_trial_result(iteration, trial, result)
@@ -126,7 +126,7 @@ class TensorBoardFile(TBXLoggerCallback):  # type: ignore[misc]
             evaluated = self._evaluated.setdefault(trial.trial_id, {})
             for name, runners in _of_games(result):
                 if (success := number_at(runners, "success_rate")) is not None:
-                    evaluated.setdefault(name, []).append((step, success))
+                    evaluated.setdefault(name, {})[step] = success
             if evaluated and self._is_due("figure", trial, step):
                 with suppress(MissingDependencyError):
                     writer.add_image("evaluation", _drawn(evaluated), step, dataformats="HWC")
@@ -202,14 +202,14 @@ def _cell(text: str) -> str:
     return re.sub(r"[^\w ./:,+-]", "?", text)
 
 
-def _drawn(evaluated: Mapping[str, list[tuple[int, float]]]) -> Any:
+def _drawn(evaluated: Mapping[str, Mapping[int, float]]) -> Any:
     """The success of evaluations over iterations, as pixels: [height, width, 3 or 4]. Raises:
     MissingDependencyError: without matplotlib.
     """
     drawn = io.BytesIO()
     with figure(drawn) as axes:
         for name, points in list(evaluated.items())[:_MOST_DRAWN]:
-            axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=name)
+            axes.plot(*zip(*sorted(points.items()), strict=True), marker="o", markersize=3, label=name)
         axes.set_xlabel("iteration")
         axes.set_ylabel("success in evaluations")
         axes.set_ylim(-0.02, 1.02)
