@@ -25,9 +25,9 @@ def add_parser(subparsers: Any, summary: str) -> None:
         help=summary,
         description="Look at versions, processor, GPUs, vLLM's build, sandbox, Ray, disks, programs, data sets and "
         "models. Gives 1 if something is wrong that keeps runs from starting.",
-        epilog="With --gpu it trains, pushes weights and compares numbers on the GPUs of this machine, in about ten "
-        "minutes, and gives 1 if a check fails. Without a GPU, or with CUDA_VISIBLE_DEVICES= in front, checks that can "
-        "run in a CPU form; the others are skipped, and it is said why.",
+        epilog="With --gpu it trains, pushes weights and compares numbers on the GPUs of this machine, and gives 1 if "
+        "a check fails. Each check has at most five minutes. Without a GPU, or with CUDA_VISIBLE_DEVICES= in front, "
+        "checks that can run in a CPU form (ten minutes); the others are skipped, and it is said why.",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--gpu", action="store_true", help="run what only GPUs can show: see below")
