@@ -7,6 +7,7 @@ reply is as good as any other and prompts have the same length in every run.
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 import gymnasium
@@ -23,10 +24,13 @@ class Recital(gymnasium.Env[str, str]):
         rules: Digits of the rules, the same in every episode.
         first: Digits of the first observation.
         later: Digits of every later observation.
+        wait_ms: How long a step sleeps.
     """
 
-    def __init__(self, turns: int = 5, rules: int = 192, first: int = 100, later: int = 84) -> None:
-        self.turns, self.first, self.later = turns, first, later
+    def __init__(
+        self, turns: int = 5, rules: int = 192, first: int = 100, later: int = 84, wait_ms: float = 0.0
+    ) -> None:
+        self.turns, self.first, self.later, self.wait_s = turns, first, later, wait_ms / 1000
         self.instructions = digits(random.Random(0), rules)
         self.observation_space = self.action_space = spaces.Text(max_length=100_000, charset=DIGITS)
 
@@ -39,6 +43,8 @@ class Recital(gymnasium.Env[str, str]):
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """Take any reply; the reward is chance, so that there are advantages to compute."""
+        if self.wait_s:
+            time.sleep(self.wait_s)
         self._turn += 1
         done = self._turn == self.turns
         info = {"success": True} if done else {}

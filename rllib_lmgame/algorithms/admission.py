@@ -80,6 +80,7 @@ def admit(config: Any) -> None:
     check_teacher(config, {})
     if not any(key.startswith(_PLAYED) for key in s.schedules):  # Else each of their values is looked at.
         refuse((*rules.PLAY, *rules.SELECTION), s, run)
+    refuse(rules.OVERLAP, s, run)
     with games_blamed_first(config):
         check_seats(config)
         check_success(config)

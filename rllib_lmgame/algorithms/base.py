@@ -8,6 +8,7 @@ import logging
 import math
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -55,7 +56,7 @@ from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig, PlayResult, PlaySettings
-from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, EpisodeSource, LineUps, Rounds, play_all
+from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, STALE, EpisodeSource, LineUps, Rounds, play_all
 from rllib_lmgame.settings.algorithms import reference
 from rllib_lmgame.settings.old_names import check_saved
 from rllib_lmgame.storage import expanded, is_uri
@@ -85,6 +86,7 @@ DROPS = (
     StopReason.ENGINE_ERROR.value,
     StopReason.TIMEOUT.value,
     ENV_RUNNER_LOST,
+    STALE,
 )
 """Why an episode may have been dropped."""
 
@@ -113,6 +115,7 @@ class LMGameAlgorithm(PPO):
         """Prepare models, start engines, then RLlib's runners and learners; also Ray, if nobody has."""
         self._trial_info: Any = self._tune_trial
         self.engine_groups: dict[str, Any] = {}
+        self._restoring = threading.Lock()
         self._policy_version = 0
         self._at_start = True
         self._best: float | None = None
@@ -218,6 +221,12 @@ class LMGameAlgorithm(PPO):
         self._restart_engines()
         if runners.num_remote_env_runners():
             self.restore_env_runners(runners)
+
+    def restore_env_runners(self, env_runner_group: EnvRunnerGroup) -> list[int]:
+        """RLlib's; one thread at a time, since another may play ahead."""
+        with self._restoring:
+            restored: list[int] = super().restore_env_runners(env_runner_group)
+        return restored
 
     def _restart_engines(self) -> None:
         for group in engines.each_group(self.engine_groups):

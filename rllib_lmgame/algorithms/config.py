@@ -40,6 +40,7 @@ from rllib_lmgame.settings.sections.language_model import (
     read_policies,
 )
 from rllib_lmgame.settings.sections.league import LeagueOptions
+from rllib_lmgame.settings.sections.overlap import OverlapOptions
 from rllib_lmgame.settings.sections.rllib import (
     FIELDS,
     SCHEDULED_KEYS,
@@ -98,6 +99,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
     league_options: LeagueOptions | None = None  # likewise
     teacher_options: TeacherOptions | None = None  # likewise
     data_selection_options: DataSelectionOptions = DataSelectionOptions()  # likewise
+    overlap_options: OverlapOptions = OverlapOptions()  # likewise
     schedule_options: Mapping[str, ScheduleOptions] = MappingProxyType({})
     given_keys: tuple[str, ...] = ()
     """Dotted keys that were written or set in Python."""

@@ -41,6 +41,11 @@ class RunFacts:
         return resolve_matchmaker(self._config.settings.league.matchmaking.type)
 
     @cached_property
+    def plays_on(self) -> bool:
+        """Whether an estimator wants rollouts from states."""
+        return bool(state_rollouts(self._config))
+
+    @cached_property
     def engine(self) -> EngineEntry:
         """The engine; one that is brought along must have what it is asked for."""
         options, key = self._config.inference_options, "config.inference.engine"

@@ -68,7 +68,6 @@ class LeaguePlay:
     def prepare(self, iteration: int) -> None:
         """Take due snapshots, restart exploiters and load the opponent engines; a second call does nothing."""
         began = time.perf_counter()
-        self._line_ups.matches = {}
         self._beginnings.keep(list(self.league.exploiters))  # PPO begins, or goes on with them for the first time.
         met = {table.member.name for table in self.league.next_tables(iteration)}
         read: dict[str, SharedBundle] = {}
@@ -87,6 +86,13 @@ class LeaguePlay:
         self._load(self.league.tables(iteration), read)
         self._prepare_s = time.perf_counter() - began
 
+    def prepare_without_snapshots(self, iteration: int) -> bool:
+        """:meth:`prepare`, if no snapshot is due; whether that is so."""
+        due = bool(self.league.due(iteration))
+        if not due:
+            self.prepare(iteration)
+        return not due
+
     def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings, iteration: int) -> PlayResult:
         """Play matches of ``iteration``, which is prepared; all plans of an iteration have different indices."""
         settings = dataclasses.replace(settings, members=self._holders(self.league.tables(iteration)))
@@ -101,6 +107,7 @@ class LeaguePlay:
     def record(self, summaries: Sequence[EpisodeSummary]) -> None:
         """Count the results of an iteration, once, against the members the engines held; older results decay once."""
         self.league.record(summaries, self._line_ups.matches)
+        self._line_ups.matches = {}
 
     @contextmanager
     def reading_ahead(self, iteration: int) -> Iterator[None]:

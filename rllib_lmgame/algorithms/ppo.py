@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import logging
 import math
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TIMERS
 from ray.util import log_once
 
@@ -22,6 +25,7 @@ from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, updat
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.facts import RunFacts, state_rollouts
 from rllib_lmgame.algorithms.league import LeaguePlay
+from rllib_lmgame.algorithms.overlap import OVERLAP, PlayAhead
 from rllib_lmgame.algorithms.scheduled import schedules_of
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_and_select
 from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
@@ -33,11 +37,19 @@ from rllib_lmgame.rollouts.log.sample import log_of_training
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_games, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.settings import algorithms as registry
-from rllib_lmgame.settings.schedules import ENV_STEPS, PPO_ITERATION, game_of, shown_key
+from rllib_lmgame.settings.schedules import COUNTERS, ENV_STEPS, NUMBERS, PPO_ITERATION, Schedules, game_of, shown_key
 from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS
 from rllib_lmgame.settings.sections.supervised import groups_needed
 from rllib_lmgame.settings.tree import Settings
-from rllib_lmgame.telemetry.metrics import ROLLOUT_TIMER, UPDATE_TIMER, VINE_NAMES, VINE_TIMER, WEIGHT_SYNC_TIMER
+from rllib_lmgame.telemetry.metrics import (
+    OVERLAP_NAMES,
+    ROLLOUT_TIMER,
+    UPDATE_TIMER,
+    VINE_NAMES,
+    VINE_TIMER,
+    WEIGHT_SYNC_TIMER,
+)
 
 if TYPE_CHECKING:
     from typing import Self
@@ -87,6 +99,10 @@ class LMGamePPOConfig(LMGameConfig):
         """Past versions of the policies as opponents: :class:`~rllib_lmgame.settings.sections.league.LeagueOptions`."""
         return self.set_section("league", options)
 
+    def overlap(self, **options: Any) -> Self:
+        """Playing while updates go on: :class:`~rllib_lmgame.settings.sections.overlap.OverlapOptions`."""
+        return self.set_section("overlap", options)
+
     def teacher(self, **options: Any) -> Self:
         """A model that judges each sampled token: :class:`~rllib_lmgame.settings.sections.teacher.TeacherOptions`."""
         return self.set_section("teacher", options)
@@ -101,6 +117,8 @@ class LMGamePPO(LMGameAlgorithm):
 
     config: LMGamePPOConfig
     _present: Settings | None = None
+    _ahead: PlayAhead | None = None
+    _engines_before: tuple[dict[str, float], float] | None = None
 
     def setup(self, config: LMGamePPOConfig) -> None:
         self._ppo_iteration = 0
@@ -118,6 +136,13 @@ class LMGamePPO(LMGameAlgorithm):
             self._warm_start = SupervisedStage(self, self.config.supervised_options)
         if self.config.settings.league is not None:
             self._league = LeaguePlay(self, self.config.settings.league)
+        if self.config.overlap_options.max_staleness:
+            self._ahead = PlayAhead(self, self.config.overlap_options.max_staleness)
+
+    def cleanup(self) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
+        super().cleanup()
 
     @classmethod
     def get_default_config(cls) -> LMGamePPOConfig:
@@ -135,6 +160,8 @@ class LMGamePPO(LMGameAlgorithm):
         if self._league is not None:
             self._league.prepare(self._ppo_iteration)
         result = self.play_batch()
+        if self._ahead is not None:
+            self._ahead.begin()
         with self._reading_ahead():
             results = self.update(result)
         self.after_update(results)
@@ -150,21 +177,39 @@ class LMGamePPO(LMGameAlgorithm):
 
     def at_present(self) -> Settings:
         """What schedules make of the configuration in this iteration."""
-        now, games = self._schedules.values(), self.config.games
-        values = {key: now[shown_key(key, games)] for key in self.config.schedule_options}
+        values = self._values(self._schedules)
         if self._present is None or self._present.present != values:
             self._present = self.config.settings.at(values)
         return self._present
 
+    def expected(self, iteration: int) -> Settings:
+        """:meth:`at_present` of a later ``iteration``, as far as that is known now: counters alone go on."""
+        schedules = copy.deepcopy(self._schedules)
+        schedules.observe({PPO_ITERATION: iteration, NUMBERS[ENV_STEPS]: self._env_steps()})
+        return self.config.settings.at(self._values(schedules))
+
+    def _values(self, schedules: Schedules) -> dict[str, float]:
+        now, games = schedules.values(), self.config.games
+        return {key: now[shown_key(key, games)] for key in self.config.schedule_options}
+
     def play_batch(self) -> PlayResult:
         """Play this iteration with the current weights: episodes to train on, and numbers of all episodes."""
         present = self.at_present()
-        before = engines.engine_stats(self.engine_groups)
+        before, began = self._engines_before or (engines.engine_stats(self.engine_groups), None)
         with self.timed(ROLLOUT_TIMER):
-            selected = self._play_and_select(present)
+            if self._ahead is None:
+                selected = self.play_and_select(present, self._ppo_iteration)
+            else:
+                selected = self._ahead.take(self._ppo_iteration, present)
+        if self._league is not None:
+            self._league.record(selected.result.summaries)
         after = engines.engine_stats(self.engine_groups)
         result = selected.result
-        self.log_episodes(result, engines.engine_metrics(before, after, result.wall_s))
+        wall_s = result.wall_s if began is None else time.perf_counter() - began
+        self.log_episodes(result, engines.engine_metrics(before, after, wall_s))
+        if self._ahead is not None:
+            self._engines_before = after, time.perf_counter()
+            self.log_numbers(OVERLAP, self._ahead.numbers())
         if self._selects:
             self.log_numbers(SELECTION, selected.counts)
         result.episodes = selected.episodes
@@ -190,8 +235,12 @@ class LMGamePPO(LMGameAlgorithm):
         counts = play_for_values(selected.episodes, selected.result.summaries, play, wanted, present.data.overlong)
         self.log_numbers(ENV_RUNNER_RESULTS, counts)
 
-    def _play_and_select(self, present: Settings) -> Selected:
-        settings, sizes = _settings(present), present.group_sizes
+    def play_and_select(self, present: Settings, iteration: int, oldest: int | None = None) -> Selected:
+        """Play ``iteration`` and choose; without replies of weights older than version ``oldest``.
+
+        With ``overlap`` a thread of its own calls it, and nothing else changes what it reads.
+        """
+        settings, sizes = dataclasses.replace(_settings(present), oldest_version=oldest), present.group_sizes
         exact = [game.episodes for game in present.games]
 
         def plans(episodes: int, purpose: str, exact: Sequence[int | None]) -> list[EpisodePlan]:
@@ -199,7 +248,7 @@ class LMGamePPO(LMGameAlgorithm):
                 episodes,
                 run_seed=self.config.seed or 0,
                 purpose=purpose,
-                iteration=self._ppo_iteration,
+                iteration=iteration,
                 game_weights=[game.weight for game in present.games],
                 oversample=present.data.oversample,
                 sizes=sizes,
@@ -211,7 +260,7 @@ class LMGamePPO(LMGameAlgorithm):
                 plans = self._item_order.dealt(plans, present.games)
             if self._league is None:
                 return self.play(plans, settings)
-            return self._league.play(plans, settings, self._ppo_iteration)
+            return self._league.play(plans, settings, iteration)
 
         planned = plans(present.play.episodes_per_iteration, "train", exact)
 
@@ -221,13 +270,11 @@ class LMGamePPO(LMGameAlgorithm):
                 return plans(groups * present.shared_size, purpose, exact)
             played = Counter(plan.game for plan in planned if not plan.spare)  # Each game is dealt as large a share.
             shares = [played[game] // size for game, size in enumerate(sizes)]
-            dealt = Counter(
-                deal_games(groups, shares, stable_seed(self.config.seed or 0, self._ppo_iteration, purpose))
-            )
+            dealt = Counter(deal_games(groups, shares, stable_seed(self.config.seed or 0, iteration, purpose)))
             again = [dealt[game] * size for game, size in enumerate(sizes)]
             return plans(sum(again), purpose, again)
 
-        selected = play_and_select(
+        return play_and_select(
             planned,
             play,
             refill,
@@ -235,9 +282,47 @@ class LMGamePPO(LMGameAlgorithm):
             least=groups_needed(self.config.num_learners, present.least_size, self._needs_groups),
             all_teach=self.config.teacher_options is not None,
         )
-        if self._league is not None:
-            self._league.record(selected.result.summaries)
-        return selected
+
+    # -- playing ahead, see :class:`~rllib_lmgame.algorithms.overlap.PlayAhead` ---------------------------------------
+
+    @property
+    def ppo_iteration(self) -> int:
+        """PPO's iterations before the present one."""
+        return self._ppo_iteration
+
+    def may_begin(self, iteration: int) -> bool:
+        """Whether the later ``iteration`` may be played with what is there now: its settings are known, too."""
+        follows_next = iteration == self._ppo_iteration + 1
+        for key, options in self.config.schedule_options.items():
+            if key in SCHEDULED_KEYS or key.startswith(("token_ppo.", "teacher.")) or options.by == PPO_ITERATION:
+                continue
+            if not follows_next or (options.points is not None and options.by not in COUNTERS):
+                return False  # Stages go on seldom.
+        return self._league is None or (follows_next and self._league.prepare_without_snapshots(iteration))
+
+    def played_by(self, present: Settings) -> Any:
+        """Of an iteration's settings, those by which it is played."""
+        return _settings(present), present.data, present.group_sizes
+
+    def items_dealt(self) -> dict[str, int]:
+        """How many items of each list have been dealt so far."""
+        return {} if self._item_order is None else self._item_order.state()
+
+    def deal_items_after(self, items: Mapping[str, int]) -> None:
+        """Go on as if only ``items`` had been dealt."""
+        if self._item_order is not None:
+            self._item_order.set_state(items)
+
+    def _heal(self, runners: EnvRunnerGroup) -> None:
+        if self._ahead is not None:
+            self._ahead.check_open()
+        super()._heal(runners)
+
+    def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
+        """As every algorithm's; nothing else is played meanwhile."""
+        if self._ahead is not None:
+            self._ahead.drain()
+        return super().evaluate(parallel_train_future)
 
     def _reading_ahead(self) -> AbstractContextManager[None]:
         """The next iteration's opponents go to their engines meanwhile."""
@@ -282,6 +367,8 @@ class LMGamePPO(LMGameAlgorithm):
         if phase == 0 and self._state_rollouts:
             self.log_numbers(ENV_RUNNER_RESULTS, dict.fromkeys(VINE_NAMES, float("nan")))
             self.log_numbers(TIMERS, {VINE_TIMER: float("nan")})
+        if phase == 0 and self._ahead is not None:
+            self.log_numbers(OVERLAP, dict.fromkeys(OVERLAP_NAMES, float("nan")))
         for key, value in self._schedules.values().items():
             self.metrics.log_value(("schedules", key), float(value), window=1, reduce="mean")
 
@@ -297,11 +384,13 @@ class LMGamePPO(LMGameAlgorithm):
             "ppo_iteration": self._ppo_iteration,
             "warm_start": warm_start,
             "league": league,
-            "item_order": {} if self._item_order is None else self._item_order.state(),
+            "item_order": self.items_dealt() if self._ahead is None else self._ahead.items,
             "schedules": self._schedules.state(),
         }
 
     def set_lmgame_state(self, state: dict[str, Any]) -> None:
+        if self._ahead is not None:
+            self._ahead.forget()
         super().set_lmgame_state(state)
         self._ppo_iteration = int(state["ppo_iteration"])
         if self._warm_start is not None and state["warm_start"] is not None:
@@ -310,6 +399,8 @@ class LMGamePPO(LMGameAlgorithm):
             self._league.set_state(state["league"])
         if self._item_order is not None:
             self._item_order.set_state(state.get("item_order", {}))
+        if self._ahead is not None:
+            self._ahead.items = self.items_dealt()
         counters = {PPO_ITERATION: self._ppo_iteration, ENV_STEPS: self._env_steps() if self._ppo_iteration else 0}
         self._schedules.set_state(state.get("schedules", {}), counters)
 

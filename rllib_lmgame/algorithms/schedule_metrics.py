@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.algorithms.facts import PolicyFacts, state_rollouts
+from rllib_lmgame.algorithms.overlap import OVERLAP
 from rllib_lmgame.algorithms.selection import COUNTS, SELECTION
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.errors import ConfigError, nearest
@@ -107,6 +108,8 @@ def followed(config: Any) -> Below:
     }
     if config.settings.selects:
         known[SELECTION] = Below(dict.fromkeys(COUNTS))
+    if config.overlap_options.max_staleness:
+        known[OVERLAP] = Below(dict.fromkeys(metrics.OVERLAP_NAMES))
     if config.settings.league is not None:
         known["league"] = _of_episodes(metrics.LEAGUE_NAMES, False)
     return Below(known)

@@ -45,6 +45,7 @@ class PlaySettings:
         members: Weights that are not a policy's current ones -> the engines that hold them now.
         rollouts, inference: In place of the configuration's sections where a schedule changes them.
         language_model: Changed options of that section; a policy's own stay.
+        oldest_version: Of the weights that may have sampled a reply of a trained seat; ``None``: any.
     """
 
     games: tuple[GameConfig, ...]
@@ -58,6 +59,7 @@ class PlaySettings:
     rollouts: TextRolloutOptions | None = None
     inference: InferenceOptions | None = None
     language_model: Mapping[str, Any] = field(default_factory=dict)
+    oldest_version: int | None = None
 
 
 @dataclass

@@ -5,7 +5,8 @@ Guarantees (each has a test):
 1. Every plan comes out once: as an episode, or not at all after the largest number of replacements.
 2. Every failure comes out with its reason and is replaced: by the same level, unless the level may be to blame. Then an
    episode that goes on from a state of another one is left out instead.
-3. Episodes lost with their env runner have failed (``env_runner_lost``).
+3. Episodes lost with their env runner have failed (``env_runner_lost``), and those with a reply of weights older than
+   ``oldest_version`` (``stale``).
 4. If nothing finishes for several rounds, an error says why. A game whose episodes (at least :data:`MANY_HANGS`) all
    took too long is not tried again.
 5. :func:`play_all` gives episodes in the order of their plans.
@@ -140,6 +141,9 @@ async def _roles_of(game: GameConfig, timeout_s: float) -> Roles:
 ENV_RUNNER_LOST = "env_runner_lost"
 """Reason of the episodes that were lost with their runner."""
 
+STALE = "stale"
+"""Reason of the episodes that old weights have played."""
+
 LEVEL_TO_BLAME = (StopReason.ENV_ERROR.value, StopReason.TIMEOUT.value)
 """Reasons of failures that another level may not have."""
 
@@ -209,7 +213,7 @@ class Rounds(EpisodeSource):
         played = self._runners.play(plans, self._settings) if plans else PlayResult()
         if played.error is not None:
             raise played.error
-        played.failures += failures + lost(plans, played)
+        played.failures += failures + lost(plans, played) + without_stale(plans, played, self._settings.oldest_version)
         for episode_id in played.aborted:
             self._race.leave(episode_id)
         for summary in played.summaries:
@@ -247,6 +251,24 @@ def lost(plans: Sequence[EpisodePlan], played: PlayResult) -> list[Failure]:
     known |= {failure.plan.episode_id for failure in played.failures}
     message = "an env runner died, or gave no answer within sample_timeout_s"
     return [Failure(plan, ENV_RUNNER_LOST, message) for plan in plans if plan.episode_id not in known]
+
+
+def without_stale(plans: Sequence[EpisodePlan], played: PlayResult, oldest: int | None) -> list[Failure]:
+    """Take episodes out of ``played`` in which weights older than version ``oldest`` replied in a trained seat."""
+    if oldest is None:
+        return []
+    versions = [
+        min((seat.min_policy_version for seat in summary.seats if seat.trained and seat.turns), default=oldest)
+        for summary in played.summaries
+    ]
+    by_id = {plan.episode_id: plan for plan in plans}
+    stale = [
+        Failure(by_id[summary.episode_id], STALE, f"weights of version {version} replied, older than {oldest}")
+        for summary, version in zip(played.summaries, versions, strict=True)
+        if version < oldest
+    ]
+    played.choose([place for place, version in enumerate(versions) if version >= oldest])
+    return stale
 
 
 def replacements(failures: Sequence[Failure], limit: int) -> list[EpisodePlan]:

@@ -20,6 +20,7 @@ from rllib_lmgame.settings.sections.evolution import EvolutionOptions
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 from rllib_lmgame.settings.sections.league import LeagueOptions
+from rllib_lmgame.settings.sections.overlap import OverlapOptions
 from rllib_lmgame.settings.sections.preferences import DPOOptions
 from rllib_lmgame.settings.sections.rllib import FLAT_KEYS
 from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, SupervisedOptions
@@ -153,6 +154,7 @@ PPO = AlgorithmEntry(
         "warm_start": Section("supervised_options", SupervisedOptions, optional=True),
         "data_selection": Section("data_selection_options", DataSelectionOptions),
         "league": Section("league_options", LeagueOptions, optional=True),
+        "overlap": Section("overlap_options", OverlapOptions),
         "teacher": Section("teacher_options", TeacherOptions, optional=True),
     },
     metrics=("ppo_iteration", "phase", *SUPERVISED_METRICS),

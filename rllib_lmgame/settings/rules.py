@@ -799,6 +799,53 @@ SELECTION = (
         )
     ),
 )
+OVERLAP = tuple(
+    Rule("overlap.max_staleness", lambda s, f, bad=bad: s.overlap.max_staleness > 0 and bad(s, f), say, example)
+    for bad, say, example in (
+        (
+            lambda s, f: s.play.deterministic,
+            "contradicts text_rollouts.deterministic: which weights sample a reply depends on when it is asked for; "
+            "leave one of them out",
+            "{num_env_runners: 1, text_rollouts: {deterministic: true}, overlap: {max_staleness: 1}}",
+        ),
+        (
+            lambda s, f: f.plays_on,
+            "does not go with advantage_estimator `vine`, which values states under the weights that are trained; use "
+            "another one, or leave it out",
+            "{num_env_runners: 1, token_ppo: {advantage_estimator: vine}, overlap: {max_staleness: 1}}",
+        ),
+        (
+            lambda s, f: any(s.policy(name).ppo.importance is None for name in s.trained_policies()),
+            "needs token_ppo.importance: without weights between sampler and learner nothing corrects for replies of "
+            "older weights",
+            "{num_env_runners: 1, token_ppo: {importance: null}, overlap: {max_staleness: 1}}",
+        ),
+        (
+            lambda s, f: s.ppo.staleness_limit is not None and s.ppo.staleness_limit < s.overlap.max_staleness,
+            "{s.overlap.max_staleness} is more than token_ppo.staleness_limit={s.ppo.staleness_limit}, which would "
+            "leave out of the loss what is played ahead",
+            "{num_env_runners: 1, token_ppo: {staleness_limit: 0}, overlap: {max_staleness: 1}}",
+        ),
+        (
+            lambda s, f: s.inf.sleep_during_update,
+            "does not go with inference.sleep_during_update: engines that sleep play no games; leave one of them out",
+            "{num_env_runners: 1, inference: {sleep_during_update: true, num_gpus_per_engine: 1}, "
+            "overlap: {max_staleness: 1}}",
+        ),
+        (
+            lambda s, f: s.league is not None and s.league.snapshot_every == 1,
+            "has no effect with league.snapshot_every: 1, since a snapshot is taken before each iteration begins; set "
+            "at least 2",
+            "{env: lmgame/TicTacToe-v0, num_env_runners: 1, league: {snapshot_every: 1}, overlap: {max_staleness: 1}}",
+        ),
+        (
+            lambda s, f: s.rllib.num_env_runners == 0 and not f.rllib.in_evaluation,
+            "needs env runners of its own: with num_env_runners: 0 games are played in the process that updates; set "
+            "at least 1",
+            "overlap: {max_staleness: 1}",
+        ),
+    )
+)
 OVERLONG = (
     Rule(
         "data_selection.overlong.tokens",

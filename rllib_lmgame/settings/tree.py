@@ -38,6 +38,7 @@ from rllib_lmgame.settings.sections.language_model import (
     read_policies,
 )
 from rllib_lmgame.settings.sections.league import LeagueOptions, is_league
+from rllib_lmgame.settings.sections.overlap import OverlapOptions
 from rllib_lmgame.settings.sections.rllib import (
     FIELDS,
     SCHEDULED_KEYS,
@@ -179,6 +180,11 @@ class Settings:
             return None
         options: LeagueOptions | None = self.sections["league"]
         return options or (LeagueOptions() if is_league(self.seats) else None)
+
+    @property
+    def overlap(self) -> OverlapOptions:
+        """The section ``overlap``; where an algorithm has none, its defaults."""
+        return self._section("overlap", OverlapOptions)
 
     @property
     def supervised(self) -> SupervisedOptions | None:

@@ -230,7 +230,7 @@ def test_an_iteration_plays_other_levels_again_and_keeps_a_group_for_each_learne
         },
     }
     config, calls = LMGamePPOConfig().update_from_dict(options), []
-    selected = Loop(config, calls)._play_and_select(config.settings)
+    selected = Loop(config, calls).play_and_select(config.settings, 0)
     assert [len(plans) for plans in calls] == [8, 6]
     assert len({plan.seed for plans in calls for plan in plans}) == 7, "as many levels as groups"
     assert (selected.counts["groups"], selected.counts["constant_groups"], selected.counts["kept_groups"]) == (7, 5, 3)
@@ -265,7 +265,7 @@ def test_every_round_of_a_refill_plays_levels_of_its_own() -> None:
             return player(lambda plan: True, self.calls)(plans)
 
     config = LMGamePPOConfig().update_from_dict(options)
-    Unlucky(config, calls)._play_and_select(config.settings)
+    Unlucky(config, calls).play_and_select(config.settings, 0)
     assert [len(plans) for plans in calls] == [8, 8, 8, 8]
     assert len({plan.seed for plans in calls for plan in plans}) == 4 * 4
     assert len({plan.episode_id for plans in calls for plan in plans}) == 4 * 8

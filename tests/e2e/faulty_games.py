@@ -17,6 +17,7 @@ import ray
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner
 from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions
+from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.settings.schema import option
 
 
@@ -59,6 +60,12 @@ class Countdown(TextGame):
 
     def solve(self) -> list[str]:
         return ["less"] * self.number
+
+
+class Listed(ListedLevels, Countdown):
+    """A sound game whose levels are items of a list."""
+
+    listed = tuple(range(1, 900))
 
 
 class Raises(Countdown):

@@ -182,7 +182,8 @@ def test_what_is_played_in_place_of_constant_groups_counts_with_the_rest(tmp_pat
         loop._item_order = ItemOrder(0, "train")
         play.prepare(iteration)
         once = copy.deepcopy(play.league)
-        selected = LMGamePPO._play_and_select(loop, config.settings)
+        selected = LMGamePPO.play_and_select(loop, config.settings, iteration)
+        play.record(selected.result.summaries)
         assert selected.counts["refill_rounds"] == 3
         summaries = selected.result.summaries
         assert sorted(summary.index for summary in summaries) == list(range(4 * 40))

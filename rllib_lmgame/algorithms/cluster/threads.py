@@ -37,6 +37,7 @@ class Places:
         cores: Node -> the trial's cores there.
         engines, learners, runners: The node of each.
         most: Threads that ``OMP_NUM_THREADS`` asks for, or a small model.
+        together: Games are played while learners update, so that they share the cores.
     """
 
     cores: Mapping[str, float]
@@ -44,14 +45,17 @@ class Places:
     learners: Sequence[str]
     runners: Sequence[str]
     most: int | None = None
+    together: bool = False
 
     def engine_threads(self) -> int:
         """Threads per engine while games are played; a local env runner is not counted, since it mostly waits."""
-        return threads_each(self.cores, self.engines, self.runners, self.most)
+        beside = [*self.runners, *self.learners] if self.together else self.runners
+        return threads_each(self.cores, self.engines, beside, self.most)
 
     def learner_threads(self) -> int:
         """Threads of each learner during an update."""
-        return threads_each(self.cores, self.learners, most=self.most)
+        beside = [*self.runners, *self.engines] if self.together else ()
+        return threads_each(self.cores, self.learners, beside, self.most)
 
 
 def places(config: LMGameConfig, engines: int) -> Places:
@@ -65,10 +69,15 @@ def places(config: LMGameConfig, engines: int) -> Places:
     return in_group(ray.util.placement_group_table(group), ray.nodes(), config, engines, _most(config, environment))
 
 
+def _together(config: LMGameConfig) -> bool:
+    return config.overlap_options.max_staleness > 0
+
+
 def places_here(config: LMGameConfig, engines: int, cores: float, environment: Mapping[str, str]) -> Places:
     """All on this machine, with so many cores of it."""
     learners, runners = max(1, config.num_learners), config.num_env_runners
-    return Places({HERE: cores}, [HERE] * engines, [HERE] * learners, [HERE] * runners, _most(config, environment))
+    where = [HERE] * engines, [HERE] * learners, [HERE] * runners
+    return Places({HERE: cores}, *where, _most(config, environment), _together(config))
 
 
 def _most(config: LMGameConfig, environment: Mapping[str, str]) -> int | None:
@@ -104,7 +113,8 @@ def in_group(
     cores = {node: cores_of_trial(usable[node], declared[node], reserved[node], trials) for node in reserved}
     others = len(where) - engines
     learners = where[others - config.num_learners : others] if config.num_learners else where[:1]
-    return Places(cores, where[others:], learners, where[1 : 1 + config.num_env_runners], most)
+    runners = where[1 : 1 + config.num_env_runners]
+    return Places(cores, where[others:], learners, runners, most, _together(config))
 
 
 def threads_of(config: LMGameConfig, places: Places) -> tuple[int | None, int | None]:

@@ -1,0 +1,175 @@
+"""Playing ahead: a thread of the driver plays the next iterations while the driver updates.
+
+Beside the guarantees of :mod:`rllib_lmgame.rollouts.ahead` (each has a test):
+
+1. What was played by other values of schedules than those of its iteration is not trained on: it is played again.
+2. A league's opponents change only while nothing is played, and a snapshot that is due is taken before its iteration
+   begins. At most one iteration of a league is played ahead.
+3. A checkpoint has nothing of what was played ahead: a resumed run plays the same levels again, so each level of a list
+   is trained on once.
+4. An error while playing is raised when the iteration is due.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import ray
+
+from rllib_lmgame.algorithms.selection import Selected
+from rllib_lmgame.rollouts.ahead import Ahead
+from rllib_lmgame.rollouts.sources import RolloutError
+from rllib_lmgame.telemetry.metrics import OVERLAP_NAMES
+
+if TYPE_CHECKING:
+    from ray.rllib.env.env_runner_group import EnvRunnerGroup
+
+    from rllib_lmgame.settings.tree import Settings
+
+OVERLAP = "overlap"
+
+
+class Iterations(Protocol):
+    """An algorithm, as far as it is asked (:class:`~rllib_lmgame.algorithms.ppo.LMGamePPO`)."""
+
+    env_runner_group: EnvRunnerGroup | None
+
+    @property
+    def policy_version(self) -> int: ...
+
+    @property
+    def ppo_iteration(self) -> int: ...
+
+    def may_begin(self, iteration: int) -> bool: ...
+
+    def expected(self, iteration: int) -> Settings: ...
+
+    def played_by(self, present: Settings) -> Any: ...
+
+    def play_and_select(self, present: Settings, iteration: int, oldest: int | None = None) -> Selected: ...
+
+    def items_dealt(self) -> dict[str, int]: ...
+
+    def deal_items_after(self, items: Mapping[str, int]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a thread has played: ``items`` are those dealt of lists until then, ``began`` and ``ended`` in seconds."""
+
+    selected: Selected
+    items: Mapping[str, int]
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """An iteration that is played, or waits for it, by what schedules make of the settings."""
+
+    by: Any
+    future: Future[Played] = field(default_factory=Future)
+
+
+class PlayAhead:
+    """Plays iterations of an algorithm in a thread, one after the other.
+
+    ``items`` are those dealt of lists for what has come out.
+    """
+
+    def __init__(self, algorithm: Iterations, max_staleness: int) -> None:
+        self._algorithm = algorithm
+        self._ahead: Ahead[Job] = Ahead(max_staleness)
+        self._jobs: queue.SimpleQueue[tuple[Job, Callable[[], Played]] | None] = queue.SimpleQueue()
+        self._closed = False
+        self._ended: float | None = None
+        self._awaited: Job | None = None
+        self._numbers = dict.fromkeys(OVERLAP_NAMES, 0.0)
+        self.items: Mapping[str, int] = algorithm.items_dealt()
+        # Nobody waits for it when the process ends: a game may take an hour.
+        threading.Thread(target=self._run, name="lmgame-ahead", daemon=True).start()
+
+    def take(self, iteration: int, present: Settings) -> Selected:
+        """What was played for ``iteration``, which is played now if it has not begun; waits for it."""
+        job = self._ahead.take(iteration)
+        again = job is not None and job.by != self._algorithm.played_by(present)
+        if job is not None and again:
+            self.forget(job)
+        if job is None or again:
+            job = self._job(iteration, present)
+        began, self._awaited = time.perf_counter(), job
+        played = job.future.result()
+        self.items, self._awaited = played.items, None
+        idle = 0.0 if self._ended is None else max(0.0, played.began - self._ended)
+        numbers = (idle, time.perf_counter() - began, float(again))
+        self._numbers = dict(zip(OVERLAP_NAMES, numbers, strict=True))
+        self._ended = played.ended
+        return played.selected
+
+    def begin(self) -> None:
+        """Begin the iterations that may be played while the present one is trained on."""
+        algorithm = self._algorithm
+        for iteration in self._ahead.room(algorithm.ppo_iteration):
+            if not algorithm.may_begin(iteration):
+                break
+            self._ahead.begin(iteration, self._job(iteration, algorithm.expected(iteration)))
+
+    def numbers(self) -> dict[str, float]:
+        """``overlap/<name>`` of the iteration that came out last."""
+        return self._numbers
+
+    def drain(self) -> None:
+        """Wait until nothing is played; what has been stays."""
+        wait([job.future for job in self._ahead.begun])
+
+    def forget(self, *more: Job) -> None:
+        """Forget what has begun, and these; the items it was dealt are dealt again."""
+        jobs = [*more, *self._ahead.forget()]
+        for job in jobs:
+            job.future.cancel()
+        wait([job.future for job in jobs])
+        self._algorithm.deal_items_after(self.items)
+
+    def close(self) -> None:
+        """Stop at once: env runners that still play are killed."""
+        self._closed = True
+        self._jobs.put(None)
+        jobs = [*self._ahead.forget(), *([] if self._awaited is None else [self._awaited])]
+        if not all(job.future.cancel() or job.future.done() for job in jobs):
+            runners: Any = self._algorithm.env_runner_group
+            for runner in runners._worker_manager.actors().values():
+                ray.kill(runner)
+
+    def check_open(self) -> None:
+        """Raise :class:`RolloutError` behind :meth:`close`."""
+        if self._closed:
+            raise RolloutError("the run has ended")
+
+    def _job(self, iteration: int, present: Settings) -> Job:
+        algorithm, job = self._algorithm, Job(self._algorithm.played_by(present))
+        oldest = self._ahead.oldest(algorithm.policy_version, algorithm.ppo_iteration, iteration)
+        self._jobs.put((job, partial(self._play, iteration, present, oldest)))
+        return job
+
+    def _play(self, iteration: int, present: Settings, oldest: int) -> Played:
+        began = time.perf_counter()
+        self.check_open()
+        selected = self._algorithm.play_and_select(present, iteration, oldest)
+        return Played(selected, self._algorithm.items_dealt(), began, time.perf_counter())
+
+    def _run(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            job, play = item
+            if not job.future.set_running_or_notify_cancel():
+                continue
+            try:
+                job.future.set_result(play())
+            except BaseException as error:
+                job.future.set_exception(error)

@@ -1,0 +1,20 @@
+"""Options of playing while updates go on. Importing this loads neither Ray nor torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rllib_lmgame.settings.schema import option
+
+
+@dataclass(frozen=True)
+class OverlapOptions:
+    """The ``overlap`` section: rollouts and updates at the same time."""
+
+    max_staleness: int = option(
+        0,
+        "Iterations that are played ahead while one is trained on: no token is older by more updates. 0: playing and "
+        "updating take turns.",
+        low=0,
+        high=64,
+    )

@@ -1,0 +1,117 @@
+"""Rollouts and updates at the same time: what is trained on, evaluations, faults, checkpoints and the end.
+
+The driver's decisions alone: :mod:`tests.rollouts.test_ahead` and :mod:`tests.algorithms.test_overlap`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from learner_weights import weights_of
+
+EPISODES = 16
+OVERLAP = {
+    "env": "faulty_games:Listed",
+    "env_config": {"max_turns": 3},
+    "num_env_runners": 1,
+    "overlap": {"max_staleness": 1},
+}
+
+
+class Trained:
+    """What an algorithm trains on; ``during`` is called when an update begins."""
+
+    def __init__(self, algorithm: Any) -> None:
+        self.algorithm = algorithm
+        self.results: list[dict[str, Any]] = []
+        self.levels: list[list[int]] = []
+        self.during = lambda: None
+        inner = algorithm.update
+
+        def update(result: Any) -> Any:
+            self.levels.append([summary.seed for summary in result.summaries])
+            self.during()
+            return inner(result)
+
+        algorithm.update = update
+
+    def train(self, iterations: int) -> dict[str, Any]:
+        self.results += [self.algorithm.train() for _ in range(iterations)]
+        return self.results[-1]
+
+
+def test_a_run_that_plays_ahead_is_killed_and_goes_on(start, make_config, tmp_path) -> None:
+    from ray.rllib.algorithms.algorithm import Algorithm
+
+    run = Trained(start(make_config(**OVERLAP)))
+    run.train(3)
+    learner = [result["learners"]["player"] for result in run.results]
+    assert [numbers["staleness_max"] for numbers in learner] == [0, 1, 1]
+    assert learner[0]["logprob_gap"] <= 1e-4 and all(0 < each["importance_weight"] <= 1.5 for each in learner)
+    assert [result["env_runners"]["num_episodes"] for result in run.results] == [EPISODES] * 3
+    assert not any(count for result in run.results for count in result["env_runners"]["dropped"].values())
+    for result in run.results:
+        assert all(math.isfinite(value) and value >= 0 for value in result["overlap"].values())
+        assert 0 < result["env_runners"]["engine_busy_fraction"] <= 1.05
+
+    checkpoint = run.algorithm.save_to_path(tmp_path / "checkpoint")
+    (job,) = run.algorithm._ahead._ahead.begun
+    evaluated = run.algorithm.evaluate()
+    assert job.future.done() and evaluated["env_runners"]["num_episodes"] == 8
+    run.train(1)
+    run.algorithm.stop()  # In the middle of the next iteration's games.
+
+    resumed = Trained(Algorithm.from_checkpoint(checkpoint))
+    try:
+        resumed.train(1)
+        assert resumed.levels == run.levels[3:]
+        dealt = [seed for levels in run.levels for seed in levels]
+        assert dealt == list(range(dealt[0], dealt[0] + 4 * EPISODES))
+        # A live algorithm that is given a checkpoint forgets what it has begun.
+        resumed.algorithm.restore_from_path(checkpoint)
+        again = resumed.train(2)
+        assert resumed.levels[1:] == [run.levels[3], list(range(dealt[-1] + 1, dealt[-1] + 1 + EPISODES))]
+        assert again["ppo_iteration"] == 5
+    finally:
+        resumed.algorithm.stop()
+
+
+def test_a_runner_that_dies_while_the_learner_updates_costs_its_own_episodes(start, make_config, tmp_path) -> None:
+    pid_file = tmp_path / "pid"
+    killer = {"env": "faulty_games:Killer", "env_config": {"max_turns": 2, "pid_file": str(pid_file)}}
+    run = Trained(start(make_config(**OVERLAP | killer | {"num_env_runners": 2})))
+    run.during = lambda: pid_file.write_text("own") if not run.results else None
+    results = [run.train(1) for _ in range(3)]
+    assert [result["env_runners"]["num_episodes"] for result in results] == [EPISODES] * 3
+    lost = [result["env_runners"]["dropped"]["env_runner_lost"] for result in results]
+    assert lost == [0, EPISODES // 2, 0]
+
+
+@pytest.mark.slow
+def test_a_league_plays_ahead_between_snapshots(start, make_config) -> None:
+    league = {"snapshot_every": 3, "opponent_engines": 1, "max_members": 3}
+    game = {"env": "lmgame/TicTacToe-v0", "env_config": {}, "league": league}
+    run = Trained(start(make_config(**OVERLAP | game)))
+    run.train(7)
+    stale = [result["learners"]["player"]["staleness_max"] for result in run.results]
+    assert stale == [0, 1, 1, 0, 1, 1, 0]
+    assert [result["league"]["size"] for result in run.results] == [1, 1, 1, 2, 2, 2, 3]
+    assert sum(run.algorithm._league.league.payoffs.games("player", f"player-{n}") for n in (0, 3, 6)) > 0
+
+
+@pytest.mark.slow
+def test_without_staleness_a_run_is_the_same_bit_for_bit(start, make_config) -> None:
+    import torch
+
+    runs = []
+    for overlap in ({}, {"overlap": {"max_staleness": 0}}):
+        torch.manual_seed(3)  # The value head is drawn in this process.
+        run = Trained(start(make_config(seed=3, text_rollouts={"deterministic": True}, **overlap)))
+        run.train(2)
+        runs.append((run.levels, weights_of(run.algorithm), run.results[-1]["learners"]["player"]["policy_loss"]))
+    (levels, weights, loss), (others, other, other_loss) = runs
+    assert levels == others and loss == other_loss
+    assert all(np.array_equal(weights[name], other[name]) for name in weights)
