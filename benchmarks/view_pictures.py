@@ -2,7 +2,8 @@
 
     python benchmarks/view_pictures.py ~/ray_results/quickstart-sokoban
 
-The light one shows the last episode that succeeded, the dark one its tokens and beside it an episode on the same level.
+The light one shows the last episode that succeeded, the dark one tokens of an episode, beside another on its level if
+there is one.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rllib_lmgame.viewer.places import sources_of, trials_of
 from rllib_lmgame.viewer.server import Viewer
 
 ROOT = Path(__file__).parents[1]
-WIDTH, HEIGHT, COLOURS = 1280, 800, 96
+WIDTH, HEIGHT, COLOURS = 1280, 800, 256
 
 
 def views(library: Library) -> dict[str, dict[str, str]]:
@@ -39,13 +40,13 @@ def views(library: Library) -> dict[str, dict[str, str]]:
     for number, row in enumerate(rows):
         levels.setdefault((row["g"], row["lv"]), []).append(number)
     won = [number for number, row in enumerate(rows) if row["ok"] == 1 and row["x"]]
+    if not won:
+        raise SystemExit("no episode of training succeeded; train longer")
     pairs = [(number, other) for number in won for other in levels[rows[number]["g"], rows[number]["lv"]]]
-    found = [(number, other) for number, other in pairs if not rows[other]["ok"] and rows[other]["it"] is not None]
-    if not found:
-        raise SystemExit("no level was played twice, once with success; train longer")
-    shown, beside = found[-1]
+    found = [(number, {"c": names[other]}) for number, other in pairs if rows[other]["x"] and other != number]
+    shown, beside = found[-1] if found else (won[-1], {})
     light = {"e": names[won[-1]], "by": "-it"}
-    dark = {"e": names[shown], "c": names[beside], "tk": "1", "col": "advantage", "t": "0", "by": "-it"}
+    dark = {"e": names[shown], **beside, "tk": "1", "col": "advantage", "t": "0", "by": "-it"}
     return {"light": light, "dark": dark}
 
 
@@ -61,7 +62,7 @@ async def picture(address: str, theme: str, out: Path) -> None:
         await asyncio.sleep(1)  # The list goes to the episode, and curves are drawn.
         taken = await page.command("Page.captureScreenshot", format="png")
     image = Image.open(io.BytesIO(base64.b64decode(taken["data"]))).convert("RGB")
-    image.quantize(COLOURS).save(out, optimize=True)
+    image.quantize(COLOURS, method=Image.Quantize.FASTOCTREE).save(out, optimize=True)
     print(f"{out}: {out.stat().st_size / 1000:.0f} kB")
 
 
