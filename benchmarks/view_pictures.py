@@ -29,7 +29,7 @@ from rllib_lmgame.viewer.places import sources_of, trials_of
 from rllib_lmgame.viewer.server import Viewer
 
 ROOT = Path(__file__).parents[1]
-WIDTH, HEIGHT, COLOURS = 1280, 800, 256
+WIDTH, HEIGHT = 1280, 800
 
 
 def views(library: Library) -> dict[str, dict[str, str]]:
@@ -62,7 +62,7 @@ async def picture(address: str, theme: str, out: Path) -> None:
         await asyncio.sleep(1)  # The list goes to the episode, and curves are drawn.
         taken = await page.command("Page.captureScreenshot", format="png")
     image = Image.open(io.BytesIO(base64.b64decode(taken["data"]))).convert("RGB")
-    image.quantize(COLOURS, method=Image.Quantize.FASTOCTREE).save(out, optimize=True)
+    image.quantize(256, dither=Image.Dither.NONE).save(out, optimize=True)
     print(f"{out}: {out.stat().st_size / 1000:.0f} kB")
 
 
