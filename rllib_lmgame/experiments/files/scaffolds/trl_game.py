@@ -8,6 +8,7 @@
 The model replies by calling the tool `act`, so its chat template must know tools.
 """
 
+from contextlib import closing
 from typing import Any
 
 from rllib_lmgame.policies.one_seat import OneSeat
@@ -48,6 +49,7 @@ def levels(count: int, first: int = 0) -> Any:
     """A data set of so many levels, by their seeds."""
     from datasets import Dataset
 
-    rules = f"{OneSeat(GAME, OPTIONS, OTHERS).rules}\nReply by calling the tool `act`, until the game is over."
-    prompt = [{"role": "system", "content": rules}, {"role": "user", "content": ""}]
+    with closing(OneSeat(GAME, OPTIONS, OTHERS)) as game:
+        told = f"{game.rules}\nReply by calling the tool `act`, until the game is over.".strip()
+    prompt = [{"role": "system", "content": told}, {"role": "user", "content": ""}]
     return Dataset.from_list([{"prompt": prompt, "seed": seed} for seed in range(first, first + count)])

@@ -7,6 +7,7 @@ vf-eval NAME -m MODEL --select.limit 16
 import asyncio
 import itertools
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import verifiers.v1 as vf
@@ -41,7 +42,8 @@ class GameTaskset(vf.Taskset[GameTask, GameTasksetConfig]):
 
     def load(self) -> Iterator[GameTask]:
         options = {**OPTIONS, **self.config.options}
-        rules = OneSeat(GAME, options, OTHERS).rules
+        with closing(OneSeat(GAME, options, OTHERS)) as game:
+            rules = game.rules
         for seed in itertools.count():
             data = GameData(name=f"{GAME} {seed}", system_prompt=rules, seed=seed, options=options)
             yield GameTask(data, self.config.task)
@@ -56,8 +58,7 @@ class GameEnv(vf.Env[GameEnvConfig]):
     """The game is the user: it shows, the player replies. The reward is the sum of the game's."""
 
     async def run(self, task: GameTask, agents: vf.Agents) -> None:
-        game = OneSeat(GAME, task.data.options, OTHERS)
-        try:
+        with closing(OneSeat(GAME, task.data.options, OTHERS)) as game:
             seen = await asyncio.to_thread(game.reset, task.data.seed)
             async with agents.player.interaction(task) as talk:
                 while not game.over:
@@ -67,5 +68,3 @@ class GameEnv(vf.Env[GameEnvConfig]):
                     seen = await asyncio.to_thread(game.reply, segment.last_reply)
                 talk.trace.record_reward("game", game.total, 1.0)
                 talk.trace.record_metric("success", float(bool(game.info.get("success"))))
-        finally:
-            game.close()
