@@ -1,4 +1,6 @@
-"""``rllib serve``: games for programs of others, in the protocols that these speak."""
+"""``rllib serve``: games for programs of others, in the protocols that these speak, or a policy as OpenAI's clients ask
+models.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.cli.game_list import FORM, listed, named_games
-from rllib_lmgame.cli.games import add_env_config, parse_env_config
+from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
+from rllib_lmgame.cli.player_options import add_player_options, player_settings
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.listening import check_port, is_loopback, listen
@@ -27,10 +30,13 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
         "serve",
         help=summary,
         description="Serve games until Ctrl-C. Programs play them by the protocol of OpenEnv or AgentGym, at "
-        "http://HOST:PORT/NAME, or at http://HOST:PORT if it is one game; or by MRLM's gRPC, as NAME.",
+        "http://HOST:PORT/NAME, or at http://HOST:PORT if it is one game; or by MRLM's gRPC, as NAME. Or serve a "
+        "policy to OpenAI's clients, at http://HOST:PORT/v1.",
     )
-    parser.add_argument(
-        "--games", required=True, nargs="+", action="extend", metavar="GAMES", help=f"joined by commas, each {FORM}"
+    served = parser.add_mutually_exclusive_group(required=True)
+    served.add_argument("--games", nargs="+", action="extend", metavar="GAMES", help=f"joined by commas, each {FORM}")
+    served.add_argument(
+        "--policy", metavar="CHECKPOINT", help="a checkpoint, DIR:POLICY or DIR:MEMBER, or hf:DIR_OR_ID"
     )
     add_env_config(parser, "all games")
     parser.add_argument("--protocol", choices=PROTOCOLS, default=PROTOCOLS[0], help="(%(default)s)")
@@ -66,19 +72,27 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--tasks", type=int, default=512, metavar="N", help="levels that a split is said to have (%(default)s)"
     )
-    parser.set_defaults(run=run)
+    parser.add_argument(
+        "--at-once", type=int, default=16, metavar="N", help="requests that a policy replies to at once (%(default)s)"
+    )
+    parser.add_argument("--trust-checkpoint", action="store_true", help=TRUST_HELP)
+    add_player_options(parser)
+    parser.set_defaults(run=run, seed=0)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     token = _token(args)
     check_port(args.port)
-    for flag, value in (("--max-sessions", args.max_sessions), ("--tasks", args.tasks)):
+    counts = (("--max-sessions", args.max_sessions), ("--tasks", args.tasks), ("--at-once", args.at_once))
+    for flag, value in counts:
         if value < 1:
             raise ConfigError(flag, f"must be at least 1, got {value}")
     for flag, seconds in (("--session-timeout", args.session_timeout), ("--call-limit", args.call_limit)):
         if not 0 < seconds <= 86_400:
             raise ConfigError(flag, f"must be above 0 and at most 86400 (a day), got {seconds:g}")
+    if args.policy is not None:
+        return _run_policy(args, token)
     entries, env_config = listed(args.games), parse_env_config(args.env_config)
     find_in_current_directory([entries, env_config])
     with contextlib.suppress(KeyboardInterrupt):
@@ -114,6 +128,36 @@ async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> Non
     finally:
         hall.sessions.close()
         print(f"stopped; {hall.begun:,} games were begun", file=sys.stderr)
+
+
+def _run_policy(args: argparse.Namespace, token: str | None) -> int:
+    from rllib_lmgame.evaluation.players.language_model import LocalModel
+    from rllib_lmgame.evaluation.players.naming import make_player
+
+    player = make_player(args.policy, args.policy, player_settings(args, (), at_once=args.at_once))
+    if not isinstance(player, LocalModel):
+        raise ConfigError(
+            "--policy", f"{args.policy} is no language model of this machine; name a checkpoint or hf:DIR"
+        )
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_serve_policy(player, args, token))
+    return 0
+
+
+async def _serve_policy(player: Any, args: argparse.Namespace, token: str | None) -> None:
+    from rllib_lmgame.endpoints.chat_server import ChatEndpoint
+    from rllib_lmgame.evaluation.players.served import ServedPolicy
+
+    async with player:
+        endpoint = ChatEndpoint(args.policy)
+        endpoint.admit(token, ServedPolicy(player))
+
+        def ready(port: int) -> None:
+            host = f"[{args.host}]" if ":" in args.host else args.host
+            made = f", api_key {token}" if token is not None and args.token_file is None else ""
+            print(f"{args.policy} at http://{host}:{port}/v1{made}", flush=True)
+
+        await listen(endpoint.app(), args.host, args.port, ready, STOP_S, cancels=True)
 
 
 def _token(args: argparse.Namespace) -> str | None:

@@ -7,11 +7,13 @@ import hmac
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from rllib_lmgame import json_files
 from rllib_lmgame.endpoints.completions import ChatReply, ChatRequest, RequestError, read_request
+from rllib_lmgame.listening import is_loopback
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +37,10 @@ class ChatEndpoint:
 
     def __init__(self, model: str) -> None:
         self._model = model
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str | None, Answer] = {}
 
-    def admit(self, token: str, answer: Answer) -> None:
-        """From now on requests with ``token`` get ``answer``."""
+    def admit(self, token: str | None, answer: Answer) -> None:
+        """From now on requests with ``token`` get ``answer``; ``None``: those of all programs of this machine."""
         self._answers[token] = answer
 
     def dismiss(self, token: str) -> None:
@@ -71,9 +73,14 @@ class ChatEndpoint:
         """Raises: RequestError: no token, or an unknown one; a page of a web site."""
         if "Origin" in request.headers:
             raise RequestError("web pages may not ask here", status=403)
+        if None in self._answers:
+            if not is_loopback(_name(request)):  # A page whose own name leads here.
+                raise RequestError("without a token programs call this machine 127.0.0.1", status=403)
+            return self._answers[None]
         scheme, _, value = request.headers.get("Authorization", "").partition(" ")
         sent = value.strip().encode(errors="surrogateescape") if scheme.lower() == "bearer" else b""
-        found = [answer for token, answer in self._answers.items() if hmac.compare_digest(sent, token.encode())]
+        known = [(token, answer) for token, answer in [*self._answers.items()] if token is not None]
+        found = [answer for token, answer in known if hmac.compare_digest(sent, token.encode())]
         if not found:
             raise RequestError(
                 "no such token: its episode may be over; send `Authorization: Bearer TOKEN` (the client's api_key)",
@@ -81,6 +88,14 @@ class ChatEndpoint:
                 status=401,
             )
         return found[0]
+
+
+def _name(request: web.Request) -> str:
+    """What the client calls this machine."""
+    try:
+        return urlsplit(f"//{request.host}").hostname or ""
+    except ValueError:
+        return ""
 
 
 async def _body(request: web.Request) -> Mapping[str, object]:

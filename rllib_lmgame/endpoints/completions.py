@@ -69,9 +69,10 @@ class ChatMessage:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """The same for the same message, however a client writes it down. Calls go by their ids, which are unique."""
-        content = self.content.strip() if self.role == "assistant" else self.content
-        return (self.role, content, self.name, tuple(call[0] for call in self.calls))
+        """The same for the same message, however a client writes it down. Calls go by their unique ids alone."""
+        if self.calls:
+            return (self.role, tuple(call[0] for call in self.calls))
+        return (self.role, self.content.strip() if self.role == "assistant" else self.content, self.name)
 
 
 @dataclass(frozen=True)

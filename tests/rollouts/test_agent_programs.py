@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable
@@ -9,14 +10,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from engine_replies import logprobs_by
 from session_play import play_games
 
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agent_program import corridor
 from rllib_lmgame.envs.registry import game_spec, make_game, make_session
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.rollouts.records import played_parts, trajectory_of
+from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 MODEL = {"context_length": 256}
 
@@ -98,6 +103,40 @@ def test_a_reply_is_never_tokenised_again(played: Callable[..., Any]) -> None:
     (turns,) = turns_of(result)
     assert [turn.new_row for turn in turns] == [True, False]
     assert client.requests[1].prompt_ids[len(client.requests[0].prompt_ids) :][: len(spelt(None))] == spelt(None)
+
+
+class RealEngine:
+    """An engine client whose engine is in this process, and starts when it is first asked."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.engine: Any = None
+
+    async def generate(self, request: Any, key: str | None = None) -> Any:
+        if self.engine is None:
+            options = InferenceOptions(engine="transformers", max_num_seqs=4)
+            self.engine = TransformersEngine(str(self.directory), options, context_length=256, seed=0)
+            await self.engine.start()
+        return await self.engine.generate(request)
+
+    def forget(self, key: str) -> None: ...
+
+    def close(self) -> None:
+        asyncio.run(self.engine.shutdown())
+
+
+def test_recomputed_log_probabilities_are_the_recorded_ones(make_runner: Callable[..., Any], model_dir: Path) -> None:
+    runner = make_runner("agent:agent_programs:forest", model={**MODEL, "dtype": "float32", "max_tokens_per_turn": 8})
+    runner._clients["player"] = RealEngine(model_dir)
+    result = play_games(runner, 1)
+    runner.stop()
+    (turns,) = turns_of(result)
+    assert len(turns) == 5 and any(len(turn.response_ids) > 1 for turn in turns)
+    seen: list[int] = []
+    for turn in turns:
+        seen = [*([] if turn.new_row else seen), *turn.prompt_ids.tolist(), *turn.response_ids.tolist()]
+        known = logprobs_by(model_dir, seen, len(turn.response_ids))
+        np.testing.assert_allclose(turn.rollout_logprobs, known, atol=1e-4)
 
 
 def test_requests_at_once_async_programs_and_streams(played: Callable[..., Any]) -> None:

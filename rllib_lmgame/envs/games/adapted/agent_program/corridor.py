@@ -18,7 +18,7 @@ def walk(task: Any) -> dict[str, Any]:
         messages.append(reply.choices[0].message)
         step = {"left": -1, "right": 1}.get(str(reply.choices[0].message.content).strip(), 0)
         here += step
-        reward += 0.02 * abs(step)
+        reward += 0.1 * abs(step)
         if here == door:
             return {"reward": 1.0 + reward, "success": True}
     return {"reward": reward, "success": False}

@@ -1,0 +1,48 @@
+"""A finished policy behind an OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+import itertools
+
+from rllib_lmgame.endpoints.completions import ChatReply, ChatRequest, RequestError
+from rllib_lmgame.evaluation.players.language_model import LocalModel
+from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, StopReason
+from rllib_lmgame.policies.chat.requested import RequestedConversation
+
+
+class ServedPolicy:
+    """Completions of a model that has been entered; each request stands alone.
+
+    What a request says of sampling goes before the command's temperature, and that before what training sampled with.
+    """
+
+    def __init__(self, model: LocalModel) -> None:
+        self._model = model
+        self._chat = model.chat_in("").for_program()
+        self._numbers = itertools.count()
+
+    async def __call__(self, request: ChatRequest) -> ChatReply:
+        """Raises: RequestError: it cannot be replied to."""
+        conversation = RequestedConversation(self._chat)
+        prompt = conversation.prompt(request)
+        sampling = self._sampling(request, prompt.max_tokens)
+        asked = GenerationRequest(f"served/{next(self._numbers)}", prompt.ids, sampling)
+        generation = await self._model.generate(asked)
+        if generation.stop_reason is StopReason.ENGINE_ERROR:
+            raise RequestError(f"the engine gave no reply: {generation.error}", status=503)
+        conversation.reply(generation.response_ids)
+        assert conversation.answer is not None
+        return conversation.answer
+
+    def _sampling(self, request: ChatRequest, most: int) -> SamplingSpec:
+        inference, temperature = self._model.options.inference, self._model.settings.temperature
+        as_in_training = temperature is None and request.temperature is None and request.top_p is None
+        said = (request.temperature, temperature, inference.temperature)
+        return SamplingSpec(
+            most,
+            next(each for each in said if each is not None),
+            inference.top_p if as_in_training else request.top_p or 1.0,
+            inference.top_k if as_in_training else 0,
+            seed=request.seed,
+            **self._chat.ends,
+        )
