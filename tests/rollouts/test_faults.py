@@ -392,6 +392,7 @@ class OddSession:
     agent_ids = ("player",)
     roles = {"player": "player"}
     functions = ()
+    program = None
     fault = ""
 
     def reset(self, seed: int) -> None: ...
