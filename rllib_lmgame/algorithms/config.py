@@ -401,6 +401,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             model_config = {"options": options, "model_dir": model_dir, "on_gpu": self.num_gpus_per_learner > 0}
             if not inference_only:
                 model_config["critic"] = policy not in self.trained_policies() or PolicyFacts(self, policy).needs_critic
+                model_config["action_values"] = self.values_of(policy)
                 model_config["reference"] = options.lora is not None and PolicyFacts(self, policy).keeps_reference
         return RLModuleSpec(
             module_class=LanguageModelRLModule if is_model else ScriptedRLModule,
@@ -409,6 +410,10 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             inference_only=inference_only,
             model_config=model_config,
         )
+
+    def values_of(self, policy: str) -> dict[str, Any] | None:
+        """Which values of tokens a policy has beside it, as the RLModule takes them; ``None``: none."""
+        return None
 
     def get_multi_rl_module_spec(self, *, inference_only: bool | None = None, **kwargs: Any) -> MultiRLModuleSpec:
         """Modules of the learners: the trained policies."""

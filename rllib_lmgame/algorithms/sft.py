@@ -34,10 +34,11 @@ class LMGameSFT(LMGameAlgorithm):
     """
 
     config: LMGameSFTConfig
+    stage_class: type[SupervisedStage] = SupervisedStage
 
     def setup(self, config: LMGameSFTConfig) -> None:
         super().setup(config)
-        self._stage = SupervisedStage(self, self.config.supervised_options or SupervisedOptions())
+        self._stage = self.stage_class(self, self.config.supervised_options or SupervisedOptions())
 
     @classmethod
     def get_default_config(cls) -> LMGameSFTConfig:

@@ -96,10 +96,13 @@ class SupervisedStage:
             modules=config.trained_policies(),
             share_prompts=config.token_ppo_options.share_prompts,
         )
-        own = self.options
-        objective = SupervisedObjective(steps, own.lr, own.lr_warmup_steps, own.observation_weight)
         with self.algorithm.engines_asleep():
-            return update_learners(self.algorithm.learner_group, data, {}, objective=objective)
+            return update_learners(self.algorithm.learner_group, data, {}, objective=self.objective(steps))
+
+    def objective(self, steps: int) -> SupervisedObjective:
+        """What the learners minimise in so many optimizer steps."""
+        own = self.options
+        return SupervisedObjective(steps, own.lr, own.lr_warmup_steps, own.observation_weight)
 
     def _validate_by_loss(self, name: str) -> None:
         """Log the mean loss of what is held out, over policies."""

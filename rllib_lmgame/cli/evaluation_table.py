@@ -112,6 +112,8 @@ def _details(game: Mapping[str, Any]) -> list[str]:
             lines.append(f"  {policy} as {role}: {', '.join(shown)}")
     measures = [f"{name} {number:.3f}" for name, number in game.get(MEASURES, {}).items()]
     lines += [f"  {', '.join(measures)}"] if measures else []
+    if "score" in game:
+        lines.append(f"  score {game['score']:.1f} (LMRL-Gym's; 50 is what its data earns on average)")
     lines += [f"  {note}" for note in notes_on_levels(game.get("levels"), game.get("success_each_level_once"))]
     lines += [f"  dropped, {reason}: {count:.0f}" for reason, count in game.get("dropped", {}).items()]
     if game.get("unreadable"):

@@ -19,6 +19,7 @@ from rllib_lmgame.evaluation.players.naming import make_players, split_name
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.measures.normalised import score_in
 from rllib_lmgame.new_files import new_file
 from rllib_lmgame.policies.model.files import check_model, load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
@@ -355,7 +356,9 @@ def game_numbers(
     greedy = samples == 1 and temperature == 0
     most_unread = numbers.get("format_error_rate", 0.0) > MOSTLY
     unread = {"unreadable": unread_replies(summaries)} if most_unread else {}
-    return {**played, **numbers, **returns_by_seat(summaries), **_over_levels(summaries, greedy), **unread}
+    score = score_in(game.env, game.env_config, numbers["episode_return_mean"]) if summaries else None
+    scored = {} if score is None else {"score": score}
+    return {**played, **numbers, **returns_by_seat(summaries), **_over_levels(summaries, greedy), **unread, **scored}
 
 
 def _over_levels(summaries: Sequence[EpisodeSummary], greedy: bool) -> dict[str, Any]:

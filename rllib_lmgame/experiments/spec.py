@@ -143,8 +143,8 @@ class ExperimentOptions:
 
     run: str = option(
         REQUIRED,
-        f"Algorithm: {', '.join(f'`{name}`' for name in OWN)}, one of RLlib's (`PPO`, `DQN`, ...), one an installed "
-        "package announces, or `package.module:Class`.",
+        f"{', '.join(f'`{name}`' for name in OWN)}, one of RLlib's (`PPO`, ...), one a package announces, or "
+        "`package.module:Class`.",
         stranger=is_name,
     )
     env: str | None = option(None, "Environment; moved into `config.env`.")

@@ -34,6 +34,7 @@ class EngineEntry:
             :meth:`~rllib_lmgame.inference.engines.threaded.ThreadedEngine.update_adapter`.
         reserves_cache: It sets a key-value cache aside when it starts (on a GPU what is left of its share); otherwise
             replies take memory as they are written.
+        plays_values: It adds action values to the logits of a policy that has them beside its weights.
         copies_tied_head: It keeps a second copy of a head that is the input embedding, on a CPU.
         process_mib: MiB of its empty process, measured on CPU; CUDA contexts take about as much of the GPU.
     """
@@ -44,6 +45,7 @@ class EngineEntry:
     environment: str | None = None
     serves_adapters: bool = False
     reserves_cache: bool = False
+    plays_values: bool = False
     copies_tied_head: bool = False
     process_mib: float = 600.0
 
@@ -77,7 +79,10 @@ VLLM = EngineEntry(
     process_mib=1200.0,
 )
 TRANSFORMERS = EngineEntry(
-    "transformers", engine="rllib_lmgame.inference.engines.transformers_engine:TransformersEngine", over_devices=False
+    "transformers",
+    engine="rllib_lmgame.inference.engines.transformers_engine:TransformersEngine",
+    over_devices=False,
+    plays_values=True,
 )
 
 

@@ -247,7 +247,8 @@ def episode_of_texts(
             actions=[*actions],
             rewards=[turn.reward for turn in trajectory.turns],
             infos=[{} for _ in observations],
-            terminated=True,
+            terminated=trajectory.terminated,
+            truncated=not trajectory.terminated,
             extra_model_outputs=trajectory_columns(trajectory.turns),
             agent_id=agent,
             module_id=trajectory.module_id,
@@ -256,7 +257,8 @@ def episode_of_texts(
         )
         single.custom_data[CUSTOM_DATA_KEY] = trajectory_data(trajectory)
         episode.env_t_to_agent_t[agent] = _time_map(episode, [*range(steps)], steps)
-    episode.is_terminated = True
+    episode.is_terminated = all(trajectory.terminated for trajectory in trajectories.values())
+    episode.is_truncated = not episode.is_terminated
     return episode
 
 

@@ -16,6 +16,11 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.imports import import_path
+from rllib_lmgame.settings.sections.action_values import (
+    ExpectileValueOptions,
+    ReturnValueOptions,
+    TargetValueOptions,
+)
 from rllib_lmgame.settings.sections.evolution import EvolutionOptions
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
@@ -29,6 +34,7 @@ from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 from rllib_lmgame.settings.trust import is_name
 from rllib_lmgame.telemetry.metrics import (
+    ACTION_VALUE_NAMES,
     CRITIC_NAMES,
     LEARNER_COLUMNS,
     LEARNER_NAMES,
@@ -58,6 +64,7 @@ class Section:
 TOKEN_PPO = "token_ppo"
 SUPERVISED = "supervised"
 PREFERENCES = "dpo"
+ACTION_VALUES = "action_values"
 WITHOUT_VALUES = (SUPERVISED, PREFERENCES)
 """Sections of updates that ask no value function, whatever ``token_ppo`` says."""
 LEFT_OUT = "conversations_left_out"
@@ -198,7 +205,23 @@ AGENTEVOL = AlgorithmEntry(
     learner_metrics=SFT.learner_metrics,
     learned_by=SUPERVISED,
 )
-OWN: Mapping[str, AlgorithmEntry] = {entry.name: entry for entry in (PPO, GRPO, SFT, DPO, AGENTEVOL)}
+
+
+def _of_action_values(name: str, group: type, *more: str) -> AlgorithmEntry:
+    return dataclasses.replace(
+        SFT,
+        name=name,
+        algorithm=f"rllib_lmgame.algorithms.action_values:{name}",
+        config=f"rllib_lmgame.algorithms.action_values:{name}Config",
+        sections={**SFT.sections, ACTION_VALUES: Section("action_value_options", group)},
+        learner_metrics=(*SFT.learner_metrics, *ACTION_VALUE_NAMES, *more),
+    )
+
+
+MC = _of_action_values("LMGameMC", ReturnValueOptions)
+CQL = _of_action_values("LMGameCQL", TargetValueOptions)
+ILQL = _of_action_values("LMGameILQL", ExpectileValueOptions, "v_loss", "v_mean")
+OWN: Mapping[str, AlgorithmEntry] = {entry.name: entry for entry in (PPO, GRPO, SFT, DPO, AGENTEVOL, MC, CQL, ILQL)}
 """The algorithms of this package by name."""
 
 

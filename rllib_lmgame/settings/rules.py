@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, did_you_mean
-from rllib_lmgame.settings.algorithms import PREFERENCES, TOKEN_PPO
+from rllib_lmgame.settings.algorithms import ACTION_VALUES, PREFERENCES, TOKEN_PPO
 from rllib_lmgame.settings.plugins import REPLY_FORMATS
 from rllib_lmgame.settings.schedules import check_points
 from rllib_lmgame.settings.schema import declared, leaves, value_at
@@ -545,10 +545,17 @@ UPDATE = (
         "{entropy_coeff: [[0, 0.01], [100, 0]], token_ppo: {entropy: {target: 1}}}",
     ),
 )
+
+
+def _values(s: Settings) -> Any:
+    """The section ``action_values``; ``None`` in an algorithm without it."""
+    return s.sections.get(ACTION_VALUES)
+
+
 CRITIC = (
     Rule(
         "language_model.value_model",
-        lambda s, f: s.lm.value_model == "separate" and not f.needs_critic,
+        lambda s, f: s.lm.value_model == "separate" and not f.needs_critic and _values(s) is None,
         "separate has no effect with {f.asks_no_critic}, which asks no value function",
         "{token_ppo: {advantage_estimator: reinforce}, language_model: {value_model: separate}}",
     ),
@@ -1079,6 +1086,25 @@ ENGINES = (
         "{num_gpus_per_learner: 0.5, num_learners: 2, inference: {weight_transport: ipc, num_gpus_per_engine: 0.2}}",
     ),
     Rule(
+        "inference.engine",
+        lambda s, f: _values(s) is not None and _values(s).beta > 0 and not f.engine.plays_values,
+        "`{f.engine.name}` cannot add action values to logits; take transformers, or action_values.beta: 0, with which "
+        "the policy plays alone",
+        "{run: LMGameILQL, inference: {engine: vllm}}",
+    ),
+    Rule(
+        "language_model.lora",
+        lambda s, f: _values(s) is not None and s.lm.lora is not None,
+        "{s.entry.name} trains whole weights and values of tokens beside them; leave it out",
+        "{run: LMGameILQL, language_model: {lora: {}}}",
+    ),
+    Rule(
+        "deepspeed",
+        lambda s, f: _values(s) is not None and s.deepspeed is not None,
+        "{s.entry.name} keeps slow copies of its values on each learner, which are not spread; leave it out",
+        "{run: LMGameILQL, deepspeed: {zero_optimization: {stage: 2}}}",
+    ),
+    Rule(
         "inference.adapters",
         lambda s, f: s.inf.adapters and not f.engine.serves_adapters,
         "needs engine: vllm; `{f.engine.name}` holds merged weights",
@@ -1130,8 +1156,9 @@ ENGINES = (
 _OF_A_CRITIC = (
     "vf_loss_coeff",
     *(f"token_ppo.{name}" for name in leaves(TokenPPOOptions) if name.startswith("critic.")),
-    *("language_model.value_hidden_size", "language_model.freeze_backbone_for_value"),
 )
+_OF_VALUES = ("language_model.value_hidden_size", "language_model.freeze_backbone_for_value")
+"""What action values read, too."""
 _STEPS = ("lr", "num_epochs", "token_ppo.num_minibatches", "token_ppo.lr_warmup_steps")
 """What updates read that take their steps as PPO does."""
 _PPO_ALONE = (
@@ -1180,6 +1207,12 @@ TOLD = (
         lambda s, f: not f.needs_critic,
         "no trained policy has a critic (token_ppo.advantage_estimator: {f.estimator_name})",
         "{token_ppo: {advantage_estimator: reinforce}, vf_loss_coeff: 0.1}",
+    ),
+    Told(
+        _OF_VALUES,
+        lambda s, f: not f.needs_critic and _values(s) is None,
+        "no trained policy has a value function",
+        "{run: LMGameSFT, language_model: {value_hidden_size: 64}}",
     ),
     Told(
         ("lambda",),

@@ -109,6 +109,11 @@ PREFERENCE_NAMES = (
 much (times ``beta``), what both have gained, and both's log-probability per token.
 """
 
+ACTION_VALUE_NAMES = ("q_loss", "cql_loss", "q_mean", "target_mean")
+"""Beside losses of action values: of all heads together the squared error and the cross-entropy, the least value of
+what was taken, and what it is to become. ILQL has also ``v_loss`` and ``v_mean``, of states.
+"""
+
 RESULT_HEADS = (
     *("training_iteration", "time_total_s", "time_this_iter_s", "done", "env_runners", "learners", "evaluation"),
     *("timers", "schedules", "data_selection", "overlap", "fault_tolerance", "env_runner_group"),

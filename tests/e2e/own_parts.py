@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,6 +13,7 @@ import torch
 from ray.tune import Callback
 
 from rllib_lmgame.envs.contract import InvalidAction, TextAECGame
+from rllib_lmgame.envs.contract.base import TextGame
 from rllib_lmgame.learners.advantages.inputs import AdvantageInputs
 from rllib_lmgame.learners.data.batching import PackedBatch
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate
@@ -58,6 +59,46 @@ class Sticks(TextAECGame):
 
     def forfeit_results(self, agent: str) -> dict[str, float]:
         return {other: -1.0 if other == agent else 1.0 for other in self.seats}
+
+
+class Doors(TextGame):
+    """Two doors one after the other: right, then left, earns 1, and all else nothing."""
+
+    instructions = "Type left or right."
+    doors: ClassVar[tuple[str, ...]] = ("right", "left")
+
+    def levels(self, rng: random.Random) -> Iterator[int]:
+        while True:
+            yield rng.randint(1, 9)
+
+    def level_key(self, level: int) -> str:
+        return str(level)
+
+    def start(self, level: int) -> None:
+        self.taken: list[str] = []
+
+    def board(self) -> str:
+        return f"door {len(self.taken) + 1} {' '.join(self.taken)}"
+
+    def legal_actions(self) -> tuple[str, ...]:
+        return ("left", "right")
+
+    def read_move(self, text: str) -> Hashable:
+        if text not in self.legal_actions():
+            raise InvalidAction("type left or right.")
+        return text
+
+    def play_move(self, move: Hashable) -> float:
+        self.taken.append(str(move))
+        return float(self.success)
+
+    @property
+    def success(self) -> bool:
+        return tuple(self.taken) == self.doors
+
+    @property
+    def finished(self) -> bool:
+        return len(self.taken) == 2
 
 
 class ManySticks(Sticks):

@@ -122,8 +122,15 @@ OF_PREFERENCES = {
     "text_rollouts.group_size": [4, 8],
     **WITHOUT_CRITIC,
 }
+OF_ACTION_VALUES = {
+    "action_values.beta": [0.0],  # Else one engine alone plays.
+    "inference.weight_transport": ["object_store"],
+    "language_model.dtype": ["auto", "float32"],
+    "token_ppo.critic": WITHOUT_CRITIC["token_ppo.critic"],
+}
 WITHOUT_EFFECT = {
     "LMGameDPO": [f"dpo.{key}" for key in ("data", *OF_PAIRS)],
+    **{f"LMGame{name}": ["language_model.lora", "inference.adapters", "deepspeed"] for name in ("MC", "CQL", "ILQL")},
     "LMGameAgentEvol": [
         f"supervised.{key}" for key in ("max_steps", "steps_per_iteration", "stop_at", "epochs", "validation_share")
     ],
@@ -344,6 +351,7 @@ def configurations(algorithm: str):
         dict(itertools.chain.from_iterable(forms_of(name, group) for name, group in OWN[algorithm].groups.items()))
         | {"LMGameGRPO": OF_GROUPS, "LMGameSFT": WITHOUT_CRITIC}.get(algorithm, {})
         | {"LMGameDPO": OF_PREFERENCES, "LMGameAgentEvol": WITHOUT_CRITIC}.get(algorithm, {})
+        | (OF_ACTION_VALUES if "action_values" in OWN[algorithm].groups else {})
         | FLAT
     )
     for key in WITHOUT_EFFECT.get(algorithm, ()):

@@ -167,6 +167,7 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
         deepspeed: dict[str, Any] | None = None,
         learner_class: Any = None,
         critic: bool = True,
+        action_values: dict[str, Any] | None = None,
         **training: Any,
     ) -> Any:
         import gymnasium as gym
@@ -187,6 +188,7 @@ def make_config(qwen_dir: str) -> Callable[..., Any]:
             "model_dir": model_dir or qwen_dir,
             "critic": critic,
             "reference": True,
+            "action_values": action_values,
         }
         spec = RLModuleSpec(
             module_class=LanguageModelRLModule, observation_space=space, action_space=space, model_config=model_config

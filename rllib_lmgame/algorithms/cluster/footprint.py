@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 LEARNER, ENGINE = "learner of", "engine of"
 """What the names of these processes begin with."""
+VALUES = "action values"
 OFFLOADED = "optimizer in host memory"
 MERGING = "a member's weights, in host memory"
 """What an engine has beside its own while it merges a member's adapter: the base, and what comes of it."""
@@ -208,6 +209,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         holds_base=holds_base,
         trains_head=options.lora is not None and memory.trains_head(shape, options.lora),
     )
+    parts |= _values(config, policy, shape, min(microbatch, update.head_chunk_tokens))[0]
     teacher = None if config.teacher_options is None else memory.shape_of_model(config.teacher_options.model)
     if teacher is not None:
         parts[TEACHER] = weights_mib(teacher, _learner_width(config, policy))
@@ -216,6 +218,19 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
     # Without one of its own it is the algorithm's.
     process = memory.LEARNER_PROCESS_MIB if config.num_learners else 0.0
     return Processes(f"{LEARNER} {policy}", max(1, config.num_learners), process, parts, config.num_gpus_per_learner)
+
+
+def _values(
+    config: Any, policy: str, shape: memory.ModelShape, chunk: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """What a policy's action values take in a learner and in an engine, MiB; nothing where it has none."""
+    kinds, options = config.values_of(policy), config.language_model_of(policy)
+    if kinds is None:
+        return {}, {}
+    separate, hidden = options.value_model == "separate", options.value_hidden_size
+    sizes = memory.action_values_bytes(shape, kinds["heads"], kinds["state"], kinds["targets"], hidden, separate, chunk)
+    learner, engine = ({VALUES: size / memory.MIB} for size in sizes)
+    return learner, engine if kinds["beta"] else {}
 
 
 def _longest_row(config: Any, policy: str) -> int:
@@ -361,6 +376,8 @@ def _engine(config: Any, shape: memory.ModelShape, engines: EngineSet) -> Proces
     )
     if entry.copies_tied_head and not options.on_gpu and shape.tied:
         parts["weights"] += shape.head * memory.BYTES[dtype] / memory.MIB
+    if entry.plays_values and not engines.is_opponent:
+        parts |= _values(config, engines.policy, shape, 0)[1]
     if engines.adapters:
         parts |= _adapters(config, shape, engines.adapters, memory.BYTES[dtype])
     if engines.is_opponent and config.language_model_of(engines.policy).lora is not None:

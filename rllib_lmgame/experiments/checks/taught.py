@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.settings.algorithms import ACTION_VALUES
 from rllib_lmgame.settings.sections.supervised import OF_DATA, SupervisedOptions
 from rllib_lmgame.storage import expanded
 
@@ -60,6 +61,8 @@ def check_data(configs: Iterable[Any]) -> dict[str, Any]:
                 with _of_section(section):
                     sessions = [each for each in data.conversations if isinstance(each, tuple)]
                     _check_sessions(sessions, games, config)
+                    if ACTION_VALUES in config.entry.sections:
+                        data.check_rewarded()
             kept = kept or {_read_as(config): found}
     return kept
 

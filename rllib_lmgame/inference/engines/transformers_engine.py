@@ -6,6 +6,7 @@ advance one token per step. There is no prefix cache.
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,8 +22,11 @@ from rllib_lmgame.inference.engines.slot_cache import SlotCache
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.protocol import ChoiceCursor, EngineStats, GenerationRequest, StopReason
 from rllib_lmgame.inference.registry import TRANSFORMERS
-from rllib_lmgame.inference.weights import check_weights, tensors_of
+from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
+from rllib_lmgame.policies.model.action_values import PlayedValues, load_values, split_values
 from rllib_lmgame.policies.model.checkpoint_names import load_checkpoint_tensors, parts_of
+from rllib_lmgame.policies.model.isolation import backbone_of
+from rllib_lmgame.policies.model.lm_head import logit_transform
 from rllib_lmgame.policies.model.positions import fix_rope
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.telemetry.quiet import no_bars_for
@@ -91,6 +95,21 @@ class TransformersCore(Core):
         self._prefill_tokens = options.max_num_batched_tokens or PREFILL_TOKENS
         self._generator = torch.Generator(self._device).manual_seed(seed)
         self._computed = 0
+        self._values: PlayedValues | None = None
+        self._value_cache = SlotCache()
+        self._take_values(load_values(model_dir))
+
+    def _take_values(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Play by these action values from now on; by the policy alone where there are none."""
+        if not tensors:
+            self._values = None
+            return
+        if name := not_finite(tensors):
+            raise ValueError(f"{name} holds NaN or infinity")
+        before = None if self._values is None else self._values.backbone
+        self._values = PlayedValues(
+            tensors, self.vocab_size, self._device, lambda: before or copy.deepcopy(backbone_of(self._model))
+        )
 
     def add(self, request: GenerationRequest) -> None:
         (self._waiting if request.scored is None else self._to_score).append(request)
@@ -116,12 +135,13 @@ class TransformersCore(Core):
         return self._forward(rows, [[r.ids[-1]] for r in rows], [r.last_position for r in rows])
 
     def load(self, state: Mapping[str, Any]) -> None:
-        tensors = tensors_of(state)
+        tensors, values = split_values(tensors_of(state))
         own = self._model.state_dict()  # Parameters, and buffers that are part of the model.
         tied = bool(self._model.config.tie_word_embeddings)
         parts = parts_of(self._model, own)
         check_weights(tensors, {name: shape for part in parts for name, shape in part.shapes.items()}, tied)
         load_checkpoint_tensors(self._model, parts, own, tensors)
+        self._take_values(values)
 
     def reset_prefix_cache(self) -> None:
         """There is none."""
@@ -134,11 +154,17 @@ class TransformersCore(Core):
     def sleep(self) -> None:
         """Free the cache and move the weights to host memory (GPU only)."""
         self._cache.clear()
+        self._value_cache.clear()
         if self._device.type == "cuda":
-            self._model.to("cpu")
+            self._to("cpu")
 
     def wake_up(self) -> None:
-        self._model.to(self._device)
+        self._to(self._device)
+
+    def _to(self, device: torch.device | str) -> None:
+        self._model.to(device)
+        if self._values is not None:
+            self._values.to(device)
 
     def _admit(self) -> list[Running]:
         """Waiting requests that fit into free slots and one prefill step, as running ones."""
@@ -179,8 +205,13 @@ class TransformersCore(Core):
         ]
         kept = np.unique(positions)
         with torch.inference_mode():
-            logits = self._model(input_ids=self._tensor(ids), use_cache=False, logits_to_keep=self._tensor(kept)).logits
-            chosen = logits[self._tensor(rows), self._tensor(np.searchsorted(kept, positions))].float()
+            if self._values is None:
+                inputs = {"input_ids": self._tensor(ids), "use_cache": False, "logits_to_keep": self._tensor(kept)}
+                logits = self._model(**inputs).logits
+                chosen = logits[self._tensor(rows), self._tensor(np.searchsorted(kept, positions))].float()
+            else:
+                inputs = {"input_ids": self._tensor(ids), "use_cache": False}
+                chosen = self._valued(self._values, inputs, self._tensor(rows), self._tensor(positions))
             targets = self._tensor([token for r in batch for token in r.scored or ()])
             logprobs = chosen.log_softmax(-1).gather(1, targets[:, None])[:, 0].cpu().numpy()
         ends = np.cumsum([len(r.scored or ()) for r in batch])[:-1]
@@ -200,20 +231,40 @@ class TransformersCore(Core):
         positions = np.array(starts)[:, None] + offsets
         # Padding on the right writes one past what is read: no later token sees it.
         written = np.where(offsets < counts[:, None], positions, length)
-        self._cache.aim(self._tensor([r.slot for r in rows]), self._tensor(written), length)
+        for cache in (self._cache, self._value_cache):
+            cache.aim(self._tensor([r.slot for r in rows]), self._tensor(written), length)
         distance = self._tensor(positions)[:, :, None] - self._tensor(np.arange(length))[None, None, :]
         with torch.inference_mode():
             last = np.unique(counts - 1)
-            output = self._model(
-                input_ids=self._tensor(ids),
-                position_ids=self._tensor(positions),
-                attention_mask=self._masks(distance),
-                past_key_values=self._cache,
-                use_cache=True,
-                logits_to_keep=self._tensor(last),
-            )
+            inputs = {
+                "input_ids": self._tensor(ids),
+                "position_ids": self._tensor(positions),
+                "attention_mask": self._masks(distance),
+                "use_cache": True,
+            }
+            if self._values is not None:
+                every = torch.arange(len(rows), device=self._device)
+                caches = (self._cache, self._value_cache)
+                return self._sample(rows, self._valued(self._values, inputs, every, self._tensor(counts - 1), caches))
+            output = self._model(**inputs, past_key_values=self._cache, logits_to_keep=self._tensor(last))
             logits = output.logits[torch.arange(len(rows)), self._tensor(np.searchsorted(last, counts - 1))]
             return self._sample(rows, logits)
+
+    def _valued(
+        self,
+        values: PlayedValues,
+        inputs: Mapping[str, Any],
+        rows: torch.Tensor,
+        positions: torch.Tensor,
+        caches: Sequence[SlotCache | None] = (None, None),
+    ) -> torch.Tensor:
+        """The policy's logits ``[n, vocabulary]`` with what the values add, at these ``positions`` of ``rows``."""
+        own, theirs = caches
+        states = backbone_of(self._model)(**inputs, past_key_values=own).last_hidden_state[rows, positions]
+        logits = logit_transform(self._model.config)(self._model.get_output_embeddings()(states))
+        if values.backbone is not None:
+            states = values.backbone(**inputs, past_key_values=theirs).last_hidden_state[rows, positions]
+        return values.added_to(logits, states)
 
     def _sample(self, rows: list[Running], logits: torch.Tensor) -> list[Finished]:
         specs = [r.request.sampling for r in rows]

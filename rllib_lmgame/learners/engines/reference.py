@@ -115,7 +115,7 @@ def frozen_copy(
     """
     config: dict[str, Any] = dict(module.model_config)  # type: ignore[arg-type]
     config["options"] = dataclasses.replace(module.options, gradient_checkpointing=False)
-    config |= {"model_dir": module.model_dir, "critic": False}
+    config |= {"model_dir": module.model_dir, "critic": False, "action_values": None}
     copy = LanguageModelRLModule(
         observation_space=module.observation_space,
         action_space=module.action_space,

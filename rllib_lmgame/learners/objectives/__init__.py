@@ -1,5 +1,6 @@
 """What an update minimises, and how an objective is found by name."""
 
+from rllib_lmgame.learners.objectives.action_values import ActionValueObjective
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective, resolve_objective
 from rllib_lmgame.learners.objectives.policy_losses import PolicyLoss, PolicyTerms, resolve_policy_loss
 from rllib_lmgame.learners.objectives.ppo import PPOObjective
@@ -7,6 +8,7 @@ from rllib_lmgame.learners.objectives.preferences import PreferenceObjective
 from rllib_lmgame.learners.objectives.supervised import SupervisedObjective
 
 __all__ = [
+    "ActionValueObjective",
     "Loss",
     "ModuleUpdate",
     "Objective",

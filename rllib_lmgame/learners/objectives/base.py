@@ -193,6 +193,9 @@ class Objective:
         """Those of :data:`~rllib_lmgame.learners.engines.torch_engine.PARTS` that a step changes."""
         return PARTS
 
+    def stepped(self, module: Any) -> None:
+        """An optimizer step has changed the weights of ``module``, on all learners."""
+
     def get_state(self) -> Any:
         """What the checkpoint keeps of it: JSON, equal on all learners; ``None`` for nothing."""
         return None
@@ -426,7 +429,7 @@ class UpdateLoop:
             one_pass = int(update.ranks.max(len(passes))) == 1
             if not one_pass:
                 with torch.no_grad():
-                    for pack, inputs in passes:
+                    for pack, inputs in [] if objective.prepares_first(update.settings) else passes:
                         objective.record(update, pack, engine.forward(inputs | flags), inputs)
                 objective.prepare(update)
         if one_pass:
@@ -459,6 +462,8 @@ class UpdateLoop:
         self.optimizer.max_value_grad_norm = self.update.settings.ppo.critic.grad_clip
         set_learning_rates(self.optimizer, {part: rates[part] if part in trained else 0.0 for part in PARTS})
         result = engine.step()
+        if not result.skipped:
+            objective.stepped(engine.module)
         self._count_step(result.skipped, critic_alone)
         self.update.meter.add(
             {"nan_steps": float(result.skipped), "steps": 1.0, "grad_norm": 0.0 if result.skipped else result.grad_norm}

@@ -6,6 +6,8 @@
 * ``model_dir``: directory or hub id of the weights (``options.model`` if absent);
 * ``on_gpu``: whether the module will live on a GPU (no if absent); that this process sees one says little;
 * ``critic``: whether it has a value function (yes if absent);
+* ``action_values``: which values of tokens it has beside it (``heads``, ``state``, ``targets``, ``q_init``), and
+  ``beta``, what they count where it plays; none if absent;
 * ``reference``: whether adapters have others beside them that the KL penalty compares with (no if absent).
 """
 
@@ -25,6 +27,7 @@ from ray.rllib.core.rl_module.torch.torch_rl_module import TorchRLModule
 from torch import nn
 
 from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.policies.model.action_values import ActionValues, save_values
 from rllib_lmgame.policies.model.adapters import Adapters
 from rllib_lmgame.policies.model.attention import CHECKPOINTING, FLASH, PACKED, PackedRows, resolve_implementation
 from rllib_lmgame.policies.model.card import Played
@@ -93,6 +96,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         sharded: An engine spreads the weights over learners; states then carry the version alone.
         value_backbone: The value function's own (``value_model: separate``), else ``None``.
         adapters: What is trained of the language model in place of its weights (``lora``), else ``None``.
+        action_values: Values of tokens, else ``None``; ``value_backbone`` is then theirs, and ``target_backbone`` what
+            follows it slowly.
     """
 
     version: int = 0
@@ -140,7 +145,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         if self.options.gradient_checkpointing:
             self.recompute_activations()
         critic = bool(config.get("critic", True))
-        separate = critic and self.options.value_model == "separate"
+        kinds = dict(config.get("action_values") or {})
+        separate = (critic or bool(kinds)) and self.options.value_model == "separate"
         backbone = backbone_of(self.language_model)
         self.value_backbone = copy.deepcopy(backbone) if separate else None
         backbones = [backbone] + ([self.value_backbone] if separate else [])
@@ -151,6 +157,15 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         self.value_head = ValueHead(width, self.options.value_hidden_size or width) if critic else None
         if self.value_head is not None and self.adapters is None:
             self.value_head.to(dtype)
+        self.action_values: ActionValues | None = None
+        self.target_backbone: nn.Module | None = None
+        if kinds:
+            self._values_count = float(kinds.pop("beta"))
+            vocabulary = self.language_model.get_output_embeddings().weight.shape[0]
+            hidden = self.options.value_hidden_size or width
+            self.action_values = ActionValues(width, hidden, vocabulary, **kinds).to(dtype)
+            if self.value_backbone is not None and kinds["targets"]:
+                self.target_backbone = copy.deepcopy(self.value_backbone).requires_grad_(False)
         self._logit_transform = logit_transform(self.language_model.config)
 
     def _apply(self, fn: Any, recurse: bool = True) -> LanguageModelRLModule:
@@ -176,7 +191,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
                 (False) also ``observed_index`` and ``observed_ids`` int64 ``[O]``, in ``observed_chunks``.
 
         Returns: ``logprobs`` ``[A]``, ``entropy`` ``[A]``, and with a value function ``values`` ``[A]``,
-        ``bootstrap_values`` ``[B]``, ``value_features`` ``[A, h]`` (what the value head's last layer reads), as far as
+        ``bootstrap_values`` ``[B]``, ``value_features`` ``[A, h]`` (what the value head's last layer reads), with
+        ``with_action_values`` what :class:`~rllib_lmgame.policies.model.action_values.TokenValues` names, as far as
         asked for. ``observed_logprobs`` ``[O]`` are at temperature 1 and among the whole vocabulary.
         """
         device = batch["input_ids"].device
@@ -193,6 +209,8 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
                 out["observed_logprobs"] = self._observed_logprobs(hidden, batch)
             if self.value_head is not None and batch.get("with_values", True):
                 out |= self._values(self.value_head, hidden, batch, inputs)
+            if self.action_values is not None and batch.get("with_action_values", False):
+                out |= self._token_values(self.action_values, hidden, batch, inputs)
         return out
 
     def _backbone_inputs(self, batch: Mapping[str, Any]) -> _BackboneInputs:
@@ -261,6 +279,32 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         out = {"values": values[:actions], "bootstrap_values": values[actions : actions + bootstraps]}
         return out | {"value_features": features[:actions]} if batch.get("with_value_features", False) else out
 
+    def _token_values(
+        self, values: ActionValues, hidden: torch.Tensor, batch: Mapping[str, Any], inputs: _BackboneInputs
+    ) -> dict[str, torch.Tensor]:
+        if self.value_backbone is not None:
+            hidden = self._hidden(self.value_backbone, inputs)
+        elif self.options.freeze_backbone_for_value:
+            hidden = hidden.detach()
+        slow = hidden.detach()
+        if self.target_backbone is not None:
+            with torch.no_grad():
+                slow = self._hidden(self.target_backbone, inputs)
+        actions, bootstraps = batch["predict_index"].shape[0], batch["bootstrap_index"].shape[0]
+        last, tokens = hidden[actions : actions + bootstraps], batch["target_ids"]
+        return values(hidden[:actions], slow[:actions], tokens, last, batch.get("head_chunks", 1))._asdict()
+
+    def follow_values(self, rate: float) -> None:
+        """Let the slow copies of the values go ``rate`` of the way to these."""
+        assert self.action_values is not None
+        self.action_values.follow(rate, self.value_backbone, self.target_backbone)
+
+    def played_values(self) -> dict[str, torch.Tensor]:
+        """What engines need beside the policy's weights to play by action values; empty where these count nothing."""
+        if self.action_values is None or not self._values_count:
+            return {}
+        return self.action_values.for_engines(self._values_count, self.value_backbone)
+
     def compute_values(self, batch: dict[str, Any], embeddings: Any | None = None) -> torch.Tensor:
         """Values ``[A]`` at the action tokens of a packed batch. Raises: ValueError: there is no value function."""
         self.value_output()
@@ -289,12 +333,16 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         self, state: Mapping[str, torch.Tensor], device: torch.device | None = None
     ) -> Mapping[str, torch.Tensor]:
         """A complete :meth:`hf_state` by the names of the model's checkpoint, as engines take it (on ``device``)."""
-        return CheckpointTensors(self.language_model, self._checkpoint_parts, self.merged(state), device)
+        tensors = CheckpointTensors(self.language_model, self._checkpoint_parts, self.merged(state), device)
+        values = self.played_values()
+        return {**tensors, **values} if values else tensors
 
     def like_checkpoint(self, state: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
         """Tensors of the names, order and sizes of :meth:`as_checkpoint`, without the adapters' work."""
         bases = state if self.adapters is None else self.adapters.merged(state).bases()
-        return CheckpointTensors(self.language_model, self._checkpoint_parts, bases)
+        tensors = CheckpointTensors(self.language_model, self._checkpoint_parts, bases)
+        values = self.played_values()
+        return {**tensors, **values} if values else tensors
 
     def load_hf_state(self, state: Mapping[str, Any]) -> None:
         with torch.no_grad():
@@ -313,6 +361,9 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in whole.items()}
         source = tokenizer_source(self.options, self.model_dir)
         save_policy(self.language_model, tensors, directory, tokenizer=source, options=self.options, played=played)
+        values = self.played_values()
+        if values:
+            save_values(values, directory)
         return directory
 
     def get_state(

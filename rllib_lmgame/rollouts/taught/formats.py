@@ -40,6 +40,9 @@ class Taught:
         game, level: What it was, for choices; ``level`` is empty if unknown.
         episode_return: What was reached in it, if it is said.
         success: Whether that was the aim, if it is said.
+        rewards: Of each learnt reply; where only the return is said it is the last one's. ``None``: nothing is said, or
+            it is one step of an episode.
+        ended: The episode was not cut short.
     """
 
     where: str
@@ -48,6 +51,8 @@ class Taught:
     level: str = ""
     episode_return: float | None = None
     success: bool | None = None
+    rewards: tuple[float, ...] | None = None
+    ended: bool = True
 
 
 def form_of(record: Mapping[str, Any]) -> str:
@@ -83,9 +88,20 @@ def read_record(record: Mapping[str, Any], form: str, where: str) -> Taught:
             level=told.level or _first(record, _LEVELS),
             episode_return=told.episode_return,
             success=success if isinstance(success, bool) else told.success,
+            rewards=_rewards_of(told, sum(bool(said.learnt) for said in messages)),
+            ended=told.ended,
         )
     except ValueError as error:
         raise ConfigError("data", f"{where}: {error}") from None
+
+
+def _rewards_of(told: gyms.Told, replies: int) -> tuple[float, ...] | None:
+    """Of each learnt reply, as :class:`Taught` has them."""
+    if not told.whole:
+        return None
+    if told.rewards is not None and len(told.rewards) == replies:
+        return told.rewards
+    return None if told.episode_return is None else (*[0.0] * (replies - 1), told.episode_return)
 
 
 def read_pair(record: Mapping[str, Any], where: str) -> tuple[Taught, Taught]:

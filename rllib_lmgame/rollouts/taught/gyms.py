@@ -20,13 +20,20 @@ STEP_KEYS = {"state", "action", "reward", "done"}
 
 
 class Told(NamedTuple):
-    """One conversation of a record, and what the record says of it: return, success, game and level, where it does."""
+    """One conversation of a record, and what the record says of it: return, success, game and level, where it does.
+
+    ``rewards`` are those of the learnt replies; ``None``: not told apart. ``whole``: it is no step of an episode whose
+    other steps are elsewhere. ``ended``: it was not cut short.
+    """
 
     messages: Sequence[Said]
     episode_return: float | None = None
     success: bool | None = None
     game: str = ""
     level: str = ""
+    rewards: tuple[float, ...] | None = None
+    whole: bool = True
+    ended: bool = True
 
 
 def _sequence(record: Mapping[str, Any]) -> Told:
@@ -36,14 +43,17 @@ def _sequence(record: Mapping[str, Any]) -> Told:
         if not isinstance(pair, list) or len(pair) != 2 or pair[1] not in (0, 1):
             raise ValueError(f"entry {place} of sequence is {shown(pair)}, not [text, is_action]")
         said.append((text_of(pair[0], f"entry {place} of sequence"), bool(pair[1])))
-    return Told(_joined(said), _sum(record, "reward"))
+    rewards = _by_reply(said, record.get("reward"))
+    return Told(_joined(said), _sum(record, "reward"), rewards=rewards, ended=record.get("done") is not False)
 
 
 def _text_history(record: Mapping[str, Any]) -> Told:
     """``text_history``, in which actions have the odd places, and ``rewards``: TextNav's, and of half-seen mazes."""
     history = list_of(record, "text_history", "texts")
     said = [(text_of(each, f"entry {place + 1} of text_history"), place % 2 == 1) for place, each in enumerate(history)]
-    return Told(_joined(said), _sum(record, "rewards"))
+    rewards, dones = _by_reply(said, record.get("rewards")), record.get("dones")
+    ended = not (isinstance(dones, list) and dones) or bool(dones[-1])
+    return Told(_joined(said), _sum(record, "rewards"), rewards=rewards, ended=ended)
 
 
 def _pair(prompt: str, reply: str) -> Callable[[Mapping[str, Any]], Told]:
@@ -52,7 +62,8 @@ def _pair(prompt: str, reply: str) -> Callable[[Mapping[str, Any]], Told]:
     def read(record: Mapping[str, Any]) -> Told:
         said = [(text_of(record[key], key), key == reply) for key in (prompt, reply)]
         rewarded = next((key for key in ("return", "reward") if record.get(key) is not None), None)
-        return Told(_joined(said), None if rewarded is None else number_of(record[rewarded], f"its {rewarded}"))
+        value = None if rewarded is None else number_of(record[rewarded], f"its {rewarded}")
+        return Told(_joined(said), value, whole=not record.keys() >= STEP_KEYS)
 
     return read
 
@@ -75,7 +86,8 @@ def _questions(record: Mapping[str, Any], lines: Sequence[Any]) -> Told:
     if not isinstance(correct, bool):
         raise ValueError(f"correct is {shown(correct)}, not true or false")
     level = str(word[0] if isinstance(word, list) and word else word or "")
-    return Told(_joined(said), float(correct - len(lines)), correct, level=level)
+    rewards = (*[-1.0] * (len(lines) - 1), float(correct) - 1.0)
+    return Told(_joined(said), float(correct - len(lines)), correct, level=level, rewards=rewards)
 
 
 def _sale(record: Mapping[str, Any], lines: Sequence[Any]) -> Told:
@@ -104,6 +116,26 @@ def _sum(record: Mapping[str, Any], key: str) -> float | None:
     if record.get(key) is None:
         return None
     return sum_of(list_of(record, key, "numbers"), f"a {key.removesuffix('s')}")
+
+
+def _by_reply(said: Sequence[tuple[str, bool]], rewards: Any) -> tuple[float, ...] | None:
+    """Rewards of texts, of all or of all but the first, as those of the replies that :func:`_joined` makes of them.
+
+    What comes with a text of the game belongs to the reply before it. ``None`` where there are none.
+    """
+    if not isinstance(rewards, list) or len(said) - len(rewards) not in (0, 1):
+        return None
+    numbers = [0.0] * (len(said) - len(rewards)) + [number_of(each, "a reward") for each in rewards]
+    found, before, early = list[float](), False, 0.0
+    for (_, is_action), reward in zip(said, numbers, strict=True):
+        if is_action and not before:
+            found.append(0.0)
+        if found:
+            found[-1] += reward
+        else:
+            early += reward
+        before = is_action
+    return (found[0] + early, *found[1:]) if found else None
 
 
 def _joined(said: Iterable[tuple[str, bool]], between: str = "") -> list[Said]:

@@ -150,6 +150,23 @@ class TaughtEpisodes(Conversations):
             self._held_out = self._made(self.validation, [1.0] * len(names), names, table)
         return self._held_out
 
+    def check_rewarded(self) -> None:
+        """Raises: ConfigError: naming what is learnt from and says no reward; or there is none but 0."""
+        rewarded = False
+        for each in self.training:
+            if not isinstance(each, Taught):
+                rewarded |= any(each[1].returns.values())
+                continue
+            if each.rewards is None:
+                raise ConfigError(
+                    "data",
+                    f"{each.where}: values are learnt of rewards, and it says none of a whole episode (`reward` or "
+                    "`return`); an episode log of `rllib collect` has them",
+                )
+            rewarded |= any(each.rewards)
+        if not rewarded:
+            raise ConfigError("data", f"all rewards of {len(self.training)} episodes are 0; there is nothing to value")
+
     @property
     def conversations(self) -> list[Conversation]:
         return [*self.training, *self.validation]
@@ -200,6 +217,8 @@ def numbered(data: str | Sequence[str]) -> Iterator[Numbered]:
 
 def conversation(where: str, record: Mapping[str, Any], form: str) -> Conversation:
     """That of a record. Raises: ConfigError: naming ``where`` it stands and what is wrong."""
+    if any(key.endswith("input_ids") for key in map(str, record)):
+        raise ConfigError("data", f"{where}: holds token ids, maybe of another tokenizer; it must hold texts")
     if form == AUTO:
         try:
             form = form_of(record)
@@ -237,6 +256,7 @@ def episode_of(source: Taught, turns: dict[str, list[LearntTurn]], weight: float
     messages = source.transcript.messages
     replies = [messages[place].text for place in source.transcript.learnt]
     seen = [messages[place - 1].text for place in source.transcript.learnt]
+    rewards = source.rewards or (0.0,) * len(replies)
     trajectories = {
         AGENT if len(turns) == 1 else policy: Trajectory(
             [
@@ -244,13 +264,14 @@ def episode_of(source: Taught, turns: dict[str, list[LearntTurn]], weight: float
                     prompt_ids=turn.prompt_ids,
                     response_ids=turn.reply_ids,
                     rollout_logprobs=np.zeros(len(turn.reply_ids), np.float32),
+                    reward=reward,
                     new_row=turn.new_row,
                     weight=weight * turn.weight,
                     observed=turn.observed,
                 )
-                for turn in some
+                for turn, reward in zip(some, rewards, strict=True)
             ],
-            terminated=True,
+            terminated=source.ended,
             role=AGENT,
             module_id=policy,
             episode_id=name,

@@ -1,0 +1,108 @@
+"""Offline learning of values of tokens, by which the policy then plays: Monte-Carlo returns, CQL and ILQL."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from rllib_lmgame.algorithms.sft import LMGameSFT, LMGameSFTConfig
+from rllib_lmgame.algorithms.supervised import SupervisedStage
+from rllib_lmgame.inference.registry import TRANSFORMERS
+from rllib_lmgame.learners.objectives import ActionValueObjective, SupervisedObjective
+from rllib_lmgame.settings import algorithms as registry
+from rllib_lmgame.settings.sections.action_values import (
+    ExpectileValueOptions,
+    ReturnValueOptions,
+    TargetValueOptions,
+)
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from rllib_lmgame.algorithms.base import LMGameAlgorithm
+    from rllib_lmgame.settings.sections.supervised import SupervisedOptions
+
+
+class LMGameMCConfig(LMGameSFTConfig):
+    """Configuration of :class:`LMGameMC`; the engine is the one that plays by values."""
+
+    entry = registry.MC
+    action_value_options: ReturnValueOptions
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class=algo_class or LMGameMC)
+        self.inference(engine=TRANSFORMERS.name)
+
+    def action_values(self, **options: Any) -> Self:
+        """The values, and what they count: :mod:`rllib_lmgame.settings.sections.action_values`."""
+        return self.set_section("action_values", options)
+
+    def values_of(self, policy: str) -> dict[str, Any] | None:
+        if policy not in self.trained_policies():
+            return None
+        own = self.action_value_options
+        slow = isinstance(own, TargetValueOptions)
+        state = isinstance(own, ExpectileValueOptions)
+        return {"heads": 1 + slow, "state": state, "targets": slow, "q_init": own.q_init, "beta": own.beta}
+
+
+class LMGameCQLConfig(LMGameMCConfig):
+    """Configuration of :class:`LMGameCQL`."""
+
+    entry = registry.CQL
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class=algo_class or LMGameCQL)
+
+
+class LMGameILQLConfig(LMGameMCConfig):
+    """Configuration of :class:`LMGameILQL`."""
+
+    entry = registry.ILQL
+
+    def __init__(self, algo_class: type | None = None) -> None:
+        super().__init__(algo_class=algo_class or LMGameILQL)
+
+
+class ActionValueStage(SupervisedStage):
+    """Supervised learning with the losses of values beside it."""
+
+    def __init__(self, algorithm: LMGameAlgorithm, options: SupervisedOptions) -> None:
+        super().__init__(algorithm, options)
+        if self._data is not None:
+            self._data.check_rewarded()
+
+    def objective(self, steps: int) -> SupervisedObjective:
+        plain = super().objective(steps)
+        own = {field.name: getattr(plain, field.name) for field in dataclasses.fields(plain)}
+        return ActionValueObjective(**own, options=self.algorithm.config.action_value_options)
+
+
+class LMGameMC(LMGameSFT):
+    """Supervised learning, and beside it values of tokens from the returns of what is imitated (LMGameMC).
+
+    It plays by logits and values together.
+    """
+
+    config: LMGameMCConfig
+    stage_class = ActionValueStage
+
+    @classmethod
+    def get_default_config(cls) -> LMGameMCConfig:
+        return LMGameMCConfig()
+
+
+class LMGameCQL(LMGameMC):
+    """The same with values that are learnt from each other, of actions that were taken (CQL)."""
+
+    @classmethod
+    def get_default_config(cls) -> LMGameCQLConfig:
+        return LMGameCQLConfig()
+
+
+class LMGameILQL(LMGameMC):
+    """The same with values of states between them, which are expectiles of those of actions (ILQL)."""
+
+    @classmethod
+    def get_default_config(cls) -> LMGameILQLConfig:
+        return LMGameILQLConfig()

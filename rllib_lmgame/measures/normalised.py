@@ -1,0 +1,26 @@
+"""Returns on the scale of LMRL-Gym (arXiv 2311.18232): 50 is what the data of a game earns on average."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+REFERENCES = {"lmgame/Maze-v0": (-101.0, -83.0, -6.84), "lmgame/MazePartial-v0": (-101.0, -83.0, -25.75)}
+"""Least return, that of LMRL-Gym's data on average, and the best, by game; of its tables."""
+_OTHERWISE = ("map", "dim_maze", "max_turns", "invalid_action_penalty", "show_map")
+"""Options that make another game of it."""
+
+
+def normalised_score(value: float, least: float, mean: float, best: float) -> float:
+    """``50 (x - least) / (mean - least)`` up to the mean, and ``50 + 50 (x - mean) / (best - mean)`` above it."""
+    if value < mean:
+        return 50.0 * (value - least) / (mean - least)
+    return 50.0 + 50.0 * (value - mean) / (best - mean)
+
+
+def score_in(game: str, env_config: Mapping[str, Any], mean_return: float) -> float | None:
+    """The score of a mean return; ``None`` of a game, or with options, that LMRL-Gym has no numbers of."""
+    known = REFERENCES.get(game)
+    if known is None or any(key in env_config for key in _OTHERWISE):
+        return None
+    return normalised_score(mean_return, *known)

@@ -1,0 +1,90 @@
+"""Values of tokens from what was logged, with the real learners and the engine that plays by them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.evaluation.evaluate import evaluate_checkpoint
+from rllib_lmgame.policies.model.action_values import FILE
+
+
+def config_of(name: str, values: dict[str, Any]) -> Any:
+    from rllib_lmgame.algorithms import action_values
+
+    return getattr(action_values, f"{name}Config")().update_from_dict(values)
+
+
+@pytest.fixture
+def on_doors(tiny_dict: Any) -> Any:
+    """Function that gives a configuration that learns from moves at random, a quarter of which get through."""
+
+    def make(steps: int = 40, **own: Any) -> dict[str, Any]:
+        return tiny_dict(
+            env="own_parts:Doors",
+            env_config={},
+            supervised={
+                "expert": "random",
+                "episodes_per_step": 32,
+                "steps_per_iteration": steps,
+                "max_steps": 2 * steps,
+                "lr": 5e-3,
+                "lr_warmup_steps": 5,
+            },
+            action_values={"beta": 32.0, **own},
+            text_rollouts={"reward_scale": 1.0, "legal_moves_only": True},
+            evaluation_duration=64,
+            num_learners=0,
+        )
+
+    return make
+
+
+def test_values_find_what_was_good_in_moves_at_random(start: Any, on_doors: Any, tmp_path: Path) -> None:
+    """Two moves before a reward, where the policy alone would get through by chance. A checkpoint plays alike."""
+    algorithm = start(config_of("LMGameMC", on_doors()))
+    numbers = algorithm.train()["learners"]["player"]
+    assert numbers["q_loss"] > 0 and 0 < numbers["q_mean"] < 1
+    assert algorithm.train()["done"] and algorithm.evaluate()["env_runners"]["success_rate"] > 0.8
+    saved = algorithm.save_to_path(str(tmp_path / "saved"))
+    assert (Path(saved) / "hf" / FILE).is_file()
+    played = evaluate_checkpoint(saved, num_episodes=64, split="train")
+    assert played["success_rate"] > 0.8, "also where its files are loaded"
+
+
+def test_a_run_with_slow_copies_goes_on_where_it_was(start: Any, on_doors: Any, tmp_path: Path) -> None:
+    values = on_doors(steps=4, target_rate=0.2, tau=0.9, beta=0.0)
+    algorithm = start(config_of("LMGameILQL", values))
+    assert algorithm.train()["learners"]["player"]["v_loss"] >= 0
+    saved = algorithm.save_to_path(str(tmp_path / "saved"))
+    assert not (Path(saved) / "hf" / FILE).exists(), "values that count nothing are no part of what plays"
+    last = algorithm.train()["learners"]["player"]
+    other = start(config_of("LMGameILQL", values))
+    other.restore_from_path(saved)
+    again = other.train()["learners"]["player"]
+    for key in ("q_loss", "v_loss", "policy_loss", "q_mean"):
+        assert again[key] == pytest.approx(last[key], rel=1e-3, abs=1e-6), key
+
+
+def test_data_that_says_no_rewards_is_refused(tiny_dict: Any, tmp_path: Path) -> None:
+    from rllib_lmgame.experiments.checks.taught import check_data
+
+    said = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    step = {"state": "s", "action": "a", "reward": -1, "done": False}
+    cases = {
+        json.dumps({"messages": said}): r"line 1: values are learnt of rewards, and it says none",
+        json.dumps([step, step]): r"values are learnt of rewards, and it says none of a whole episode",
+        json.dumps({"messages": said, "reward": 0}): "all rewards of 1 episodes are 0",
+        json.dumps({"input_ids": [1, 2], "reward": 1}): "line 1: holds token ids, maybe of another tokenizer",
+    }
+    for number, (text, message) in enumerate(cases.items()):
+        path = tmp_path / f"{number}.jsonl"
+        path.write_text(text)
+        config = config_of("LMGameILQL", tiny_dict(env=None, env_config={}, supervised={"data": str(path)}))
+        with pytest.raises(ConfigError, match=message) as caught:
+            check_data([config])
+        assert caught.value.path == "config.supervised.data"

@@ -1,0 +1,144 @@
+"""The Transformers engine plays by a policy's logits and action values together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from inference_reference import CONTEXT, STOP, generate_all, requests
+
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
+from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, WeightUpdateError
+from rllib_lmgame.inference.weights import pack_state, unpack_state
+from rllib_lmgame.policies.model.action_values import FILE, PREFIX
+from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+
+BETA = 3.0
+
+
+def module_of(model_dir: str, value_model: str = "shared", beta: float = BETA) -> LanguageModelRLModule:
+    """A policy whose values, and the backbone of their own, are random."""
+    space = gym.spaces.Text(16)
+    values = {"heads": 2, "state": True, "targets": True, "q_init": 0.0, "beta": beta}
+    config = {
+        "options": {"context_length": CONTEXT, "value_model": value_model},
+        "model_dir": model_dir,
+        "critic": False,
+        "action_values": values,
+    }
+    module = LanguageModelRLModule(
+        observation_space=space, action_space=space, model_config=config, inference_only=False
+    )
+    torch.manual_seed(5)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            if not name.startswith("language_model"):
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return module
+
+
+@torch.no_grad()
+def expected(module: LanguageModelRLModule, prompt: list[int], reply: list[int]) -> np.ndarray:
+    """Log-probabilities of a reply's tokens, of a plain pass of fresh copies of the backbones."""
+    from transformers import AutoModel, AutoModelForCausalLM
+
+    policy = AutoModelForCausalLM.from_pretrained(module.model_dir, dtype=torch.float32).eval()
+    ids = torch.tensor([[*prompt, *reply]])
+    hidden = policy.model(ids, use_cache=False).last_hidden_state[0]
+    logits = policy.lm_head(hidden)
+    if module.value_backbone is not None:
+        own = AutoModel.from_config(policy.config).eval()
+        own.load_state_dict(module.value_backbone.state_dict())
+        hidden = own(ids, use_cache=False).last_hidden_state[0]
+    assert module.action_values is not None
+    q = torch.stack([head.outer(torch.relu(head.inner(hidden))) for head in module.action_values.q]).amin(0)
+    logprobs = (logits + BETA * q).log_softmax(-1)[len(prompt) - 1 : -1]
+    return logprobs[torch.arange(len(reply)), torch.tensor(reply)].numpy()
+
+
+@pytest.fixture
+def start_engine() -> Iterator[Callable[[str], TransformersEngine]]:
+    started: list[TransformersEngine] = []
+
+    def start(directory: str) -> TransformersEngine:
+        options = InferenceOptions(engine="transformers")
+        engine = TransformersEngine(directory, options, context_length=CONTEXT, seed=0)
+        started.append(engine)
+        asyncio.run(engine.start())
+        return engine
+
+    yield start
+    for engine in started:
+        asyncio.run(engine.shutdown())
+
+
+def check(engine: Any, module: LanguageModelRLModule, prefix: str) -> None:
+    """What is sampled has the log-probabilities of logits and values together, and so has what is scored."""
+    batch = requests(8, SamplingSpec(6, stop_token_ids=(STOP,)), prefix=prefix)
+    replies = generate_all(engine, batch)
+    scored = [
+        replace(request, request_id=f"{prefix}-scored-{n}", scored=tuple(reply.response_ids.tolist()))
+        for n, (request, reply) in enumerate(zip(batch, replies, strict=True))
+    ]
+    for request, reply, again in zip(batch, replies, generate_all(engine, scored), strict=True):
+        wanted = expected(module, request.prompt_ids, reply.response_ids.tolist())
+        np.testing.assert_allclose(reply.logprobs, wanted, atol=2e-5)
+        np.testing.assert_allclose(again.logprobs, wanted, atol=2e-5)
+
+
+@pytest.mark.parametrize("value_model", ["shared", "separate"])
+def test_pushed_and_saved_values_are_played_by(
+    value_model: str, model_dir: str, start_engine: Any, tmp_path: Path
+) -> None:
+    module = module_of(model_dir, value_model)
+    bundle = pack_state(module.as_checkpoint(module.hf_state()), 1, module.like_checkpoint(module.hf_state()))
+    engine = start_engine(model_dir)
+    asyncio.run(engine.update_weights(unpack_state(bundle), version=1))
+    check(engine, module, "pushed")
+    module.save_hf(tmp_path / "hf")
+    assert (tmp_path / "hf" / FILE).is_file()
+    check(start_engine(str(tmp_path / "hf")), module, "saved")
+    allowed = ((7, STOP), (9, 11, STOP))
+    request = GenerationRequest("choice", [3, 4, 5], SamplingSpec(6, 0.0, stop_token_ids=(STOP,)), choices=allowed)
+    (reply,) = generate_all(engine, [request])
+    assert tuple(reply.response_ids.tolist()) in allowed
+    plain = {name: each for name, each in unpack_state(bundle).items() if not name.startswith(PREFIX)}
+    asyncio.run(engine.update_weights(plain, version=2))
+    batch = requests(1, SamplingSpec(6, stop_token_ids=(STOP,)), prefix="plain")
+    (alone,) = generate_all(engine, batch)
+    ids = alone.response_ids.tolist()
+    gap = np.abs(alone.logprobs - expected(module, batch[0].prompt_ids, ids)).max()
+    assert gap > 1e-2, "without values the policy plays alone"
+
+
+def test_values_that_count_nothing_go_nowhere(model_dir: str, tmp_path: Path) -> None:
+    module = module_of(model_dir, beta=0.0)
+    assert not any(name.startswith(PREFIX) for name in module.as_checkpoint(module.hf_state()))
+    module.save_hf(tmp_path)
+    assert not (tmp_path / FILE).exists()
+
+
+def test_damaged_values_are_refused(model_dir: str, start_engine: Any, tmp_path: Path) -> None:
+    module = module_of(model_dir)
+    module.save_hf(tmp_path)
+    state = dict(module.as_checkpoint(module.hf_state()))
+    engine = start_engine(model_dir)
+    for name, value in (
+        ("q.0.outer.bias", torch.zeros(3)),
+        ("q.0.outer.weight", state[PREFIX + "q.0.outer.weight"] * float("nan")),
+    ):
+        with pytest.raises(WeightUpdateError, match=r"action values|action_values"):
+            asyncio.run(engine.update_weights(state | {PREFIX + name: value}, version=1))
+    content = (tmp_path / FILE).read_bytes()
+    (tmp_path / FILE).write_bytes(content[: len(content) // 2])
+    with pytest.raises(ConfigError, match=r"values\.safetensors cannot be read"):
+        start_engine(str(tmp_path))
