@@ -103,15 +103,17 @@ def test_a_league_plays_ahead_between_snapshots(start, make_config) -> None:
 
 
 @pytest.mark.slow
-def test_without_staleness_a_run_is_the_same_bit_for_bit(start, make_config) -> None:
+def test_without_staleness_a_run_is_what_it_is_without_the_section(start, make_config) -> None:
     import torch
 
     runs = []
     for overlap in ({}, {"overlap": {"max_staleness": 0}}):
         torch.manual_seed(3)  # The value head is drawn in this process.
-        run = Trained(start(make_config(seed=3, text_rollouts={"deterministic": True}, **overlap)))
+        fixed = {"text_rollouts": {"deterministic": True}, "token_ppo": {"max_tokens_per_microbatch": 4096}}
+        run = Trained(start(make_config(seed=3, **fixed, **overlap)))
+        assert run.algorithm._ahead is None
         run.train(2)
         runs.append((run.levels, weights_of(run.algorithm), run.results[-1]["learners"]["player"]["policy_loss"]))
     (levels, weights, loss), (others, other, other_loss) = runs
-    assert levels == others and loss == other_loss
-    assert all(np.array_equal(weights[name], other[name]) for name in weights)
+    assert levels == others and loss == pytest.approx(other_loss, abs=1e-6)
+    assert max(np.abs(weights[name] - other[name]).max() for name in weights) <= 1e-6
