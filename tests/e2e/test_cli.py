@@ -65,7 +65,8 @@ def test_an_interrupted_run_is_saved_leaves_nothing_behind_and_goes_on(
     assert "iter    1" not in text and "iter    8" in text
 
     text = rllib(f"evaluate {checkpoints(tmp_path)[-1]} --episodes 8 --json").finish()
-    assert json.loads(text[text.index("{") :])["num_episodes"] == 8
+    (game,) = json.loads(text[text.index("{") :])["evaluated"]
+    assert game["num_episodes"] == 8
 
 
 @pytest.mark.slow
