@@ -7,7 +7,10 @@ from typing import Any
 
 REFERENCES = {"lmgame/Maze-v0": (-101.0, -83.0, -6.84), "lmgame/MazePartial-v0": (-101.0, -83.0, -25.75)}
 """Least return, that of LMRL-Gym's data on average, and the best, by game; of its tables."""
-_OTHERWISE = ("map", "dim_maze", "max_turns", "invalid_action_penalty", "show_map")
+_OTHERWISE = (
+    *("map", "dim_maze", "observation", "history", "show_map", "invalid_action_penalty", "max_invalid_actions"),
+    *("max_turns", "max_actions", "max_actions_per_turn"),
+)
 """Options that make another game of it."""
 
 

@@ -17,4 +17,6 @@ def test_the_scale_bends_at_what_the_data_earns(value: float, expected: float) -
 def test_games_and_options_without_numbers_have_no_score() -> None:
     assert score_in("lmgame/Maze-v0", {"split": "test", "show_rules": False}, -83) == 50
     assert score_in("lmgame/Maze-v0", {"map": "umaze"}, -83) is None
+    assert score_in("lmgame/Maze-v0", {"observation": "walls", "history": 20}, -83) is None
+    assert score_in("lmgame/Maze-v0", {"max_actions_per_turn": 4}, -83) is None
     assert score_in("lmgame/FrozenLake-v0", {}, 1.0) is None
