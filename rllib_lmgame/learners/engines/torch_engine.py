@@ -101,7 +101,10 @@ def parameter_groups(module: nn.Module, options: TokenPPOOptions) -> list[dict[s
 
 
 def _part(name: str) -> str:
+    """That of a parameter; action values are trained as a head, also where the policy rests."""
     first = name.partition(".")[0]
+    if first == "action_values":
+        return VALUE_HEAD
     return first if first in PARTS else POLICY
 
 
