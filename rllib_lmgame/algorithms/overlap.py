@@ -91,13 +91,22 @@ class PlayAhead:
         self._closed = False
         self._ended: float | None = None
         self._awaited: Job | None = None
+        self._taken: int | None = None
         self._numbers = dict.fromkeys(OVERLAP_NAMES, 0.0)
         self.items: Mapping[str, int] = algorithm.items_dealt()
         # Nobody waits for it when the process ends: a game may take an hour.
         threading.Thread(target=self._run, name="lmgame-ahead", daemon=True).start()
 
     def take(self, iteration: int, present: Settings) -> Selected:
-        """What was played for ``iteration``, which is played now if it has not begun; waits for it."""
+        """What was played for ``iteration``, which is played now if it has not begun; waits for it.
+
+        One that is taken once more, since it or its update failed, is played anew. Raises: RolloutError: see
+        :meth:`check_open`; what playing raised.
+        """
+        self.check_open()
+        if iteration == self._taken:
+            self.forget()
+        self._taken = iteration
         job = self._ahead.take(iteration)
         again = job is not None and job.by != self._algorithm.played_by(present)
         if job is not None and again:

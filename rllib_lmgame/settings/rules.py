@@ -115,6 +115,11 @@ def _kl_schedule(s: Any) -> list[list[float]] | None:
     return None if s.ppo.kl is None else s.ppo.kl.schedule
 
 
+def _staleness_limits(s: Any) -> list[int]:
+    limits = [s.policy(name).ppo.staleness_limit for name in s.trained_policies()]
+    return [limit for limit in limits if limit is not None]
+
+
 def _cap(s: Any) -> float | None:
     return None if s.ppo.importance is None else s.ppo.importance.cap
 
@@ -828,9 +833,9 @@ OVERLAP = tuple(
             "{num_env_runners: 1, token_ppo: {importance: null}, overlap: {max_staleness: 1}}",
         ),
         (
-            lambda s, f: s.ppo.staleness_limit is not None and s.ppo.staleness_limit < s.overlap.max_staleness,
-            "{s.overlap.max_staleness} is more than token_ppo.staleness_limit={s.ppo.staleness_limit}, which would "
-            "leave out of the loss what is played ahead",
+            lambda s, f: any(limit < s.overlap.max_staleness for limit in _staleness_limits(s)),
+            "{s.overlap.max_staleness} is more than token_ppo.staleness_limit, which would leave out of the loss what "
+            "is played ahead",
             "{num_env_runners: 1, token_ppo: {staleness_limit: 0}, overlap: {max_staleness: 1}}",
         ),
         (

@@ -5,6 +5,7 @@ Through the loop of PPO: :mod:`tests.e2e.test_overlap`.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from rllib_lmgame.algorithms.facts import RunFacts
 from rllib_lmgame.algorithms.league import LeaguePlay
 from rllib_lmgame.algorithms.overlap import PlayAhead
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
@@ -21,6 +23,7 @@ from rllib_lmgame.algorithms.selection import Selected
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.records import PlayResult
 from rllib_lmgame.rollouts.sources import RolloutError
+from rllib_lmgame.settings.rules import OVERLAP, broken
 
 PATIENCE_S = 60.0
 
@@ -174,6 +177,43 @@ def test_an_error_comes_when_the_iteration_is_due(loop: Any) -> None:
     assert run.iterate() == 1
     run._ahead.drain()
     with pytest.raises(RolloutError, match="all games raise"):
+        run.iterate()
+
+
+def test_an_iteration_that_failed_is_played_anew_and_those_behind_it_too(loop: Any) -> None:
+    run = loop(2)
+    assert run.iterate() == 0
+    run._ahead.drain()
+    run._ahead.forget()
+    run.broken = "all games raise"
+    with pytest.raises(RolloutError, match="all games raise"):
+        run.iterate()
+    run._ahead.begin()  # As if those behind it had begun before it failed.
+    run._ahead.drain()
+    run.broken = ""
+    assert run.iterate() == 1
+    # The update of an iteration fails when those behind it have begun.
+    run._ahead.take(2, run.at_present())
+    run._ahead.begin()
+    assert [run.iterate() for _ in range(3)] == [2, 3, 4]
+    run._ahead.drain()
+    assert [number for number, _, _ in run.played][-5:] == [2, 3, 4, 5, 6]
+
+
+def test_a_policys_own_limit_of_staleness_counts_too() -> None:
+    config = LMGamePPOConfig().environment("lmgame/KuhnPoker-v0").players(["first", "second"], "random_seat")
+    config.env_runners(num_env_runners=1).overlap(max_staleness=1)
+    assert not list(broken(OVERLAP, config.settings, RunFacts(config)))
+    own = {"token_ppo_options": dataclasses.replace(config.token_ppo_options, staleness_limit=0)}
+    config.multi_agent(algorithm_config_overrides_per_module={"second": own})
+    ((rule, message),) = broken(OVERLAP, config.settings, RunFacts(config))
+    assert rule.key == "overlap.max_staleness" and message.startswith("1 is more than token_ppo.staleness_limit")
+
+
+def test_nothing_is_waited_for_behind_the_end(loop: Any) -> None:
+    run = loop(1)
+    run._ahead.close()
+    with pytest.raises(RolloutError, match="the run has ended"):
         run.iterate()
 
 
