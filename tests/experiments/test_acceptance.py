@@ -107,6 +107,27 @@ def test_what_a_process_started_ends_with_it(hangs: bool, tmp_path: Path, monkey
             time.sleep(0.02)
 
 
+def test_a_process_with_a_title_of_its_own_ends_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("setproctitle")
+    monkeypatch.chdir(tmp_path)
+    program = """import os, setproctitle, time
+if os.fork():
+    while not os.path.exists("child"):
+        time.sleep(0.02)
+else:
+    os.setsid()
+    setproctitle.setproctitle("an engine")
+    with open("began", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename("began", "child")
+    time.sleep(600)
+"""
+    assert run_apart([sys.executable, "-c", program], tmp_path / "log", 60.0, dict(os.environ)) == ""
+    pid = int(Path("child").read_text())
+    while Path(f"/proc/{pid}").exists() and "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text():
+        time.sleep(0.02)
+
+
 def test_a_process_that_dies_is_told_of(tmp_path: Path) -> None:
     for program, why in (
         (f"import os; os.kill(os.getpid(), {int(signal.SIGSEGV)})", "was ended by SIGSEGV"),

@@ -94,7 +94,7 @@ def environment(ids: Sequence[str]) -> dict[str, str]:
 def run_apart(command: Sequence[str], log: Path, limit_s: float, variables: dict[str, str]) -> str:
     """Run a command as the leader of a session; why it did not end well, if so. What it started ends with it."""
     mark = f"{MARK}={uuid.uuid4().hex}"
-    variables = variables | dict([mark.split("=")])
+    variables = variables | dict([mark.split("=")]) | {"SPT_NOENV": "1"}  # setproctitle would write over the mark.
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
