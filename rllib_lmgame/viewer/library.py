@@ -69,10 +69,14 @@ class Source:
             return size < self.read
         try:
             with self.path.open("rb") as file:
-                file.seek(self.read - len(self.end))
-                return file.read(len(self.end)) != self.end
+                return not self.goes_on(file)
         except OSError:
             return False
+
+    def goes_on(self, file: Any) -> bool:
+        """Whether the open file has what was read of it; if so it stands behind that."""
+        file.seek(self.read - len(self.end))
+        return bool(file.read(len(self.end)) == self.end)
 
     @property
     def of_tokens(self) -> bool:
@@ -231,7 +235,8 @@ class Library:
                     self._tell(f"{source.label}, line {source.lines}: not a record but {type(record).__name__}")
 
     def _lines(self, source: Source, file: Any) -> Iterator[tuple[int, int, Any]]:
-        file.seek(source.read)
+        if not source.goes_on(file):
+            return  # Written anew since the call began: the next one sees it.
         while line := file.readline(LONGEST_LINE):
             if not line.endswith(b"\n"):
                 if len(line) < LONGEST_LINE:

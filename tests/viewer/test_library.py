@@ -148,6 +148,21 @@ def test_a_file_that_was_replaced_by_a_longer_one_is_read_again(records, tmp_pat
     assert not library.problems and library.episode(1)["id"] == records[-2]["episode_id"]
 
 
+def test_a_file_that_is_replaced_while_others_are_read_is_read_again(records, tmp_path):
+    first, path = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    for log in (first, path):
+        EpisodeLog(log).write(records[:2])
+    library = _library(first, path)
+    reading = library.refresh()
+    next(reading)
+    path.unlink()
+    EpisodeLog(path).write(records[::-1])
+    list(reading)
+    list(library.refresh())
+    own = [row["id"] for row in _rows(library) if row["f"] == 1]
+    assert own == [record["episode_id"] for record in records[::-1]] and not library.problems
+
+
 @pytest.mark.parametrize(
     ("turn", "note", "problem"),
     [
