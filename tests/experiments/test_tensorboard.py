@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +16,7 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugin_util import markdown_to_safe_html
+from tensorboardX.record_writer import RecordWriter
 
 from rllib_lmgame.experiments.results import tensorboard
 from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile, add_heldout, evaluation_text, tags_of
@@ -160,6 +163,25 @@ def test_a_game_is_text_whatever_a_model_wrote(trial, tmp_path):
     page = markdown_to_safe_html(shown[1])
     assert "ended: game over" in page and "http://other/x.png" in page
     assert "<img" not in page and "<script" not in page
+
+
+def test_a_full_disk_costs_the_rest_of_the_file(trial, tmp_path, monkeypatch, caplog):
+    whole, left = RecordWriter.write, iter(range(12))
+
+    def write(self: Any, content: bytes) -> None:
+        if next(left, None) is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        whole(self, content)
+
+    monkeypatch.setattr(RecordWriter, "write", write)
+    logged(trial, *map(result, range(1, 31)))
+    assert [record.getMessage() for record in caplog.records].count(
+        "TensorBoard's file ends here, it cannot be written: [Errno 28] No space left on device"
+    ) == 1
+    assert events_of(tmp_path).Scalars("8_progress/phase")[-1].step == 1
+    successes = {"after PPO": {"lmgame/Sokoban-v0 1 a": 1.0}}
+    (tmp_path / "report.json").write_text(json.dumps({"successes": successes}))
+    add_heldout(tmp_path)
 
 
 def test_held_out_levels_are_added_when_a_run_is_over(trial, tmp_path):

@@ -6,9 +6,10 @@ TensorBoard groups by the first part of a tag: with Tune's tags all numbers woul
 from __future__ import annotations
 
 import io
+import logging
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from rllib_lmgame.telemetry.metrics import (
     flatten,
     win_draw_loss,
 )
+
+logger = logging.getLogger(__name__)
 
 FIRST = "1_first"
 """Groups are sorted: this one, of numbers that stand in their own group too, is on top."""
@@ -100,6 +103,8 @@ class TensorBoardFile(TBXLoggerCallback):  # type: ignore[misc]
 
     The longer a run, the further apart games and figures are: with each the next is a tenth of the iterations away.
 
+    A disk that takes no more costs the rest of the file, and no run.
+
     Raises: ImportError: without tensorboardX.
     """
 
@@ -108,6 +113,11 @@ class TensorBoardFile(TBXLoggerCallback):  # type: ignore[misc]
         plain: Any = self._summary_writer_cls  # type: ignore[has-type]
 
         class Grouped(plain):  # type: ignore[misc, valid-type]
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                super().__init__(*args, **kwargs)
+                events = self.file_writer.event_writer
+                events._ev_writer = events._worker._record_writer = _UntilRefused(events._ev_writer)
+
             def add_scalar(self, tag: str, *args: Any, **kwargs: Any) -> None:
                 for name in tags_of(tag):
                     super().add_scalar(name, *args, **kwargs)
@@ -141,6 +151,33 @@ class TensorBoardFile(TBXLoggerCallback):  # type: ignore[misc]
 
     def _try_log_hparams(self, trial: Any, result: dict[str, Any]) -> None:
         super()._try_log_hparams(trial, {tags_of(name)[0]: value for name, value in result.items()})
+
+
+class _UntilRefused:
+    """An event file that is written until the disk takes no more. tensorboardX's own thread would end, and whoever
+    hands it more events would wait for it for ever.
+    """
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._refused = file, False
+
+    def write_event(self, event: Any) -> None:
+        self._do(self._file.write_event, event)
+
+    def flush(self) -> None:
+        self._do(self._file.flush)
+
+    def close(self) -> None:
+        self._do(self._file.close)
+
+    def _do(self, what: Callable[..., Any], *given: Any) -> None:
+        if self._refused:
+            return
+        try:
+            what(*given)
+        except OSError as error:
+            self._refused = True
+            logger.error("TensorBoard's file ends here, it cannot be written: %s", error)
 
 
 def evaluation_text(result: Mapping[str, Any]) -> str:
@@ -234,7 +271,12 @@ def add_heldout(directory: Path) -> None:
         return  # Not there, or damaged: the run is over all the same.
     if not table:
         return
-    with SummaryWriter(str(directory), filename_suffix=".heldout") as writer, tempfile.TemporaryDirectory() as made:
+    # A full disk costs these alone: the run is over.
+    with (
+        suppress(OSError),
+        SummaryWriter(str(directory), filename_suffix=".heldout") as writer,
+        tempfile.TemporaryDirectory() as made,
+    ):
         writer.add_text("held_out_levels", table)
         # Nothing to draw, or nothing to draw with.
         with suppress(ConfigError, MissingDependencyError, OSError, ValueError):
