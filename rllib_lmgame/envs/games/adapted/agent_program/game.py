@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import random
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -66,7 +66,7 @@ class AgentProgram(TextGame):
         self.request: ChatRequest | None = None
         self.answer: ChatReply | None = None
         self._refused = ""
-        self._replies = 0
+        self._replies = self._refusals = 0
         self._over = self._won = False
         self._reward = 0.0
         self._measures: dict[str, float] = {}
@@ -126,14 +126,20 @@ class AgentProgram(TextGame):
             raise GameError(f"agent:{self._path}: it was ended")
         if self.request is not None:
             self._run.answer(self.answer or ChatReply(move))
-            self._replies += 1
+            self._replies, self._refusals = self._replies + 1, 0
             self._go_on()
         return self._reward
 
     def refuse(self, error: RequestError) -> None:
-        """Answer what is asked with an error, and wait for what comes next."""
+        """Answer what is asked with an error, and wait for what comes next.
+
+        Raises: GameError: it goes on to ask what is refused.
+        """
         if self._run is not None:
             self._refused = str(error)
+            self._refusals += 1
+            if self._refusals > self.options.max_turns:  # It would go on for ever.
+                raise GameError(f"agent:{self._path}: it was refused {self._refusals} times in a row: {error}")
             self._run.answer(error)
             self._go_on()
 
@@ -203,4 +209,4 @@ class AgentProgram(TextGame):
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, bool | int | float) and math.isfinite(value)
+    return isinstance(value, bool | int | float) and abs(value) <= sys.float_info.max

@@ -211,7 +211,8 @@ def _plain(result: Any) -> Any:
         return {str(key): _plain(value) for key, value in result.items()}
     if result is None or isinstance(result, bool | int | float | str):
         return result
-    return float(result)
+    single = getattr(result, "item", None)  # Of an array or a tensor: `success` may be a flag of NumPy.
+    return float(result) if single is None else single()
 
 
 def _words(error: BaseException) -> str:
