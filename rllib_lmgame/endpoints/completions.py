@@ -250,7 +250,10 @@ def _tools(tools: Any) -> str:
         function = tool.get("function") if isinstance(tool, Mapping) and tool.get("type") == "function" else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise RequestError(f"`tools[{place}]` must be a function with a name", "tools")
-    text = json.dumps(listed)
+    try:
+        text = json.dumps(listed)
+    except RecursionError:
+        raise RequestError("`tools` are nested too deep", "tools") from None
     if len(text) > MOST_OF_TOOLS:
         raise RequestError(f"`tools` have {len(text):,} characters, more than {MOST_OF_TOOLS:,}", "tools")
     return text if listed else ""

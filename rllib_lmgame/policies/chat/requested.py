@@ -209,6 +209,7 @@ def _cut(chat: ChatFormat, messages: Sequence[ChatMessage], tools: str) -> list[
     text = _rendered(chat, [_as_data(message, place) for place, message in enumerate(messages)], own)
     if tools:
         _check_tools(chat, tools, text)
+    _check_marks(chat, [tools, *(part for each in messages for part in (each.name, *sum(each.calls, ())))])
     pieces = []
     for place, message in enumerate(messages):
         before, found, text = text.partition(_PLACE.format(place))
@@ -242,6 +243,8 @@ def _arguments(text: str) -> Any:
 def _rendered(chat: ChatFormat, messages: Sequence[Mapping[str, Any]], own: Mapping[str, Any]) -> str:
     try:
         (rendered,) = chat.rendered([(messages, own)])
+    except RecursionError:
+        raise RequestError("`tools` or calls of them are nested too deep", "messages") from None
     except RenderingStopped as error:
         raise RequestError(f"the model's chat template cannot show these messages: {error}", "messages") from None
     if rendered.problem:
@@ -262,10 +265,14 @@ def _check_tools(chat: ChatFormat, tools: str, shown: str) -> None:
             "tools",
             "unsupported_parameter",
         )
+
+
+def _check_marks(chat: ChatFormat, texts: Sequence[str]) -> None:
+    """Raises: RequestError: what the template writes itself, without a placeholder, holds a control token."""
     marks = chat.tokenizer.convert_ids_to_tokens(sorted(chat.special_ids))
-    hidden = next((mark for mark in marks if mark in tools), None)
+    hidden = next((mark for mark in marks if any(mark in text for text in texts)), None)
     if hidden is not None:
-        raise RequestError(f"`tools` hold {hidden!r}, which the model takes for structure", "tools")
+        raise RequestError(f"tools, calls of them or names hold {hidden!r}, which the model takes for structure")
 
 
 def read_calls(text: str) -> tuple[str, tuple[tuple[str, str, str], ...]]:
@@ -280,11 +287,12 @@ def read_calls(text: str) -> tuple[str, tuple[tuple[str, str, str], ...]]:
         try:
             call = json.loads(written)
             name, arguments = call["name"], call.get("arguments", {})
+            as_text = json.dumps(arguments)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return text, ()
         if not closed or not isinstance(name, str) or not isinstance(arguments, dict):
             return text, ()
-        calls.append((f"call_{uuid.uuid4().hex[:24]}", name, json.dumps(arguments)))
+        calls.append((f"call_{uuid.uuid4().hex[:24]}", name, as_text))
         between, found, rest = rest.partition(OPENING)
         if between.strip():
             return text, ()
