@@ -48,6 +48,9 @@ def test_a_policy_replies_also_in_a_stream_and_counts_its_tokens(with_clients: C
         assert said.content == other.choices[0].message.content and said.role == "assistant"
         assert one.usage.prompt_tokens > 0 and 1 <= one.usage.completion_tokens <= 8
         assert one.choices[0].finish_reason in ("stop", "length")
+        for sampled in ({"temperature": 1, "top_p": 0}, {"temperature": 1e-300}):
+            likeliest = await client.chat.completions.create(**{**asked, **sampled})
+            assert likeliest.choices[0].message.content == said.content, "the most likely tokens, as at 0"
         short = await client.chat.completions.create(**asked, max_tokens=1)
         assert short.usage.completion_tokens == 1
         counted = {"include_usage": True}

@@ -9,6 +9,11 @@ from rllib_lmgame.evaluation.players.language_model import LocalModel
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.policies.chat.requested import RequestedConversation
 
+LEAST_TOP_P = 1e-6
+"""The most likely token alone: engines take no 0, which OpenAI's clients may send."""
+LEAST_TEMPERATURE = 0.01
+"""Below it the most likely token is taken, as vLLM takes it: logits that are divided by less overflow."""
+
 
 class ServedPolicy:
     """Completions of a model that has been entered; each request stands alone.
@@ -38,10 +43,12 @@ class ServedPolicy:
         inference, temperature = self._model.options.inference, self._model.settings.temperature
         as_in_training = temperature is None and request.temperature is None and request.top_p is None
         said = (request.temperature, temperature, inference.temperature)
+        chosen = next(each for each in said if each is not None)
+        top_p = 1.0 if request.top_p is None else max(request.top_p, LEAST_TOP_P)
         return SamplingSpec(
             most,
-            next(each for each in said if each is not None),
-            inference.top_p if as_in_training else request.top_p or 1.0,
+            0.0 if chosen < LEAST_TEMPERATURE else chosen,
+            inference.top_p if as_in_training else top_p,
             inference.top_k if as_in_training else 0,
             seed=request.seed,
             **self._chat.ends,
