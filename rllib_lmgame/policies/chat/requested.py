@@ -209,7 +209,8 @@ def _cut(chat: ChatFormat, messages: Sequence[ChatMessage], tools: str) -> list[
     text = _rendered(chat, [_as_data(message, place) for place, message in enumerate(messages)], own)
     if tools:
         _check_tools(chat, tools, text)
-    _check_marks(chat, [tools, *(part for each in messages for part in (each.name, *sum(each.calls, ())))])
+    called = [part for message in messages for call in message.calls for part in call]
+    _check_marks(chat, [tools, *called, *(message.name for message in messages)])
     pieces = []
     for place, message in enumerate(messages):
         before, found, text = text.partition(_PLACE.format(place))
