@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         call = "GRPOTrainer(..., environment_factory=Game, train_dataset=levels(512))"
         print("", f"from {module} import Game, levels", call, sep="\n")
     else:
-        print("", f"pip install -e {directory}", f"vf-eval {name} -m MODEL --select.limit 16", sep="\n")
+        print("", f"pip install -e {directory}", f"vf-eval {name} -m MODEL --select.limit 16 --no-push", sep="\n")
     return 0
 
 

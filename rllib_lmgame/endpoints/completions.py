@@ -35,6 +35,14 @@ _ONLY: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
     "prediction": (),
     "web_search_options": (),
+    # vLLM's own, which its clients send as `extra_body`.
+    "top_k": (-1, 0),
+    "min_p": (0,),
+    "min_tokens": (0,),
+    "repetition_penalty": (1,),
+    "stop_token_ids": ([],),
+    "bad_words": ([],),
+    **dict.fromkeys(("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"), ()),
 }
 """What may be said of these; null may be said of all."""
 

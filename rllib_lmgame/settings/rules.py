@@ -1220,6 +1220,12 @@ TOLD = (
         "{run: LMGameSFT, language_model: {value_hidden_size: 64}}",
     ),
     Told(
+        ("supervised.observation_weight",),
+        lambda s, f: _values(s) is not None and _values(s).policy_weight == 0,
+        "the policy stays what it is (action_values.policy_weight: 0)",
+        "{run: LMGameMC, supervised: {observation_weight: 0.1}, action_values: {policy_weight: 0}}",
+    ),
+    Told(
         ("lambda",),
         lambda s, f: not f.reads("lam") and not (s.ppo.critic.target == "gae" and f.needs_critic),
         "token_ppo.advantage_estimator ({f.estimator_name}) does not read it as it is set",

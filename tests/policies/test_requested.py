@@ -45,6 +45,13 @@ def replied(talk: RequestedConversation, text: str) -> dict[str, Any]:
     return talk.answer.message()
 
 
+@pytest.mark.parametrize("key", ["top_k", "guided_choice", "structured_outputs", "repetition_penalty", "stop"])
+def test_what_would_change_replies_and_is_not_here_is_refused(key: str) -> None:
+    with pytest.raises(RequestError, match=f"`{key}` is not to be had here"):
+        request(user("Yes or no?"), **{key: ["yes", "no"]})
+    assert request(user("Yes or no?"), top_k=-1, repetition_penalty=1.0, guided_choice=None).messages
+
+
 @pytest.mark.parametrize("style", ["chatml", "llama3", "zephyr"])
 def test_prompts_are_what_the_template_writes(style: str, chat_of: Callable[..., ChatFormat]) -> None:
     chat = chat_of(style, system_prompt="not this", history="window")

@@ -1,7 +1,7 @@
 """The game of ``GAME`` for verifiers.
 
 pip install -e .
-vf-eval NAME -m MODEL --select.limit 16
+vf-eval NAME -m MODEL --select.limit 16 --no-push
 """
 
 import asyncio
