@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from episode_parts import episode_of, part_of
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
 
 from rllib_lmgame.learners.data.rows import WholeEpisodes
@@ -97,6 +96,8 @@ def marked(episodes: list[Any], seed: int = 0) -> list[Any]:
     """The same episodes, of which some of the later prompts' tokens are the game's text. All begin with one prompt, and
     so do rows of last turns.
     """
+    from episode_parts import episode_of, part_of  # Ray's workers, which import this module, do not find it.
+
     rng, made = np.random.default_rng(seed), []
     first, last = (np.random.default_rng(9 + i).integers(0, 64, 36).astype(np.int32) for i in range(2))
     for episode in episodes:

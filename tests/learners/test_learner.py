@@ -738,7 +738,8 @@ def test_options_that_supervised_learning_reads_are_marked(
 
     objective = SupervisedObjective(num_minibatches=2, lr=3e-3)
     asked = {"num_minibatches": 9, "ema_decay": 0.9, "staleness_limit": 1, "kl": {}, "entropy": {"target": 1}}
-    given = build(TokenPPOOptions, {**asked, "critic": {"warmup": {"iterations": 1}}})
+    asked |= {"critic": {"warmup": {"iterations": 1}}, "observation_weight": 0.5}
+    given = build(TokenPPOOptions, asked)
     ppo = objective.adapted(LearnerSettings(given, gamma=1, lam=1, vf_loss_coeff=1)).ppo
     monkeypatch.setattr(TokenPPOOptions, "__getattribute__", spy, raising=False)
     learner = make_learner()
