@@ -110,7 +110,7 @@ class ManySticks(Sticks):
 def matchmaker(
     agent_id: str, episode: Any = None, *, agent_ids: Sequence[str] = (), seed: int = 0, **kwargs: Any
 ) -> str:
-    """Seat mapping: which seat the learner takes and whom it meets are drawn per episode."""
+    """Seat mapping: which seat the learner takes and whom it meets are drawn per level."""
     seat, opponent = seed % 2, ("greedy", "chance")[seed // 2 % 2]
     return "player" if list(agent_ids).index(agent_id) == seat else opponent
 

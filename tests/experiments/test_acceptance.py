@@ -350,7 +350,7 @@ def test_memory_is_that_of_workers_at_work() -> None:
             [name, "-c", held], executable=sys.executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as worker:
             assert worker.stdout is not None and worker.stdout.readline() == b"ready\n"
-            taken.append(trials.workers_gib(os.getpid()))
+            taken.append(trials.workers_gib(worker.pid))
             assert trials.workers_gib(worker.pid + 10**7) == 0.0
             worker.communicate(b"\n")
     assert 40 / 1024 <= taken[0] < 0.2 and taken[1] == 0.0

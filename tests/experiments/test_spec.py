@@ -87,7 +87,7 @@ def test_checkpoint_config_of_the_file_is_kept():
     ("text", "words"),
     [
         ("run: PPO\nenv: CartPole-v1\n", "below a name"),
-        ("a: {env: CartPole-v1}", "is missing: Algorithm: `LMGamePPO`"),
+        ("a: {env: CartPole-v1}", "is missing: `LMGamePPO`"),
         ("{}", "no experiment"),
         ("a:", "below its name"),
         (BASE + "  config: {env: Other}", "keep one"),
