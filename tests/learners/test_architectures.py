@@ -55,6 +55,8 @@ PACKED: dict[str, dict[str, Any]] = {
     "nemotron": {"head_dim": 16},
     "gemma2": {"head_dim": 16, "attn_logit_softcapping": 5.0, "query_pre_attn_scalar": 16},
     "gpt_oss": {"head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 4},
+    "granite": {"logits_scaling": 8.0},
+    "hyperclovax": {"logits_scaling": 0.125},
     "minicpm3": LATENT,
     "deepseek_v3": LATENT
     | {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1}
@@ -64,10 +66,11 @@ BATCHED: dict[str, dict[str, Any]] = {
     "lfm2": {"layer_types": ["conv", "full_attention", "conv", "conv"]},
     "qwen3_next": LINEAR | {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
     "qwen3_5_text": LINEAR | {"head_dim": 16},
-    "falcon_h1": MAMBA,
+    "falcon_h1": MAMBA | {"lm_head_multiplier": 0.04},
     "gptj": {"n_embd": 64, "n_head": 4, "n_layer": 2, "rotary_dim": 8},
     "falcon": {"num_kv_heads": 2},
     "bloom": {"n_layer": 2, "n_head": 4},
+    "xlstm": {"num_heads": 2, "num_blocks": 4, "output_logit_soft_cap": 1.0},
     # Its rows stay apart, but its attention in chunks needs a mask that packed rows do not have.
     "llama4_text": {"head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 1, "intermediate_size_mlp": 96}
     | {"attention_chunk_size": 4},

@@ -137,20 +137,33 @@ def _among_few(
         return chosen, -torch.zeros_like(norm).index_add(0, owner, logprobs.exp() * logprobs)
 
 
+CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
+FACTORS = ("logit_scale", "lm_head_multiplier")
+DIVISOR = "logits_scaling"
+"""Fields of configurations that say what a family does to its head's output."""
+
+
 def logit_transform(config: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What some families do to their head's output: soft capping (Gemma), a factor (Cohere), a divisor (Granite)."""
+    """What some families do to their head's output: a factor (Cohere, Falcon-H1), a divisor (Granite), which is a
+    factor in HyperCLOVA X, soft capping (Gemma, xLSTM).
+    """
     config = config.get_text_config(decoder=True)
-    cap = getattr(config, "final_logit_softcapping", None) or getattr(config, "logits_soft_cap", None)
-    factor = getattr(config, "logit_scale", None)
-    divisor = getattr(config, "logits_scaling", None)
+    factor, divisor, cap = (_said(config, names) for names in (FACTORS, (DIVISOR,), CAPS))
+    if config.model_type == "hyperclovax":
+        factor, divisor = divisor, None
 
     def transform(logits: torch.Tensor) -> torch.Tensor:
         if factor is not None:
             logits = logits * factor
         if divisor is not None:
             logits = logits / divisor
-        if cap is not None:
+        if cap:
             logits = torch.tanh(logits / cap) * cap
         return logits
 
     return transform
+
+
+def _said(config: Any, names: Sequence[str]) -> float | None:
+    """The first of these fields that a configuration has."""
+    return next((value for name in names if (value := getattr(config, name, None)) is not None), None)
