@@ -298,6 +298,17 @@ def test_policies_on_one_base_hold_it_once(
     assert not same(*shared.values())
 
 
+@pytest.mark.parametrize("other", [{}, {"modules_to_save": ["lm_head", "mlp"]}], ids=str)
+def test_a_base_is_held_once_whatever_is_trained_beside_it(other: dict[str, Any], make_model: Any) -> None:
+    directory, held = make_model(tie_word_embeddings=False), []
+    for lora in ({}, {"target_modules": ["q_proj", "v_proj"], **other}):
+        model = AutoModelForCausalLM.from_pretrained(directory)
+        held.append(Adapters(model, LoraOptions(**lora), model_dir=directory))
+        held[-1].share_frozen()
+    one, both = ({p.data_ptr() for adapters in some for _, p in adapters.frozen()} for some in (held[:1], held))
+    assert len(one) > 10 and one == both
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [None, 0, 1, 2, 3])
 def test_two_learners_equal_one(

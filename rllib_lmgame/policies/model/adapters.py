@@ -40,7 +40,9 @@ IN_PEFT = {"r": "r", "lora_alpha": "alpha", "use_rslora": "use_rslora"}
 _ACTIVE, _REFERENCE = "default", "reference"
 
 _FROZEN: WeakValueDictionary[tuple[str, str], nn.Parameter] = WeakValueDictionary()
-"""Frozen weights of this process, by fingerprint and name. Nothing changes them."""
+"""Frozen weights of this process, by fingerprint and the model's own name. Nothing changes them."""
+_WRAPPED = re.compile(r"\.(base_layer|original_module)(?=\.)")
+"""What PEFT puts into the names of frozen weights where it adds something."""
 _PEFT_PREFIX = "base_model.model."
 _DTYPE = "base_dtype"
 _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -164,13 +166,14 @@ class Adapters:
 
     def held_once(self, moved: Callable[[Any], torch.Tensor]) -> Callable[[Any], torch.Tensor]:
         """A function that moves parameters, and gives another policy's tensor in place of one equal to it."""
-        names = {id(own): name for name, own in self.frozen()}
+        names = {id(own): _WRAPPED.sub("", name) for name, own in self.frozen()}
 
         def once(own: Any) -> torch.Tensor:
             new = moved(own)
             if id(own) not in names:
                 return new
-            key = self.fingerprint, names[id(own)]
+            name = names[id(own)]
+            key = fingerprint([(name, tuple(new.shape), new.detach().flatten()[:_SAMPLED])]), name
             held = _FROZEN.get(key)
             if held is not None and (held.dtype, held.device) == (new.dtype, new.device) and torch.equal(held, new):
                 return held.data
