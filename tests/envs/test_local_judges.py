@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -104,7 +105,7 @@ def test_it_is_loaded_once_and_asked_in_turn(partisan: str, monkeypatch: pytest.
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         loads.append(args)
-        model = load(*args, **kwargs)
+        model, info = load(*args, **kwargs)
         generate = model.generate
 
         def alone(**kwargs: Any) -> Any:
@@ -115,7 +116,7 @@ def test_it_is_loaded_once_and_asked_in_turn(partisan: str, monkeypatch: pytest.
                 asked.append("ended")
 
         model.generate = alone
-        return model
+        return model, info
 
     monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", counted)
     models = [AskedModel(partisan, "key") for _ in range(4)]
@@ -138,6 +139,18 @@ def test_a_template_without_system_messages_gets_one_message(partisan: str) -> N
     with_template(partisan, "{{ raise_exception('never') }}")
     asked_model._loaded.cache_clear()
     with pytest.raises(GameError, match="chat template fails: never"):
+        AskedModel(partisan, "key").ask("Judge.", "CON")
+    asked_model._loaded.cache_clear()
+
+
+def test_a_model_that_lacks_weights_judges_nothing(partisan: str) -> None:
+    """Transformers would fill them with noise."""
+    file = Path(partisan.removeprefix("hf:")) / "model.safetensors"
+    tensors = load_file(file)
+    del tensors["model.layers.0.mlp.up_proj.weight"]
+    save_file(tensors, file, metadata={"format": "pt"})
+    asked_model._loaded.cache_clear()
+    with pytest.raises(GameError, match=r"lacks 1 weights, among them 'model\.layers\.0\.mlp\.up_proj\.weight'"):
         AskedModel(partisan, "key").ask("Judge.", "CON")
     asked_model._loaded.cache_clear()
 

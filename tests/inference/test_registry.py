@@ -179,6 +179,10 @@ def test_weights_that_are_missing_are_not_made_up(folder: Path) -> None:
         save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
         with pytest.raises(Exception, match=r"lacks \d+ weights, among them '"):
             start("transformers", folder)
+    larger = np.zeros((5, *weights["model.norm.weight"].shape), np.float32)
+    save_file({**weights, "model.norm.weight": larger}, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(Exception, match=r"has 'model\.norm\.weight' of \[5, \d+\], and its config\.json asks for"):
+        start("transformers", folder)
 
 
 def test_attention_code_from_a_hub_is_not_fetched(folder: Path) -> None:

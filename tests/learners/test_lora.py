@@ -16,6 +16,7 @@ pytest.importorskip("peft")
 from learner_weights import hf_state, set_adam_eps
 from learning import by_state_and_files, difference, in_groups, moved, restored, same, update, weights, zero
 from ray.rllib.core.learner.learner_group import LearnerGroup
+from safetensors.torch import load_file, save_file
 from torch.multiprocessing.reductions import StorageWeakRef
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -24,7 +25,7 @@ from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.weights import unpack_state
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.policies.model.adapters import Adapters, MergedTensors, served_rank
+from rllib_lmgame.policies.model.adapters import Adapters, MergedTensors, check_lora, served_rank
 from rllib_lmgame.settings.sections.language_model import LoraOptions
 
 LORA: dict[str, Any] = {"r": 4, "alpha": 8}
@@ -188,6 +189,44 @@ def test_what_an_engine_cannot_hold_beside_its_base_is_refused(lora: dict[str, A
         served_rank(LoraOptions(init=str(tmp_path)))
     assert error.value.path == "language_model.lora.init" and error.value.message.startswith(f"{file}: {key}: ")
     assert [served_rank(LoraOptions(r=r)) for r in (1, 8, 9, 257)] == [8, 8, 16, 320]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tensor: tensor.fill_(float("nan")), "holds NaN or infinity"),
+        (lambda tensor: tensor.double().fill_(1e300), "holds NaN or infinity"),
+        (lambda tensor: tensor.to(torch.int8), "as I8; one of F64, F32, F16, BF16 is needed"),
+    ],
+)
+def test_an_adapter_without_usable_numbers_is_refused(change: Any, message: str, qwen_dir: str, tmp_path: Path) -> None:
+    def model() -> Any:
+        return AutoModelForCausalLM.from_pretrained(qwen_dir)
+
+    adapters = Adapters(model(), LoraOptions(r=4), model_dir=qwen_dir)
+    adapters.save(tmp_path, adapters.state())
+    options = LoraOptions(init=str(tmp_path))
+    check_lora(options, AutoConfig.from_pretrained(qwen_dir), Path(qwen_dir))
+    tensors = load_file(tmp_path / "adapter_model.safetensors")
+    name = min(tensors)
+    save_file(tensors | {name: change(tensors[name])}, tmp_path / "adapter_model.safetensors")
+    for refused in (
+        lambda: check_lora(options, AutoConfig.from_pretrained(qwen_dir), Path(qwen_dir)),
+        lambda: Adapters(model(), options, model_dir=qwen_dir),
+    ):
+        with pytest.raises(ConfigError, match=f"{name}.* {message}"):
+            refused()
+
+
+def test_a_base_with_weights_of_no_matrix_is_left_to_who_loads_it(make_model: Any, tmp_path: Path) -> None:
+    base = Path(make_model())
+    options = LoraOptions(r=4)
+    adapters = Adapters(AutoModelForCausalLM.from_pretrained(base), options, model_dir=str(base))
+    adapters.save(tmp_path, adapters.state())
+    tensors = load_file(base / "model.safetensors")
+    for odd in (torch.zeros(5), torch.zeros(0, 3)):
+        save_file(tensors | {"model.layers.0.self_attn.q_proj.weight": odd}, base / "model.safetensors")
+        check_lora(LoraOptions(init=str(tmp_path)), AutoConfig.from_pretrained(base), base)
 
 
 def test_what_shares_its_weights_is_found_by_what_it_is_and_not_by_its_name() -> None:

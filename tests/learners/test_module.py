@@ -281,6 +281,15 @@ def test_missing_weights_are_named(qwen_dir: str, make_module: Any, tmp_path: Pa
         make_module(str(tmp_path))
 
 
+def test_weights_of_other_sizes_are_named(make_model: Any, make_module: Any) -> None:
+    directory = Path(make_model())
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | {"intermediate_size": 56}))
+    message = r"model\.layers\.0\.mlp\.down_proj\.weight' of \[32, 48\], and its config\.json asks for \[32, 56\]"
+    with pytest.raises(ConfigError, match=message):
+        make_module(str(directory))
+
+
 def test_dropout_is_off_in_training(make_model: Any, make_module: Any) -> None:
     module = make_module(make_model(attention_dropout=0.5))
     batch = make_batch()

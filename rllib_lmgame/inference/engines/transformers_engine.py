@@ -24,7 +24,7 @@ from rllib_lmgame.inference.protocol import ChoiceCursor, EngineStats, Generatio
 from rllib_lmgame.inference.registry import TRANSFORMERS
 from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
 from rllib_lmgame.policies.model.action_values import PlayedValues, load_values, split_values
-from rllib_lmgame.policies.model.checkpoint_names import load_checkpoint_tensors, parts_of
+from rllib_lmgame.policies.model.checkpoint_names import load_checkpoint_tensors, loading_problem, parts_of
 from rllib_lmgame.policies.model.isolation import backbone_of
 from rllib_lmgame.policies.model.lm_head import logit_transform
 from rllib_lmgame.policies.model.positions import fix_rope
@@ -333,13 +333,11 @@ def _load_model(model_dir: str, arguments: Mapping[str, Any]) -> Any:
         arguments = {"attn_implementation": "eager", **arguments}  # SDPA would leave the capping out.
     with no_bars_for(model_dir):
         model, loaded = AutoModelForCausalLM.from_pretrained(
-            model_dir, config=config, output_loading_info=True, **arguments
+            model_dir, config=config, ignore_mismatched_sizes=True, output_loading_info=True, **arguments
         )
-    if loaded["missing_keys"]:  # Transformers fills them with noise.
-        missing = sorted(loaded["missing_keys"])
-        raise ConfigError(
-            "language_model.model", f"{model_dir!r} lacks {len(missing)} weights, among them {missing[0]!r}"
-        )
+    problem = loading_problem(loaded)
+    if problem is not None:
+        raise ConfigError("language_model.model", f"{model_dir!r} {problem}")
     return model
 
 

@@ -49,6 +49,8 @@ _DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 _SAMPLED = 16
 """Numbers of each adapted weight that tell one base from another."""
 _MAX_CONFIG_BYTES = 1 << 20
+_FLOATS = ("F64", "F32", "F16", "BF16")
+"""Types of an adapter's numbers, as safetensors names them."""
 _MISSING = f"{KEY}: needs the package peft; install the extra `rllib-lmgame[lora]` (pip install 'rllib-lmgame[lora]')"
 _READ = (*IN_PEFT, "target_modules", "modules_to_save", "rank_pattern", "alpha_pattern")
 _IDLE = (
@@ -544,13 +546,28 @@ def _check_fit(directory: Path, model: nn.Module, base: str | None) -> None:
     """Raises: ConfigError: an adapter's file is damaged, or for other adapters or another ``base`` than a model's."""
     trained_on, there, _ = adapter_header(directory)
     own = {_in_file(name): tuple(parameter.shape) for name, parameter in _trained(model).items()}
-    problem = _misfit(directory, own, there) or wrong_base(directory, trained_on, base)
+    problem = _misfit(directory, own, there) or wrong_base(directory, trained_on, base) or _no_numbers(directory)
     if problem is not None:
         raise ConfigError(f"{KEY}.init", problem)
 
 
+def _no_numbers(directory: Path) -> str | None:
+    """Which tensor of an adapter cannot be trained on: it is of no type for that, or holds NaN or infinity."""
+    from safetensors import safe_open
+
+    file = directory / WEIGHTS_FILE
+    with safe_open(str(file), framework="pt") as tensors:
+        for name in sorted(tensors.keys()):
+            kind = tensors.get_slice(name).get_dtype()
+            if kind not in _FLOATS:
+                return f"{file} has {name} as {kind}; one of {', '.join(_FLOATS)} is needed"
+            if not tensors.get_tensor(name).float().isfinite().all():
+                return f"{file} is damaged: {name} holds NaN or infinity"
+    return None
+
+
 def _on_disk(directory: Path | None, names: Sequence[str]) -> str | None:
-    """:func:`fingerprint` of weights in a directory; ``None`` if they are not there under these names."""
+    """:func:`fingerprint` of weights in a directory; ``None`` if they are not there as matrices under these names."""
     from safetensors import safe_open
 
     left, found = {f"{name}.weight": name for name in names}, []
@@ -558,7 +575,10 @@ def _on_disk(directory: Path | None, names: Sequence[str]) -> str | None:
         with safe_open(str(file), framework="pt") as tensors:
             for weight in left.keys() & set(tensors.keys()):
                 part = tensors.get_slice(weight)
-                found.append((left.pop(weight), tuple(part.get_shape()), part[0, :_SAMPLED]))
+                shape = tuple(part.get_shape())
+                if len(shape) != 2 or not all(shape):
+                    return None
+                found.append((left.pop(weight), shape, part[0, :_SAMPLED]))
     return None if left else fingerprint(found)
 
 

@@ -142,14 +142,24 @@ def _loaded(directory: str) -> _Loaded:
     """Raises: ValueError: it cannot be loaded, and why."""
     from transformers import AutoModelForCausalLM
 
+    from rllib_lmgame.policies.model.checkpoint_names import loading_problem
+
     tokenizer = _tokenizer(directory)
     try:
         with no_bars_for(directory):
-            model = AutoModelForCausalLM.from_pretrained(
-                directory, dtype="auto", trust_remote_code=False, use_safetensors=True
+            model, info = AutoModelForCausalLM.from_pretrained(
+                directory,
+                dtype="auto",
+                trust_remote_code=False,
+                use_safetensors=True,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
             )
     except Exception as error:  # A damaged file fails in many ways.
         raise ValueError(f"no model that can be loaded at {directory!r}: {first_line(error)}") from error
+    problem = loading_problem(info)
+    if problem is not None:
+        raise ValueError(f"no model that can be loaded at {directory!r}: it {problem}")
     for drawn in ("temperature", "top_p", "top_k"):  # Of no use without draws, and warned of.
         setattr(model.generation_config, drawn, None)
     return _Loaded(model.eval(), tokenizer)

@@ -31,7 +31,7 @@ from rllib_lmgame.policies.model.action_values import ActionValues, save_values
 from rllib_lmgame.policies.model.adapters import Adapters
 from rllib_lmgame.policies.model.attention import CHECKPOINTING, FLASH, PACKED, PackedRows, resolve_implementation
 from rllib_lmgame.policies.model.card import Played
-from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of, unique_state
+from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, loading_problem, parts_of, unique_state
 from rllib_lmgame.policies.model.export import save_policy
 from rllib_lmgame.policies.model.files import tokenizer_source
 from rllib_lmgame.policies.model.isolation import Packing, UnfitModelError, backbone_of, lay_out, packing_of
@@ -479,6 +479,7 @@ def load_language_model(
                 attn_implementation=attention if packing.fits or attention == FLASH else None,
                 trust_remote_code=trust_remote_code,
                 use_safetensors=True,
+                ignore_mismatched_sizes=True,  # They are told below.
                 output_loading_info=True,
             )
     except UnfitModelError as error:
@@ -491,11 +492,9 @@ def load_language_model(
             "language_model.model",
             f"{what} {model_dir!r} could not be loaded as a causal language model: {first_line(error)}",
         ) from error
-    if info["missing_keys"]:
-        raise ConfigError(
-            "language_model.model",
-            f"{model_dir!r} lacks {len(info['missing_keys'])} weights, among them {sorted(info['missing_keys'])[0]!r}",
-        )
+    problem = loading_problem(info)
+    if problem is not None:
+        raise ConfigError("language_model.model", f"{model_dir!r} {problem}")
     if not packing.fits:
         what = f"{packing.layout.value} instead of packed, since {packing.reason}; no prompt is shared"
         logger.warning("%s: %s", model_dir, what)
