@@ -15,6 +15,8 @@ import yaml
 ROOT = Path(__file__).parents[2]
 MOST_FILES = 30
 
+pytestmark = pytest.mark.slow
+
 ASIDE = {
     "cli/main": "which command it is",
     "cli/signals": "how a command ends",

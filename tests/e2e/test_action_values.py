@@ -44,6 +44,7 @@ def on_doors(tiny_dict: Any) -> Any:
     return make
 
 
+@pytest.mark.slow
 def test_values_find_what_was_good_in_moves_at_random(start: Any, on_doors: Any, tmp_path: Path) -> None:
     """Two moves before a reward, where the policy alone would get through by chance. A checkpoint plays alike."""
     algorithm = start(config_of("LMGameMC", on_doors()))

@@ -143,6 +143,7 @@ def test_a_resumed_run_repeats_the_uninterrupted_one(start, make_config, tmp_pat
     assert run.turns[4] == 1 < run.turns[3] <= 2 < run.turns[2] <= 3
 
 
+@pytest.mark.slow
 def test_a_resumed_league_repeats_the_uninterrupted_one(start, make_config, tmp_path) -> None:
     """Members, their weights, pay-offs and matches, out of the checkpoint alone."""
     league = {"snapshot_every": 1, "opponent_engines": 2, "max_members": 2}

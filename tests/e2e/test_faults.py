@@ -146,6 +146,7 @@ def break_the_second(learner) -> None:
         learner.build_rows = broken
 
 
+@pytest.mark.slow
 def test_a_learner_that_fails_ends_an_update_the_others_wait_in(start, make_config, monkeypatch) -> None:
     from rllib_lmgame.algorithms.cluster import learner_calls
 

@@ -98,6 +98,7 @@ LEAGUE: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_members_of_a_league_are_adapters(start: Any, make_config: Any, tmp_path: Path) -> None:
     """On disk, on the way to an engine, in a checkpoint and as players; a resumed league goes on bit for bit."""
     algorithm = start(make_config(**LEAGUE))

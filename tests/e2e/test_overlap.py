@@ -79,6 +79,7 @@ def test_a_run_that_plays_ahead_is_killed_and_goes_on(start, make_config, tmp_pa
         resumed.algorithm.stop()
 
 
+@pytest.mark.slow
 def test_a_runner_that_dies_while_the_learner_updates_costs_its_own_episodes(start, make_config, tmp_path) -> None:
     pid_file = tmp_path / "pid"
     killer = {"env": "faulty_games:Killer", "env_config": {"max_turns": 2, "pid_file": str(pid_file)}}

@@ -461,7 +461,7 @@ MIXTURE = {"intermediate_size": 64, "head_dim": 32, "num_experts_per_tok": 2}
 EXPERTS = {"qwen3_moe": {"num_experts": 4, "moe_intermediate_size": 32}, "mixtral": {"num_local_experts": 4}}
 
 
-@pytest.fixture(params=EXPERTS)
+@pytest.fixture(params=["qwen3_moe", pytest.param("mixtral", marks=pytest.mark.slow)])
 def make_mixture(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[int], tuple[Any, Path]]:
     """Function ``(seed)`` that makes a random mixture of experts, and the directory it is saved in."""
     import torch

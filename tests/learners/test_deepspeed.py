@@ -247,6 +247,7 @@ def fill_the_disk_of_the_second(learner: Any) -> None:
         learner.engines["player"].engine.checkpoint_engine.__class__.save = no_space
 
 
+@pytest.mark.slow
 def test_a_full_disk_of_one_learner_leaves_no_other_waiting(
     make_group: Any, make_episodes: Any, tmp_path: Path
 ) -> None:

@@ -122,6 +122,7 @@ def test_an_update_takes_what_is_estimated_and_gives_it_back(cases):
     assert check(cases) < parts["weights"] + parts["optimizer"] + KEPT_MIB
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [None, 64])
 def test_shared_prompts_take_no_more_than_is_estimated(window, make_model):
     """Where nothing is repeated, and where keys and values are, in front of each row: 24 groups of eight."""
