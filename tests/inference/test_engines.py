@@ -26,7 +26,7 @@ from inference_reference import (
     sound,
     state_of,
 )
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM, Phi3Config
 
 from rllib_lmgame.algorithms.cluster.engines import adapter_arguments
@@ -444,6 +444,13 @@ def test_replies_of_two_adapters_are_scored_at_once(make_dir: Any, tmp_path: Pat
         assert [asyncio.run(computed(name, number)) for number in range(2) for name in lora] == [40, 40, 8, 8]
         asyncio.run(engine.update_adapter("a", str(tmp_path / "a"), 2))
         assert [asyncio.run(computed(name, 2)) for name in lora] == [40, 8], "what the other one has cached stays"
+        file = tmp_path / "a" / "adapter_model.safetensors"
+        tensors = load_file(file)
+        save_file(tensors | {min(tensors): torch.full_like(tensors[min(tensors)], torch.nan)}, file)
+        with pytest.raises(WeightUpdateError, match=r"the update of a .* holds NaN or infinity"):
+            asyncio.run(engine.update_adapter("a", str(tmp_path / "a"), 3))
+        refused = asyncio.run(engine.generate(replace(batch[0], request_id="refused", adapter="a", scored=None)))
+        assert refused.error is not None and "holds NaN or infinity" in refused.error
     finally:
         asyncio.run(engine.shutdown())
 

@@ -37,7 +37,8 @@ from rllib_lmgame.inference.protocol import (
     StopReason,
 )
 from rllib_lmgame.inference.registry import VLLM
-from rllib_lmgame.inference.weights import check_weights, tensors_of
+from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
+from rllib_lmgame.policies.model.files import ADAPTER_FILES
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 logger = logging.getLogger(__name__)
@@ -198,9 +199,12 @@ class VLLMCore(Core):
             self._client.collective_rpc(load_into_worker, args=(file.name,))
 
     def load_adapter(self, name: str, directory: str) -> None:
-        """Load an adapter in PEFT's form in place of the one of this name."""
+        """Load an adapter in PEFT's form in place of the one of this name. Raises: ValueError: it holds NaN."""
+        from safetensors.torch import load_file
         from vllm.lora.request import LoRARequest
 
+        if bad := not_finite(load_file(Path(directory) / ADAPTER_FILES[1])):
+            raise ValueError(f"{bad} holds NaN or infinity")
         number = list(self._adapters).index(name) + 1 if name in self._adapters else len(self._adapters) + 1
         if not self._client.add_lora(LoRARequest(name, number, directory, load_inplace=True)):
             raise RuntimeError(f"vLLM did not load {name}")
