@@ -218,6 +218,26 @@ def test_an_adapter_without_usable_numbers_is_refused(change: Any, message: str,
             refused()
 
 
+def test_an_adapter_of_the_head_as_peft_writes_it(make_model: Any, tmp_path: Path) -> None:
+    """With the head's own weights, which must be those of the base."""
+    from peft import LoraConfig, get_peft_model
+
+    base = make_model(tie_word_embeddings=False)
+    config = LoraConfig(r=4, target_modules=["lm_head", "q_proj"], init_lora_weights=False)
+    written = get_peft_model(AutoModelForCausalLM.from_pretrained(base), config)
+    written.save_pretrained(tmp_path)
+    options, here = LoraOptions(init=str(tmp_path)), AutoConfig.from_pretrained(base)
+    check_lora(options, here, Path(base))
+    model = AutoModelForCausalLM.from_pretrained(base)
+    trained = sum(tensor.numel() for tensor in Adapters(model, options, model_dir=base).state().values())
+    assert adapter_parameters(model_shape(here), options) == trained == written.get_nb_trainable_parameters()[0]
+    torch.testing.assert_close(logits(model), logits(written))
+    other = AutoModelForCausalLM.from_pretrained(base)
+    torch.nn.init.zeros_(other.lm_head.weight)
+    with pytest.raises(ConfigError, match=r"for other weights: base_model\.model\.lm_head\.base_layer\.weight is not"):
+        Adapters(other, options, model_dir=base)
+
+
 def test_a_base_with_weights_of_no_matrix_is_left_to_who_loads_it(make_model: Any, tmp_path: Path) -> None:
     base = Path(make_model())
     options = LoraOptions(r=4)

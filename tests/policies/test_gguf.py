@@ -239,6 +239,11 @@ def test_files_that_cannot_be_converted_say_why(tmp_path: Path, cache: Path, mon
     assert "it lacks 1 weights, among them 'model.layers.1.mlp.up_proj.weight'" in refusal(
         write_gguf(tmp_path / "less.gguf", llama(), without=["blk.1.ffn_up.weight"])
     )
+    broken = llama()
+    torch.nn.init.constant_(broken.model.layers[1].mlp.up_proj.weight[0], torch.nan)
+    assert "it is damaged: 'model.layers.1.mlp.up_proj.weight' holds NaN or infinity" in refusal(
+        write_gguf(tmp_path / "broken.gguf", broken)
+    )
     assert "tensors for 10000000 layers" in refusal(write_gguf(tmp_path / "deep.gguf", llama(), layers=10**7))
     told = refusal(write_gguf(tmp_path / "wide.gguf", llama(), feed_forward=10**9))
     assert re.search(r"its header tells of 384,.* weights, it has \d\d,\d\d\d$", told)

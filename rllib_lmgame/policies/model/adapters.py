@@ -14,7 +14,7 @@ import importlib.util
 import json
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -249,6 +249,10 @@ class Adapters:
         from safetensors.torch import load_file
 
         tensors = load_file(directory / WEIGHTS_FILE)
+        for name in _bases_in(tensors):
+            there, here = tensors[name], self._model.get_parameter(name.removeprefix(_PEFT_PREFIX))
+            if not any(a.shape == b.shape and torch.equal(a.to(b.dtype), b) for a, b in ((here, there), (there, here))):
+                raise ConfigError(f"{KEY}.init", f"{directory} is an adapter for other weights: {name} is not the same")
         for name, parameter in self.state().items():
             parameter.copy_(tensors[_in_file(name)])
 
@@ -583,7 +587,8 @@ def _on_disk(directory: Path | None, names: Sequence[str]) -> str | None:
 
 
 class AdapterHeader(NamedTuple):
-    """What an adapter's file says: its base's fingerprint if it is there, shapes, and the base's numerics.
+    """What an adapter's file says: its base's fingerprint if it is there, shapes of what is trained, and the base's
+    numerics.
 
     These are float32 where the file does not say them.
     """
@@ -600,11 +605,18 @@ def adapter_header(directory: Path) -> AdapterHeader:
     file = directory / WEIGHTS_FILE
     try:
         with safe_open(str(file), framework="np") as tensors:
-            shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+            names = {*tensors.keys()}
+            shapes = {name: tuple(tensors.get_slice(name).get_shape()) for name in names - _bases_in(names)}
             said = tensors.metadata() or {}
             return AdapterHeader(said.get("base"), shapes, _DTYPES.get(said.get(_DTYPE, ""), torch.float32))
     except Exception as error:
         raise ConfigError(f"{KEY}.init", f"{file} cannot be read: {first_line(error)}") from error
+
+
+def _bases_in(names: Collection[str]) -> set[str]:
+    """Frozen weights in an adapter's file: PEFT writes those of an adapted head, too."""
+    ends = ".base_layer.weight", ".lora_A.weight"
+    return {name for name in names if name.endswith(ends[0]) and name.removesuffix(ends[0]) + ends[1] in names}
 
 
 def _same_each_time(content: bytes, about: Mapping[str, str]) -> bytes:

@@ -302,6 +302,9 @@ def _save_model(file: Path, directory: Path, facts: _Facts) -> None:
     missing = sorted({*info["missing_keys"], *(str(key) for key in info["mismatched_keys"])})
     if missing:
         raise ValueError(f"it lacks {len(missing)} weights, among them {missing[0]!r}")
+    bad = next((name for name, weight in loaded.state_dict().items() if not weight.isfinite().all()), None)
+    if bad is not None:
+        raise ValueError(f"it is damaged: {bad!r} holds NaN or infinity")
     model.load_state_dict(loaded.state_dict(), assign=True)
     model.tie_weights()
     model.generation_config = loaded.generation_config
