@@ -213,6 +213,13 @@ REPLIES = (  # ``f`` makes the reply format.
         "with reply_format: {s.lm.reply_format}, which has no tag for the action",
         "language_model: {reply_format: boxed, answer_tag: move}",
     ),
+    Rule(
+        "language_model.answer_tag",
+        lambda s, f: (form := f(s.lm)).think_opening in form.tags,
+        "is that of language_model.think_tag, so that every action would be taken for reasoning; name another tag",
+        "language_model: {answer_tag: think}",
+        beside=("language_model.think_tag",),
+    ),
     no_effect(
         "language_model.stop_at_answer",
         lambda s, f: f(s.lm).stops,

@@ -60,6 +60,18 @@ def test_every_game_that_is_played_is_looked_at() -> None:
     assert "FrozenLake" in refusal(kuhn, enough, played, "config.evaluation_interval=1").message
 
 
+def test_demonstrations_of_no_game_that_is_played_are_refused() -> None:
+    def shown(*games: str) -> str:
+        turns = ", ".join(f"{{observation: x, action: up{game}}}" for game in games)
+        return f"config.language_model={{context_length: 4096, demonstrations: [{turns}]}}"
+
+    error = refusal(GAME, shown(", game: lmgame/FrozenLake", ", game: lmgame/Maze-v0"))
+    assert error.path == "config.language_model.demonstrations"
+    assert error.message == "are all of lmgame/FrozenLake, lmgame/Maze-v0, and what is played is lmgame/FrozenLake-v0"
+    check_prompts([check(GAME, shown(", game: lmgame/FrozenLake-v0", ", game: lmgame/Maze-v0"))])
+    check_prompts([check(GAME, shown(""))])
+
+
 def test_policies_have_contexts_of_their_own() -> None:
     kuhn = GAME.replace("FrozenLake", "KuhnPoker")
     policies = "config.policies={a: {}, b: {language_model: {context_length: 40, max_tokens_per_turn: 8}}}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.taught import check_written, data_of
 from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.settings.sections.demonstrations import KEY
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 BUDGET_S = 20.0
 """Seconds that the games may take, all together."""
@@ -44,6 +46,8 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                     there = [game for game in games if game.key not in experiment.missing]
                     different = {f"{game.key}|{game.language_model!r}": game for game in there}
                     left_out.update(_check_config(chats, different.values()))
+                    if len(chats.game_ids) == len(different) and len(there) == len(games):
+                        _check_shown(options, set(chats.game_ids))
                     data = repr((games, options, config.row_limits(), data_of(config)))
                     if data not in written:  # A grid over learning rates reads it once.
                         written.add(data)
@@ -54,6 +58,15 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
             experiment.spec.notices.append(
                 f"first prompts of {', '.join(sorted(left_out))} were not looked at: games have {BUDGET_S:g} s for it"
             )
+
+
+def _check_shown(models: Iterable[LanguageModelOptions], games: Collection[str]) -> None:
+    """Refuse demonstrations of which no game shows any."""
+    for options in models:
+        named = {str(turn.get("game", "")) for turn in options.turns}
+        if named and games and named.isdisjoint({"", *games}):
+            ours, theirs = (", ".join(sorted(some)) for some in (games, named))
+            raise ConfigError(KEY, f"are all of {theirs}, and what is played is {ours}")
 
 
 def _check_config(chats: _Chats, games: Iterable[GameConfig]) -> Iterator[str]:
@@ -86,6 +99,7 @@ class _Chats:
         self.config = config
         self.ends = ends
         self.first_prompt = ""
+        self.game_ids: list[str] = []
         self._chats: dict[tuple[str, str], Any] = {}
 
     def of(self, policy: str, game: GameConfig | None = None) -> Any:
@@ -165,6 +179,7 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
 
     config, timeout_s = chats.config, chats.config.text_rollout_options.env_step_timeout_s
     session = await open_session(game, timeout_s)
+    chats.game_ids.append(session.game_id)
     if session.program is not None:  # What it asks is for it to say.
         return abandon(session)
     call = GameCalls(session.game_id, session.trusted, timeout_s)

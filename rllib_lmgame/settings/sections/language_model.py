@@ -242,16 +242,17 @@ class LanguageModelOptions:
             if self.demonstrations:
                 raise ValueError("demonstrations are still to be made: with_demonstrations()")
             return []
-        turns = [Demonstration(**entry) for entry in self._turns]
+        turns = [Demonstration(**entry) for entry in self.turns]
         return [turn for turn in turns if turn.game in ("", game) and turn.role in ("", role)]
 
     def in_game(self, game: str) -> LanguageModelOptions:
         """The same with the demonstrations of one game alone, which are then those of all."""
-        own = [{**entry, "game": ""} for entry in self._turns if entry.get("game", "") in ("", game)]
+        own = [{**entry, "game": ""} for entry in self.turns if entry.get("game", "") in ("", game)]
         return dataclasses.replace(self, demonstrations=own) if own else self
 
     @property
-    def _turns(self) -> list[dict[str, Any]]:
+    def turns(self) -> list[dict[str, Any]]:
+        """The demonstrations, as far as they are made."""
         return self.demonstrations if isinstance(self.demonstrations, list) else []
 
 
