@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import aiohttp
@@ -18,7 +19,11 @@ from aiohttp.test_utils import TestServer
 from rllib_lmgame.envs.contract.base import TextGame
 from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.game_server.hall import Hall, open_games
+from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
+from rllib_lmgame.rollouts.play import PlayedPlans, Sessions, play_many
+from rllib_lmgame.rollouts.players import Scripted, take_seats
 from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 TOKEN = "a-token-of-tests"
 
@@ -97,6 +102,16 @@ def expert(game: str, seed: int, **options: Any) -> list[str]:
         replies.append(str(env.expert_action()))
         if env.step(replies[-1])[2]:
             return replies
+
+
+def played_at_random(game: GameConfig, count: int, at_once: int) -> PlayedPlans:
+    """So many episodes of a game for one; their sessions are closed."""
+    line_up = {"player": SeatAssignment("r", "random")}
+    plans = [EpisodePlan(f"e{n}", 0, n, f"g{n}", n, line_up=line_up) for n in range(count)]
+    player = Scripted("random")
+    seats = partial(take_seats, player_of=lambda _: player)
+    with closing(Sessions()) as sessions:
+        return asyncio.run(play_many(plans, [game], seats, sessions, TextRolloutOptions(), at_once))
 
 
 class Hangs(TextGame):

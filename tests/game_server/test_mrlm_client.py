@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 import pytest
-from served_games import TOKEN
+from served_games import TOKEN, played_at_random
 
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.mrlm.game import new_of, read_address
@@ -23,11 +23,7 @@ from rllib_lmgame.envs.registry import game_spec, make_game, make_session
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.game_server.hall import Hall, open_games
 from rllib_lmgame.game_server.mrlm import serve_mrlm
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
-from rllib_lmgame.rollouts.play import Sessions, play_many
-from rllib_lmgame.rollouts.players import Scripted, take_seats
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.waiting import WaitedTooLong
 
 LAKE = "lmgame/FrozenLake-v0"
@@ -123,22 +119,8 @@ def test_many_games_are_played_at_once_and_one_that_finds_no_place_asks_again() 
         game = GameConfig(
             f"mrlm:FrozenLake-v0@{address}", {"token_variable": "GAMES_TOKEN", "retries": 20, "max_turns": 20}
         )
-        plans = [
-            EpisodePlan(f"e{n}", 0, n, f"g{n}", n, line_up={"player": SeatAssignment("r", "random")}) for n in range(16)
-        ]
-        sessions, player = Sessions(), Scripted("random")
-        played = asyncio.run(
-            play_many(
-                plans,
-                [game],
-                lambda session, plan: take_seats(session, plan, lambda _: player),
-                sessions,
-                TextRolloutOptions(),
-                at_once=6,
-            )
-        )
+        played = played_at_random(game, 16, at_once=6)
         assert len(played.episodes) == 16 and not played.failures and hall.begun >= 16
-        sessions.close()
 
 
 def test_the_check_before_a_run_begins_no_session(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from served_games import TOKEN, running
+from served_games import TOKEN, played_at_random, running
 
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction
 from rllib_lmgame.envs.games.adapted.openenv.connection import _open
@@ -22,11 +22,7 @@ from rllib_lmgame.envs.games.adapted.openenv.game import _ActionForm, _text_of
 from rllib_lmgame.envs.registry import game_spec, make_game, make_session
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.game_server import openenv
-from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
-from rllib_lmgame.rollouts.play import Sessions, play_many
-from rllib_lmgame.rollouts.players import Scripted, take_seats
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.waiting import WaitedTooLong
 
 LAKE = "lmgame/FrozenLake-v0"
@@ -118,24 +114,9 @@ def test_a_game_that_is_cut_short_is_not_over_by_its_rules_and_others_take_seats
 def test_many_games_are_played_at_once_and_leave_no_session() -> None:
     with running(openenv.openenv_app, LAKE, most=4) as served:
         game = GameConfig(f"openenv:{served.url}", {"token_variable": "GAMES_TOKEN", "retries": 20})
-        plans = [
-            EpisodePlan(f"e{n}", 0, n, f"g{n}", n, line_up={"player": SeatAssignment("r", "random")}) for n in range(24)
-        ]
-        sessions = Sessions()
-        player = Scripted("random")
-        played = asyncio.run(
-            play_many(
-                plans,
-                [game],
-                lambda session, plan: take_seats(session, plan, lambda _: player),
-                sessions,
-                TextRolloutOptions(),
-                at_once=4,
-            )
-        )
+        played = played_at_random(game, 24, at_once=4)
         assert len(played.episodes) == 24 and not played.failures
         assert {episode.stop_reason.value for episode in played.episodes} <= {"game_over", "max_turns"}
-        sessions.close()
         for _ in range(1000):
             if not served.hall.active:
                 break

@@ -34,6 +34,24 @@ def weights(learner: Any, module: str = "player") -> dict[str, torch.Tensor]:
     return {name: p.detach().clone() for name, p in learner.module[module].named_parameters()}
 
 
+def gradients_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Copies of the gradients of all parameters that have one."""
+    return {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
+
+
+def step_gradients(learner: Any, module: str = "player") -> dict[str, torch.Tensor]:
+    """Filled with this learner's own gradients where its next optimizer step begins."""
+    engine, found = learner.engines[module], {}
+    step = engine.step
+
+    def taken() -> Any:
+        found.update(gradients_of(learner.module[module]))
+        return step()
+
+    engine.step = taken
+    return found
+
+
 def same(a: Any, b: Any) -> bool:
     """Whether states are equal, bit for bit."""
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)

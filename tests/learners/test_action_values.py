@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 import torch
 from learner_weights import hf_state, set_adam_eps
-from learning import by_state_and_files, difference, restored, same, update, weights
+from learning import (
+    by_state_and_files,
+    difference,
+    gradients_of,
+    restored,
+    same,
+    step_gradients,
+    update,
+    weights,
+)
 
 from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
 from rllib_lmgame.learners.objectives import ActionValueObjective
@@ -123,28 +132,16 @@ def written_out(case: str, module: Any, episodes: list[Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(("tokens", "value_model"), [(48, "shared"), (9999, "separate")])
 @pytest.mark.parametrize("case", CASES)
 def test_loss_and_gradient_are_the_formula_written_out(
-    case: str,
-    tokens: int,
-    value_model: str,
-    learner_of: Any,
-    make_episodes: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    case: str, tokens: int, value_model: str, learner_of: Any, make_episodes: Any
 ) -> None:
     """On ragged trajectories of one to four turns, some cut short; in one pass, and where they are torn over many."""
     learner = learner_of(case, value_model, max_tokens_per_microbatch=tokens)
     module, episodes = learner.module["player"], make_episodes(8)
     expected = written_out(case, module, episodes)
     expected["total"].backward()
-    gradients = {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
+    gradients = gradients_of(module)
     module.zero_grad()
-    found: dict[str, torch.Tensor] = {}
-    step = learner.engines["player"].step
-
-    def taken() -> Any:
-        found.update({name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None})
-        return step()
-
-    monkeypatch.setattr(learner.engines["player"], "step", taken)
+    found = step_gradients(learner)
     metrics = update(learner, WholeEpisodes(episodes=episodes), objective=objective_of(case))
     names = {"policy_loss": "bc", "q_loss": "q", "cql_loss": "cql", "total_loss": "total"}
     for name, term in (names | ({"v_loss": "v"} if case == "ilql" else {})).items():

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_weights import hf_state, set_adam_eps
-from learning import update, zero
+from learning import step_gradients, update, zero
 
 from rllib_lmgame.inference.protocol import allowed_tokens
 from rllib_lmgame.policies.model.attention import PackedRows
@@ -75,20 +75,6 @@ def every_outcome(model: Any, as_episode: Any) -> list[Any]:
     return episodes
 
 
-def captured_gradients(learner: Any) -> dict[str, torch.Tensor]:
-    """Filled with the gradients at the learner's next optimizer step."""
-    found: dict[str, torch.Tensor] = {}
-    optimizer = learner.get_optimizer("player")
-
-    def keep(*args: Any) -> None:
-        found.update(
-            {name: p.grad.clone() for name, p in learner.module["player"].named_parameters() if p.grad is not None}
-        )
-
-    optimizer.register_step_pre_hook(keep)
-    return found
-
-
 PACKING = {
     "packed": {"max_tokens_per_microbatch": 999},
     "unpacked": {"max_tokens_per_microbatch": 16},
@@ -102,7 +88,7 @@ def test_the_expected_gradient_is_that_of_the_expected_return(packing: str, make
     ppo = {"normalize_advantages": "none", **PACKING[packing]}
     learner = make_learner(token_ppo=ppo, lambda_=1.0, gamma=1.0, vf_loss_coeff=0.0, entropy_coeff=0.0, grad_clip=None)
     model = learner.module["player"].language_model
-    episodes, gradients = every_outcome(model, as_episode), captured_gradients(learner)
+    episodes, gradients = every_outcome(model, as_episode), step_gradients(learner)
     outcomes = [
         torch.stack(token_terms(model, prompt, reply, choices)[0]).sum().exp() * reward
         for prompt, choices in STATES.items()
@@ -138,7 +124,7 @@ def test_entropy_and_kl_are_those_among_the_allowed(make_learner: Any, as_episod
     with torch.no_grad():
         for p in module.language_model.parameters():
             p.add_(torch.randn(p.shape, generator=torch.Generator().manual_seed(5)) * 0.05)
-    reference, gradients = learner.reference("player").language_model, captured_gradients(learner)
+    reference, gradients = learner.reference("player").language_model, step_gradients(learner)
     entropy, divergence, decisions, episodes = torch.zeros(()), torch.zeros(()), 0, []
     for prompt, choices in STATES.items():
         for reply in choices:

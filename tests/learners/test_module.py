@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from learning import gradients_of
 from transformers import AutoModelForCausalLM
 
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
@@ -104,7 +105,7 @@ def test_pruned_last_layer_has_the_gradients_of_the_whole_one(options: dict[str,
             + (out["values"] ** 2).sum()
             + out["bootstrap_values"].sum()
         ).backward()
-        gradients.append({name: p.grad for name, p in module.named_parameters() if p.grad is not None})
+        gradients.append(gradients_of(module))
     assert gradients[0].keys() == gradients[1].keys()
     for name, gradient in gradients[1].items():
         torch.testing.assert_close(gradients[0][name], gradient, atol=1e-5, rtol=1e-4)

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from learning import in_groups, marked, same, together, update, weights
-from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
+from learning import in_groups, marked, same, step_gradients, together, update, weights
 
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
+from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.policies.model.attention import PackedRows
@@ -43,24 +42,6 @@ def written_out(module: Any, episodes: list[Any]) -> torch.Tensor:
             one[place] = True
             total, count = total - logprobs_of(module, row, one).sum(), count + 1
     return total / count
-
-
-def gradients_of(learner: Any, episodes: list[Any], **how: Any) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Gradients of a step, and the numbers of its update."""
-    module, engine = learner.module["player"], learner.engines["player"]
-    found: dict[str, torch.Tensor] = {}
-    step = engine.step
-
-    def taken() -> Any:
-        found.update({name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None})
-        return step()
-
-    engine.step = taken
-    try:
-        results = learner.update(training_data=WholeEpisodes(episodes=episodes), **how)
-    finally:
-        engine.step = step
-    return found, MetricsLogger.peek_results(results)["player"]
 
 
 @pytest.fixture
@@ -100,7 +81,8 @@ def test_loss_and_gradient_are_the_formula_written_out(
         def run(ranks: Any, rank: int = 0) -> Any:
             made[rank].ranks = ranks
             objective = SupervisedObjective(1, 1e-3, 0, weight) if case == "supervised" else None
-            return gradients_of(made[rank], copy.deepcopy(shares[rank]), objective=objective)
+            found = step_gradients(made[rank])
+            return found, update(made[rank], copy.deepcopy(shares[rank]), objective=objective)
 
         found = [run(Ranks())] if learners == 1 else together(learners, lambda ranks: run(ranks, ranks.rank))
         (first, numbers), *others = found

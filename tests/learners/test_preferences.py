@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from learner_weights import hf_state, set_adam_eps
-from learning import ThreadRanks, difference, same, together, update, weights, zero
+from learning import ThreadRanks, difference, gradients_of, same, step_gradients, together, update, weights, zero
 
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
@@ -115,7 +115,7 @@ def moved_learner(make_learner: Any) -> Any:
 @pytest.mark.parametrize("tokens", [48, 9999])
 @pytest.mark.parametrize("case", CASES)
 def test_loss_and_gradient_are_the_formula_written_out(
-    case: str, tokens: int, moved_learner: Any, make_episodes: Any, monkeypatch: pytest.MonkeyPatch
+    case: str, tokens: int, moved_learner: Any, make_episodes: Any
 ) -> None:
     """On ragged trajectories of one to four turns; in one pass, and where pairs are torn over many."""
     learner = moved_learner(max_tokens_per_microbatch=tokens)
@@ -130,16 +130,9 @@ def test_loss_and_gradient_are_the_formula_written_out(
         sides.append((chosen, policy, ref, sum(int(row.loss_mask.sum()) for row in rows)))
     expected = written_out(case, sides)
     expected.backward()
-    gradients = {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
+    gradients = gradients_of(module)
     module.zero_grad()
-    found: dict[str, torch.Tensor] = {}
-    step = learner.engines["player"].step
-
-    def taken() -> Any:
-        found.update({name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None})
-        return step()
-
-    monkeypatch.setattr(learner.engines["player"], "step", taken)
+    found = step_gradients(learner)
     metrics = update(learner, WholeEpisodes(episodes=episodes), objective=objective_of(case))
     assert metrics["policy_loss"] == pytest.approx(float(expected.detach()), rel=1e-5)
     assert found.keys() == gradients.keys()

@@ -12,7 +12,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learner_weights import set_adam_eps
-from learning import TIMES, by_state_and_files, difference, one_prompt_each, restored, same, update, weights
+from learning import (
+    TIMES,
+    by_state_and_files,
+    difference,
+    gradients_of,
+    one_prompt_each,
+    restored,
+    same,
+    update,
+    weights,
+)
 from test_batching import make_row, read_of
 
 from rllib_lmgame.learners.data import prompts
@@ -162,8 +172,7 @@ def outputs_and_gradients(module: Any, batch: TokenBatch, repeat_cost: float | N
             slot = torch.from_numpy(pack.bootstrap_slot if name == "bootstrap_values" else pack.token_slot)
             found[name] = found[name].index_put((slot,), out[name])
     sum((found[name] * weights[name]).sum() for name in READ).backward()
-    gradients = {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
-    return {name: value.detach() for name, value in found.items()}, gradients
+    return {name: value.detach() for name, value in found.items()}, gradients_of(module)
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
