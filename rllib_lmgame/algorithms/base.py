@@ -60,6 +60,7 @@ from rllib_lmgame.rollouts.sources import ENV_RUNNER_LOST, STALE, EpisodeSource,
 from rllib_lmgame.settings.algorithms import reference
 from rllib_lmgame.settings.old_names import check_saved
 from rllib_lmgame.storage import expanded, is_uri
+from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.metrics import PHASES, WEIGHT_SYNC_TIMER, flatten, with_columns
 from rllib_lmgame.telemetry.phases import CHOSEN, WHY_DROPPED, tell_phase
 
@@ -179,6 +180,9 @@ class LMGameAlgorithm(PPO):
 
     def cleanup(self) -> None:
         """Stop everything this algorithm started."""
+        for callback in getattr(self, "callbacks", ()):
+            if isinstance(callback, LMGameGauges):
+                callback.close()
         try:
             if hasattr(self, "env_runner_group"):
                 super().cleanup()

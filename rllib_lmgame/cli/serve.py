@@ -23,6 +23,23 @@ from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 PROTOCOLS = ("openenv", "agentgym", "mrlm")
 STOP_S = 5.0
 LONGEST_TOKEN = 4096
+OF_GAMES: dict[str, Any] = {
+    "env_config": None,
+    "protocol": PROTOCOLS[0],
+    "seats": None,
+    "max_sessions": 256,
+    "session_timeout": 600.0,
+    "call_limit": CALL_LIMIT_S,
+    "tasks": 512,
+}
+OF_POLICIES: dict[str, Any] = {
+    "at_once": 16,
+    "trust_checkpoint": False,
+    "temperature": None,
+    "time_limit": None,
+    "config": None,
+}
+"""Flags that only one kind of server has, and what holds without them."""
 
 
 def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
@@ -39,7 +56,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
         "--policy", metavar="CHECKPOINT", help="a checkpoint, DIR:POLICY or DIR:MEMBER, or hf:DIR_OR_ID"
     )
     add_env_config(parser, "all games")
-    parser.add_argument("--protocol", choices=PROTOCOLS, default=PROTOCOLS[0], help="(%(default)s)")
+    parser.add_argument("--protocol", choices=PROTOCOLS, help=f"({PROTOCOLS[0]})")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
     parser.add_argument("--port", type=int, default=8000, help="0 takes a free one (%(default)s)")
     token = parser.add_mutually_exclusive_group()
@@ -54,34 +71,36 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
         help="who sits where, in the order of the seats, if a client does not say it: remote (the client), or a "
         "scripted player (default: the client takes all)",
     )
-    parser.add_argument("--max-sessions", type=int, default=256, metavar="N", help="clients at once (%(default)s)")
+    parser.add_argument("--max-sessions", type=int, metavar="N", help=f"clients at once ({OF_GAMES['max_sessions']})")
     parser.add_argument(
         "--session-timeout",
         type=float,
-        default=600.0,
         metavar="S",
-        help="seconds after which a client that says nothing has left (%(default)g)",
+        help=f"seconds after which a client that says nothing has left ({OF_GAMES['session_timeout']:g})",
     )
     parser.add_argument(
         "--call-limit",
         type=float,
-        default=CALL_LIMIT_S,
         metavar="S",
-        help="seconds that a game may take for a step of it (%(default)g)",
+        help=f"seconds that a game may take for a step of it ({CALL_LIMIT_S:g})",
     )
     parser.add_argument(
-        "--tasks", type=int, default=512, metavar="N", help="levels that a split is said to have (%(default)s)"
+        "--tasks", type=int, metavar="N", help=f"levels that a split is said to have ({OF_GAMES['tasks']})"
     )
     parser.add_argument(
-        "--at-once", type=int, default=16, metavar="N", help="requests that a policy replies to at once (%(default)s)"
+        "--at-once",
+        type=int,
+        metavar="N",
+        help=f"requests that a policy replies to at once ({OF_POLICIES['at_once']})",
     )
-    parser.add_argument("--trust-checkpoint", action="store_true", help=TRUST_HELP)
+    parser.add_argument("--trust-checkpoint", action="store_true", default=None, help=TRUST_HELP)
     add_player_options(parser)
     parser.set_defaults(run=run, seed=0)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
+    _fill_in(args)
     token = _token(args)
     check_port(args.port)
     counts = (("--max-sessions", args.max_sessions), ("--tasks", args.tasks), ("--at-once", args.at_once))
@@ -158,6 +177,16 @@ async def _serve_policy(player: Any, args: argparse.Namespace, token: str | None
             print(f"{args.policy} at http://{host}:{port}/v1{made}", flush=True)
 
         await listen(endpoint.app(), args.host, args.port, ready, STOP_S, cancels=True)
+
+
+def _fill_in(args: argparse.Namespace) -> None:
+    """Set the flags that were left out. Raises: ConfigError: one that was given is not of what is served."""
+    for served, of, flags in ((args.games, "--games", OF_GAMES), (args.policy, "--policy", OF_POLICIES)):
+        for name, default in flags.items():
+            if getattr(args, name) is None:
+                setattr(args, name, default)
+            elif served is None:
+                raise ConfigError(f"--{name.replace('_', '-')}", f"goes with {of}")
 
 
 def _token(args: argparse.Namespace) -> str | None:

@@ -173,7 +173,10 @@ class EngineReplies:
             **chat.ends,
         )
         request_id = f"{seat.episode_id}/{seat.agent_id}/{turn}"
-        request = GenerationRequest(request_id, prompt.ids, sampling, self._choices(seat, session, observation, prompt))
+        choices = None
+        if self.legal_moves_only and observation.legal_actions:  # Without them it is free talk, for example.
+            choices = tuple(seat.moves(session, observation, prompt).values())
+        request = GenerationRequest(request_id, prompt.ids, sampling, choices)
         try:
             generation = await self.generate(request)
         except (ConfigError, MissingDependencyError):
@@ -185,25 +188,7 @@ class EngineReplies:
         problem = _generation_problem(generation)
         if problem is not None:
             raise EpisodeFailed(StopReason.ENGINE_ERROR, problem)
-        return generation if request.choices is None else _with_allowed(generation, request.choices)
-
-    def _choices(
-        self, seat: LanguageModelSeat, session: GameSession, observation: Observation, prompt: Prompt
-    ) -> Choices | None:
-        if not self.legal_moves_only or not observation.legal_actions:  # Free talk, for example.
-            return None
-        spelled = map(seat.chat.choice_ids, observation.legal_actions)
-        choices = tuple(ids for ids in spelled if ids is not None)
-        if not choices:
-            unsaid = (
-                f"the tokenizer can spell none of the legal actions of {session.game_id}, such as "
-                f"{observation.legal_actions[0]!r}, as reply_format: {seat.chat.options.reply_format}"
-            )
-            raise ConfigError("config.text_rollouts.legal_moves_only", unsaid)
-        fitting = tuple(choice for choice in choices if len(choice) <= prompt.max_tokens)
-        if not fitting:
-            raise seat.out_of_tokens(session, prompt, min(map(len, choices)))
-        return fitting
+        return generation if choices is None else _with_allowed(generation, choices)
 
 
 def _with_allowed(generation: Generation, choices: Choices) -> Generation:
@@ -301,17 +286,29 @@ class LanguageModelSeat(Seat):
                 new_row=prompt.new_row,
                 stop_reason=generation.stop_reason.value,
                 allowed=generation.allowed,
-                moves=() if generation.allowed is None else self._moves(observation, prompt),
+                moves=() if generation.allowed is None else tuple(self.moves(session, observation, prompt)),
                 choice_logprobs=generation.choice_logprobs,
                 observed=prompt.observed,
             )
         )
         return response_ids
 
-    def _moves(self, observation: Observation, prompt: Prompt) -> tuple[str, ...]:
-        """The legal moves that a constrained reply can be."""
-        spelled = {move: self.chat.choice_ids(move) for move in observation.legal_actions}
-        return tuple(move for move, ids in spelled.items() if ids is not None and len(ids) <= prompt.max_tokens)
+    def moves(self, session: GameSession, observation: Observation, prompt: Prompt) -> dict[str, tuple[int, ...]]:
+        """The legal moves that a reply to ``prompt`` can be, and the ids of each as a reply. Raises: ConfigError: the
+        tokenizer can spell none, or see :meth:`out_of_tokens`; OutOfTokens: none fits.
+        """
+        all_ids = {move: self.chat.choice_ids(move) for move in observation.legal_actions}
+        spelled = {move: ids for move, ids in all_ids.items() if ids is not None}
+        if not spelled:
+            unsaid = (
+                f"the tokenizer can spell none of the legal actions of {session.game_id}, such as "
+                f"{observation.legal_actions[0]!r}, as reply_format: {self.chat.options.reply_format}"
+            )
+            raise ConfigError("config.text_rollouts.legal_moves_only", unsaid)
+        fitting = {move: ids for move, ids in spelled.items() if len(ids) <= prompt.max_tokens}
+        if not fitting:
+            raise self.out_of_tokens(session, prompt, min(map(len, spelled.values())))
+        return fitting
 
     def not_played(self) -> frozenset[str]:
         return frozenset(turn.level for turn in self.conversation.demonstrations if turn.level)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 import weakref
 from collections.abc import Mapping
 from typing import Any
@@ -49,12 +48,16 @@ class LMGameGauges(RLlibCallback):
     def __init__(self) -> None:
         self._gauges: dict[str, Any] = {}
         self._last: dict[tuple[str, str, str], float] = {}
+        self._ended = threading.Event()
+        weakref.finalize(self, self._ended.set)
 
     def on_algorithm_init(self, *, algorithm: Any, metrics_logger: Any = None, **kwargs: Any) -> None:
         """Processes are up: the trial is there before its first result."""
         for name, doc in PROGRESS_GAUGES.items():
             self._set(name, doc, 0, _trial_of(algorithm), "")
-        threading.Thread(target=_go_on, args=(weakref.ref(self),), name="lmgame-gauges", daemon=True).start()
+        threading.Thread(
+            target=_go_on, args=(weakref.ref(self), self._ended), name="lmgame-gauges", daemon=True
+        ).start()
 
     def on_train_result(
         self, *, algorithm: Any, metrics_logger: Any = None, result: dict[str, Any], **kwargs: Any
@@ -87,13 +90,16 @@ class LMGameGauges(RLlibCallback):
         for (name, trial, policy), value in list(self._last.items()):
             self._gauges[name].set(value, tags={"trial": trial, "policy": policy})
 
+    def close(self) -> None:
+        """The algorithm has ended: nothing is told any more."""
+        self._ended.set()
 
-def _go_on(of: weakref.ref[LMGameGauges]) -> None:
-    """Tell the numbers again and again, as long as their algorithm is there and Ray is."""
+
+def _go_on(of: weakref.ref[LMGameGauges], ended: threading.Event) -> None:
+    """Tell the numbers again and again, as long as their algorithm runs and Ray does."""
     import ray
 
-    while True:
-        time.sleep(TELL_AGAIN_S)
+    while not ended.wait(TELL_AGAIN_S):
         gauges = of()
         if gauges is None or not ray.is_initialized():
             return

@@ -22,6 +22,7 @@ from rllib_lmgame.experiments.files.reading import read_experiments
 from rllib_lmgame.imports import IMPORTING_KEYS
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.objectives import resolve_objective
+from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.settings.plugins import MATCHMAKERS, MEASURES
 from rllib_lmgame.settings.sections.token_ppo import AGGREGATIONS
 
@@ -140,6 +141,12 @@ def test_every_target_named_to_contributors_is_one_of_make() -> None:
 def test_every_command_has_a_row_in_the_readme() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `.*?\brllib (\w[\w-]*)", text, re.MULTILINE)) == set(COMMANDS)
+
+
+def test_the_readme_counts_the_games_and_names_all_algorithms() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.findall(r"\b(\d+) (?:ids|games)\b", text) == [str(len(own_games()))]
+    assert [name for name in OWN if f"`{name}`" not in text] == []
 
 
 def test_every_benchmark_is_described() -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -85,6 +85,13 @@ def test_an_engine_for_processors_does_not_play_for_one_for_gpus(monkeypatch: py
     assert "built for CPUs" in Here.look().why_none
 
 
+def wait_for_end(pid: int) -> None:
+    """Until a process is gone, or waits for its parent to ask for it."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        while "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text():
+            time.sleep(0.02)
+
+
 @pytest.mark.parametrize("hangs", [True, False])
 def test_what_a_process_started_ends_with_it(hangs: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     children = tmp_path / "children"
@@ -103,8 +110,7 @@ def test_what_a_process_started_ends_with_it(hangs: bool, tmp_path: Path, monkey
     why = run_apart(["bash", "-c", program], tmp_path / "log", 60.0, dict(os.environ))
     assert why == ("did not end within 60 s" if hangs else "")
     for pid in map(int, children.read_text().split()):
-        while Path(f"/proc/{pid}").exists() and "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text():
-            time.sleep(0.02)
+        wait_for_end(pid)
 
 
 def test_a_process_with_a_title_of_its_own_ends_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,9 +129,21 @@ else:
     time.sleep(600)
 """
     assert run_apart([sys.executable, "-c", program], tmp_path / "log", 60.0, dict(os.environ)) == ""
-    pid = int(Path("child").read_text())
-    while Path(f"/proc/{pid}").exists() and "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text():
-        time.sleep(0.02)
+    wait_for_end(int(Path("child").read_text()))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems tell no process that its parent died")
+def test_a_check_ends_with_the_command_that_is_killed(tmp_path: Path) -> None:
+    program = """import os
+from pathlib import Path
+from rllib_lmgame.experiments.acceptance.running import run_apart
+run_apart(["bash", "-c", "echo $$ >began; mv began pid; exec sleep 600"], Path("log"), 600.0, dict(os.environ))
+"""
+    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path) as command:
+        while not (tmp_path / "pid").exists():
+            time.sleep(0.02)
+        command.kill()
+    wait_for_end(int((tmp_path / "pid").read_text()))
 
 
 def test_a_process_that_dies_is_told_of(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from rllib_lmgame.cli.main import main
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.results import curves as plot
 from rllib_lmgame.experiments.results.comparison import COMPARED, compare, differing, print_comparison
+from rllib_lmgame.experiments.results.figures import draw
 
 SUCCESS = plot.METRICS[0]
 
@@ -126,6 +128,19 @@ def test_figure_and_tables_are_written(experiment: Path, tmp_path: Path) -> None
     heldout = list(csv.DictReader((out.parent / "curve-heldout.csv").open()))
     after = next(row for row in heldout if row["milestone"] == "after PPO")
     assert float(after["low"]) < float(after["success"]) == 0.75 < float(after["high"]) and after["levels"] == "4"
+
+
+@pytest.mark.parametrize("name", ["$$", "$x^$", "a$_$b"])
+def test_names_that_are_no_formula_stand_in_figures(name: str, experiment: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    again = experiment.with_name(name)
+    shutil.copytree(experiment, again)
+    metric = f"env_runners/{name}"
+    for file in again.glob("*/result.json"):
+        file.write_text(file.read_text(encoding="utf-8").replace(SUCCESS.rpartition("/")[2], name), encoding="utf-8")
+    runs = (experiment, SUCCESS), (again, metric)
+    curves = [plot.read_curve(path, of) for run, of in runs for path in plot.trial_directories([run])]
+    assert draw(curves, tmp_path / "both", metric, f"{name} and more").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,11 @@ def test_an_evaluation_is_a_table_and_a_figure(trial, tmp_path):
     assert drawn[0].encoded_image_string != drawn[1].encoded_image_string and drawn[0].width > 500
 
 
+def test_a_game_whose_name_is_no_formula_stands_in_the_figure():
+    pytest.importorskip("matplotlib")
+    assert tensorboard._drawn({"$$": {1: 0.5}, "$x^$": {1: 0.25}}).shape[2] in (3, 4)
+
+
 def test_an_iteration_that_is_played_again_stands_once_in_the_figure(trial, monkeypatch):
     drawn: list[Any] = []
     pixels = np.zeros((2, 2, 3), np.uint8)

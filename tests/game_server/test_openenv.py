@@ -527,6 +527,31 @@ def test_what_cannot_be_served_is_refused(words: list[str], message: str, capsys
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("served", "words"),
+    [
+        (["--policy", "runs/none"], ["--env-config", "{a: 1}"]),
+        (["--policy", "runs/none"], ["--protocol", "openenv"]),
+        (["--policy", "runs/none"], ["--seats", "remote"]),
+        (["--policy", "runs/none"], ["--max-sessions", "256"]),
+        (["--policy", "runs/none"], ["--session-timeout", "600"]),
+        (["--policy", "runs/none"], ["--call-limit", "5"]),
+        (["--policy", "runs/none"], ["--tasks", "3"]),
+        (["--games", LAKE], ["--at-once", "16"]),
+        (["--games", LAKE], ["--trust-checkpoint"]),
+        (["--games", LAKE], ["--temperature", "0"]),
+        (["--games", LAKE], ["--time-limit", "5"]),
+        (["--games", LAKE], ["--config", "{inference: {threads: 1}}"]),
+    ],
+)
+def test_flags_of_games_and_of_policies_are_refused_with_the_other(
+    served: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", *served, *words, "--port", "70000"]) == 2
+    other = "--games" if served[0] == "--policy" else "--policy"
+    assert f"{words[0]}: goes with {other}" in capsys.readouterr().err
+
+
 def test_a_short_token_and_a_port_in_use_are_refused(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     import socket
 

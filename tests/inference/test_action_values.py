@@ -138,7 +138,37 @@ def test_damaged_values_are_refused(model_dir: str, start_engine: Any, tmp_path:
     ):
         with pytest.raises(WeightUpdateError, match=r"action values|action_values"):
             asyncio.run(engine.update_weights(state | {PREFIX + name: value}, version=1))
-    content = (tmp_path / FILE).read_bytes()
-    (tmp_path / FILE).write_bytes(content[: len(content) // 2])
-    with pytest.raises(ConfigError, match=r"values\.safetensors cannot be read"):
+
+
+UNFIT = {
+    "cannot be read": None,
+    "holds NaN": {"q.0.outer.weight": lambda tensor: tensor * float("nan")},
+    "used: 'beta'": {"beta": None},
+    "size mismatch for 1.outer.bias": {"q.1.outer.bias": lambda tensor: tensor[:3]},
+    "Missing key": {"q.1.inner.bias": None},
+    "and states of": {f"q.{n}.inner.weight": lambda tensor: tensor[:, 1:] for n in range(2)},
+    "tokens and": {f"q.{n}.outer.{part}": lambda tensor: tensor[1:] for n in range(2) for part in ("weight", "bias")},
+    "Unexpected key": {"backbone.more": lambda tensor: torch.ones(3)},
+}
+
+
+@pytest.mark.parametrize("problem", UNFIT)
+def test_saved_values_that_are_damaged_or_do_not_fit_are_refused_with_their_file(
+    problem: str, model_dir: str, start_engine: Any, tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    module_of(model_dir, "separate").save_hf(tmp_path)
+    file, changes = tmp_path / FILE, UNFIT[problem]
+    if changes is None:
+        file.write_bytes(file.read_bytes()[:1000])
+    else:
+        tensors = load_file(file)
+        for name, change in changes.items():
+            tensor = tensors.pop(PREFIX + name, None)
+            if change is not None:
+                tensors[PREFIX + name] = change(tensor).contiguous()
+        save_file(tensors, file)
+    with pytest.raises(ConfigError) as raised:
         start_engine(str(tmp_path))
+    assert str(file) in str(raised.value) and problem in str(raised.value)

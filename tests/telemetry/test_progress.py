@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -294,3 +295,20 @@ def test_a_trial_is_there_before_its_first_result_and_a_warm_start_shows_what_it
     seen.clear()
     gauges.tell_again()  # While an iteration goes on: Ray forgets what is not set again.
     assert dict(seen)["lmgame_training_iteration"] == 3.0 and len(seen) == 5
+
+
+@pytest.mark.parametrize("how", ["stopped", "forgotten"])
+def test_gauges_are_told_no_more_when_their_algorithm_has_ended(how, monkeypatch):
+    monkeypatch.setattr(ray.util.metrics, "Gauge", lambda *_, **__: SimpleNamespace(set=lambda *_, **__: None))
+    before, algorithm = set(threading.enumerate()), LMGamePPO.__new__(LMGamePPO)
+    algorithm._ahead, algorithm.engine_groups, algorithm.callbacks = None, {}, [LMGameGauges()]
+    monkeypatch.setattr("rllib_lmgame.telemetry.gauges.TELL_AGAIN_S", 3600.0)
+    algorithm.callbacks[0].on_algorithm_init(algorithm=SimpleNamespace(trial_name="t"))
+    (thread,) = set(threading.enumerate()) - before
+    assert thread.daemon
+    if how == "stopped":
+        algorithm.cleanup()
+    else:
+        del algorithm.callbacks
+    thread.join(60)
+    assert not thread.is_alive()

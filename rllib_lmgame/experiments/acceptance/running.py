@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ MARK = "RLLIB_LMGAME_CHECK"
 LOG_TAIL = 4000
 """Characters of a failed check's output that are kept."""
 FOUND = "found.json"
+DEATH_SIGNAL = 1
+"""Of Linux's ``prctl``."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,9 @@ def environment(ids: Sequence[str]) -> dict[str, str]:
 
 
 def run_apart(command: Sequence[str], log: Path, limit_s: float, variables: dict[str, str]) -> str:
-    """Run a command as the leader of a session; why it did not end well, if so. What it started ends with it."""
+    """Run a command as the leader of a session; why it did not end well, if so. What it started ends with it, and on
+    Linux it ends with this process.
+    """
     mark = f"{MARK}={uuid.uuid4().hex}"
     variables = variables | dict([mark.split("=")]) | {"SPT_NOENV": "1"}  # setproctitle would write over the mark.
     with log.open("wb") as output:
@@ -103,6 +108,7 @@ def run_apart(command: Sequence[str], log: Path, limit_s: float, variables: dict
             stderr=subprocess.STDOUT,
             env=variables,
             start_new_session=True,
+            preexec_fn=_dying_with(os.getpid()),
         )
         try:
             status = process.wait(limit_s)
@@ -113,6 +119,20 @@ def run_apart(command: Sequence[str], log: Path, limit_s: float, variables: dict
     if status < 0:
         return f"was ended by {signal.Signals(-status).name}"
     return f"ended with {status}" if status else ""
+
+
+def _dying_with(parent: int) -> Callable[[], None] | None:
+    """What a new process calls so that it is killed when its parent dies, also by a signal that cannot be caught."""
+    if sys.platform != "linux":
+        return None
+    libc = ctypes.CDLL(None)
+
+    def call() -> None:
+        libc.prctl(DEATH_SIGNAL, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:  # It has died already.
+            os._exit(1)
+
+    return call
 
 
 def _end(process: subprocess.Popen[bytes], mark: str) -> None:

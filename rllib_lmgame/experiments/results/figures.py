@@ -73,8 +73,11 @@ def figure(path: Path | IO[bytes]) -> Iterator[Any]:
     axes = drawn.subplots()
     yield axes
     axes.grid(alpha=0.3)
+    texts = [axes.title, axes.xaxis.label, axes.yaxis.label]
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="best", fontsize=8)
+        texts += axes.legend(loc="best", fontsize=8).get_texts()
+    for text in texts:
+        text.set_parse_math(False)  # Names are users': `$$` is no formula.
     drawn.tight_layout()
     drawn.savefig(path, format="png", metadata={"Software": None})
 

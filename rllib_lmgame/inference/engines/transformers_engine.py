@@ -10,6 +10,7 @@ import copy
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from rllib_lmgame.inference.engines.threaded import ThreadedEngine
 from rllib_lmgame.inference.protocol import ChoiceCursor, EngineStats, GenerationRequest, StopReason
 from rllib_lmgame.inference.registry import TRANSFORMERS
 from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
+from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
 from rllib_lmgame.policies.model.action_values import PlayedValues, load_values, split_values
 from rllib_lmgame.policies.model.checkpoint_names import load_checkpoint_tensors, loading_problem, parts_of
 from rllib_lmgame.policies.model.isolation import backbone_of
@@ -97,7 +99,11 @@ class TransformersCore(Core):
         self._computed = 0
         self._values: PlayedValues | None = None
         self._value_cache = SlotCache()
-        self._take_values(load_values(model_dir))
+        values = load_values(model_dir)
+        try:
+            self._take_values(values)
+        except ValueError as error:
+            raise ConfigError("language_model.model", f"{Path(model_dir, VALUES_FILE)}: {error}") from error
 
     def _take_values(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Play by these action values from now on; by the policy alone where there are none."""
@@ -107,8 +113,9 @@ class TransformersCore(Core):
         if name := not_finite(tensors):
             raise ValueError(f"{name} holds NaN or infinity")
         before = None if self._values is None else self._values.backbone
+        head = tuple(self._model.get_output_embeddings().weight.shape)
         self._values = PlayedValues(
-            tensors, self.vocab_size, self._device, lambda: before or copy.deepcopy(backbone_of(self._model))
+            tensors, head, self._device, lambda: before or copy.deepcopy(backbone_of(self._model))
         )
 
     def add(self, request: GenerationRequest) -> None:

@@ -110,26 +110,31 @@ class PlayedValues:
     def __init__(
         self,
         tensors: Mapping[str, torch.Tensor],
-        vocabulary: int,
+        head: tuple[int, ...],
         device: torch.device,
         backbone: Callable[[], nn.Module],
     ) -> None:
-        """``backbone`` gives one like the policy's, whose weights are replaced.
+        """``head``: tokens and width of the policy's. ``backbone`` gives one like the policy's, whose weights are
+        replaced.
 
-        Raises: ValueError: tensors lack or do not fit a ``vocabulary`` of this size.
+        Raises: ValueError: tensors lack or do not fit the policy.
         """
         named = {name.removeprefix(PREFIX): tensor for name, tensor in tensors.items()}
         try:
             self.beta = float(named.pop(BETA))
-            count = 1 + max(int(name.split(".")[1]) for name in named if name.startswith("q."))
+            count = len({name.split(".")[1] for name in named if name.startswith("q.")})
             inner, outer = named["q.0.inner.weight"], named["q.0.outer.weight"]
             self._heads = nn.ModuleList(
                 Layers(inner.shape[1], inner.shape[0], outer.shape[0], 0.0) for _ in range(count)
             )
             self._heads.load_state_dict({name[2:]: each for name, each in named.items() if name.startswith("q.")})
             trunk = {name.removeprefix(_BACKBONE): each for name, each in named.items() if name.startswith(_BACKBONE)}
-            if outer.shape[0] != vocabulary:
-                raise ValueError(f"they are of {outer.shape[0]} tokens, the model's of {vocabulary}")
+            found = outer.shape[0], inner.shape[1]
+            if found != head:
+                raise ValueError(
+                    f"they are for {found[0]} tokens and states of {found[1]} numbers, the model's head for {head[0]} "
+                    f"and {head[1]}"
+                )
             self.backbone = backbone() if trunk else None
             if self.backbone is not None:
                 self.backbone.load_state_dict(trunk)
