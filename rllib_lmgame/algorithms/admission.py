@@ -364,6 +364,17 @@ def _check_tokenizer(options: LanguageModelOptions, key: Callable[..., str]) -> 
         raise ConfigError(key("context_length", "model"), problem)
 
 
+def check_on_hub(config: Any) -> None:
+    """Policies' models that are not on this machine must be on the hub; configuration and tokenizer are fetched.
+
+    Else engines would be waited for that cannot start. Raises: ConfigError: naming a model that is not there.
+    """
+    for policy in config.language_model_policies():
+        model = config.settings.model_of(policy).model
+        if model != TINY_MODEL:
+            fetched(model, _place(config.settings.policy(policy), "language_model.model"))
+
+
 def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) -> None:
     """A teacher must have the vocabulary of all that learn from it, as far as local files tell.
 

@@ -32,7 +32,7 @@ from ray.rllib.utils.metrics import (
 from ray.tune import PlacementGroupFactory
 from ray.tune.result import TRIAL_INFO
 
-from rllib_lmgame.algorithms.admission import check_teacher
+from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher
 from rllib_lmgame.algorithms.checkpoints import manifest as checkpoints
 from rllib_lmgame.algorithms.checkpoints.cards import Curve, add_to_cards
 from rllib_lmgame.algorithms.checkpoints.learner_files import load_learners, save_learners
@@ -125,6 +125,7 @@ class LMGameAlgorithm(PPO):
         own.episode_log_dir = str(self.trial_directory() / "episodes")
         self.tell("preparing the models")
         if not own.model_files:
+            check_on_hub(own)
             own.model_files = prepare_models(own)
             made = {policy: str(files.directory()) for policy, files in own.model_files.items()}
             check_teacher(own, made, fetch=True)

@@ -21,7 +21,7 @@ from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.inference.protocol import StopReason
 from rllib_lmgame.measures.normalised import score_in
 from rllib_lmgame.new_files import new_file
-from rllib_lmgame.policies.model.files import check_model, load_tokenizer
+from rllib_lmgame.policies.model.files import check_model, fetched, load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import over_levels, success_by_seed
 from rllib_lmgame.rollouts.item_order import evaluated_levels
@@ -275,6 +275,7 @@ def model_as_run(model: str, games: Sequence[GameConfig], settings: Mapping[str,
     from rllib_lmgame.algorithms.models import prepare_models
 
     check_model(model, "MODEL")
+    fetched(model, "MODEL")
     own = dict(settings)
     section = {**own.pop("language_model", {}), "model": model}
     config = PPO.config_class()().update_from_dict({**own, "language_model": section, "games": tuple(games)})

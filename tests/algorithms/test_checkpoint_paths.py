@@ -42,6 +42,15 @@ def test_what_is_no_checkpoint_is_refused(tmp_path):
             find_checkpoint(str(path))
 
 
+def test_a_model_and_an_adapter_are_told_from_checkpoints(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=f"it is a model, as a player written hf:{tmp_path}"):
+        find_checkpoint(str(tmp_path))
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="it is an adapter, with which language_model.lora.init begins"):
+        find_checkpoint(str(tmp_path))
+
+
 def test_addresses_are_taken_as_they_are():
     assert find_checkpoint("s3://bucket/checkpoint") == "s3://bucket/checkpoint"
 

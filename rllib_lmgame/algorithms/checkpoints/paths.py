@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rllib_lmgame.algorithms.checkpoints.manifest import HF_DIRECTORY, MANIFEST
 from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.policies.model.files import ADAPTER_FILE
 from rllib_lmgame.storage import expanded, is_uri
 
 MARKER = "rllib_checkpoint.json"
@@ -44,7 +45,12 @@ def find_checkpoint(path: str) -> str:
     if trials:
         names = "\n  ".join(str(newest) for _, newest in trials)
         raise CheckpointError(f"{path} holds several trials; name one of their checkpoints:\n  {names}")
-    raise CheckpointError(f"{path} holds no checkpoint (no {MARKER} and no checkpoint_* directory)")
+    why = f"no {MARKER} and no checkpoint_* directory"
+    if (place / ADAPTER_FILE).is_file():
+        why = "it is an adapter, with which language_model.lora.init begins; the checkpoint that it is of plays with it"
+    elif (place / "config.json").is_file():
+        why = f"it is a model, as a player written hf:{path}"
+    raise CheckpointError(f"{path} holds no checkpoint ({why})")
 
 
 def is_checkpoint(place: Path) -> bool:

@@ -28,6 +28,7 @@ from rllib_lmgame.policies.model.files import (
     DATA_ENDINGS,
     check_model,
     code_problem,
+    fetched,
     load_tokenizer,
     model_directory,
     model_problem,
@@ -207,9 +208,9 @@ def check_vocabulary(tokenizer: PreTrainedTokenizerBase, directory: str, options
 
 
 def hugging_face_player(name: str, source: str, settings: PlayerSettings) -> Player:
-    """The model of ``hf:DIR_OR_ID``, with its settings from ``--config``; a hub id is not looked up.
+    """The model of ``hf:DIR_OR_ID``, with its settings from ``--config``.
 
-    Raises: ConfigError: no such model, an incomplete one, or a wrong setting.
+    Raises: ConfigError: no such model, here or on the hub, an incomplete one, or a wrong setting.
     """
     model = source.removeprefix(HUGGING_FACE)
     if not model:
@@ -217,6 +218,7 @@ def hugging_face_player(name: str, source: str, settings: PlayerSettings) -> Pla
     path = expanded(model)
     directory = str(path) if path.exists() else model
     check_model(directory, settings.flag)
+    fetched(directory, settings.flag)
     files = model_directory(directory, settings.flag)
     sections = settings.sections
     own = {**sections.get("language_model", {}), "model": directory}

@@ -22,6 +22,7 @@ from rllib_lmgame.endpoints.address import ENDPOINT
 from rllib_lmgame.errors import CheckpointError, ConfigError, did_you_mean
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.policies.model.gguf_files import is_gguf
+from rllib_lmgame.policies.model.pretrained import check_name
 from rllib_lmgame.policies.scripted import FORMS, HUGGING_FACE, SCRIPTED_PLAYERS, make_scripted_player
 from rllib_lmgame.rollouts.players import Player, Scripted
 from rllib_lmgame.storage import expanded
@@ -90,6 +91,7 @@ def make_player(name: str, source: str, settings: PlayerSettings) -> Player:
         return _scripted(name, source, settings)
     if "/" in source or source.startswith((".", "~")):
         raise CheckpointError(f"no such directory: {source}; a model of the Hugging Face hub is written hf:{source}")
+    check_name(source, settings.flag)
     hint = did_you_mean(source, SCRIPTED_PLAYERS, f"players are {FORMS}")
     raise ConfigError(settings.flag, f"unknown player {source!r}; {hint}")
 

@@ -1,11 +1,11 @@
-"""Servers that games of a run are played on, and teachers on the hub: asked before Ray starts and by ``--dry-run``."""
+"""Servers that games of a run are played on, and models on the hub: asked before Ray starts and by ``--dry-run``."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
 
-from rllib_lmgame.algorithms.admission import check_teacher
+from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher
 from rllib_lmgame.algorithms.games import found_beside, needs_others
 from rllib_lmgame.algorithms.games_fit import games_of
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
@@ -23,7 +23,7 @@ def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> 
     for experiment in experiments:
         asked: dict[str, ConfigError | str] = {}
         with experiment.spec.source.attached():
-            _find_teachers(experiment, needed=needed)
+            _find_models(experiment, needed=needed)
             for place, game, policies in _on_servers(experiment):
                 options = game.env_config
                 texts = {name: value for name, value in options.items() if not is_number(value)}
@@ -40,9 +40,11 @@ def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> 
                     experiment.servers.append(f"{game.env} {found}")
 
 
-def _find_teachers(experiment: CheckedExperiment, *, needed: bool) -> None:
-    """Else one that is not there would be missed at the first update behind a warm start."""
+def _find_models(experiment: CheckedExperiment, *, needed: bool) -> None:
+    """Else a teacher that is not there would be missed at the first update behind a warm start."""
     for config in experiment.configs if experiment.algorithm.own else ():
+        if needed:
+            check_on_hub(config)
         try:
             check_teacher(config, {}, fetch=True)
         except ConfigError as error:
