@@ -114,18 +114,7 @@ def refuse(asked: tuple[Rule, ...], s: Settings, f: Any) -> None:
     """Raise :class:`ConfigError` for the first rule that settings break."""
     with _of_policy(s, f):
         for rule, message in broken(asked, s, f):
-            raise ConfigError(_place(s, rule.key, *rule.beside), message)
-
-
-def _place(s: Settings, *keys: str) -> str:
-    """The key to name of those that do not fit together: a policy's own for its language model, else the first."""
-    for key in keys if s.name else ():
-        section, _, option = key.partition(".")
-        if section == "language_model" and option.partition(".")[0] in s.policies[s.name].language_model:
-            return f"config.policies.{s.name}.{key}"
-        if section == "language_model" and option in s.asked:
-            return f"config.{s.asked[option]}.{key}"
-    return f"config.{keys[0]}"
+            raise ConfigError(s.place(rule.key, *rule.beside), message)
 
 
 @contextmanager
@@ -158,7 +147,7 @@ def _check_updates(config: Any, s: Settings) -> None:
         with _of_policy(of_policy, f):
             for rule, message in broken(rules.UPDATE, begins, f):
                 if not of_policy.follows(rule.key):  # Else the schedule is refused.
-                    raise ConfigError(_place(of_policy, rule.key, *rule.beside), message)
+                    raise ConfigError(of_policy.place(rule.key, *rule.beside), message)
     for of_policy, f in trained.values():
         refuse(rules.CRITIC, of_policy, f)
 
@@ -274,7 +263,7 @@ def _check_language_model(s: Settings, *, trained: bool) -> None:
     """The options of one policy's language model, and the files that they name."""
 
     def key(*names: str) -> str:
-        return _place(s, *(f"language_model.{name}" for name in names))
+        return s.place(*(f"language_model.{name}" for name in names))
 
     try:
         refuse(rules.REPLIES, s, reply_format)
@@ -367,12 +356,13 @@ def _check_tokenizer(options: LanguageModelOptions, key: Callable[..., str]) -> 
 def check_on_hub(config: Any) -> None:
     """Policies' models that are not on this machine must be on the hub; configuration and tokenizer are fetched.
 
-    Else engines would be waited for that cannot start. Raises: ConfigError: naming a model that is not there.
+    Else engines would be waited for that cannot start. Raises: ConfigError: naming what is not there.
     """
-    for policy in config.language_model_policies():
-        model = config.settings.model_of(policy).model
-        if model != TINY_MODEL:
-            fetched(model, _place(config.settings.policy(policy), "language_model.model"))
+    for own in map(config.settings.policy, config.language_model_policies()):
+        if own.lm.model != TINY_MODEL:
+            fetched(own.lm.model, own.place("language_model.model"))
+        if own.lm.tokenizer is not None:
+            fetched(own.lm.tokenizer, own.place("language_model.tokenizer"), "tokenizer_config.json")
 
 
 def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) -> None:

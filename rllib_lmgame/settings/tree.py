@@ -362,6 +362,16 @@ class Settings:
             name=name,
         )
 
+    def place(self, *keys: str) -> str:
+        """The key to name of those that do not fit together: a policy's own for its language model, else the first."""
+        for key in keys if self.name else ():
+            section, _, option = key.partition(".")
+            if section == "language_model" and option.partition(".")[0] in self.policies[self.name].language_model:
+                return f"config.policies.{self.name}.{key}"
+            if section == "language_model" and option in self.asked:
+                return f"config.{self.asked[option]}.{key}"
+        return f"config.{keys[0]}"
+
     def as_yaml(self) -> dict[str, Any]:
         """The settings as they would stand in a YAML file, JSON-ready: those that playing and evaluating need."""
         flat = ("env", "env_config", "seed", "num_envs_per_env_runner", "evaluation_duration", "gamma", "lambda")

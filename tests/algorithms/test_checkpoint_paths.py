@@ -47,7 +47,7 @@ def test_a_model_and_an_adapter_are_told_from_checkpoints(tmp_path):
     with pytest.raises(CheckpointError, match=f"it is a model, as a player written hf:{tmp_path}"):
         find_checkpoint(str(tmp_path))
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(CheckpointError, match="it is an adapter, with which language_model.lora.init begins"):
+    with pytest.raises(CheckpointError, match=r"it is an adapter, with which language_model\.lora\.init begins"):
         find_checkpoint(str(tmp_path))
 
 

@@ -90,12 +90,16 @@ def test_a_model_that_is_nowhere_is_told_before_a_run(
     """Engines would be waited for, for minutes; a dry run needs no model."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     nowhere = {"language_model": {"model": "models/not-here"}}
-    for config, place in ((nowhere, "config"), ({"policies": {"player": nowhere}}, "config.policies.player")):
+    for config, place in (
+        (nowhere, "config.language_model.model"),
+        ({"policies": {"player": nowhere}}, "config.policies.player.language_model.model"),
+        ({"language_model": {"tokenizer": "models/not-here"}}, "config.language_model.tokenizer"),
+    ):
         experiment = {"run": "LMGamePPO", "env": "lmgame/FrozenLake-v0", "stop": {"ppo_iteration": 1}, "config": config}
         (tmp_path / "a.yaml").write_text(yaml.safe_dump({"playing": experiment}))
         command = ["train", "file", str(tmp_path / "a.yaml"), "--storage-path", str(tmp_path / "runs")]
         assert main(command) == 2
-        said = f"{place}.language_model.model: no directory here, and the hub does not give it"
+        said = f"{place}: no directory here, and the hub does not give it"
         assert said in capsys.readouterr().err and not (tmp_path / "runs").exists()
         assert main([*command, "--dry-run"]) == 0
 

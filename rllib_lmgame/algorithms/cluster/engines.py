@@ -173,9 +173,7 @@ def _model_named(config: LMGameConfig, policy: str) -> Iterator[None]:
     except (ConfigError, TimeoutError):
         raise
     except (OSError, ValueError) as error:
-        own = "model" in config.player_options[policy].language_model
-        key = f"config.policies.{policy}.language_model.model" if own else "config.language_model.model"
-        source = config.model_files[policy].source
+        key, source = config.settings.policy(policy).place("language_model.model"), config.model_files[policy].source
         raise ConfigError(key, f"no engine starts with the model {source!r}: {first_line(error)}") from error
 
 

@@ -38,7 +38,7 @@ from rllib_lmgame.inference.protocol import (
 )
 from rllib_lmgame.inference.registry import VLLM
 from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
-from rllib_lmgame.policies.model.files import ADAPTER_FILES
+from rllib_lmgame.policies.model.files import ADAPTER_FILES, weight_files
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 logger = logging.getLogger(__name__)
@@ -400,10 +400,7 @@ def _check_installed(on_cpu: bool) -> None:
 
 def _checkpoint_shapes(model_dir: str) -> tuple[dict[str, tuple[int, ...]], bool]:
     """Parameter shapes of a safetensors directory, and whether its head is tied. Empty for a hub id."""
-    folder = Path(model_dir)
-    index = folder / "model.safetensors.index.json"  # other files beside it may hold the same weights under other names
-    names = set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else {"model.safetensors"}
-    files = [folder / name for name in sorted(names)]
+    files = weight_files(Path(model_dir))
     if not all(file.is_file() for file in files):
         return {}, False
     from safetensors import safe_open
@@ -413,7 +410,7 @@ def _checkpoint_shapes(model_dir: str) -> tuple[dict[str, tuple[int, ...]], bool
         with safe_open(str(file), framework="np") as tensors:
             weights = [name for name in tensors.keys() if not name.endswith(NOT_WEIGHTS)]  # noqa: SIM118
             shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in weights}
-    return shapes, tied_embeddings(json.loads((folder / "config.json").read_text()))
+    return shapes, tied_embeddings(json.loads((Path(model_dir) / "config.json").read_text()))
 
 
 def _unused_by_transformers(model_type: str) -> Callable[[str], bool]:

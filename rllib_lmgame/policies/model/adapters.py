@@ -26,7 +26,7 @@ from torch import nn
 from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.json_files import mapping_of, read_mapping
 from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of, unique_state
-from rllib_lmgame.policies.model.files import ADAPTER_FILES, weight_files
+from rllib_lmgame.policies.model.files import ADAPTER_DIRECTORY, ADAPTER_FILES, weight_files
 from rllib_lmgame.settings.schema import build, given
 from rllib_lmgame.settings.sections.language_model import ALL_LINEAR, LoraOptions
 from rllib_lmgame.storage import expanded
@@ -412,7 +412,9 @@ def as_begun(options: LoraOptions) -> tuple[LoraOptions, dict[str, Any]]:
     key, file = f"{KEY}.init", expanded(options.init) / CONFIG_FILE
     for name in (CONFIG_FILE, WEIGHTS_FILE):
         if not file.with_name(name).is_file():
-            raise ConfigError(key, f"{options.init} has no {name}; an adapter's directory is needed")
+            of_checkpoint = (file.parent / ADAPTER_DIRECTORY / CONFIG_FILE).is_file()
+            such_as = f", such as {file.parent / ADAPTER_DIRECTORY}" if of_checkpoint else ""
+            raise ConfigError(key, f"{options.init} has no {name}; an adapter's directory is needed{such_as}")
     plain: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(LoraConfig)}
     try:
         content = {name: plain[name] for name in IN_PEFT} | read_mapping(file, _MAX_CONFIG_BYTES)

@@ -174,8 +174,10 @@ def other_vocabulary(one: str, other: str) -> str | None:
     return f"token {token} is {shown[0]} in {one}, and {shown[1]} in {other}"
 
 
-def fetched(source: str, key: str) -> str:
+def fetched(source: str, key: str, needed: str = "config.json") -> str:
     """Directory of a model's configuration and tokenizer: its own, or where the hub's lie once they have been fetched.
+
+    ``needed`` is a file that it has.
 
     Raises: ConfigError: the hub has no such model, or cannot be asked.
     """
@@ -185,7 +187,7 @@ def fetched(source: str, key: str) -> str:
     from transformers.utils import cached_file
 
     try:
-        found = cached_file(directory, "config.json")
+        found = cached_file(directory, needed)
     except (OSError, ValueError) as error:
         raise ConfigError(key, f"no directory here, and the hub does not give it: {first_line(error)}") from None
     with suppress(OSError, ValueError):  # Some models have other files of their vocabulary.
