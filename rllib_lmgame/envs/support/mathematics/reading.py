@@ -38,6 +38,14 @@ ESCAPED = {"{": "⦃", "}": "⦄", "%": "%", "$": "", "!": "", ",": " ", ";": " 
            "[": " ", "]": " ", "_": "_", "&": "&", "#": "#", "|": "|", "\\": "\\\\"}  # fmt: skip
 COMMAND = re.compile(r"\\([a-zA-Z]+|.)", re.DOTALL)
 TEXT = re.compile(r"\\(?:text(?:bf|it|rm|normal|sf|tt)?|mathrm|mbox|hbox|operatorname\*?|mathit|mathsf)\s*\{([^{}]*)\}")
+BOLD = re.compile(r"\\(?:mathbf|boldsymbol|bm|underline)\s*\{\s*([-+]?[0-9][0-9.,]*)\s*\}")
+IN_TEXT = re.compile(
+    r"(?:about |approximately )?"
+    r"(?P<number>(?:\\?\$ ?)?[-+]?(?:[0-9]+(?:,[0-9]{3})*(?:\.[0-9]+)?|\.[0-9]+)(?:/[0-9]+)?(?:\\?%)?)"
+    r"(?: (?P<unit>[a-zA-Z][a-zA-Z. ]*))?"
+)
+"""A number with what is counted, all of it marked as words."""
+RATIO = re.compile(r"(?<=[0-9])\s*:\s*(?=[0-9])")
 INSIDE_NUMBER = re.compile(r"(?<=[0-9])(?:,\\!|\{,\}|\\,|\\!)\s*(?=[0-9]{3}(?![0-9]))")
 MATRIX = re.compile(r"\\(begin|end)\s*\{(?:[pbBvV]?matrix|smallmatrix|array)\*?\}(?:\{[lcr|\s]*\})?")
 LEAD = re.compile(
@@ -117,17 +125,25 @@ def clean(text: str) -> str:
     text = MATRIX.sub(lambda match: "⟦" if match[1] == "begin" else "⟧", text)
     text = text.replace("\\arraystretch", "")
     for _ in range(3):
-        text, changed = TEXT.subn(lambda match: f' "{match[1].strip()}" ' if match[1].strip() else " ", text)
+        text, changed = TEXT.subn(_words, text)
         if not changed:
             break
+    text = BOLD.sub(r" \1 ", text)
     text = COMMAND.sub(_command, text.replace("\\mathbb{R}", "ℝ").replace("\\mathbb R", "ℝ").replace("\\Bbb{R}", "ℝ"))
     text = re.sub(r"\^\s*\{\s*°\s*\}|\^\s*°", "°", text.replace("$", "").replace("~", " "))
-    text = " ".join(text.split()).rstrip(".").strip()
+    text = RATIO.sub(":", " ".join(text.split()).rstrip(".").strip())
     text = NAME_IS_ABOUT.sub(r"\1=", text.replace("!=", "≠"))
     text = text.partition("≈")[0].strip() or text.replace("≈", "").strip()
     for _ in range(2):
         text = FLUFF.sub("", LEAD.sub("", text, count=1)).strip()
     return text.strip("*").strip()
+
+
+def _words(match: re.Match[str]) -> str:
+    said = " ".join(re.sub(r"\\[ ,;]", " ", match[1]).split())
+    if number := IN_TEXT.fullmatch(said):
+        return f" {number['number']} " + (f'"{number["unit"]}" ' if number["unit"] else "")
+    return f' "{match[1].strip()}" ' if said else " "
 
 
 def _command(match: re.Match[str]) -> str:

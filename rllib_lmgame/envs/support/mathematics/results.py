@@ -33,6 +33,10 @@ ORDER = {"<=": "<=", "=<": "<=", "≤": "<=", ">=": ">=", "=>": ">=", "≥": ">=
 CHOICE = re.compile(r"[\"(\[\s]*(?P<letter>[A-Ja-j])[\")\].:\s]*")
 NAMED_CHOICE = re.compile(r"[\"(\[\s]*(?P<letter>[A-J])(?:\s*[\")\]]+[.:]?|[.:])\s*\S.*", re.DOTALL)
 THOUSANDS = re.compile(r"(?<![0-9.,])([0-9]{1,3}(?:,[0-9]{3})+)(?![0-9,])")
+SURE_THOUSANDS = re.compile(r"(?<![0-9.,])[1-9][0-9]?(?:,[0-9]{3})*,0[0-9]{2}(?:,[0-9]{3})*(?![0-9,])")
+"""Nobody writes the items of a list so."""
+RATIO = re.compile(r"(?P<one>[0-9]+):(?P<other>[1-9]|[0-9]{3,})")
+"""With two digits at the end it may be a time of day."""
 BASED = re.compile(r"(?P<digits>[0-9A-Fa-f]+)\s*_\s*\{?\s*(?P<base>[0-9]{1,2}|two|eight|sixteen)\s*\}?")
 REPEATING = re.compile(r"(?P<before>[0-9]*\.[0-9]*)\s*\\overline\s*\{?(?P<again>[0-9]{1,20})\}?")
 SCIENTIFIC = re.compile(r"(?<=[0-9])\s*[xX]\s*(?=10\s*\^)")
@@ -157,7 +161,10 @@ def read_answer(text: str) -> Answer:
     plain = clean(said)
     if not plain:
         raise InvalidAction("the reply holds no answer.")
-    texts = dict.fromkeys((THOUSANDS.sub(lambda match: match[1].replace(",", ""), plain), plain))
+    number = THOUSANDS.sub(lambda match: match[1].replace(",", ""), plain)
+    texts = dict.fromkeys((number,) if SURE_THOUSANDS.search(plain) else (number, plain))
+    if ratio := RATIO.fullmatch(plain):
+        texts[f"{ratio['one']}/{ratio['other']}"] = None
     if letter := LETTER.fullmatch(plain):
         texts[f'{letter["number"]} "{letter["unit"]}"{letter["power"] or ""}'] = None
     return Answer(said, plain, tuple(_read(one, 0) for one in texts))

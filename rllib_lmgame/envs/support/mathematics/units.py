@@ -27,6 +27,8 @@ for measure, sizes in {
     SIZES |= {name: (measure, Fraction(size)) for name, size in zip(words[::2], words[1::2], strict=True)}
 SIZES |= {name: ("us volume", size) for name, (_, size) in SIZES.items() if name in ("gallon", "quart", "pint", "cup")}
 
+HALVES_OF_DAY = {"am": "before noon", "pm": "after noon"}
+
 LETTER = re.compile(
     r"(?P<number>[-+0-9.,\s*^{}/\\a-z]*[0-9}])\s(?P<unit>[mgshlLNJWKVA](?:/[smh])?)(?P<power>\s*\^\s*\{?[23]\}?)?"
 )
@@ -70,6 +72,9 @@ class Unit:
 
 
 def _known(unit: Unit) -> tuple[str, Fraction] | None:
+    half = HALVES_OF_DAY.get("".join(unit.words).replace(".", "").lower())
+    if half is not None:
+        return half, Fraction(1)
     return SIZES.get(unit.words[0]) if len(unit.words) == 1 else None
 
 
