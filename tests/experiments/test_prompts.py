@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from rllib_lmgame.algorithms.models import initial_model
@@ -128,6 +130,25 @@ def test_there_is_a_limit_to_the_time_of_all_games_together(monkeypatch: pytest.
     check_prompts([experiment, other := check(GAME, SMALL, model)])
     assert f"first prompts of {hangs} were not looked at" in experiment.spec.notices[-1]
     assert "first prompts of lmgame/FrozenLake-v0 were not looked at" in other.spec.notices[-1]
+
+
+def test_the_time_of_games_is_processor_time_so_that_a_busy_machine_looks_at_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from rllib_lmgame.experiments.checks import prompts
+
+    files = initial_model(LMGamePPOConfig().environment("lmgame/KuhnPoker-v0"), "player").directory()
+
+    def notices(wall_s: float, processor_s: float) -> list[str]:
+        """Of games that come after so many seconds."""
+        walls, used = iter([0.0]), iter([0.0])
+        clock = SimpleNamespace(monotonic=lambda: next(walls, wall_s), process_time=lambda: next(used, processor_s))
+        monkeypatch.setattr(prompts, "time", clock)
+        check_prompts([experiment := check(GAME, f"config.language_model.model={files}")])
+        return [notice for notice in experiment.spec.notices if "were not looked at" in notice]
+
+    assert not notices(40.0, 2.0)
+    assert notices(40.0, 21.0) and notices(61.0, 2.0)
 
 
 def test_a_form_of_replies_can_say_the_moves_of_the_game() -> None:

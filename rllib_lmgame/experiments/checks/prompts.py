@@ -18,7 +18,9 @@ from rllib_lmgame.settings.sections.demonstrations import KEY
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 BUDGET_S = 20.0
-"""Seconds that the games may take, all together."""
+"""Seconds of processor time that the games may take, all together."""
+WALL_FACTOR = 3.0
+"""Wall-clock time for each of them: on a busy machine games are looked at as well."""
 
 
 def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
@@ -27,7 +29,7 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
     A tiny model's tokenizer is made from texts of quick games. An expert's first reply is checked too. Games that there
     was no time for become a notice. Raises: ConfigError: if a prompt leaves no room for a reply.
     """
-    ends, seen, written = time.monotonic() + BUDGET_S, set[str](), set[str]()
+    budget, seen, written = _Budget(), set[str](), set[str]()
     for experiment in checked:
         if not experiment.algorithm.own:
             continue
@@ -42,7 +44,7 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                 what = repr((games, options, config.supervised_options, data_of(config), config.seat_mapping_spec))
                 if what not in seen:
                     seen.add(what)
-                    chats = _Chats(config, ends)
+                    chats = _Chats(config, budget)
                     there = [game for game in games if game.key not in experiment.missing]
                     different = {f"{game.key}|{game.language_model!r}": game for game in there}
                     left_out.update(_check_config(chats, different.values()))
@@ -56,7 +58,8 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
         experiment.taught.clear()
         if left_out:
             experiment.spec.notices.append(
-                f"first prompts of {', '.join(sorted(left_out))} were not looked at: games have {BUDGET_S:g} s for it"
+                f"first prompts of {', '.join(sorted(left_out))} were not looked at: games have {BUDGET_S:g} s of "
+                f"processor time for it, and {WALL_FACTOR * BUDGET_S:g} s in all"
             )
 
 
@@ -85,19 +88,32 @@ def _check_config(chats: _Chats, games: Iterable[GameConfig]) -> Iterator[str]:
 
 
 async def _check_game_in_time(game: GameConfig, chats: _Chats) -> None:
-    left = chats.ends - time.monotonic()
+    left = chats.budget.left()
     if left <= 0:
         raise TimeoutError
     async with asyncio.timeout(left):
         await _check_game(game, chats)
 
 
+class _Budget:
+    """The time of all games together."""
+
+    def __init__(self) -> None:
+        self._began, self._used = time.monotonic(), time.process_time()
+
+    def left(self) -> float:
+        """Seconds until it is over; none once its processor time is used up."""
+        if time.process_time() - self._used >= BUDGET_S:
+            return 0.0
+        return self._began + WALL_FACTOR * BUDGET_S - time.monotonic()
+
+
 class _Chats:
     """Chat formats of policies; ``None`` of one whose tokenizer is not here, or takes slow games to make."""
 
-    def __init__(self, config: Any, ends: float) -> None:
+    def __init__(self, config: Any, budget: _Budget) -> None:
         self.config = config
-        self.ends = ends
+        self.budget = budget
         self.first_prompt = ""
         self.game_ids: list[str] = []
         self._chats: dict[tuple[str, str], Any] = {}
@@ -123,7 +139,7 @@ class _Chats:
         from rllib_lmgame.algorithms.models import corpus_games, tiny_corpus
 
         for game in corpus_games(self.config):
-            if time.monotonic() >= self.ends or not _is_quick(game):
+            if self.budget.left() <= 0 or not _is_quick(game):
                 return None
         return tiny_corpus(self.config)
 
