@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from learner_weights import weights_of
 
+from rllib_lmgame.rollouts.records import Turn, trajectory_of
+
 EPISODES = 16
 OVERLAP = {
     "env": "faulty_games:Listed",
@@ -21,6 +23,13 @@ OVERLAP = {
 }
 
 
+def turns_by_policy(episodes: list[Any]) -> dict[str, list[Turn]]:
+    turns: dict[str, list[Turn]] = {}
+    for part in [part for episode in episodes for part in episode.agent_episodes.values()]:
+        turns.setdefault(part.module_id, []).extend(trajectory_of(part).turns)
+    return turns
+
+
 class Trained:
     """What an algorithm trains on; ``during`` is called when an update begins."""
 
@@ -28,11 +37,18 @@ class Trained:
         self.algorithm = algorithm
         self.results: list[dict[str, Any]] = []
         self.levels: list[list[int]] = []
+        self.played: list[dict[str, list[Turn]]] = []
+        """By policy, the turns of an iteration."""
+        self.versions: list[int] = []
+        self.ids: list[str] = []
         self.during = lambda: None
         inner = algorithm.update
 
         def update(result: Any) -> Any:
             self.levels.append([summary.seed for summary in result.summaries])
+            self.ids += [summary.episode_id for summary in result.summaries]
+            self.versions.append(algorithm.policy_version)
+            self.played.append(turns_by_policy(result.episodes))
             self.during()
             return inner(result)
 
@@ -89,6 +105,31 @@ def test_a_runner_that_dies_while_the_learner_updates_costs_its_own_episodes(sta
     assert [result["env_runners"]["num_episodes"] for result in results] == [EPISODES] * 3
     lost = [result["env_runners"]["dropped"]["env_runner_lost"] for result in results]
     assert lost == [0, EPISODES // 2, 0]
+
+
+@pytest.mark.slow
+def test_two_policies_are_trained_on_what_was_played_ahead(start, make_config) -> None:
+    """Each on all its own replies, once, by weights that are one update old at most."""
+    policies = ("first", "second")
+    game = {"env": "lmgame/TicTacToe-v0", "env_config": {}, "policies": [*policies]}
+    run = Trained(start(make_config(**OVERLAP | game, policy_mapping_fn="random_seat")))
+    lags, weights = [], [{policy: weights_of(run.algorithm, policy) for policy in policies}]
+    for iteration in range(3):
+        result = run.train(1)
+        weights.append({policy: weights_of(run.algorithm, policy) for policy in policies})
+        assert result["env_runners"]["num_episodes"] == EPISODES
+        assert not any(result["env_runners"]["dropped"].values())
+        for policy in policies:
+            turns, numbers = run.played[iteration][policy], result["learners"][policy]
+            assert numbers["trained_tokens"] == sum(len(turn.response_ids) for turn in turns) > 0
+            lags.append({run.versions[iteration] - turn.policy_version for turn in turns})
+            assert numbers["staleness_max"] == max(lags[-1])
+            before, after = (each[policy] for each in weights[iteration : iteration + 2])
+            assert max(np.abs(after[name] - before[name]).max() for name in before) > 1e-5
+            if not iteration:
+                assert numbers["logprob_gap"] <= 1e-4
+    assert lags[:2] == [{0}, {0}] and all(1 in lag and lag <= {0, 1} for lag in lags[2:])
+    assert len(set(run.ids)) == len(run.ids) == 3 * EPISODES
 
 
 @pytest.mark.slow
