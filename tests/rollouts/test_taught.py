@@ -17,7 +17,9 @@ from rllib_lmgame.policies.chat.transcripts import Said
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.log.episode_log import episode_record
+from rllib_lmgame.rollouts.log.replay import replay
 from rllib_lmgame.rollouts.records import trajectory_of
+from rllib_lmgame.rollouts.taught import source as taught_source
 from rllib_lmgame.rollouts.taught.files import files_of, records_of
 from rllib_lmgame.rollouts.taught.formats import read_record
 from rllib_lmgame.rollouts.taught.selection import Facts, choose
@@ -490,6 +492,29 @@ def test_each_pass_is_a_new_order_of_all(source, make_runner: MakeRunner) -> Non
     assert [sorted(each) for each in passes] == [[str(n) for n in range(8)]] * 2 and passes[0] != passes[1]
     assert said_in(data.episodes(5, 6, runner)) == [*passes[0][5:], *passes[1][:3]]
     assert said_in(source(numbered(8), shuffle_seed=None).episodes(0, 8, runner)) == [str(n) for n in range(8)]
+
+
+def test_logged_episodes_are_replayed_once_as_far_as_there_is_room(
+    source, make_runner: MakeRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played = collect_episodes("lmgame/FrozenLake-v0", player="random", episodes=6)
+    data = source([episode_record(each) for each in played], shuffle_seed=3)
+    runner = make_runner("lmgame/FrozenLake-v0")
+    replayed: list[str] = []
+
+    def counted(session: Any, table: Any, name: str, weight: float) -> Any:
+        replayed.append(name)
+        return replay(session, table, name, weight)
+
+    monkeypatch.setattr(taught_source, "replay", counted)
+    passes = [data.episodes(start, 6, runner) for start in (0, 6)]
+    parts = [{id(each.agent_episodes["player"]) for each in some} for some in passes]
+    assert len(replayed) == 6 and parts[0] == parts[1]
+    assert [each.id_ for some in passes for each in some] == [f"taught-{number}" for number in range(12)]
+    monkeypatch.setattr(taught_source, "MOST_KEPT", 0)
+    data._replayed.clear()
+    data.episodes(12, 12, runner)
+    assert len(replayed) == 18
 
 
 def test_rows_learn_the_replies_alone_with_their_weights(source, make_runner: MakeRunner) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 MOST_KINDS, AT_ONCE = 64, 256
 """Kinds of conversations that are written before a run begins, and conversations that are written at once."""
+MOST_KEPT = 50_000
+"""Replies of logged episodes that are kept as they were replayed, some 2 kB each, for later passes."""
 ChatOf = Callable[[str], ChatFormat]
 """A policy's chat format."""
 AGENT = "assistant"
@@ -125,6 +128,8 @@ class TaughtEpisodes(Conversations):
         self.weights = chosen.weights
         self.validation = [everything[place] for place in chosen.validation]
         self._held_out: list[MultiAgentEpisode] | None = None
+        self._replayed: dict[str, MultiAgentEpisode] = {}
+        self._kept = 0
 
     def episodes(self, start: int, count: int, table: Table) -> list[MultiAgentEpisode]:
         """``count`` conversations from position ``start`` on, in pass after pass over them, as episodes.
@@ -178,7 +183,7 @@ class TaughtEpisodes(Conversations):
         episodes, why = [], ""
         for source, weight, name in zip(sources, weights, names, strict=True):
             if not isinstance(source, Taught):
-                episodes.append(replay(source[1], table, name, weight))
+                episodes.append(self._played_again(*source, weight, name, table))
                 continue
             turns, problem = next(written)
             if problem is None:
@@ -189,6 +194,20 @@ class TaughtEpisodes(Conversations):
         if why and not episodes:
             raise ConfigError("data", f"all {len(names)} conversations are left out; {why}")
         return episodes
+
+    def _played_again(
+        self, where: str, session: RecordedSession, weight: float, name: str, table: Table
+    ) -> MultiAgentEpisode:
+        """A logged episode; the first ones are replayed once, and are the same but for their name."""
+        if where in self._replayed:
+            again = copy.copy(self._replayed[where])
+            again.id_ = name
+            return again
+        episode = replay(session, table, name, weight)
+        if self._kept < MOST_KEPT:
+            self._replayed[where] = episode
+            self._kept += len(episode)
+        return episode
 
 
 Conversation = Taught | tuple[str, RecordedSession]
