@@ -169,7 +169,7 @@ it; another takes its place.
 _OF_PROGRAMS = """Name the program, [which is written so](../agent-programs.md):
 
 ```yaml
-env: agent:rllib_lmgame.envs.games.adapted.agent_program.corridor:walk
+env: agent:rllib_lmgame.envs.games.adapted.agent_program.trail:follow
 env_config: {max_turns: 8, options: {length: 6}}
 ```
 """

@@ -10,16 +10,18 @@ from engine_replies import logprobs_by
 
 from rllib_lmgame.rollouts.records import played_parts, trajectory_of
 
-CORRIDOR = "rllib_lmgame.envs.games.adapted.agent_program.corridor:walk"
+TRAIL = "rllib_lmgame.envs.games.adapted.agent_program.trail:follow"
 
 
 def test_what_is_recomputed_of_programs_is_what_was_recorded(start: Any, make_config: Any, tiny_model_dir: str) -> None:
-    games = [{"env": f"agent:{path}", "weight": 1.0} for path in (CORRIDOR, "agent_programs:forest")]
+    games = [
+        {"env": f"agent:{path}", "weight": 1.0} for path in (TRAIL, "agent_programs:two_turns", "agent_programs:forest")
+    ]
     config = make_config(
         env=None, env_config={}, games=games, language_model={"context_length": 256, "history": "keep"}
     )
     algorithm = start(config)
-    episodes = algorithm.env_runner.sample(num_episodes=6)
+    episodes = algorithm.env_runner.sample(num_episodes=9)
     rows = 0
     for episode in episodes:
         (part,) = played_parts(episode)
