@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 import rllib_lmgame
-from rllib_lmgame.cli.main import COMMANDS, make_parser
+from rllib_lmgame.cli.main import COMMANDS, main, make_parser
 from rllib_lmgame.envs.registry import own_games
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
@@ -83,12 +83,15 @@ def test_commands_are_understood(page: str, command: str) -> None:
 @pytest.mark.parametrize(
     "command", sorted({command for _, command in commands() if re.search(" tuned_examples/.* --set ", command)})
 )
-def test_settings_in_commands_are_taken(command: str) -> None:
+def test_settings_in_commands_are_taken(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     words = shlex.split(command.split(" #")[0])[1:]
     (path,) = [word for word in words if word.startswith("tuned_examples/")]
     args = make_parser("train").parse_args(words)
     specs = read_experiments(str(ROOT / path), args.overrides)
     specs = [spec for spec in specs if spec.name == args.experiment_name] or specs
+    for log in re.findall(r"[\w-]+\.jsonl", command):
+        assert main(["collect", specs[0].config["env"], "--episodes", "1", "--out", log]) == 0
     check_quickly(specs)
     stand_in_for_missing(specs)
     assert check_experiments(specs)
