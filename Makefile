@@ -74,7 +74,7 @@ format: $(STAMP) ## apply the linter's safe fixes and format the code
 	$(BIN)/ruff format $(SOURCES)
 
 # Most tests wait for a process or use one core, so two halves run side by side. Each prints when it is over; `make test-system` alone shows its progress.
-PARTS := tests/envs tests/sandbox tests/data_sets tests/settings tests/learners tests/policies tests/measures tests/evaluation tests/viewer tests/telemetry tests/game_server
+PARTS := tests/envs tests/sandbox tests/data_sets tests/settings tests/learners tests/policies tests/inference tests/measures tests/evaluation tests/viewer tests/telemetry tests/game_server
 # Ray gives its workers the lowest priority: they would wait for the other half.
 test test-parts test-system: export RAY_worker_niceness = 0
 
@@ -82,7 +82,7 @@ test: $(STAMP) chromium lint ## linter, type checker and all tests but the slow 
 	@echo 'Tests run as two halves side by side, about twenty minutes; each prints when it is over.'
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-parts test-system
 
-test-parts: $(STAMP) chromium ## the tests of what needs no cluster: games, data, settings, models, learners, measures, viewer, servers
+test-parts: $(STAMP) chromium ## the tests of parts by themselves: games, data, settings, models, learners, engines, measures, viewer, servers
 	$(BIN)/python -m pytest -m "not slow" $(PARTS) $(PYTEST_ARGS)
 
 test-system: $(STAMP) ## the tests of everything else
