@@ -30,6 +30,7 @@ from rllib_lmgame.league.reach import MostPlay, check_reach
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.replies import reply_format
 from rllib_lmgame.policies.model.files import (
+    TOKENIZER_FILES,
     check_model,
     fetched,
     load_tokenizer,
@@ -361,8 +362,15 @@ def check_on_hub(config: Any) -> None:
     for own in map(config.settings.policy, config.language_model_policies()):
         if own.lm.model != TINY_MODEL:
             fetched(own.lm.model, own.place("language_model.model"))
-        if own.lm.tokenizer is not None:
-            fetched(own.lm.tokenizer, own.place("language_model.tokenizer"), "tokenizer_config.json")
+        if own.lm.tokenizer:
+            _fetched_tokenizer(own, own.lm.model)
+
+
+def _fetched_tokenizer(own: Settings, model: str) -> str:
+    """Where the tokenizer of a policy lies, whose model is ``model``, once it is fetched. Raises: ConfigError."""
+    if not own.lm.tokenizer:
+        return fetched(model, own.place("language_model.model"))
+    return fetched(own.lm.tokenizer, own.place("language_model.tokenizer"), TOKENIZER_FILES)
 
 
 def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) -> None:
@@ -378,12 +386,11 @@ def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) 
     check_model(teacher.model, key)
     own = fetched(teacher.model, key) if fetch else model_directory(teacher.model, key)
     for policy in config.trained_policies():
-        options = config.settings.model_of(policy)
-        if policy not in made and options.model == TINY_MODEL:
+        learner = config.settings.policy(policy)
+        if policy not in made and learner.lm.model == TINY_MODEL:
             continue  # It is made later.
-        tokenizer = tokenizer_source(options, made.get(policy) or model_directory(options.model))
-        if fetch:
-            tokenizer = fetched(tokenizer, "config.language_model.model")
+        model = made.get(policy) or model_directory(learner.lm.model)
+        tokenizer = _fetched_tokenizer(learner, model) if fetch else tokenizer_source(learner.lm, model)
         problem = other_vocabulary(tokenizer, own)
         if problem is not None:
             raise ConfigError(key, f"the teacher of {policy} must have the same vocabulary: {problem}")

@@ -14,13 +14,16 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import (
     INDEX_FILE,
+    TOKENIZER_FILES,
     check_model,
     code_problem,
+    fetched,
     load_tokenizer,
     model_directory,
     model_problem,
@@ -329,3 +332,60 @@ def test_a_pattern_that_backtracks_without_end_is_a_line(folder: Path) -> None:
     assert tokenizer.encode("up and down") == chat.tokenizer.encode("up and down")
     with pytest.raises(ConfigError, match=r"language_model\.tokenizer: the tokenizer fails on a text .*retry-limit"):
         ChatFormat(tokenizer, options).encode("a" * 60 + "!")
+
+
+@pytest.fixture
+def on_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Function ``(repository, **files)`` that puts texts on a hub, on which there is nothing else."""
+    from huggingface_hub.errors import EntryNotFoundError
+
+    cache, commit = tmp_path / "hub", "c0ffee" * 6 + "abcd"
+
+    def place(repository: str) -> Path:
+        return cache / f"models--{repository.replace('/', '--')}"
+
+    def put(repository: str, files: dict[str, str]) -> None:
+        for name, text in {
+            "refs/main": commit,
+            **{f"snapshots/{commit}/{name}": files[name] for name in files},
+        }.items():
+            (place(repository) / name).parent.mkdir(parents=True, exist_ok=True)
+            (place(repository) / name).write_text(text)
+
+    def download(repository: str, name: str, **options: object) -> str:
+        file = place(repository) / "snapshots" / commit / name
+        if not file.is_file():
+            raise EntryNotFoundError(f"404: there is no {name}")
+        return str(file)
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
+    monkeypatch.setattr("transformers.utils.hub.is_offline_mode", lambda: False)
+    monkeypatch.setattr("transformers.utils.hub.hf_hub_download", download)
+    return put
+
+
+def test_what_the_hub_has_without_a_configuration_is_no_model(on_hub: Callable[..., None]) -> None:
+    """Such as a repository of GGUF files."""
+    on_hub("some/quantized", {"model-q4.gguf": ""})
+    with pytest.raises(
+        ConfigError, match=r"KEY: no directory here, and the hub does not give it: it has no config\.json"
+    ):
+        fetched("some/quantized", "KEY")
+
+
+@pytest.mark.parametrize("file", TOKENIZER_FILES)
+def test_a_tokenizer_on_the_hub_needs_one_of_its_files_and_no_model(
+    file: str, on_hub: Callable[..., None], folder: Path
+) -> None:
+    on_hub("some/words", {file: "{}"})
+    config = LMGamePPOConfig().environment("lmgame/FrozenLake-v0")
+    config.language_model(model=str(folder), tokenizer="some/words")
+    check_on_hub(config)
+
+
+def test_a_tokenizer_on_the_hub_is_compared_with_a_teachers(on_hub: Callable[..., None], folder: Path) -> None:
+    on_hub("some/words", {"tokenizer.json": json.dumps({"model": {"vocab": {"a": 0}}})})
+    config = LMGamePPOConfig().environment("lmgame/FrozenLake-v0").teacher(model=str(folder))
+    config.language_model(model=str(folder), tokenizer="some/words")
+    with pytest.raises(ConfigError, match=r"the teacher of player must have the same vocabulary: token 0 is 'a' in"):
+        check_teacher(config, {}, fetch=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -174,10 +174,10 @@ def other_vocabulary(one: str, other: str) -> str | None:
     return f"token {token} is {shown[0]} in {one}, and {shown[1]} in {other}"
 
 
-def fetched(source: str, key: str, needed: str = "config.json") -> str:
+def fetched(source: str, key: str, needed: Sequence[str] = ("config.json",)) -> str:
     """Directory of a model's configuration and tokenizer: its own, or where the hub's lie once they have been fetched.
 
-    ``needed`` is a file that it has.
+    It has one of the files ``needed``.
 
     Raises: ConfigError: the hub has no such model, or cannot be asked.
     """
@@ -186,13 +186,18 @@ def fetched(source: str, key: str, needed: str = "config.json") -> str:
         return directory
     from transformers.utils import cached_file
 
-    try:
-        found = cached_file(directory, needed)
-    except (OSError, ValueError) as error:
-        raise ConfigError(key, f"no directory here, and the hub does not give it: {first_line(error)}") from None
+    found: str | None = None
+    problem = f"it has no {' or '.join(needed)} there"
+    for name in needed:
+        try:
+            found = found or cached_file(directory, name)  # None where the hub has the model, and no configuration.
+        except (OSError, ValueError) as error:
+            problem = first_line(error)
+    if found is None:
+        raise ConfigError(key, f"no directory here, and the hub does not give it: {problem}")
     with suppress(OSError, ValueError):  # Some models have other files of their vocabulary.
         cached_file(directory, "tokenizer.json")
-    return str(Path(str(found)).parent)
+    return str(Path(found).parent)
 
 
 def vocabulary_size(options: LanguageModelOptions) -> int | None:
