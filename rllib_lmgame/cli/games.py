@@ -81,7 +81,7 @@ def add_verbosity(group: Any, shown: str) -> None:
     group.add_argument("-v", "--log-info", dest="verbosity", action="store_const", const=1, default=0, help=shown)
 
 
-def add_env_config(parser: argparse.ArgumentParser, whose: str) -> None:
+def add_env_config(parser: Any, whose: str) -> None:
     parser.add_argument(
         "--env-config", metavar="YAML", help=f"options of {whose}, as YAML or JSON text: '{{num_boxes: 2}}'"
     )

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SECTIONS = ("language_model", "inference", "text_rollouts", "endpoint")
 
 
-def add_player_options(parser: argparse.ArgumentParser) -> None:
+def add_player_options(parser: Any) -> None:
     add_time_limit(parser)
     parser.add_argument(
         "--temperature",
@@ -45,7 +45,7 @@ def seed(text: str) -> int:
     return value
 
 
-def add_time_limit(parser: argparse.ArgumentParser) -> None:
+def add_time_limit(parser: Any) -> None:
     parser.add_argument(
         "--time-limit",
         type=float,

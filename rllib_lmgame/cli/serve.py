@@ -55,8 +55,9 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
     served.add_argument(
         "--policy", metavar="CHECKPOINT", help="a checkpoint, DIR:POLICY or DIR:MEMBER, or hf:DIR_OR_ID"
     )
-    add_env_config(parser, "all games")
-    parser.add_argument("--protocol", choices=PROTOCOLS, help=f"({PROTOCOLS[0]})")
+    of_games, of_policies = (parser.add_argument_group(f"with {flag}") for flag in ("--games", "--policy"))
+    add_env_config(of_games, "all games")
+    of_games.add_argument("--protocol", choices=PROTOCOLS, help=f"({PROTOCOLS[0]})")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
     parser.add_argument("--port", type=int, default=8000, help="0 takes a free one (%(default)s)")
     token = parser.add_mutually_exclusive_group()
@@ -64,37 +65,37 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
         "--token-file", metavar="FILE", help="what clients have to know is its first line (default: made up and shown)"
     )
     token.add_argument("--no-token", action="store_true", help="serve every program of this machine")
-    parser.add_argument(
+    of_games.add_argument(
         "--seats",
         nargs="+",
         metavar="PLAYER",
         help="who sits where, in the order of the seats, if a client does not say it: remote (the client), or a "
         "scripted player (default: the client takes all)",
     )
-    parser.add_argument("--max-sessions", type=int, metavar="N", help=f"clients at once ({OF_GAMES['max_sessions']})")
-    parser.add_argument(
+    of_games.add_argument("--max-sessions", type=int, metavar="N", help=f"clients at once ({OF_GAMES['max_sessions']})")
+    of_games.add_argument(
         "--session-timeout",
         type=float,
         metavar="S",
         help=f"seconds after which a client that says nothing has left ({OF_GAMES['session_timeout']:g})",
     )
-    parser.add_argument(
+    of_games.add_argument(
         "--call-limit",
         type=float,
         metavar="S",
         help=f"seconds that a game may take for a step of it ({CALL_LIMIT_S:g})",
     )
-    parser.add_argument(
+    of_games.add_argument(
         "--tasks", type=int, metavar="N", help=f"levels that a split is said to have ({OF_GAMES['tasks']})"
     )
-    parser.add_argument(
+    of_policies.add_argument(
         "--at-once",
         type=int,
         metavar="N",
         help=f"requests that a policy replies to at once ({OF_POLICIES['at_once']})",
     )
-    parser.add_argument("--trust-checkpoint", action="store_true", default=None, help=TRUST_HELP)
-    add_player_options(parser)
+    of_policies.add_argument("--trust-checkpoint", action="store_true", default=None, help=TRUST_HELP)
+    add_player_options(of_policies)
     parser.set_defaults(run=run, seed=0)
     return parser
 

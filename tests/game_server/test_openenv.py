@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -19,6 +20,7 @@ from commands import Command
 from served_games import TOKEN, Served, expert, serving
 
 from rllib_lmgame.cli.main import main
+from rllib_lmgame.cli.serve import OF_GAMES, OF_POLICIES, add_parser
 from rllib_lmgame.game_server import access, openenv
 from rllib_lmgame.game_server.access import MOST_BYTES
 from rllib_lmgame.game_server.hall import Hall, open_games
@@ -550,6 +552,12 @@ def test_flags_of_games_and_of_policies_are_refused_with_the_other(
     assert main(["serve", *served, *words, "--port", "70000"]) == 2
     other = "--games" if served[0] == "--policy" else "--policy"
     assert f"{words[0]}: goes with {other}" in capsys.readouterr().err
+
+
+def test_help_says_which_flags_go_with_which_kind_of_server() -> None:
+    parser = add_parser(argparse.ArgumentParser().add_subparsers(), "")
+    groups = {group.title: {action.dest for action in group._group_actions} for group in parser._action_groups}
+    assert groups["with --games"] == {*OF_GAMES} and groups["with --policy"] == {*OF_POLICIES}
 
 
 def test_a_short_token_and_a_port_in_use_are_refused(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
