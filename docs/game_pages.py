@@ -170,7 +170,7 @@ _OF_PROGRAMS = """Name the program, [which is written so](../agent-programs.md):
 
 ```yaml
 env: agent:rllib_lmgame.envs.games.adapted.agent_program.trail:follow
-env_config: {max_turns: 8, options: {length: 6}}
+env_config: {max_turns: 4}
 ```
 """
 
