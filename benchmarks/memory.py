@@ -70,7 +70,7 @@ def main() -> None:
 def measured(model: Model) -> Iterator[tuple[str, float, float]]:
     """Algorithm, MiB that are estimated, and MiB at the peak."""
     from rllib_lmgame.algorithms.cluster.memory import WORKSPACE_MIB, adapter_parameters, learner_mib, model_shape
-    from rllib_lmgame.settings.sections.language_model import ALL_LINEAR
+    from rllib_lmgame.settings.sections.language_model import LoraOptions
 
     smallest = Model(32, 1, 2, 2, 64, 320, 64, 64)
     with tempfile.TemporaryDirectory() as directory:
@@ -85,7 +85,7 @@ def measured(model: Model) -> Iterator[tuple[str, float, float]]:
                 head_chunk_tokens=model.chunk,
                 critic=estimator == "gae",
                 copies=int(rank is not None),
-                adapters=rank and adapter_parameters(shape, rank, ALL_LINEAR),
+                adapters=None if rank is None else adapter_parameters(shape, LoraOptions(r=rank)),
             )
             peak = json.loads(done.stdout.splitlines()[-1])["cases"][-1]["peak"]
             yield algorithm, sum(parts.values()) - WORKSPACE_MIB, peak
