@@ -62,6 +62,20 @@ def test_every_game_that_is_played_is_looked_at() -> None:
     assert "FrozenLake" in refusal(kuhn, enough, played, "config.evaluation_interval=1").message
 
 
+def test_demonstrations_that_the_context_does_not_hold_are_told() -> None:
+    def shown(context: int, count: int = 3) -> str:
+        return f"config.language_model={{context_length: {context}, max_tokens_per_turn: 16, demonstrations: {count}}}"
+
+    error, without = refusal(GAME, shown(120)), refusal(GAME, shown(120, count=0))
+    assert error.path == "config.language_model.demonstrations"
+    told = (
+        f", {least(error) - least(without)} of them of 3 demonstrations; the context holds 120; set context_length to "
+    )
+    assert told in error.message
+    assert refusal(GAME, shown(least(error) - 1)).path == error.path
+    check_prompts([check(GAME, shown(least(error)))])
+
+
 def test_demonstrations_of_no_game_that_is_played_are_refused() -> None:
     def shown(*games: str) -> str:
         turns = ", ".join(f"{{observation: x, action: up{game}}}" for game in games)
@@ -72,6 +86,20 @@ def test_demonstrations_of_no_game_that_is_played_are_refused() -> None:
     assert error.message == "are all of lmgame/FrozenLake, lmgame/Maze-v0, and what is played is lmgame/FrozenLake-v0"
     check_prompts([check(GAME, shown(", game: lmgame/FrozenLake-v0", ", game: lmgame/Maze-v0"))])
     check_prompts([check(GAME, shown(""))])
+
+
+def test_demonstrations_for_a_role_that_no_seat_has_are_refused() -> None:
+    def shown(turn: str) -> str:
+        turns = f"[{{observation: x, action: bet}}, {{observation: y, action: bet, {turn}}}]"
+        return f"config.language_model={{context_length: 4096, demonstrations: {turns}}}"
+
+    kuhn = GAME.replace("FrozenLake", "KuhnPoker")
+    for turn in ("role: first", "role: first, game: lmgame/KuhnPoker-v0"):
+        error = refusal(kuhn, shown(turn))
+        assert error.path == "config.language_model.demonstrations[1].role"
+        assert error.message == "no seat has the role 'first'; there are player_0, player_1"
+    for turn in ("role: player_1", "role: buyer, game: lmgame/Negotiation-v0"):  # That may be evaluated later.
+        check_prompts([check(kuhn, shown(turn))])
 
 
 def test_policies_have_contexts_of_their_own() -> None:

@@ -48,8 +48,8 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                     there = [game for game in games if game.key not in experiment.missing]
                     different = {f"{game.key}|{game.language_model!r}": game for game in there}
                     left_out.update(_check_config(chats, different.values()))
-                    if len(chats.game_ids) == len(different) and len(there) == len(games):
-                        _check_shown(options, set(chats.game_ids))
+                    if len(chats.opened) == len(different) and len(there) == len(games):
+                        _check_shown(options, chats.opened)
                     data = repr((games, options, config.row_limits(), data_of(config)))
                     if data not in written:  # A grid over learning rates reads it once.
                         written.add(data)
@@ -63,13 +63,22 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
             )
 
 
-def _check_shown(models: Iterable[LanguageModelOptions], games: Collection[str]) -> None:
-    """Refuse demonstrations of which no game shows any."""
+def _check_shown(models: Iterable[LanguageModelOptions], games: Iterable[tuple[str, Collection[str]]]) -> None:
+    """Refuse demonstrations of which no game shows any, and those for a role that no seat of their game has."""
+    roles: dict[str, set[str]] = {}
+    for game, there in games:
+        roles.setdefault(game, set()).update(there)
     for options in models:
         named = {str(turn.get("game", "")) for turn in options.turns}
-        if named and games and named.isdisjoint({"", *games}):
-            ours, theirs = (", ".join(sorted(some)) for some in (games, named))
+        if named and roles and named.isdisjoint({"", *roles}):
+            ours, theirs = (", ".join(sorted(some)) for some in (roles, named))
             raise ConfigError(KEY, f"are all of {theirs}, and what is played is {ours}")
+        for number, turn in enumerate(options.turns):
+            game, role = str(turn.get("game", "")), str(turn.get("role", ""))
+            seats = roles.get(game, set()) if game else set().union(*roles.values())
+            if role and seats and role not in seats:
+                known = ", ".join(sorted(seats))
+                raise ConfigError(f"{KEY}[{number}].role", f"no seat has the role {role!r}; there are {known}")
 
 
 def _check_config(chats: _Chats, games: Iterable[GameConfig]) -> Iterator[str]:
@@ -115,7 +124,8 @@ class _Chats:
         self.config = config
         self.budget = budget
         self.first_prompt = ""
-        self.game_ids: list[str] = []
+        self.opened: list[tuple[str, Collection[str]]] = []
+        """Ids of the games that were looked at, with the roles of their seats."""
         self._chats: dict[tuple[str, str], Any] = {}
 
     def of(self, policy: str, game: GameConfig | None = None) -> Any:
@@ -195,7 +205,7 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
 
     config, timeout_s = chats.config, chats.config.text_rollout_options.env_step_timeout_s
     session = await open_session(game, timeout_s)
-    chats.game_ids.append(session.game_id)
+    chats.opened.append((session.game_id, {*session.roles.values()}))
     if session.program is not None:  # What it asks is for it to say.
         return abandon(session)
     call = GameCalls(session.game_id, session.trusted, timeout_s)

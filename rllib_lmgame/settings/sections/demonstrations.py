@@ -53,7 +53,7 @@ def _entries(name: str) -> Any:
     path = expanded(name)
     try:
         if not path.is_file():
-            raise FileNotFoundError("no such file")
+            raise FileNotFoundError("it is no file" if path.exists() else "no such file")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
