@@ -71,6 +71,16 @@ BATCHED: dict[str, dict[str, Any]] = {
     "falcon": {"num_kv_heads": 2},
     "bloom": {"n_layer": 2, "n_head": 4},
     "xlstm": {"num_heads": 2, "num_blocks": 4, "output_logit_soft_cap": 1.0},
+    # Its head has rows of no token, and divides.
+    "inkling_text": {"head_dim": 16, "swa_head_dim": 16, "swa_num_attention_heads": 4, "swa_num_key_value_heads": 2}
+    | {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "moe_intermediate_size": 32, "d_rel": 8}
+    | {
+        "rel_extent": 8,
+        "sliding_window_size": 4,
+        "logits_mup_width_multiplier": 0.5,
+        "mlp_layer_types": ["dense", *["sparse"] * 3],
+    }
+    | {"vocab_size": VOCABULARY + 16, "unpadded_vocab_size": VOCABULARY},
     # Its rows stay apart, but its attention in chunks needs a mask that packed rows do not have.
     "llama4_text": {"head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 1, "intermediate_size_mlp": 96}
     | {"attention_chunk_size": 4},

@@ -139,20 +139,23 @@ def _among_few(
 
 CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
 FACTORS = ("logit_scale", "lm_head_multiplier")
-DIVISOR = "logits_scaling"
+DIVISORS = ("logits_scaling", "logits_mup_width_multiplier")
+TOKENS = "unpadded_vocab_size"
 """Fields of configurations that say what a family does to its head's output."""
 
 
 def logit_transform(config: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-    """What some families do to their head's output: a factor (Cohere, Falcon-H1), a divisor (Granite), which is a
-    factor in HyperCLOVA X, soft capping (Gemma, xLSTM).
+    """What some families do to their head's output: a factor (Cohere, Falcon-H1), a divisor (Granite, Inkling), which
+    is a factor in HyperCLOVA X, soft capping (Gemma, xLSTM). Inkling's head has rows of no token, which are left out.
     """
     config = config.get_text_config(decoder=True)
-    factor, divisor, cap = (_said(config, names) for names in (FACTORS, (DIVISOR,), CAPS))
+    factor, divisor, cap, tokens = (_said(config, names) for names in (FACTORS, DIVISORS, CAPS, (TOKENS,)))
     if config.model_type == "hyperclovax":
         factor, divisor = divisor, None
 
     def transform(logits: torch.Tensor) -> torch.Tensor:
+        if tokens is not None:
+            logits = logits[..., : int(tokens)]
         if factor is not None:
             logits = logits * factor
         if divisor is not None:
