@@ -271,6 +271,19 @@ def test_missing_directory_is_named(make_module: Any, tmp_path: Path) -> None:
         make_module(str(tmp_path))
 
 
+@pytest.mark.parametrize("section", [{"quant_method": "compressed-tensors"}, {}])
+def test_a_quantization_that_says_too_little_is_told(
+    section: dict[str, str], make_model: Any, make_module: Any
+) -> None:
+    directory = Path(make_model())
+    config = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(config | {"quantization_config": section}))
+    with pytest.raises(
+        ConfigError, match=r"language_model\.model: directory .* could not be loaded .* as its quantization_config says"
+    ):
+        make_module(str(directory))
+
+
 def test_missing_weights_are_named(qwen_dir: str, make_module: Any, tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 

@@ -465,6 +465,7 @@ def load_language_model(
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    config: Any = None
     try:
         config = AutoConfig.from_pretrained(model_dir, trust_remote_code=trust_remote_code)
         packing = packing_of(config)
@@ -486,11 +487,13 @@ def load_language_model(
         raise ConfigError(
             "language_model.model", f"{config.model_type} models cannot be trained here: {error}"
         ) from error
-    except (OSError, TypeError, ValueError, ImportError) as error:
+    except (OSError, TypeError, ValueError, ImportError, AttributeError, KeyError) as error:
         what = "directory" if Path(model_dir).is_dir() else "directory or hub id"
+        quantized = getattr(config, "quantization_config", None) is not None
+        of = " as its quantization_config says" if quantized else ""
         raise ConfigError(
             "language_model.model",
-            f"{what} {model_dir!r} could not be loaded as a causal language model: {first_line(error)}",
+            f"{what} {model_dir!r} could not be loaded as a causal language model{of}: {first_line(error)}",
         ) from error
     problem = loading_problem(info)
     if problem is not None:
