@@ -63,6 +63,7 @@ def test_the_wheel_holds_every_module_once(wheel):
     assert "rllib_lmgame/py.typed" in names
     assert not [n for n in names if n.split("/")[0] in {"envs", "policies", "tests", "tuned_examples"}]
     assert any(n.endswith("LICENSE") for n in names)
+    assert not [n for n in names if n.endswith((".gguf", ".safetensors", ".bin", ".pt"))], "weights are others'"
 
 
 def test_the_console_script_and_the_version(wheel):

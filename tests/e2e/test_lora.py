@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ from learner_weights import weights_of
 
 from rllib_lmgame.algorithms.checkpoints.models import check_models
 from rllib_lmgame.algorithms.cluster.engines import each_group
-from rllib_lmgame.errors import CheckpointError, ConfigError
+from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
 from rllib_lmgame.evaluation.players.naming import make_players
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec
@@ -227,6 +228,15 @@ def test_what_cannot_be_is_refused_before_anything_starts(lora: Any, key: str, s
     with pytest.raises(ConfigError, match=said) as error:
         make_config(language_model={"lora": lora}).validate()
     assert error.value.path == f"config.language_model.lora.{key}"
+
+
+def test_a_missing_peft_is_told_with_its_command(make_config: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "peft" else found(name, *rest))
+    with pytest.raises(
+        MissingDependencyError, match=r"lora: needs the package peft.*pip install 'rllib-lmgame\[lora\]'"
+    ):
+        make_config(language_model=LORA).validate()
 
 
 def test_an_adapter_for_another_base_is_refused(make_config: Any, tmp_path: Path, qwen_like: Any) -> None:
