@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
         files, game = game_files(args.name, args.players, args.algo)
         again = [f"rllib games check {game}", f"python -m pytest test_{args.name}.py", f"rllib play {game}"]
     else:
-        from rllib_lmgame.envs.registry import game_spec, load_factory
+        from rllib_lmgame.envs.registry import game_spec, is_program, load_factory
 
         check_name(args.name, "NAME")
         find_in_current_directory(args.env)
@@ -76,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
         factory = load_factory(spec)
         seats = 2 if hasattr(factory, "seats") or spec.kind in ("aec", "parallel") else 1
         solver = spec.solver or (spec.kind == "" and hasattr(factory, "expert_action"))
-        files = {f"{args.name}.yaml": config_text(args.name, spec.game_id, args.algo, seats, solver)}
+        expert = None if is_program(spec.game_id) else "solver" if solver else "random"
+        files = {f"{args.name}.yaml": config_text(args.name, spec.game_id, args.algo, seats, expert)}
         again = []
     write_new(directory, files)
     for name in files:
@@ -109,18 +110,22 @@ def game_files(module: str, players: int, algorithm: str) -> tuple[dict[str, str
     return {
         f"{module}.py": head + code.replace(title_begun, title).replace(begun, module),
         f"test_{module}.py": _TEST.format(module=module, title=title),
-        f"{module}.yaml": config_text(module, game, algorithm, players, solver=True),
+        f"{module}.yaml": config_text(module, game, algorithm, players, "solver"),
     }, game
 
 
-def config_text(name: str, game: str, algorithm: str, players: int, solver: bool) -> str:
-    """A file that trains a tiny model on a game: what an author changes first, with what it is."""
+def config_text(name: str, game: str, algorithm: str, players: int, expert: str | None) -> str:
+    """A file that trains a tiny model on a game: what an author changes first, with what it is.
+
+    ``expert`` plays what it learns from before PPO; ``None``: nobody does.
+    """
     engine = "vllm" if importlib.util.find_spec("vllm") else "transformers"
     grouped = algorithm == "LMGameGRPO"
     group = "\n      group_size: 8               # games of one level, whose returns are compared" if grouped else ""
     seats = "\n    policies: [player]\n    policy_mapping_fn: shared       # one policy plays all seats" * (players > 1)
-    taught = f"{{expert: {'solver' if solver else 'random'}, max_steps: 200}}"
-    return f"""# A tiny language model learns {game}, at first from episodes of a player who knows it.
+    first = {None: "", "random": ", at first from random play"}.get(expert, ", at first from a player who knows it")
+    taught = "" if expert is None else f"\n    warm_start: {{expert: {expert}, max_steps: 200}}"
+    return f"""# A tiny language model learns {game}{first}.
 #   rllib train file {name}.yaml
 {name}:
   run: {algorithm}
@@ -136,8 +141,7 @@ def config_text(name: str, game: str, algorithm: str, players: int, solver: bool
       context_length: 512
     inference: {{engine: {engine}}}
     text_rollouts:
-      episodes_per_iteration: 128{group}
-    warm_start: {taught}{seats}
+      episodes_per_iteration: 128{group}{taught}{seats}
     num_env_runners: 0              # games are played in the trial's own process
     num_envs_per_env_runner: 128    # so many at once
     lr: 3.0e-4

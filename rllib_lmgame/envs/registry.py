@@ -152,6 +152,11 @@ def at_address(game: str) -> GameSpec:
     )
 
 
+def is_program(game: str) -> bool:
+    """Whether an id is that of an agent program."""
+    return game.startswith(AGENT_PROGRAMS.removesuffix("PROGRAM"))
+
+
 def of_program(path: str) -> GameSpec:
     """The agent program at an import path."""
     return GameSpec(
@@ -219,7 +224,7 @@ def game_spec(game: str) -> GameSpec:
             return quick[game]
     if game.startswith(tuple(f"{form.partition(':')[0]}:" for form in AT_ADDRESSES)):
         return at_address(game)
-    if game.startswith(AGENT_PROGRAMS.removesuffix("PROGRAM")):
+    if is_program(game):
         return of_program(game.partition(":")[2])
     if game.startswith(f"{ON_SERVERS}:"):
         tasks = [name for name in served() if name.startswith(f"{ON_SERVERS}:")]

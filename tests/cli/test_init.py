@@ -49,10 +49,24 @@ def test_a_file_for_a_game_that_is_there_passes_a_dry_run(here: Path, capsys: py
     assert main(["train", "file", "lmgame/KuhnPoker-v0/mine.yaml", "--dry-run"]) == 0
 
 
+def test_a_file_for_a_program_begins_without_an_expert(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = "agent:rllib_lmgame.envs.games.adapted.agent_program.trail:follow"
+    assert main(["init", "config", "mine", "--env", program]) == 0
+    text = (here / "mine.yaml").read_text()
+    assert "warm_start" not in text and f"# A tiny language model learns {program}.\n" in text
+    assert main(["train", "file", "mine.yaml", "--dry-run"]) == 0
+    for expert in ("random", "solver"):
+        assert main(["train", "file", "mine.yaml", "--dry-run", "--set", f"config.warm_start.expert={expert}"]) == 2
+        said = f"config.warm_start.expert: {program} is a program, which `{expert}` cannot answer; set warm_start.data"
+        assert said in capsys.readouterr().err
+    explored = ["--set", "run=LMGameAgentEvol", "--set", "config.agentevol={original_episodes: 0}"]
+    assert main(["train", "file", "mine.yaml", "--dry-run", *explored, "--set", "stop={training_iteration: 2}"]) == 0
+
+
 @pytest.mark.parametrize("engine", [True, False])
 def test_the_engine_is_one_that_is_here(engine: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: engine or None)
-    text = config_text("a", "b:C", "LMGamePPO", 1, solver=False)
+    text = config_text("a", "b:C", "LMGamePPO", 1, "random")
     assert (
         "expert: random" in text
         and ("engine: vllm" if engine else "engine: transformers") in text

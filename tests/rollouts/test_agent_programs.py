@@ -16,6 +16,7 @@ from engine_replies import logprobs_by
 from session_play import play_games
 
 from rllib_lmgame.endpoints.completions import RequestError
+from rllib_lmgame.envs.checking import checker
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agent_program import trail
 from rllib_lmgame.envs.registry import game_spec, make_game, make_session
@@ -254,6 +255,11 @@ def test_programs_that_cannot_be_used_are_refused() -> None:
     assert "must take one argument" in problem("agent_programs:of_two")
     assert "write agent:package.module:function" in problem("agent_programs.py")
     assert game_spec("agent:a.b:c").defaults == {"program": "a.b:c"}
+
+
+def test_a_program_needs_no_rules() -> None:
+    session = make_session("agent:agent_programs:two_turns", {})
+    assert not checker._description("two_turns", {}, session)
 
 
 def test_the_page_shows_the_program_of_the_package(make_runner: Callable[..., Any]) -> None:

@@ -205,7 +205,7 @@ def _standard(name: str, config: dict[str, Any], session: GameSession) -> list[s
 
 def _description(name: str, config: dict[str, Any], session: GameSession) -> list[str]:
     problems: list[str] = []
-    if not session.instructions.strip():
+    if not session.instructions.strip() and session.program is None:
         if _ours(session):
             problems.append(
                 f"{name}: it has no rules; say rules, legend and how to reply in `rules`, which become `instructions`"

@@ -12,7 +12,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
-from rllib_lmgame.experiments.checks.taught import check_written, data_of
+from rllib_lmgame.experiments.checks.taught import begins_with_expert, check_written, data_of
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.sections.demonstrations import KEY
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
@@ -210,9 +210,8 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
         return abandon(session)
     call = GameCalls(session.game_id, session.trusted, timeout_s)
     line_ups, stage = LineUps(config), config.supervised_options
-    own = getattr(config, "evolution_options", None)
     taught = stage is not None and stage.data is None and game in config.training_games()
-    taught = taught and (own is None or own.original_episodes > 0)
+    taught = taught and begins_with_expert(config)
     expert = ExpertReplies(make_scripted_player(stage.expert), random.Random(0)) if taught else None
     try:
         for plan in plan_episodes(1, run_seed=config.seed or 0, purpose="train", iteration=0):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from rllib_lmgame.envs.registry import is_program
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.algorithms import ACTION_VALUES
 from rllib_lmgame.settings.sections.supervised import OF_DATA, SupervisedOptions
@@ -15,7 +16,7 @@ from rllib_lmgame.storage import expanded
 
 def check_taught(config: Any) -> None:
     """Check that the expert, or its files, exist. Raises: ConfigError: if not; keys do not start with ``config.``."""
-    from rllib_lmgame.policies.scripted import make_scripted_player
+    from rllib_lmgame.policies.scripted import SCRIPTED_PLAYERS, make_scripted_player
 
     for section, options in _learnt(config):
         for key in ("data", "rejected"):
@@ -29,6 +30,16 @@ def check_taught(config: Any) -> None:
                 make_scripted_player(options.expert)
             except ConfigError as error:
                 raise ConfigError(f"{section}.expert", error.message) from None
+            programs = [game.env for game in config.training_games() if is_program(game.env)]
+            if programs and options.expert in SCRIPTED_PLAYERS and begins_with_expert(config):
+                known = f"{programs[0]} is a program, which `{options.expert}` cannot answer"
+                raise ConfigError(f"{section}.expert", f"{known}; set {section}.data, or leave {section} out")
+
+
+def begins_with_expert(config: Any) -> bool:
+    """Whether the expert plays at all: exploring can begin without it."""
+    evolution = getattr(config, "evolution_options", None)
+    return evolution is None or evolution.original_episodes > 0
 
 
 def _learnt(config: Any) -> Iterator[tuple[str, Any]]:
