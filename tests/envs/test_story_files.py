@@ -132,6 +132,20 @@ def test_alfworlds_folders_are_the_splits(tmp_path: Path) -> None:
     game.close()
 
 
+@needs_alfworld
+def test_what_alfworld_leaves_out_is_left_out(tmp_path: Path) -> None:
+    """As its ``AlfredTWEnv.collect_game_files`` does: parts it does not support, and games without a solution."""
+    kept = alfworld_game(tmp_path / "pick_and_place_simple-Apple-None-Fridge-1" / "trial")
+    alfworld_game(tmp_path / "pick_two_obj-AppleSliced-None-Fridge-1" / "trial")
+    alfworld_game(tmp_path / "pick_and_place_with_movable_recep-Apple-Pan-Fridge-1" / "trial")
+    unsolved = alfworld_game(tmp_path / "pick_heat_then_place_in_recep-Mug-None-Fridge-1" / "trial")
+    unsolved.write_text(json.dumps({**json.loads(unsolved.read_text()), "solvable": False}))
+    assert [file.path for file in story.story_files(str(tmp_path))] == [str(kept)]
+    unsolved.write_text(kept.read_text() + "\n\n")
+    assert [file.path for file in story.story_files(str(tmp_path))] == [str(kept), str(unsolved)]
+    assert [file.path for file in story.story_files(str(kept))] == [str(kept)]
+
+
 def test_few_files_still_fill_every_split(made: Path, tmp_path: Path) -> None:
     for number in range(4):
         shutil.copy(made / "small.json", tmp_path / f"{number}.json")

@@ -75,7 +75,7 @@ class TextNav(TextGame):
         ``alfworld``; after ``alfworld-download`` they lie in ``~/.cache/alfworld/json_2.1.1``). The options of houses
         say nothing then. Any command may be given to a story, and what it says is the observation. ALFWorld's folders
         ``train``, ``valid_seen`` and ``valid_unseen`` are the training, validation and test split; otherwise the name
-        of the file decides.
+        of the file decides. What ALFWorld leaves out (movable and sliced things, games without a solution) is left out.
     Speed: about 1,000 replies a second, nearly all of it TextWorld's inference.
     Solver: TextWorld's own commands to the goal from the current state; a planner's for ALFWorld's games.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,9 @@ INSTALL_ALFWORLD = (
 SCALES = {1: 2, 2: 2, 3: 2, 4: 4, 5: 4, 6: 8, 7: 8, 8: 8}
 """Version of a Z-machine story -> bytes in a unit of the length that its header tells (the Z-machine's standard)."""
 
+NOT_SUPPORTED = ("movable", "Sliced")
+"""Of the names of ALFWorld's folders."""
+UNSOLVABLE = re.compile(rb'"solvable": *false')
 ART = re.compile(r"[\s|/\\$_<>]*")
 TASK = re.compile(r"Your task is to: (.*)")
 HEADING = re.compile(r"[ \t]{10,}-= .*? =-[^\n]*")
@@ -52,7 +56,8 @@ def story_files(where: str) -> list[StoryFile]:
     """The games of a file, or of a folder and those below it, by name.
 
     A ``.json`` beside a ``.z8`` of the same name is what TextWorld knows of that game, and no game of its own; so are
-    the other JSON files of ALFWorld's folders.
+    the other JSON files of ALFWorld's folders. Of these games those are left out that ALFWorld leaves out of its
+    evaluations: with parts it does not support, and without a solution.
 
     Raises:
         ConfigError: if there is none.
@@ -69,13 +74,28 @@ def story_files(where: str) -> list[StoryFile]:
     stems = {path.with_suffix("") for path in found if path.suffix not in (HOUSE, PDDL)}
     planned = {path.parent for path in found if path.suffix == PDDL}
     games = [
-        StoryFile(str(path), path.relative_to(root).as_posix())
-        for path in found
-        if path.suffix != HOUSE or (path.with_suffix("") not in stems and path.parent not in planned)
+        StoryFile(str(path), name)
+        for path, name in ((path, path.relative_to(root).as_posix()) for path in found)
+        if (path.suffix != HOUSE or (path.with_suffix("") not in stems and path.parent not in planned))
+        and not _left_out(path, name)
     ]
     if not games:
         raise ConfigError(KEY, f"there is no game in {where!r}; games end in {', '.join(ENDINGS)}")
     return games
+
+
+def _left_out(path: Path, name: str) -> bool:
+    """Whether ALFWorld's own loader passes over a game of its data."""
+    if path.suffix != PDDL:
+        return False
+    about = path.stat()
+    return any(part in name for part in NOT_SUPPORTED) or _is_unsolvable(str(path), about.st_mtime_ns, about.st_size)
+
+
+@lru_cache(maxsize=20_000)
+def _is_unsolvable(path: str, changed: int, size: int) -> bool:
+    """Whether a file says so; one that has not changed is read once per process."""
+    return UNSOLVABLE.search(Path(path).read_bytes()) is not None
 
 
 def need_alfworld(games: list[StoryFile]) -> None:
