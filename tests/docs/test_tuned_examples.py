@@ -374,7 +374,16 @@ def test_a_gpu_example_names_real_data_and_the_command_that_fetches_it(path: Pat
     games = [game for each in settings for game in each["config"].get("evaluation_config", {}).get("games", ())]
     imitated = [f"lmgame/{name}-v0" for name in GRL_TASKS if name.startswith(("GSM8K", "WebShop", "BIRD"))]
     assert not [game for game in games if game in imitated], "played on made-up levels"
+    for each in settings:
+        assert each.get("env") not in imitated or each["config"]["env_config"]["data"].startswith("data:"), "trained on"
     assert not named or named == ({"searchqa"} if path in AGENTGYM_FILES else {"gsm8k", "webshop", "bird"})
+
+
+@pytest.mark.parametrize("path", TINY_FILES, ids=lambda path: path.stem)
+def test_a_small_example_says_that_its_levels_are_made_up(path: Path) -> None:
+    head = path.read_text(encoding="utf-8").partition(f"\n{path.stem}:")[0]
+    made_up = any(map(look_alike_lines, checked_all(path)))
+    assert not made_up or re.search(r"\b(generated|made[- ]up)\b", head)
 
 
 def test_one_file_has_grls_prompts_and_tags_task_by_task() -> None:
