@@ -131,6 +131,23 @@ def test_an_endpoint_plays_and_what_fails_is_left_out(tmp_path: Path, endpoint, 
     }
 
 
+@pytest.mark.parametrize("who", ["checkpoint", "model"])
+def test_a_checkpoint_or_a_model_plays(who: str, checkpoint, tiny_model_dir: str, tmp_path: Path, capsys) -> None:
+    """What it says is a log, and conversations of others' form, that supervised learning reads."""
+    legal = {"legal_moves_only": True}
+    player = checkpoint(text_rollouts=legal) if who == "checkpoint" else f"hf:{tiny_model_dir}"
+    config = json.dumps({"text_rollouts": legal})
+    own = ["--player", player, "--episodes", "3", "--config", config]
+    command = ["collect", "lmgame/TicTacToe-v0", *own, "--parallel", "1"]
+    assert main([*command, "--out", str(tmp_path / "log")]) == 0
+    assert "3 episodes in" in capsys.readouterr().out
+    assert main([*command, "--format", "messages", "--out", str(tmp_path / "said")]) == 0
+    records, rows = read_log(tmp_path / "log"), [json.loads(line) for line in (tmp_path / "said").open()]
+    assert len(records) == 3 and len(logged(tmp_path / "log").training) == 3
+    assert len(rows) == len(logged(tmp_path / "said").training) == 6, "both seats of each"
+    assert {each["player"] for record in records for each in record["line_up"].values()} == {"language_model"}
+
+
 def test_an_endpoint_that_is_not_there_writes_nothing(tmp_path: Path, capsys) -> None:
     settings = "{endpoint: {attempts: 1}}"
     arguments = ["--player", "openai:x@http://127.0.0.1:9/v1", "--config", settings, "--episodes", "2"]
