@@ -50,6 +50,10 @@ among them. Where there is no `validation`, a tenth of the training levels is it
 for training: `split` has to be `test` or `all`. Files of your own are split by hash. Supervised learning reads the part
 `train` of a set that has one, and all of it otherwise; `rllib data path NAME` prints the files of all parts.
 
+A game for one player deals the levels of a file, or of a set, each once before any comes again. In training the order
+follows from the run's seed, in evaluations it is always the same. So an evaluation with as many episodes as a set has
+levels plays all of it.
+
 ## The table
 
 """

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rllib_lmgame.envs.registry import make_session
-from rllib_lmgame.rollouts.collect import PURPOSE
-from rllib_lmgame.rollouts.plans import plan_episodes
+from rllib_lmgame.rollouts.collect import plans_of
 from rllib_lmgame.rollouts.play import PlayedPlans, Sessions, first_error, play_many
 from rllib_lmgame.rollouts.players import Player, take_seats
 from rllib_lmgame.rollouts.records import GameConfig
@@ -30,7 +29,7 @@ def collect_games(
     session = make_session(game.env, dict(game.env_config))
     line_up = dict.fromkeys(session.agent_ids, player.assignment)
     session.close()
-    plans = [replace(p, line_up=line_up) for p in plan_episodes(episodes, run_seed=seed, purpose=PURPOSE, iteration=0)]
+    plans = [replace(plan, line_up=line_up) for plan in plans_of(game, episodes, seed)]
     sessions = Sessions()
 
     def seats(session, plan):  # type: ignore[no-untyped-def]

@@ -10,9 +10,11 @@ from typing import Any
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.game_calls import run_to_end
+from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
 from rllib_lmgame.rollouts.players import Scripted, take_seats
+from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 PURPOSE = "collect"
@@ -38,10 +40,16 @@ def collect_episodes(
     line_up = dict.fromkeys(session.agent_ids, everybody.assignment)
     seats = partial(take_seats, player_of=lambda _: everybody, seed=_seed)
     try:
-        for plan in plan_episodes(episodes, run_seed=seed, purpose=PURPOSE, iteration=0):
+        for plan in plans_of(GameConfig(game, dict(env_config or {})), episodes, seed):
             yield run_to_end(play_episode(session, replace(plan, line_up=line_up), seats, step_timeout_s))
     finally:
         session.close()
+
+
+def plans_of(game: GameConfig, episodes: int, seed: int) -> list[EpisodePlan]:
+    """Plans of so many games; the same for the same seed."""
+    plans = plan_episodes(episodes, run_seed=seed, purpose=PURPOSE, iteration=0)
+    return ItemOrder(seed, PURPOSE).dealt(plans, [game])
 
 
 def _seed(plan: EpisodePlan, agent: str) -> int:

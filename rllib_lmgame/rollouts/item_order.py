@@ -62,4 +62,8 @@ def evaluated_levels(
 
 def is_list(game: GameConfig) -> bool:
     """Whether the game's levels are items of a list."""
-    return bool(getattr(load_factory(game_spec(game.env)), "lists_levels", False))
+    spec = game_spec(game.env)
+    lists = getattr(load_factory(spec), "lists_levels", False)
+    if isinstance(lists, str):
+        return {**spec.defaults, **game.env_config}.get(lists) is not None
+    return bool(lists)

@@ -622,6 +622,18 @@ def test_the_check_before_a_run_opens_a_session_and_closes_it() -> None:
         game.check_ready()
 
 
+def test_a_list_without_an_item_of_the_split_is_told_before_a_run() -> None:
+    with serving("textcraft") as server:
+        options = {"url": server.url, "ids": 7}
+        told = []
+        for split in ("train", "validation", "test", "all"):
+            try:
+                make_game("agentgym:textcraft", {**options, "split": split}).check_ready()
+            except ConfigError as error:
+                told.append(str(error))
+        assert len(told) == 2 and all("env_config.split: none of the 1 levels listed falls" in each for each in told)
+
+
 def test_consecutive_seeds_are_the_items_of_a_split_one_after_another() -> None:
     with serving("textcraft") as server:
         found = {}

@@ -128,6 +128,7 @@ def published(tmp_path):
     count = "SELECT COUNT(*) FROM animal WHERE legs ="
     rows = [{"db_id": "zoo", "question": f"How many animals have {i} legs?", "SQL": f"{count} {i}"} for i in range(5)]
     rows[0]["schema"] = "CREATE TABLE animal (...)"
+    rows[2]["evidence"] = "half a pair: \ud83d"
     rows[1]["evidence"] = "legs is the number of legs."
     (tmp_path / "dev.json").write_text(json.dumps(rows))
     (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -158,6 +159,20 @@ def test_a_player_cannot_change_the_gold_database(published) -> None:
     assert [path.name for path in file.parent.iterdir()] == ["zoo.sqlite"]
 
 
+def test_a_right_query_may_return_as_much_as_the_gold_one(published) -> None:
+    """More rows, and more bytes, than any query may otherwise."""
+    many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12000) SELECT i FROM n"
+    large = "SELECT hex(zeroblob(400000)) FROM animal WHERE id < 2"
+    for sql in (many, large):
+        (published / "large.jsonl").write_text(json.dumps({"db_id": "zoo", "question": "Which?", "SQL": sql}))
+        game = begun(
+            BIRD(data=str(published / "large.jsonl"), db_root=str(published / "root"), split="all", max_turns=2)
+        )
+        more = sql.replace("i < 12000", "i < 12001").replace("id < 2", "id < 3")
+        assert game.step(block(more))[1] == 0.0 and "too large" in game.board()
+        assert game.step(game.expert_action())[1] == 0.5
+
+
 def test_what_is_wrong_with_a_file_is_said(published, tmp_path) -> None:
     root = str(published / "root")
     for row, words in (
@@ -165,10 +180,12 @@ def test_what_is_wrong_with_a_file_is_said(published, tmp_path) -> None:
         ({"question": "q", "sql": "s", "db_id": "zoo"}, "line 1: field 'SQL' is missing"),
         ({"question": "q", "SQL": "s", "db_id": "farm"}, "asks about 'farm'"),
         ({"question": "q", "SQL": "s", "db_id": "../../etc"}, "leads out"),
+        ({"question": "q", "SQL": "s", "db_id": "a\0b"}, "line 1: db_id 'a.x00b' names no database"),
+        ({"question": "q", "SQL": "s", "db_id": "zoo" * 200}, "line 1: db_id 'zoo.* names no database"),
     ):
         bad = tmp_path / "bad.jsonl"
         bad.write_text(json.dumps(row) + "\n")
         with pytest.raises(ConfigError, match=words):
-            BIRD(data=str(bad), db_root=root, split="all").reset(seed=0)
+            BIRD(data=str(bad), db_root=root)
     with pytest.raises(ConfigError, match="db_root"):
-        BIRD(data=str(published / "dev.json"), split="all").reset(seed=0)
+        BIRD(data=str(published / "dev.json"))

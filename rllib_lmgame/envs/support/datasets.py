@@ -10,16 +10,19 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache, wraps
 from importlib import resources
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 
 from rllib_lmgame import json_files
 from rllib_lmgame.data_sets.places import path_of
 from rllib_lmgame.errors import ConfigError, nearest
+
+Content = TypeVar("Content")
+Arguments = ParamSpec("Arguments")
 
 UNREADABLE = (UnicodeDecodeError, EOFError, OSError, zlib.error)
 """What reading a damaged file may raise, plain or ``.gz``."""
@@ -108,6 +111,26 @@ def check_fields(
         if not isinstance(record[name], kinds):
             expected = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
             raise ConfigError(key, f"{where}: field {name!r} is {type(record[name]).__name__}; expected {expected}")
+
+
+def once_per_file(
+    read: Callable[Concatenate[str, Arguments], Content],
+) -> Callable[Concatenate[str | Path, Arguments], Content]:
+    """A function that reads a file, made so that one that has not changed is read once per process, whichever games
+    ask for it.
+    """
+
+    @lru_cache(maxsize=16)
+    def kept(path: str, changed: int, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Content:
+        return read(path, *args, **kwargs)
+
+    @wraps(read)
+    def reading(path: str | Path, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Content:
+        file = Path(path).expanduser()
+        changed = file.stat().st_mtime_ns if file.is_file() else 0
+        return kept(str(path), changed, *args, **kwargs)  # type: ignore[arg-type]
+
+    return reading
 
 
 def readable(text: str) -> str:

@@ -6,17 +6,18 @@ import random
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from rllib_lmgame.envs.contract.base import TextGame
 from rllib_lmgame.envs.contract.splits import ALL, level_digest
 from rllib_lmgame.envs.support.item_order import item_of_seed
+from rllib_lmgame.errors import ConfigError
 
 
 class ListedLevels(TextGame):
     """A game of such a list (:attr:`~rllib_lmgame.envs.contract.base.TextGame.lists_levels`)."""
 
-    lists_levels = True
+    lists_levels: ClassVar[bool | str] = True
     _place: int | None = None
 
     @property
@@ -29,12 +30,32 @@ class ListedLevels(TextGame):
         """Those among which the ones of the split that is played are looked for."""
         return self.listed
 
+    def made_up(self, rng: random.Random) -> Iterator[Any]:
+        """Levels of a game whose list an option names, where it names none."""
+        raise NotImplementedError
+
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Begin the item of ``seed``; without a seed, any item of the split."""
         self._place = seed
         return super().reset(seed=seed, options=options)
 
+    def check_split(self) -> None:
+        """For the end of a constructor, or ``check_ready``: else the first episode would find out.
+
+        Raises: ConfigError: the list has no item of the split that is played.
+        """
+        if self._has_list and not self._of_split:
+            what = f"none of the {len(self.listed)} levels listed falls into split {self.options.split!r}"
+            raise ConfigError("env_config.split", f"{what}; list more, or take split 'all'")
+
+    @property
+    def _has_list(self) -> bool:
+        option = self.lists_levels
+        return not isinstance(option, str) or getattr(self.options, option) is not None
+
     def levels(self, rng: random.Random) -> Iterator[Any]:
+        if not self._has_list:
+            yield from self.made_up(rng)
         items = self._of_split or self.listed
         if self._place is not None:
             yield items[item_of_seed(self._place, len(items))]
@@ -42,7 +63,7 @@ class ListedLevels(TextGame):
             yield rng.choice(items)
 
     @cached_property
-    def _of_split(self) -> tuple[Any, ...]:
+    def _of_split(self) -> Sequence[Any]:
         """The items of the split that is played."""
         split = self.options.split
         return tuple(

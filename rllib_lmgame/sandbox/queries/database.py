@@ -69,6 +69,11 @@ class QueryResult:
     rows: tuple[tuple[Any, ...], ...] = ()
     error: str = ""
 
+    @property
+    def size(self) -> int:
+        """Bytes of its rows, as :class:`QueryLimits` counts them."""
+        return sum(len(value) if isinstance(value, str | bytes) else 8 for row in self.rows for value in row)
+
 
 def same_rows(one: QueryResult, other: QueryResult) -> bool:
     """Whether two results hold the same rows equally often, in any order, numbers to nine significant digits."""

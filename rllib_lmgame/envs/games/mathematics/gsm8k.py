@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
-from pathlib import Path
 from typing import ClassVar
 
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.games.mathematics.word_problems import FAMILIES, MAX_STEPS, WordProblem, word_problem
 from rllib_lmgame.envs.support.answers import TAIL, number_text, read_number
-from rllib_lmgame.envs.support.datasets import readable
+from rllib_lmgame.envs.support.datasets import once_per_file, readable
 from rllib_lmgame.envs.support.json_stream import stream_records
 from rllib_lmgame.envs.support.published import PublishedLevels
 from rllib_lmgame.envs.support.replies import AnswerGame
@@ -85,7 +83,8 @@ class GSM8K(PublishedLevels, AnswerGame):
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         check_story_options(self.options.steps, "env_config.steps", self.options.families, "env_config.families")
-        self._file = tuple(problem for file in self.published.files for problem in load_problems(str(file)))
+        self._file = tuple(problem for file in self.published.files for problem in load_problems(file))
+        self.check_split()
 
     @property
     def success(self) -> bool:
@@ -96,14 +95,14 @@ class GSM8K(PublishedLevels, AnswerGame):
         """The worked solution of this level, in the form of GSM8K."""
         return self._problem.solution
 
-    def levels(self, rng: random.Random) -> Iterator[WordProblem]:
+    @property
+    def listed(self) -> Sequence[WordProblem]:
+        return self._file
+
+    def made_up(self, rng: random.Random) -> Iterator[WordProblem]:
         families = self.options.families or tuple(FAMILIES)
         while True:
-            yield (
-                rng.choice(self._file)
-                if self._file
-                else word_problem(rng, rng.choice(families), rng.randint(*self.options.steps))
-            )
+            yield word_problem(rng, rng.choice(families), rng.randint(*self.options.steps))
 
     def level_key(self, level: WordProblem) -> str:
         return f"gsm8k {level.question}"
@@ -156,18 +155,13 @@ def check_story_options(steps: tuple[int, int], steps_key: str, families: tuple[
             )
 
 
+@once_per_file
 def load_problems(path: str) -> tuple[WordProblem, ...]:
-    """Problems of a file in the form of GSM8K; a file that has not changed is read once per process.
+    """Problems of a file in the form of GSM8K.
 
     Raises:
         ConfigError: names file and line of what is wrong.
     """
-    file = Path(path).expanduser()
-    return _load(path, file.stat().st_mtime_ns if file.is_file() else 0)
-
-
-@lru_cache(maxsize=4)
-def _load(path: str, changed: int) -> tuple[WordProblem, ...]:
     problems = tuple(
         _problem(record["question"], record["answer"], where)
         for where, record in stream_records(path, {"question": str, "answer": str})

@@ -120,6 +120,7 @@ class AgentGym(ListedLevels, WholeReplyGame):
             are no items to play.
         """
         self._check_items()
+        self.check_split()
         patient, self.server = self.server, self.server.hurried()
         try:
             self.server.check()

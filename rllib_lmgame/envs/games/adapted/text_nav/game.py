@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rllib_lmgame.envs.contract.base import InvalidAction, TextGame, TextGameOptions, Variant
+from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import split_few
 from rllib_lmgame.envs.games.adapted.text_nav.house import House, HousePlan
 from rllib_lmgame.envs.games.adapted.text_nav.story import HOUSE, Story, StoryFile, house_of, need_alfworld, story_files
+from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.settings.schema import option
 
 GOAL_REWARD = 1.0
@@ -57,7 +58,7 @@ class TextNavOptions(TextGameOptions):
     )
 
 
-class TextNav(TextGame):
+class TextNav(ListedLevels):
     """An errand in a house made by TextWorld.
 
     Observation: ``full``, every room with what is in it (also in closed things) and where its ways lead; ``partial``,
@@ -90,6 +91,7 @@ class TextNav(TextGame):
         ),
     )
     extra = "textworld"
+    lists_levels = "files"
     Options: ClassVar[type[TextGameOptions]] = TextNavOptions
     options: TextNavOptions
 
@@ -100,15 +102,18 @@ class TextNav(TextGame):
         self.slow_calls = bool(self._files)
         self._house: House | Story | None = None
         self._splits = split_few(file.name for file in self._files) if 3 <= len(self._files) < FEW else {}
+        self.check_split()
 
     @property
     def rules(self) -> str:
         return (STORY_RULES if self._files else RULES).format(turns=self.options.max_turns)
 
-    def levels(self, rng: random.Random) -> Iterator[HousePlan | StoryFile]:
+    @property
+    def listed(self) -> Sequence[StoryFile]:
+        return self._files
+
+    def made_up(self, rng: random.Random) -> Iterator[HousePlan]:
         chosen = self.options
-        while self._files:
-            yield rng.choice(self._files)
         while True:
             yield HousePlan(
                 rng.randrange(chosen.houses), chosen.rooms, chosen.objects, chosen.quest_length, chosen.brief_errand

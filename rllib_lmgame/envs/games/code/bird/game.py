@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -99,7 +99,10 @@ class BIRD(PublishedLevels, WholeReplyGame):
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         data, root = self.options.data or "", self.options.db_root
-        self._files = tuple((file, root or _own_root(data, file)) for file in self.published.files)
+        files = tuple((file, root or _own_root(data, file)) for file in self.published.files)
+        self._roots = [str(Path(root).expanduser().resolve()) for _, root in files]
+        self._tasks = [task for file, root in files for task in read_tasks(file, root, self.options.hint)]
+        self.check_split()
 
     @property
     def rules(self) -> str:
@@ -111,11 +114,12 @@ class BIRD(PublishedLevels, WholeReplyGame):
     def success(self) -> bool:
         return self._right
 
-    def levels(self, rng: random.Random) -> Iterator[Task]:
-        if self.options.data is None:
-            yield from (task for task in generated_tasks(rng) if self._ask(filled(task.db_id).database, task.sql).rows)
-        while True:
-            yield rng.choice(self._tasks)
+    @property
+    def listed(self) -> Sequence[Task]:
+        return self._tasks
+
+    def made_up(self, rng: random.Random) -> Iterator[Task]:
+        return (task for task in generated_tasks(rng) if self._ask(filled(task.db_id).database, task.sql).rows)
 
     def level_key(self, level: Task) -> str:
         return f"bird\0{level.db_id}\0{level.question}\0{level.sql}"
@@ -138,8 +142,10 @@ class BIRD(PublishedLevels, WholeReplyGame):
 
     def play_move(self, move: str) -> float:
         self._tries += 1
-        result = self._pool.query(self._database, move, QueryLimits(seconds=self.options.query_seconds))
-        self._right = same_rows(result, self._gold_result())
+        gold, least = self._gold_result(), QueryLimits(seconds=self.options.query_seconds)
+        rows, size = max(least.rows, len(gold.rows)), max(least.bytes, gold.size)
+        result = self._pool.query(self._database, move, replace(least, rows=rows, bytes=size))
+        self._right = same_rows(result, gold)
         self._said = remark(result, self._right)
         return 0.5 ** (self._tries - 1) if self._right else 0.0
 
@@ -148,18 +154,13 @@ class BIRD(PublishedLevels, WholeReplyGame):
         return as_block(self._task.sql, "sql")
 
     @cached_property
-    def _tasks(self) -> list[Task]:
-        return [task for file, root in self._files for task in read_tasks(str(file), root, self.options.hint)]
-
-    @cached_property
     def _results(self) -> dict[tuple[str, str], Any]:
         """Gold results and schemas already asked for."""
         return {}
 
     @property
     def _pool(self) -> SqlPool:
-        roots = [str(Path(root).expanduser().resolve()) for _, root in self._files if root]
-        return sql_pool(os.path.commonpath(roots) if roots else None)
+        return sql_pool(os.path.commonpath(self._roots) if self._roots else None)
 
     def _gold_result(self) -> QueryResult:
         result = self._ask(self._database, self._task.sql)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.envs.games.code.bird.schemas import FIRST_YEAR, LAST_YEAR, SCHEMAS, Filled, filled
+from rllib_lmgame.envs.support.datasets import once_per_file, readable
 from rllib_lmgame.envs.support.json_stream import stream_records
 from rllib_lmgame.errors import ConfigError
 
@@ -47,7 +48,8 @@ def generated_tasks(rng: random.Random) -> Iterator[Task]:
         yield Task(content.schema.db_id, question, sql, content.schema.ddl)
 
 
-def read_tasks(data: str, db_root: str, hint: bool = True) -> list[Task]:
+@once_per_file
+def read_tasks(data: str, db_root: str, hint: bool = True) -> tuple[Task, ...]:
     """Questions of a file in BIRD's form, a JSON array or one object per line: ``question``, ``SQL`` and ``db_id``. Two
     keys may be left out: ``schema`` (else it is read from the database) and ``evidence`` (put before the question, if
     ``hint``).
@@ -60,23 +62,38 @@ def read_tasks(data: str, db_root: str, hint: bool = True) -> list[Task]:
         raise ConfigError(
             ROOT, f"{db_root!r} is no folder; give the one that holds <db_id>/<db_id>.sqlite for every db_id of {DATA}"
         )
-    tasks = [_read_task(record, where, root.resolve(), hint) for where, record in stream_records(data, FIELDS, DATA)]
+    files: dict[str, str] = {}
+    tasks = tuple(
+        _read_task(record, where, root.resolve(), hint, files) for where, record in stream_records(data, FIELDS, DATA)
+    )
     if not tasks:
         raise ConfigError(DATA, f"{data} holds no questions")
     return tasks
 
 
-def _read_task(record: dict[str, Any], where: str, root: Path, hint: bool) -> Task:
+def _read_task(record: dict[str, Any], where: str, root: Path, hint: bool, files: dict[str, str]) -> Task:
     db_id = record["db_id"]
-    file = root / db_id / f"{db_id}.sqlite"
-    if not file.resolve().is_relative_to(root):
-        raise ConfigError(DATA, f"{where}: db_id {db_id!r} leads out of {root}")
-    if not file.is_file():
-        raise ConfigError(ROOT, f"{where} asks about {db_id!r}, but {file} does not exist")
+    if db_id not in files:
+        files[db_id] = _database_of(db_id, where, root)
     evidence = record.get("evidence")
     question = f"{evidence} {record['question']}" if hint and isinstance(evidence, str) else record["question"]
     schema = record.get("schema")
-    return Task(db_id, question.strip(), record["SQL"], schema if isinstance(schema, str) else "", str(file))
+    shown = readable(schema) if isinstance(schema, str) else ""
+    return Task(db_id, readable(question.strip()), readable(record["SQL"]), shown, files[db_id])
+
+
+def _database_of(db_id: str, where: str, root: Path) -> str:
+    """File of a database. Raises: ConfigError: it is not there, or not below ``root``."""
+    file = root / db_id / f"{db_id}.sqlite"
+    try:
+        inside, there = file.resolve().is_relative_to(root), file.is_file()
+    except (OSError, ValueError) as error:  # Too long for a name of a file, or no text for one.
+        raise ConfigError(DATA, f"{where}: db_id {db_id[:80]!r} names no database ({error})") from None
+    if not inside:
+        raise ConfigError(DATA, f"{where}: db_id {db_id!r} leads out of {root}")
+    if not there:
+        raise ConfigError(ROOT, f"{where} asks about {db_id!r}, but {file} does not exist")
+    return str(file)
 
 
 def quoted(text: str) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 from rllib_lmgame.envs.contract.base import TextGameOptions, Variant
@@ -84,6 +83,11 @@ class CodeExecution(PublishedLevels, WholeReplyGame):
     uses_sandbox = True
     options: CodeExecutionOptions
 
+    def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
+        super().__init__(render_mode, **env_config)
+        self._file = [problem for file in self.published.files for problem in read_problems(file)]
+        self.check_split()
+
     @property
     def rules(self) -> str:
         tries = self.options.max_turns
@@ -101,11 +105,12 @@ class CodeExecution(PublishedLevels, WholeReplyGame):
     def solver_wins(self) -> bool:
         return self.options.data is None
 
-    def levels(self, rng: random.Random) -> Iterator[Problem]:
-        if self.options.data is None:
-            yield from generated_problems(rng)
-        while True:
-            yield rng.choice(self._problems)
+    @property
+    def listed(self) -> Sequence[Problem]:
+        return self._file
+
+    def made_up(self, rng: random.Random) -> Iterator[Problem]:
+        return generated_problems(rng)
 
     def level_key(self, level: Problem) -> str:
         return f"code\0{level.name}\0{level.statement}"
@@ -136,10 +141,6 @@ class CodeExecution(PublishedLevels, WholeReplyGame):
     def expert_action(self) -> str | None:
         """The reference solution."""
         return as_block(self._problem.reference, "python") if self._problem.reference else None
-
-    @cached_property
-    def _problems(self) -> list[Problem]:
-        return [problem for file in self.published.files for problem in read_problems(str(file))]
 
     @property
     def _limits(self) -> Limits:

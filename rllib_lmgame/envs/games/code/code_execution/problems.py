@@ -13,7 +13,7 @@ from typing import Any
 from rllib_lmgame.envs.games.code.code_execution import numbers, sequences, texts
 from rllib_lmgame.envs.games.code.code_execution.evalplus import with_stand_in
 from rllib_lmgame.envs.games.code.code_execution.families import FAMILIES, signature_of, source_of
-from rllib_lmgame.envs.support.datasets import check_fields
+from rllib_lmgame.envs.support.datasets import check_fields, once_per_file
 from rllib_lmgame.envs.support.json_stream import stream_records
 from rllib_lmgame.errors import ConfigError
 
@@ -97,7 +97,8 @@ def case_text(entry: str, case: Case) -> str:
     return f"{entry}({', '.join(map(repr, case.arguments))}) == {case.expected!r}"
 
 
-def read_problems(path: str) -> list[Problem]:
+@once_per_file
+def read_problems(path: str) -> tuple[Problem, ...]:
     """Problems of a file (Parquet, JSONL or a JSON array, ``.gz`` or plain) in the form of HumanEval or MBPP. HumanEval
     has ``prompt``, ``entry_point``, ``test``, ``canonical_solution``; MBPP, all of it or sanitized, has ``text`` or
     ``prompt``, ``test_list``, ``code``, ``test_setup_code`` or ``test_imports``, ``challenge_test_list``. EvalPlus adds
@@ -106,10 +107,10 @@ def read_problems(path: str) -> list[Problem]:
     Raises:
         ConfigError: names the file, the line and what is wrong with it.
     """
-    problems = [
+    problems = tuple(
         _mbpp(record, where) if "test_list" in record else _human_eval(record, where)
         for where, record in stream_records(path, {}, DATA)
-    ]
+    )
     if not problems:
         raise ConfigError(DATA, f"{path} holds no problems")
     return problems

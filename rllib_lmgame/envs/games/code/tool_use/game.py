@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,6 +23,7 @@ from rllib_lmgame.envs.games.code.tool_use.tasks import (
 from rllib_lmgame.envs.games.code.tool_use.tools import TOOLS, Toolbox, check_arguments, shortened
 from rllib_lmgame.envs.support.answers import same_answer
 from rllib_lmgame.envs.support.datasets import readable
+from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
@@ -60,7 +60,7 @@ class ToolUseOptions(TextGameOptions):
     )
 
 
-class ToolUse(WholeReplyGame):
+class ToolUse(ListedLevels, WholeReplyGame):
     """Solve a task with a calculator, search, programs and files.
 
     Observation: the task; from the second turn on the last call's result below it.
@@ -86,6 +86,7 @@ class ToolUse(WholeReplyGame):
     variants = (Variant("lmgame/ToolUse-v0", (-0.6, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = ToolUseOptions
     slow_calls = True  # programs and queries run in processes of their own
+    lists_levels = "data"
     replayable = False  # programs and queries may ask for the time, and are stopped by a clock
     uses_sandbox = True
     options: ToolUseOptions
@@ -99,6 +100,7 @@ class ToolUse(WholeReplyGame):
         self._builtin = {"submit": TOOLS["submit"]} if chosen.own_only else TOOLS
         self._own = own_tools(chosen.functions, chosen.mcp, chosen.tool_limit_s, tuple(TOOLS))
         self._file = () if chosen.data is None else load_tasks(chosen.data, (*self._own, *self._builtin))
+        self.check_split()
 
     @property
     def rules(self) -> str:
@@ -115,9 +117,11 @@ class ToolUse(WholeReplyGame):
     def finished(self) -> bool:
         return self._submitted
 
-    def levels(self, rng: random.Random) -> Iterator[Task]:
-        if self._file:
-            return (rng.choice(self._file) for _ in itertools.count())
+    @property
+    def listed(self) -> Sequence[Task]:
+        return self._file
+
+    def made_up(self, rng: random.Random) -> Iterator[Task]:
         return (task for task in generated_tasks(rng) if len(task.plan) <= self.options.max_turns)
 
     def level_key(self, level: Task) -> str:

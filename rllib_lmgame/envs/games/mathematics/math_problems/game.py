@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
@@ -72,6 +72,7 @@ class MathProblems(PublishedLevels, AnswerGame):
         super().__init__(render_mode, **env_config)
         self._file = tuple(problem for file in self.published.files for problem in load_problems(file))
         self._tolerance = Fraction(self.options.tolerance)
+        self.check_split()
 
     @property
     def success(self) -> bool:
@@ -82,9 +83,13 @@ class MathProblems(PublishedLevels, AnswerGame):
         """The worked solution of this level, where its data set has one."""
         return self._problem.solution
 
-    def levels(self, rng: random.Random) -> Iterator[MathProblem]:
+    @property
+    def listed(self) -> Sequence[MathProblem]:
+        return self._file
+
+    def made_up(self, rng: random.Random) -> Iterator[MathProblem]:
         while True:
-            yield rng.choice(self._file) if self._file else made_problem(rng)
+            yield made_problem(rng)
 
     def level_key(self, level: MathProblem) -> str:
         return f"math_problems {level.question}"

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.envs.contract.base import InvalidAction
-from rllib_lmgame.envs.support.datasets import readable
+from rllib_lmgame.envs.support.datasets import once_per_file, readable
 from rllib_lmgame.envs.support.json_stream import stream_records
 from rllib_lmgame.envs.support.mathematics.results import Answer, read_answer
 from rllib_lmgame.errors import ConfigError
@@ -43,17 +41,13 @@ class MathProblem:
     solution: str = ""
 
 
-def load_problems(path: Path) -> tuple[MathProblem, ...]:
-    """Problems of a file; one that has not changed is read once per process.
+@once_per_file
+def load_problems(path: str) -> tuple[MathProblem, ...]:
+    """Problems of a file.
 
     Raises:
         ConfigError: names file and record of what is wrong.
     """
-    return _load(str(path), path.stat().st_mtime_ns if path.is_file() else 0)
-
-
-@lru_cache(maxsize=16)
-def _load(path: str, changed: int) -> tuple[MathProblem, ...]:
     found = tuple(_problem(record, where) for where, record in stream_records(path, {}, KEY))
     if not found:
         raise ConfigError(KEY, f"{path} holds no problems; expected records with `problem` and `answer`")

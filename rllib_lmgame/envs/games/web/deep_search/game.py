@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar
 
 from rllib_lmgame.data_sets.places import LevelFiles, level_files
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
+from rllib_lmgame.envs.contract.splits import ALL, level_digest, split_of_digest
 from rllib_lmgame.envs.games.web.deep_search.corpus import Corpus, Question, exact_match, f1, holds_answer
 from rllib_lmgame.envs.games.web.deep_search.loader import load_passages, load_questions
 from rllib_lmgame.envs.games.web.deep_search.retrievers import BM25, E5, Retriever, found_by, retriever_of
 from rllib_lmgame.envs.games.web.deep_search.world import MAX_HOPS, generated_corpus
 from rllib_lmgame.envs.support.datasets import readable
+from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame
 from rllib_lmgame.envs.support.retrieval.client import HttpRetriever
 from rllib_lmgame.envs.support.retrieval.passages import Passage
@@ -107,7 +109,7 @@ class DeepSearchOptions(TextGameOptions):
     )
 
 
-class DeepSearch(WholeReplyGame):
+class DeepSearch(ListedLevels, WholeReplyGame):
     """Answer a question by searching a corpus, hop by hop.
 
     Observation: the question, what was searched for so far, and the passages of the last search; with ``form:
@@ -134,20 +136,23 @@ class DeepSearch(WholeReplyGame):
     variants = (Variant("lmgame/DeepSearch-v0", (-0.4, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = DeepSearchOptions
     real_levels = ("data", "questions about Wikipedia (`data: data:searchqa`)")
+    lists_levels = "data"
     options: DeepSearchOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
         super().__init__(render_mode, **env_config)
         chosen = self.options
         self._check_files()
-        self._published: str | None = None
+        self._published = LevelFiles(())
+        self._asked: tuple[Any, ...] = ()
         if chosen.data is not None:
-            published = level_files(chosen.data, chosen.split)
-            self._published = published.published
-            questions = load_questions(tuple(map(str, published.files)), chosen.sets, chosen.ids)
-            self._retriever, self._by_hops = self._retriever_of_file(), [questions]
+            self._published = level_files(chosen.data, chosen.split)
+            self._asked = (tuple(map(str, self._published.files)), chosen.sets, chosen.ids)
+            load_questions(*self._asked)
+            self._retriever = self._retriever_of_file()
             self.slow_calls = chosen.retriever != BM25
             self.replayable = chosen.retriever == BM25
+            self.check_split()
             return
         if chosen.min_hops > chosen.max_hops:
             raise ConfigError(
@@ -213,16 +218,23 @@ class DeepSearch(WholeReplyGame):
     def solver_wins(self) -> bool:
         return self.options.data is None and self.options.max_turns > self.options.max_hops
 
-    def levels(self, rng: random.Random) -> Iterator[Question]:
+    @property
+    def listed(self) -> Sequence[Question]:
+        return load_questions(*self._asked)
+
+    @cached_property
+    def _of_split(self) -> Sequence[Question]:
+        return questions_of(self.options.split, self._published.published, *self._asked)
+
+    def made_up(self, rng: random.Random) -> Iterator[Question]:
         while True:
             yield rng.choice(rng.choice(self._by_hops))
 
     def level_key(self, level: Question) -> str:
-        return f"deep_search {level.key}"
+        return key_of(level)
 
     def split_of_level(self, digest: str, level: Question) -> str:
-        published = level.split or self._published or None
-        return LevelFiles((), published).split_of(super().split_of_level(digest, level))
+        return split_of_question(level, digest, self._published.published)
 
     def category(self, level: Question) -> str:
         """The data set of a question, or its hops in the generated world; empty if neither is known."""
@@ -314,6 +326,25 @@ class DeepSearch(WholeReplyGame):
             return None
         unread = next((title for title in self._question.path if title not in self._titles_read), None)
         return self._said_as(*((ANSWER, self._question.answers[0]) if unread is None else (SEARCH, unread)))
+
+
+def key_of(question: Question) -> str:
+    """What tells it from other questions."""
+    return f"deep_search {question.key}"
+
+
+def split_of_question(question: Question, digest: str, published: str | None) -> str:
+    """The split that its record says, or its publisher; otherwise the hash decides."""
+    return LevelFiles((), question.split or published or None).split_of(split_of_digest(digest))
+
+
+@lru_cache(maxsize=4)
+def questions_of(split: str, published: str | None, *asked: Any) -> list[Question]:
+    """Those of a split among the ones of :func:`~.loader.load_questions`; found once per process."""
+    questions = load_questions(*asked)
+    if split == ALL:
+        return questions
+    return [each for each in questions if split_of_question(each, level_digest(key_of(each)), published) == split]
 
 
 @lru_cache(maxsize=2)

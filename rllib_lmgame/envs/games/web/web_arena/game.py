@@ -166,8 +166,9 @@ class WebArena(ListedLevels, WholeReplyGame):
         """Ask the sites of the tasks whether they are there, and the judge.
 
         Returns: What was found, in a few words.
-        Raises: ConfigError: if one is not there.
+        Raises: ConfigError: if one is not there, or no task is of the split.
         """
+        self.check_split()
         for site in dict.fromkeys(site for task in self._tasks for site in task.sites):
             try:
                 with urllib.request.urlopen(self._sites[site], timeout=CHECK_S):

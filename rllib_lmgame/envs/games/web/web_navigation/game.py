@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rllib_lmgame.envs.contract.base import SEPARATOR, GameError, TextGame, TextGameOptions, Variant
+from rllib_lmgame.envs.contract.base import SEPARATOR, GameError, TextGameOptions, Variant
 from rllib_lmgame.envs.games.web.web_navigation.actions import Action, read_action
 from rllib_lmgame.envs.games.web.web_navigation.browser import Browser
 from rllib_lmgame.envs.games.web.web_navigation.http_backend import HttpBackend
@@ -16,6 +16,7 @@ from rllib_lmgame.envs.games.web.web_navigation.jobs import Job, RemoteJob, Site
 from rllib_lmgame.envs.games.web.web_navigation.page import BUTTON, LINK, OPTION, TEXTBOX, TICKED
 from rllib_lmgame.envs.games.web.web_navigation.remote import RemoteTask, load_tasks
 from rllib_lmgame.envs.games.web.web_navigation.tasks import FAMILIES
+from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_name
@@ -61,7 +62,7 @@ class WebNavigationOptions(TextGameOptions):
     max_page_bytes: int = option(1_000_000, "Bytes of a page of that site that are read.", low=1_000, high=50_000_000)
 
 
-class WebNavigation(TextGame):
+class WebNavigation(ListedLevels):
     """Do a task on a site of shop, forum, issue tracker and CMS.
 
     Observation: the objective, the address, and the page as an accessibility tree in WebArena's form, ``[12] button
@@ -84,6 +85,7 @@ class WebNavigation(TextGame):
     variants = (Variant("lmgame/WebNavigation-v0", (-1.1, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = WebNavigationOptions
     real_levels = ("url", "WebArena's sites (`url`)")
+    lists_levels = "tasks"
     options: WebNavigationOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
@@ -100,6 +102,7 @@ class WebNavigation(TextGame):
             )
         if self.options.tasks is not None:
             self._remote = load_tasks(self.options.tasks, self._connect(), self.options.site)
+        self.check_split()
 
     @property
     def rules(self) -> str:
@@ -117,9 +120,13 @@ class WebNavigation(TextGame):
     def solver_wins(self) -> bool:
         return not self._remote and self.options.max_turns >= LONGEST_SOLUTION
 
-    def levels(self, rng: random.Random) -> Iterator[tuple[int, str] | RemoteTask]:
+    @property
+    def listed(self) -> Sequence[RemoteTask]:
+        return self._remote
+
+    def made_up(self, rng: random.Random) -> Iterator[tuple[int, str]]:
         while True:
-            yield rng.choice(self._remote) if self._remote else (rng.randrange(SITE_SEEDS), rng.choice(self._families))
+            yield rng.randrange(SITE_SEEDS), rng.choice(self._families)
 
     def level_key(self, level: tuple[int, str] | RemoteTask) -> str:
         return (

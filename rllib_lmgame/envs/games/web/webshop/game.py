@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 from rllib_lmgame.data_sets.places import beside, is_named, level_files
-from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGame, TextGameOptions, Variant
+from rllib_lmgame.envs.contract.base import SEPARATOR, InvalidAction, TextGameOptions, Variant
 from rllib_lmgame.envs.contract.splits import TEST, TRAIN, VALIDATION, split_of
 from rllib_lmgame.envs.games.web.webshop.expert import Seen, keywords, next_moves
 from rllib_lmgame.envs.games.web.webshop.generated import generated_catalogue, generated_goals
 from rllib_lmgame.envs.games.web.webshop.pages import BUY, Page, clickables, clicked, page_text
 from rllib_lmgame.envs.games.web.webshop.products import Catalogue, Goal, Score, draw_price_limit, score
 from rllib_lmgame.envs.games.web.webshop.shelf import Shelf, catalogue_of
+from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
 from rllib_lmgame.settings.trust import is_data_set
@@ -69,7 +71,7 @@ class WebShopOptions(TextGameOptions):
     )
 
 
-class WebShop(TextGame):
+class WebShop(ListedLevels):
     """Find, configure and buy the product an instruction describes.
 
     Observation: the page in WebShop's plain text, parts separated by ``[SEP]``, beginning with the instruction; below
@@ -97,6 +99,7 @@ class WebShop(TextGame):
     variants = (Variant("lmgame/WebShop-v0", (-0.8, 1.0)),)
     Options: ClassVar[type[TextGameOptions]] = WebShopOptions
     real_levels = ("data", "WebShop's products (`data: data:webshop`)")
+    lists_levels = "data"
     options: WebShopOptions
 
     def __init__(self, render_mode: str | None = None, **env_config: object) -> None:
@@ -155,11 +158,18 @@ class WebShop(TextGame):
         )
         return chosen.data is None and budget
 
+    @property
+    def listed(self) -> Sequence[int]:
+        """Numbers of the wishes to play; those that are split by product are drawn until one fits."""
+        return range(len(self._catalogue.wishes)) if self._sessions is None else self._sessions
+
+    def made_up(self, rng: random.Random) -> Iterator[Goal]:
+        assert isinstance(self._catalogue, Catalogue)
+        return generated_goals(self._catalogue, rng)
+
     def levels(self, rng: random.Random) -> Iterator[Goal]:
-        if isinstance(self._catalogue, Catalogue) and not self._catalogue.wishes:
-            yield from generated_goals(self._catalogue, rng)
-        while True:
-            yield self._draw_wish(rng)
+        made_up = self.options.data is None
+        return super().levels(rng) if made_up else (self._wish(number, rng) for number in super().levels(rng))
 
     def level_key(self, level: Goal) -> str:
         session = "" if self._sessions is None else f"{level.session} "
@@ -243,12 +253,15 @@ class WebShop(TextGame):
     def _keywords(self) -> str:
         return keywords(self._goal).replace(SEPARATOR, " ")[:LONGEST_SEARCH]
 
-    def _draw_wish(self, rng: random.Random) -> Goal:
+    @cached_property
+    def _of_split(self) -> Sequence[int]:
+        return self.listed
+
+    def _wish(self, number: int, rng: random.Random) -> Goal:
         """One of the data set's wishes with what is left to chance: the price limit and, where it names
         none, the options.
         """
-        wishes = self._catalogue.wishes
-        goal = wishes[rng.choice(self._sessions if self._sessions is not None else range(len(wishes)))]
+        goal = self._catalogue.wishes[number]
         if not self._human:
             chosen = {name: rng.choice(values) for name, values in goal.product.options.items() if values}
             text = ", and ".join(f"{name}: {value}" for name, value in chosen.items())
