@@ -12,13 +12,13 @@ import pytest
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.learners.data.rows import build_rows, played_parts
+from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.policies.chat.transcripts import Said
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.log.episode_log import episode_record
 from rllib_lmgame.rollouts.log.replay import replay
-from rllib_lmgame.rollouts.records import trajectory_of
+from rllib_lmgame.rollouts.records import played_parts, trajectory_of
 from rllib_lmgame.rollouts.taught import source as taught_source
 from rllib_lmgame.rollouts.taught.files import files_of, records_of
 from rllib_lmgame.rollouts.taught.formats import read_record
@@ -515,6 +515,11 @@ def test_logged_episodes_are_replayed_once_as_far_as_there_is_room(
     data._replayed.clear()
     data.episodes(12, 12, runner)
     assert len(replayed) == 18
+    turns = [turn for each in passes[0] for part in played_parts(each) for turn in trajectory_of(part).turns]
+    monkeypatch.setattr(taught_source, "MOST_KEPT", sum(len(turn.prompt_ids) for turn in turns) // 2)
+    data._kept = 0
+    data.episodes(24, 12, runner)
+    assert 24 < len(replayed) < 30, "long prompts are fewer episodes"
 
 
 def test_rows_learn_the_replies_alone_with_their_weights(source, make_runner: MakeRunner) -> None:

@@ -17,7 +17,7 @@ from rllib_lmgame.policies.chat.template import TemplateError
 from rllib_lmgame.policies.chat.transcripts import LearntTurn, TranscriptWriter
 from rllib_lmgame.rollouts.episodes import episode_of_texts
 from rllib_lmgame.rollouts.log.replay import RecordedSession, Table, recorded_session, replay
-from rllib_lmgame.rollouts.records import Trajectory, Turn
+from rllib_lmgame.rollouts.records import Trajectory, Turn, played_parts, trajectory_of
 from rllib_lmgame.rollouts.taught.files import Numbered, files_of, records_of
 from rllib_lmgame.rollouts.taught.formats import AUTO, LOG, Taught, form_of, read_record
 from rllib_lmgame.rollouts.taught.selection import Facts, choose
@@ -30,8 +30,10 @@ logger = logging.getLogger(__name__)
 
 MOST_KINDS, AT_ONCE = 64, 256
 """Kinds of conversations that are written before a run begins, and conversations that are written at once."""
-MOST_KEPT = 50_000
-"""Replies of logged episodes that are kept as they were replayed, some 2 kB each, for later passes."""
+MOST_KEPT, BESIDE = 25_000_000, 256
+"""Tokens of logged episodes that are kept as they were replayed, for later passes, and what a reply takes beside its
+own, counted in tokens: some 100 MB in all.
+"""
 ChatOf = Callable[[str], ChatFormat]
 """A policy's chat format."""
 AGENT = "assistant"
@@ -206,7 +208,11 @@ class TaughtEpisodes(Conversations):
         episode = replay(session, table, name, weight)
         if self._kept < MOST_KEPT:
             self._replayed[where] = episode
-            self._kept += len(episode)
+            self._kept += sum(
+                len(turn.prompt_ids) + len(turn.response_ids) + BESIDE
+                for part in played_parts(episode)
+                for turn in trajectory_of(part).turns
+            )
         return episode
 
 
