@@ -268,7 +268,11 @@ def test_a_seat_that_never_answers_is_given_up(capsys: pytest.CaptureFixture[str
         ([TIC_TAC_TOE, "--players", "random", "\udce9=random"], "is no name of a player"),
         ([TIC_TAC_TOE, "--players", "random", "random"], "two players are called 'random'; give one another name"),
         ([TIC_TAC_TOE, "--players", "random", "minmax"], "did you mean 'minimax'?"),
-        ([TIC_TAC_TOE, "--players", "random", "runs/none"], "no such directory: runs/none"),
+        (
+            [TIC_TAC_TOE, "--players", "random", "runs/none"],
+            "no such directory: runs/none; a model of the Hugging Face",
+        ),
+        ([TIC_TAC_TOE, "--players", "random", "/runs/none"], "no such directory: /runs/none\n"),
         ([TIC_TAC_TOE, "--players", "random", "hf:./none"], "no such model directory: ./none"),
         ([TIC_TAC_TOE, "--players", "random", "own_players:None"], "has no 'None'"),
         ([TIC_TAC_TOE, "--players", "random", "own_players:Broken"], "player 'own_players:Broken' cannot play"),

@@ -149,6 +149,16 @@ def test_names_that_are_no_formula_stand_in_figures(name: str, experiment: Path,
         (None, "no such directory"),
         ([], "result.json"),
         ([{"training_iteration": 1, "env_runners": {"episode_return_mean": 1.0}}], "env_runners/episode_return_mean"),
+        (
+            [
+                {
+                    "training_iteration": 1,
+                    "env_runners": {"success_rate": float("nan")},
+                    "learners": {"player": {"policy_loss": 1.0}},
+                }
+            ],
+            f"no result has a number for {SUCCESS}; there is learners/player/policy_loss\n",
+        ),
     ],
 )
 def test_what_is_missing_is_named(

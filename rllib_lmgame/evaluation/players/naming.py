@@ -90,7 +90,9 @@ def make_player(name: str, source: str, settings: PlayerSettings) -> Player:
     if _IMPORT_PATH.fullmatch(source):
         return _scripted(name, source, settings)
     if "/" in source or source.startswith((".", "~")):
-        raise CheckpointError(f"no such directory: {source}; a model of the Hugging Face hub is written hf:{source}")
+        local = source.startswith(("/", ".", "~")) or source.count("/") > 1
+        hint = "" if local else f"; a model of the Hugging Face hub is written hf:{source}"
+        raise CheckpointError(f"no such directory: {source}{hint}")
     check_name(source, settings.flag)
     hint = did_you_mean(source, SCRIPTED_PLAYERS, f"players are {FORMS}")
     raise ConfigError(settings.flag, f"unknown player {source!r}; {hint}")

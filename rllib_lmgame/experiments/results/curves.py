@@ -92,8 +92,10 @@ def read_curve(directory: Path, metric: str, rows: Sequence[Mapping[str, float]]
         curve.values.append(value)
         curve.seconds.append(row.get("time_total_s", math.nan))
     if not curve.values:
-        known = sorted({key for row in rows for key in row if "success" in key or "return_mean" in key})
-        raise ConfigError("", f"{directory}: no result has {metric}; there is {', '.join(known) or 'no such metric'}")
+        telling = ("success", "return_mean", "policy_loss", "validation_loss")
+        known = sorted({key for key in _measured(rows) if any(word in key for word in telling)})
+        there = f"there is {', '.join(known)}" if known else "there is no such metric"
+        raise ConfigError("", f"{directory}: no result has a number for {metric}; {there}")
     return curve
 
 
