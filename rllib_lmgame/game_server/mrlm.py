@@ -1,8 +1,9 @@
 """Games by MRLM's gRPC service (https://github.com/open-tinker/MRLM, ``src/mrlm/protocols/mrlm.proto``).
 
-``Reset`` names a game and begins a session, which ends with the game or when nothing is heard of it for too long: the
-service has no call that ends one. ``config`` may hold ``seed``, ``split`` and ``seats`` (names joined by commas). The
-messages of an observation are the whole conversation of the seat that is to reply. Values of ``info`` are JSON.
+``Reset`` names a game and begins a session, which ends with the game, when its client is cut off while it waits for
+an answer, or when nothing is heard of it for too long: the service has no call that ends one. ``config`` may hold
+``seed``, ``split`` and ``seats`` (names joined by commas). The messages of an observation are the whole conversation of
+the seat that is to reply. Values of ``info`` are JSON.
 
 A token is sent as metadata, ``authorization: Bearer TOKEN``.
 """
@@ -73,12 +74,12 @@ class _Service:
 
         forms, found = messages(), {}
         for name, (asked, answered) in METHODS.items():
-            kind = (
-                grpc.stream_stream_rpc_method_handler if name == "StreamStep" else grpc.unary_unary_rpc_method_handler
-            )
+            kind, method = grpc.unary_unary_rpc_method_handler, partial(_of_one, getattr(self, name))
+            if name == "StreamStep":
+                kind, method = grpc.stream_stream_rpc_method_handler, self.StreamStep
             found[name] = kind(
-                getattr(self, name),
-                request_deserializer=forms[asked].FromString,
+                method,
+                request_deserializer=partial(_read, forms[asked]),
                 response_serializer=forms[answered].SerializeToString,
             )
         return grpc.method_handlers_generic_handler(SERVICE, found)
@@ -109,6 +110,7 @@ class _Service:
         """Replies, one after another."""
         await self._check(context)
         async for request in requests:
+            await _check_read(request, context)
             yield await self._told(self._step(request), context)
 
     async def ListEnvironments(self, request: Any, context: Any) -> Any:
@@ -174,7 +176,7 @@ class _Service:
             raise KeyError(f"there is no session {request.session_id[:100]!r}: it is over, or was left too long")
         try:
             view = await session.client.reply(request.action.content)
-        except GameLostError:  # No call begins another game in its session.
+        except (GameLostError, asyncio.CancelledError):  # No call begins another game in its session.
             await self._held.leave(request.session_id)
             raise
         if view.replied is not None:
@@ -205,6 +207,29 @@ class _Service:
             done=view.over,
             info={key: writable(json.dumps(value)) for key, value in info.items()},
         )
+
+
+def _read(form: Any, data: bytes) -> Any:
+    """The message, or ``None``: gRPC would print the stack of an error."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        return form.FromString(data)
+    except DecodeError:
+        return None
+
+
+async def _check_read(request: Any, context: Any) -> None:
+    from grpc import StatusCode
+
+    if request is None:
+        await context.abort(StatusCode.INVALID_ARGUMENT, "the request is no message of MRLM's service")
+
+
+async def _of_one(method: Any, request: Any, context: Any) -> Any:
+    """What a method answers to one request."""
+    await _check_read(request, context)
+    return await method(request, context)
 
 
 def _status(error: BaseException) -> tuple[Any, str]:

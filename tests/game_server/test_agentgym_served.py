@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import aiohttp
@@ -35,6 +36,7 @@ class EnvClient:
 
     async def create(self) -> int:
         answer = await self.ask("POST", "create", minecraft_dir="agentenv_textcraft/", commands=None, goal=None)
+        assert answer["observation"]
         return int(answer["id"])
 
 
@@ -115,6 +117,24 @@ def test_seats_are_those_of_the_server() -> None:
                 actions = (await client.ask("GET", "available_actions", id=number))["available_actions"]
                 answer = await client.ask("POST", "step", id=number, action=actions[0])
             assert list((await client.ask("GET", "detail", id=number))["info"]) == ["O"]
+            await client.ask("POST", "close", id=number)
+
+    asyncio.run(play())
+
+
+def test_no_seat_sees_what_another_is_shown() -> None:
+    async def play() -> None:
+        async with serving(agentgym_app, "lmgame/KuhnPoker-v0") as served:
+            client = EnvClient(served)
+            number = await client.create()
+            for level in range(6):
+                one = await client.ask("POST", "reset", id=number, data_idx=level)
+                move = (await client.ask("GET", "available_actions", id=number))["available_actions"][0]
+                two = await client.ask("POST", "step", id=number, action=move)
+                assert two["agent"] != one["agent"] and not two["done"]
+                told = [two, await client.ask("GET", "observation", id=number)]
+                told.append(await client.ask("GET", "detail", id=number))
+                assert json.dumps(one["observation"])[1:-1] not in json.dumps(told)
             await client.ask("POST", "close", id=number)
 
     asyncio.run(play())

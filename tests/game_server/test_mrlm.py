@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import signal
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,10 +14,11 @@ from typing import Any
 import grpc
 import pytest
 from commands import Command
-from served_games import TOKEN, expert
+from served_games import TOKEN, Hangs, expert
 
 from rllib_lmgame.envs.games.adapted.mrlm.protocol import METHODS, SERVICE, messages
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.game_server.access import MOST_BYTES
 from rllib_lmgame.game_server.hall import Hall, open_games
 from rllib_lmgame.game_server.mrlm import serve_mrlm
 from rllib_lmgame.rollouts.records import GameConfig
@@ -41,6 +43,21 @@ class Stub:
 
     async def step(self, session: str, text: str) -> Any:
         return await self("Step", session_id=session, action=messages()["MessageProto"](role="user", content=text))
+
+    def stream(self, replies: AsyncIterator[tuple[str, str]]) -> Any:
+        """``StreamStep`` with texts in sessions."""
+
+        async def requests() -> AsyncIterator[Any]:
+            async for session, text in replies:
+                action = messages()["MessageProto"](role="user", content=text)
+                yield messages()["StepRequest"](session_id=session, action=action)
+
+        call = self.channel.stream_stream(
+            f"/{SERVICE}/StreamStep",
+            request_serializer=messages()["StepRequest"].SerializeToString,
+            response_deserializer=messages()["StepResponse"].FromString,
+        )
+        return call(requests(), timeout=60, metadata=self.metadata)
 
     async def refused(self, method: str, **fields: Any) -> tuple[str, str]:
         with pytest.raises(grpc.aio.AioRpcError) as error:
@@ -101,6 +118,100 @@ def test_a_game_is_played_from_reset_to_its_end() -> None:
             first, lost, last = (await stub("BatchStep", requests=requests)).responses
             assert first == last and first.status == "success" and not first.observation.done
             assert lost.status.startswith("NOT_FOUND: there is no session 'gone'") and lost.observation.done
+
+    asyncio.run(play())
+
+
+async def listed(*replies: tuple[str, str]) -> AsyncIterator[tuple[str, str]]:
+    for reply in replies:
+        yield reply
+
+
+async def freed(hall: Hall) -> None:
+    async with asyncio.timeout(30):
+        while hall.active:
+            await asyncio.sleep(0.01)
+
+
+def test_replies_in_a_stream_are_answered_one_after_another() -> None:
+    async def play() -> None:
+        async with serving(LAKE) as (hall, stub, _):
+            level = {"environment_id": "FrozenLake-v0", "config": {"seed": "3", "split": "test"}}
+            one, other = [(await stub("Reset", **level)).session_id for _ in range(2)]
+            moves = expert(LAKE, 3, split="test")
+            both = [(session, move) for move in moves for session in (one, other)]
+            answers = [answer async for answer in stub.stream(listed(*both[:-1]))]
+            assert [answer.observation.done for answer in answers] == [*[False] * (len(both) - 2), True]
+            assert answers[-1].reward.value == 1 and answers[0] == answers[1] and hall.active == 1
+            assert (await stub.step(other, moves[-1])).observation.done, "a stream that has ended leaves its sessions"
+            for replies, metadata, code in (
+                (listed(("gone", "Up")), stub.metadata, "NOT_FOUND"),
+                (listed((one, "Up")), (), "UNAUTHENTICATED"),
+            ):
+                with pytest.raises(grpc.aio.AioRpcError) as error:
+                    await Stub(stub.channel, metadata).stream(replies).read()
+                assert error.value.code().name == code
+
+    asyncio.run(play())
+
+
+def test_a_client_that_is_cut_off_while_it_waits_loses_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs, play_move = threading.Event(), Hangs.play_move
+    monkeypatch.setattr(Hangs, "play_move", lambda game, move: hangs.set() or play_move(game, move))
+
+    async def play() -> None:
+        async with serving("served_games:Hangs") as (hall, stub, port):
+            for streams in (False, True):
+                async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                    there = Stub(channel, stub.metadata)
+                    session = (await there("Reset", environment_id="Hangs")).session_id
+                    talk = there.stream(listed((session, "hang"))).read() if streams else there.step(session, "hang")
+                    waiting = asyncio.create_task(talk)
+                    while not hangs.is_set():
+                        await asyncio.sleep(0.01)
+                    hangs.clear()
+                    assert hall.active == 1
+                await freed(hall)
+                await asyncio.wait([waiting])
+
+    asyncio.run(play())
+
+
+def test_nonsense_costs_its_own_call_alone(caplog: pytest.LogCaptureFixture) -> None:
+    async def talk() -> None:
+        async with serving(LAKE) as (hall, stub, port):
+            begun = await stub("Reset", environment_id="FrozenLake-v0")
+            said = "the request is no message of MRLM's service"
+            for method in METHODS:
+                path, how = f"/{SERVICE}/{method}", {"timeout": 60, "metadata": stub.metadata}
+                for sent, code in ((b"\xff" * 3, "INVALID_ARGUMENT"), (b"\n" * MOST_BYTES * 2, "RESOURCE_EXHAUSTED")):
+                    with pytest.raises(grpc.aio.AioRpcError) as error:
+                        if method == "StreamStep":
+                            await stub.channel.stream_stream(path)([sent], **how).read()
+                        else:
+                            await stub.channel.unary_unary(path)(sent, **how)
+                    assert error.value.code().name == code
+                    assert code == "RESOURCE_EXHAUSTED" or error.value.details() == said
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET / HTTP/1.1\r\n\r\n" + bytes(range(256)) * 64)
+            async with asyncio.timeout(30):
+                await reader.read()
+            writer.close()
+            assert (await stub.step(begun.session_id, "jump")).status == "success" and hall.active == 1
+
+    asyncio.run(talk())
+    assert not caplog.records
+
+
+def test_no_seat_sees_what_another_is_shown() -> None:
+    async def play() -> None:
+        async with serving("lmgame/KuhnPoker-v0") as (_, stub, _):
+            for seed in range(6):
+                one = await stub("Reset", environment_id="KuhnPoker-v0", config={"seed": str(seed)})
+                (_, card), move = one.observation.messages, json.loads(one.observation.info["legal_actions"])[0]
+                two = await stub.step(one.session_id, move)
+                assert two.observation.info["agent"] != one.observation.info["agent"]
+                assert card.content and card.content not in str(two) and json.dumps(card.content)[1:-1] not in str(two)
 
     asyncio.run(play())
 
