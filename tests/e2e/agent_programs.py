@@ -116,6 +116,15 @@ def leaves_processes(task: Any) -> float:
     return 1.0
 
 
+def forks(task: Any) -> float:
+    """Its fork asks too, and comes back from the program first."""
+    fork = os.fork()
+    said(task, [{"role": "user", "content": "Up" if fork else "Down"}])
+    if fork:
+        os.waitpid(fork, 0)
+    return 1.0 if fork else 7.0
+
+
 def dies(task: Any) -> float:
     said(task, [{"role": "user", "content": "Up"}])
     os.kill(os.getpid(), 9)

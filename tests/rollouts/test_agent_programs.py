@@ -199,6 +199,13 @@ def test_nothing_of_a_program_that_ends_is_left(played: Callable[..., Any], tmp_
     assert not result.failures and len(pids) == 2 and are_gone(pids)
 
 
+def test_what_a_fork_of_a_program_returns_is_not_its_reward(played: Callable[..., Any]) -> None:
+    _, result = played("forks")
+    assert not result.failures
+    (turns,) = turns_of(result)
+    assert len(turns) == 2 and turns[-1].reward == 1.0
+
+
 def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     into = tmp_path / "pids"
     session = make_session("agent:agent_programs:hangs", {"options": {"into": str(into)}})

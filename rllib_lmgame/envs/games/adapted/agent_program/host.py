@@ -183,8 +183,8 @@ def _children() -> list[int]:
 
 
 def play(program: Callable[[Task], Any], task: dict[str, Any], writing: int) -> None:
-    """The program's own process; it never returns."""
-    given = Task(**task)
+    """The program's own process; it never returns. What forks of it return is not asked for."""
+    given, own = Task(**task), os.getpid()
     os.environ |= {"OPENAI_BASE_URL": given.base_url, "OPENAI_API_KEY": given.api_key}
     for name in ("NO_PROXY", "no_proxy"):  # The endpoint is on this machine.
         os.environ[name] = ",".join(filter(None, (os.environ.get(name), "127.0.0.1")))
@@ -198,7 +198,7 @@ def play(program: Callable[[Task], Any], task: dict[str, Any], writing: int) -> 
         said = json.dumps({"result": _plain(result)})
     except BaseException as error:
         said = json.dumps({"error": _words(error)})
-    data = said.encode()
+    data = said.encode() if os.getpid() == own else b""
     while data:
         data = data[os.write(writing, data) :]
     for stream in (sys.stdout, sys.stderr):
