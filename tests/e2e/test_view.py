@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import math
+import re
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -84,7 +86,20 @@ async def _press(page: browser.Page, key: str) -> None:
         await page.command("Input.dispatchKeyEvent", type=kind, key=key, text=key if len(key) == 1 else "")
 
 
-COUNT = "document.getElementById('count').textContent"
+COLOURS = """(async () => {
+  const field = document.getElementById("colour");
+  field.value = "%s";
+  field.dispatchEvent(new Event("change"));
+  await open();
+  return [...document.querySelectorAll(".tok")].slice(0, 3).map(token => token.style.backgroundColor);
+})()"""
+ROWS = "[...document.querySelectorAll('#scroll .row')].map(row => +row.dataset.i)"
+
+
+def _colour(text: str) -> Any:
+    """Red, green, blue and opacity; ``None`` for no colour."""
+    numbers = re.fullmatch(r"rgba?\((.+)\)", text)
+    return None if text == "transparent" else tuple(map(float, numbers[1].split(","))) if numbers else text
 
 
 async def _choose(page: browser.Page, name: str, value: str) -> None:
@@ -137,6 +152,18 @@ def test_an_exported_page_opens_from_a_file(records, tmp_path):
         )
         tip = await page.evaluate("document.getElementById('tip').textContent")
         assert "-1.5" in tip and "one of 3 legal" in tip and "version   4" in tip and "advantage -2" in tip
+        learnt, forced = "var(--learnt)", "var(--masked)"
+        for name, wanted in (
+            ("mask", [learnt, learnt, forced]),
+            ("advantage", [(30, 160, 80, 0.5), (215, 60, 50, 0.8), None]),
+            ("logprobs", [(225, 140, 20, 1 - math.exp(logprob)) for logprob in (-0.25, -1.5, 0.0)]),
+            ("entropy", [(225, 140, 20, 1 - math.exp(-0.1))] * 2 + [None]),
+            ("version", [(225, 140, 20, 4 / 12 + 0.1)] * 3),
+        ):
+            assert [_colour(text) for text in await page.evaluate(COLOURS % name)] == [
+                each if each is None or isinstance(each, str) else pytest.approx(each, abs=0.005) for each in wanted
+            ]
+        await page.evaluate(COLOURS % "mask")
         for number in (12, 3):
             shown, whole = await page.evaluate(f"data.episode({number})"), library.episode(number)
             for seat, wanted in zip(shown.pop("seats"), whole.pop("seats"), strict=True):
@@ -181,6 +208,74 @@ def test_an_exported_page_opens_from_a_file(records, tmp_path):
         assert await page.evaluate("[state.col, document.getElementById('colour').value]") == ["mask", "mask"]
 
     _visit(f"{out.as_uri()}#e=episodes%2Ftrain-0.jsonl%3A2&t=2&by=-t&col=toString&constructor=1", deep)
+
+
+@in_browser
+def test_the_list_is_filtered_and_sorted_by_what_it_shows(tmp_path):
+    games = (("lmgame/FrozenLake-v0", "solver"), ("lmgame/FrozenLake-v0", "random"), ("lmgame/TicTacToe-v0", "random"))
+    records = [
+        episode_record(each) for game, player in games for each in collect_episodes(game, player=player, episodes=7)
+    ]
+    for number, record in enumerate(records):
+        record["iteration"] = number * 5 % 21 + 1
+    for name, some in (("a", records[:9]), ("b", records[9:])):
+        EpisodeLog(tmp_path / f"{name}.jsonl").write(some)
+
+    def returned(record: dict[str, Any]) -> float:
+        return sum(seat["return"] for seat in record["trajectories"])
+
+    def won(record: dict[str, Any]) -> Any:
+        one, *others = record["trajectories"]
+        return None if others else float(one["success"])
+
+    role = records[-1]["trajectories"][0]["role"]
+    filters: tuple[tuple[str, str, Callable[[dict[str, Any]], bool]], ...] = (
+        ("g", "lmgame/TicTacToe-v0", lambda record: len(record["trajectories"]) == 2),
+        ("p", "solver", lambda record: record in records[:7]),
+        ("o", role, lambda record: any(seat["role"] == role for seat in record["trajectories"])),
+        ("ok", "success", lambda record: won(record) == 1),
+        ("ok", "failure", lambda record: won(record) == 0),
+        ("ok", "none", lambda record: won(record) is None),
+        *(
+            ("st", reason, lambda record, reason=reason: record["stop_reason"] == reason)
+            for reason in sorted({record["stop_reason"] for record in records})
+        ),
+        ("f", "b.jsonl", lambda record: record not in records[:9]),
+        ("i0", "9", lambda record: record["iteration"] >= 9),
+        ("i1", "3", lambda record: record["iteration"] <= 3),
+        ("r0", "0.5", lambda record: returned(record) >= 0.5),
+        ("r1", "0", lambda record: returned(record) <= 0),
+    )
+    columns: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "it": lambda record: record["iteration"],
+        "g": lambda record: record["game"],
+        "ok": won,
+        "r": returned,
+        "st": lambda record: record["stop_reason"],
+        "t": lambda record: len(record["steps"]),
+    }
+
+    async def look(page: browser.Page) -> None:
+        await page.until("21 of 21")
+        for name, value, keeps in filters:
+            wanted = [number for number, record in enumerate(records) if keeps(record)]
+            assert 0 < len(wanted) < 21, (name, value)
+            await _choose(page, name, value)
+            await page.until(f"{len(wanted)} of 21")
+            assert await page.evaluate(ROWS) == wanted, (name, value)
+            await _choose(page, name, "")
+            await page.until("21 of 21")
+        for name, of in columns.items():
+            for sign in (1, -1):
+                await page.evaluate(f"document.querySelector('#head [data-key={name}]').click()")
+                keys = {number: of(record) for number, record in enumerate(records)}
+                known = [number for number, key in keys.items() if key is not None]
+                ranks = {key: rank for rank, key in enumerate(sorted({keys[number] for number in known}))}
+                wanted = sorted(known, key=lambda number: (sign * ranks[keys[number]], number))
+                assert await page.evaluate(ROWS) == wanted + [number for number in keys if number not in known], name
+
+    with Viewer(Library(sources_of([str(tmp_path)])), "run", 0, lambda: ()) as viewer:
+        _visit(viewer.address, look)
 
 
 @in_browser
