@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
 
+import browser
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -72,6 +74,27 @@ def test_every_page_is_there_and_its_links_lead_to_files(site: Path) -> None:
             assert (page.parent / path).exists(), f"{page.name}: {link}"
             inside += 1
     assert inside > 2000
+
+
+@pytest.mark.skipif(browser.CHROMIUM is None, reason="Chromium is not installed")
+def test_the_site_is_read_and_searched_as_files(site: Path) -> None:
+    scheme = "document.body.dataset.mdColorScheme"
+
+    async def look() -> None:
+        async with browser.open_page((site / "games" / "KuhnPoker.html").as_uri()) as page:
+            await page.until("KuhnPoker")
+            before = await page.evaluate(scheme)
+            await page.evaluate(
+                "document.querySelector('label.md-header__button[for^=__palette]:not([hidden])').click()"
+            )
+            assert {before, await page.evaluate(scheme)} == {"default", "slate"}
+            await page.evaluate("document.querySelector('input[name=query]').focus()")
+            await page.command("Input.insertText", text="executer_logs")
+            await page.until("matching document")
+            found = await page.evaluate("document.querySelector('a.md-search-result__link').href")
+            assert found.startswith((site / "viewing.html").as_uri())
+
+    asyncio.run(look())
 
 
 def test_links_to_files_of_the_repository_lead_to_their_text(site: Path) -> None:
