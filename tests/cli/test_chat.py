@@ -1,16 +1,22 @@
-"""``rllib chat``: a conversation with a policy, typed or from a pipe."""
+"""``rllib chat``: a conversation with a policy, typed or from a pipe; ``rllib serve --policy`` for OpenAI's clients."""
 
 from __future__ import annotations
 
 import io
+import os
+import re
+import signal
 from collections.abc import Callable
 from types import SimpleNamespace
 
+import openai
 import pytest
+from commands import Command
 
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.evaluation.players.language_model import LocalModel
 from rllib_lmgame.inference.protocol import Generation, GenerationRequest
+from rllib_lmgame.text import printable
 
 Checkpoint = Callable[..., str]
 
@@ -48,6 +54,29 @@ def test_input_from_a_pipe_is_one_prompt_and_the_reply_alone_is_printed(
     piped(monkeypatch, "push left\nor right\n")
     assert main(["chat", place, "--temperature", "0", "--max-tokens", "4"]) == 0
     assert capsys.readouterr().out == first
+
+
+def test_the_same_policy_is_served_to_openais_clients_until_it_is_interrupted(
+    checkpoint: Checkpoint, rllib: Callable[..., Command], monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    place = checkpoint()
+    served = rllib(f"serve --policy {place} --port 0")
+    served.wait_for(r" at http://127\.0\.0\.1:")
+    (address, key), asked = (
+        re.findall(r" at (\S+), api_key (\S+)$", served.text, re.MULTILINE)[0],
+        "push left\nor right",
+    )
+    with openai.OpenAI(base_url=address, api_key=key) as client:
+        reply = client.chat.completions.create(
+            model="any", messages=[{"role": "user", "content": asked}], temperature=0, max_tokens=4
+        )
+        with pytest.raises(openai.AuthenticationError):
+            client.with_options(api_key="another").models.list()
+    os.kill(served.process.pid, signal.SIGINT)
+    assert "Traceback" not in served.finish()
+    piped(monkeypatch, asked)
+    assert main(["chat", place, "--temperature", "0", "--max-tokens", "4"]) == 0
+    assert capsys.readouterr().out == printable(f"{reply.choices[0].message.content}\n")
 
 
 def test_as_trained_says_what_training_says(
