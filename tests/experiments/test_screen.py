@@ -42,11 +42,17 @@ def result(i: int, **more: Any) -> dict[str, Any]:
     return {"training_iteration": i, "ppo_iteration": i, "env_runners": runners, **more}
 
 
+@pytest.mark.parametrize("status", ["PENDING", "RUNNING"])
 def test_a_trial_has_its_phase_then_its_curve_bars_and_game(
-    live: LiveScreen, drawn: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    status: str, live: LiveScreen, drawn: io.StringIO, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(screen, "phase_of", {"a": "loading \x1b[2Jthe model"}.get)
-    one = trial(path=str(tmp_path))
+    monkeypatch.setattr(screen, "LOOK_EVERY_S", 0.0)
+    phases: dict[str, str] = {}
+    monkeypatch.setattr(screen, "phase_of", phases.get)
+    one = trial(path=str(tmp_path), status=status)
+    live.on_step_begin(0, [one, trial("waits", status="PENDING")])
+    assert screen.STARTING in text_of(live) and "waits" not in text_of(live)
+    phases["a"] = "loading \x1b[2Jthe model"
     live.on_step_begin(0, [one])
     assert "loading \\x1b[2Jthe model" in text_of(live)
     record = {

@@ -24,6 +24,8 @@ from rllib_lmgame.text import printable, sparkline
 
 MOST_TRIALS = 6
 """Shown at the same time; of others the lines that go by tell."""
+LOOK_EVERY_S = 0.5
+"""Between two looks at what trials do that have no result yet."""
 GAME_LINES = 10
 BAR = 20
 
@@ -62,6 +64,7 @@ class LiveScreen(ProgressCallback):
         self._console = console or Console()
         self._shown: dict[str, _Shown] = {}
         self._started = time.monotonic() if since is None else since
+        self._next_look = 0.0
         self._live: Any = None
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
@@ -80,13 +83,24 @@ class LiveScreen(ProgressCallback):
             atexit.unregister(self.close)
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """What trials without a result do stands on the screen."""
+        """What trials without a result do stands on the screen; Tune calls one pending until its processes are up."""
         self._several = len(trials) > 1
+        silent = []
         for trial in trials:
-            if trial.status == "RUNNING" and trial.trial_id not in self._with_result:
-                self._of(trial).phase = phase_of(trial.trial_id) or STARTING
-            elif trial.status not in ("PENDING", "RUNNING"):
+            if trial.status not in ("PENDING", "RUNNING"):
                 self._shown.pop(trial.trial_id, None)
+            elif trial.trial_id not in self._with_result:
+                silent.append(trial)
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + LOOK_EVERY_S
+        for trial in silent:
+            phase = phase_of(trial.trial_id)
+            if phase is not None or trial.status == "RUNNING":
+                self._of(trial).phase = phase or STARTING
+        if silent and not self._shown:  # Nobody has got so far.
+            self._of(silent[0])
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
