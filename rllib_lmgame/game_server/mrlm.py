@@ -1,7 +1,7 @@
 """Games by MRLM's gRPC service (https://github.com/open-tinker/MRLM, ``src/mrlm/protocols/mrlm.proto``).
 
-``Reset`` names a game and begins a session, which ends with the game, when its client is cut off while it waits for
-an answer, or when nothing is heard of it for too long: the service has no call that ends one. ``config`` may hold
+``Reset`` names a game and begins a session. The service has no call that ends one: it ends with the game, when its
+client is cut off while it waits for an answer, or when nothing is heard of it for too long. ``config`` may hold
 ``seed``, ``split`` and ``seats`` (names joined by commas). The messages of an observation are the whole conversation of
 the seat that is to reply. Values of ``info`` are JSON.
 
@@ -73,6 +73,8 @@ class _Service:
         import grpc
 
         forms, found = messages(), {}
+        kind: Any
+        method: Any
         for name, (asked, answered) in METHODS.items():
             kind, method = grpc.unary_unary_rpc_method_handler, partial(_of_one, getattr(self, name))
             if name == "StreamStep":
