@@ -103,7 +103,12 @@ class _Service:
     async def BatchStep(self, request: Any, context: Any) -> Any:
         """Reply in several sessions at once. What is wrong with one is its answer's ``status``, and ends it alone."""
         await self._check(context)
-        answers = await asyncio.gather(*map(self._step, request.requests), return_exceptions=True)
+        try:
+            answers = await asyncio.gather(*map(self._step, request.requests), return_exceptions=True)
+        except asyncio.CancelledError:  # Also those that have replied: nobody hears it.
+            for each in request.requests:
+                await self._held.leave(each.session_id)
+            raise
         return messages()["BatchStepResponse"](
             responses=[_lost(answer) if isinstance(answer, BaseException) else answer for answer in answers]
         )

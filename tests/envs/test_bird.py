@@ -168,8 +168,9 @@ def test_a_right_query_may_return_as_much_as_the_gold_one(published) -> None:
         game = begun(
             BIRD(data=str(published / "large.jsonl"), db_root=str(published / "root"), split="all", max_turns=2)
         )
-        more = sql.replace("i < 12000", "i < 12001").replace("id < 2", "id < 3")
-        assert game.step(block(more))[1] == 0.0 and "too large" in game.board()
+        more = sql.replace("i < 12000", "i < 100001").replace("400000", "17000000")
+        assert game.step(block(more))[1] == 0.0 and "The query failed" in game.board()
+        assert "12000" not in game.board() and "800000" not in game.board()
         assert game.step(game.expert_action())[1] == 0.5
 
 

@@ -152,6 +152,12 @@ def test_an_empty_file_is_named(tmp_path) -> None:
         GSM8K(data=file_of(tmp_path))
 
 
+@pytest.mark.parametrize("path", ["x" * 300, "~nobody-here/f", "a\0b"])
+def test_a_path_that_no_file_can_have_is_named(path: str) -> None:
+    with pytest.raises(ConfigError, match="data"):
+        GSM8K(data=path)
+
+
 CALCULATION = re.compile(r"(-?[0-9.]+) ([-+*/]) (-?[0-9.]+) = (-?[0-9.]+)")
 
 

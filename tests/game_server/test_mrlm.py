@@ -127,6 +127,11 @@ async def listed(*replies: tuple[str, str]) -> AsyncIterator[tuple[str, str]]:
         yield reply
 
 
+def asked(session: str, text: str) -> Any:
+    """A request of one step."""
+    return messages()["StepRequest"](session_id=session, action=messages()["MessageProto"](content=text))
+
+
 async def freed(hall: Hall) -> None:
     async with asyncio.timeout(30):
         while hall.active:
@@ -157,20 +162,29 @@ def test_replies_in_a_stream_are_answered_one_after_another() -> None:
 
 def test_a_client_that_is_cut_off_while_it_waits_loses_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
     hangs, play_move = threading.Event(), Hangs.play_move
-    monkeypatch.setattr(Hangs, "play_move", lambda game, move: hangs.set() or play_move(game, move))
+    monkeypatch.setattr(
+        Hangs, "play_move", lambda game, move: (move == "hang" and hangs.set()) or play_move(game, move)
+    )
 
     async def play() -> None:
         async with serving("served_games:Hangs") as (hall, stub, port):
-            for streams in (False, True):
+            for method in ("Step", "StreamStep", "BatchStep"):
                 async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
                     there = Stub(channel, stub.metadata)
                     session = (await there("Reset", environment_id="Hangs")).session_id
-                    talk = there.stream(listed((session, "hang"))).read() if streams else there.step(session, "hang")
+                    if method == "BatchStep":  # Another one's reply is there, and is never heard.
+                        other = (await there("Reset", environment_id="Hangs")).session_id
+                        talk = there("BatchStep", requests=[asked(other, "hello"), asked(session, "hang")])
+                    elif method == "StreamStep":
+                        talk = there.stream(listed((session, "hang"))).read()
+                    else:
+                        talk = there.step(session, "hang")
                     waiting = asyncio.create_task(talk)
                     while not hangs.is_set():
                         await asyncio.sleep(0.01)
                     hangs.clear()
-                    assert hall.active == 1
+                    await asyncio.sleep(0.3)
+                    assert hall.active == 1 + (method == "BatchStep")
                 await freed(hall)
                 await asyncio.wait([waiting])
 

@@ -18,7 +18,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, WeightUpdateError
 from rllib_lmgame.inference.weights import pack_state, unpack_state
-from rllib_lmgame.policies.model.action_values import FILE, PREFIX
+from rllib_lmgame.policies.model.action_values import FILE, PREFIX, Layers, PlayedValues
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
@@ -172,3 +172,12 @@ def test_saved_values_that_are_damaged_or_do_not_fit_are_refused_with_their_file
     with pytest.raises(ConfigError) as raised:
         start_engine(str(tmp_path))
     assert str(file) in str(raised.value) and problem in str(raised.value)
+
+
+def test_values_of_rows_that_are_no_tokens_are_left_out() -> None:
+    """A head may have more rows than there are tokens (Inkling's)."""
+    layers = Layers(4, 4, 8, -1.0)
+    tensors = {f"{PREFIX}q.0.{name}": each for name, each in layers.state_dict().items()}
+    tensors[f"{PREFIX}beta"] = torch.tensor([2.0])
+    played = PlayedValues(tensors, (8, 4), torch.device("cpu"), lambda: layers)
+    assert played.added_to(torch.zeros(3, 6), torch.zeros(3, 4)).tolist() == [[-2.0] * 6] * 3

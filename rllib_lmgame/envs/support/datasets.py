@@ -20,6 +20,7 @@ from typing import IO, Any, Concatenate, ParamSpec, TypeVar
 from rllib_lmgame import json_files
 from rllib_lmgame.data_sets.places import path_of
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.storage import expanded
 
 Content = TypeVar("Content")
 Arguments = ParamSpec("Arguments")
@@ -126,8 +127,10 @@ def once_per_file(
 
     @wraps(read)
     def reading(path: str | Path, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Content:
-        file = Path(path).expanduser()
-        changed = file.stat().st_mtime_ns if file.is_file() else 0
+        try:
+            changed = expanded(path).stat().st_mtime_ns
+        except (OSError, ValueError):  # The reader says what is wrong with it.
+            changed = 0
         return kept(str(path), changed, *args, **kwargs)  # type: ignore[arg-type]
 
     return reading

@@ -151,7 +151,7 @@ class PlayedValues:
     def added_to(self, logits: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
         """Logits ``[n, vocabulary]`` of states ``[n, width]`` with what their values add, float32."""
         values = torch.stack([head(hidden) for head in self._heads]).amin(0)
-        return logits.float() + self.beta * values
+        return logits.float() + self.beta * values[..., : logits.shape[-1]]  # Some heads have rows of no token.
 
 
 def split_values(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -142,9 +142,10 @@ class BIRD(PublishedLevels, WholeReplyGame):
 
     def play_move(self, move: str) -> float:
         self._tries += 1
-        gold, least = self._gold_result(), QueryLimits(seconds=self.options.query_seconds)
-        rows, size = max(least.rows, len(gold.rows)), max(least.bytes, gold.size)
-        result = self._pool.query(self._database, move, replace(least, rows=rows, bytes=size))
+        gold, limits = self._gold_result(), QueryLimits(seconds=self.options.query_seconds)
+        if len(gold.rows) > limits.rows or gold.size > limits.bytes:  # Which a player is told.
+            limits = replace(limits, rows=GOLD_LIMITS.rows, bytes=GOLD_LIMITS.bytes)
+        result = self._pool.query(self._database, move, limits)
         self._right = same_rows(result, gold)
         self._said = remark(result, self._right)
         return 0.5 ** (self._tries - 1) if self._right else 0.0
