@@ -52,7 +52,8 @@ for training: `split` has to be `test` or `all`. Files of your own are split by 
 
 A game for one player deals the levels of a file, or of a set, each once before any comes again. In training the order
 follows from the run's seed, in evaluations it is always the same. So an evaluation with as many episodes as a set has
-levels plays all of it.
+levels plays all of it. What an expert plays for a warm start is drawn at random, and so are WebShop's products where
+the set has no wishes of people.
 
 ## The table
 
