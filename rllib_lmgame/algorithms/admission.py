@@ -24,6 +24,7 @@ from rllib_lmgame.algorithms.games_fit import (
 from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.algorithms.schedule_metrics import check_metrics
 from rllib_lmgame.algorithms.scheduled import game_variants, in_lockstep, kind_of, occurring, whole_keys
+from rllib_lmgame.endpoints.address import read_address
 from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.league.reach import MostPlay, check_reach
@@ -51,6 +52,7 @@ from rllib_lmgame.settings.schedules import check_numbers, game_of, place_of
 from rllib_lmgame.settings.schema import describe, leaves
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS, WITHOUT_EFFECT, without_effect
+from rllib_lmgame.settings.sections.teacher import TeacherOptions
 from rllib_lmgame.settings.tree import OVERRIDES, Settings
 from rllib_lmgame.storage import expanded
 
@@ -78,6 +80,7 @@ def admit(config: Any) -> None:
         _check_language_model(s.policy(name), trained=s.is_trained(name))
     _check_talk(config, s)
     _check_updates(config, s)
+    refuse(rules.ASKED_TEACHER, s, run)
     check_teacher(config, {})
     if not any(key.startswith(_PLAYED) for key in s.schedules):  # Else each of their values is looked at.
         refuse((*rules.PLAY, *rules.SELECTION), s, run)
@@ -377,23 +380,39 @@ def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) 
     """A teacher must have the vocabulary of all that learn from it, as far as local files tell.
 
     ``made`` are directories of models that were made for policies. ``fetch``: of models on the hub configuration and
-    tokenizer are fetched first. Raises: ConfigError: naming a token that differs; such a teacher is not there.
+    tokenizer are fetched first, and a teacher behind an endpoint is asked. Raises: ConfigError: naming a token that
+    differs; such a teacher is not there.
     """
     teacher = config.teacher_options
     if teacher is None:
         return
     key = "config.teacher.model"
-    check_model(teacher.model, key)
-    own = fetched(teacher.model, key) if fetch else model_directory(teacher.model, key)
+    other = _vocabulary_of(teacher, key, fetch)
     for policy in config.trained_policies():
         learner = config.settings.policy(policy)
         if policy not in made and learner.lm.model == TINY_MODEL:
             continue  # It is made later.
         model = made.get(policy) or model_directory(learner.lm.model)
         tokenizer = _fetched_tokenizer(learner, model) if fetch else tokenizer_source(learner.lm, model)
-        problem = other_vocabulary(tokenizer, own)
+        problem = other(learner.lm, tokenizer)
         if problem is not None:
             raise ConfigError(key, f"the teacher of {policy} must have the same vocabulary: {problem}")
+
+
+def _vocabulary_of(teacher: TeacherOptions, key: str, fetch: bool) -> Callable[[LanguageModelOptions, str], str | None]:
+    """How the vocabulary of a policy's tokenizer differs from the teacher's. Raises: ConfigError: no such teacher."""
+    if not teacher.is_asked:
+        check_model(teacher.model, key)
+        own = fetched(teacher.model, key) if fetch else model_directory(teacher.model, key)
+        return lambda options, tokenizer: other_vocabulary(tokenizer, own)
+    read_address(teacher.model, key)
+    if not fetch:
+        return lambda options, tokenizer: None
+    from rllib_lmgame.learners.engines.asked_teacher import HURRIED, SHORT_LIMIT_S, AskedTeacher  # Of an HTTP client.
+
+    asked = AskedTeacher(teacher.model, HURRIED, SHORT_LIMIT_S)
+    asked.check()
+    return lambda options, source: asked.other_vocabulary(load_tokenizer(source, options), options.context_length)
 
 
 # -- schedules --------------------------------------------------------------------------------------------------------

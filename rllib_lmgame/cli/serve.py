@@ -169,8 +169,9 @@ async def _serve_policy(player: Any, args: argparse.Namespace, token: str | None
     from rllib_lmgame.evaluation.players.served import ServedPolicy
 
     async with player:
-        endpoint = ChatEndpoint(args.policy)
-        endpoint.admit(token, ServedPolicy(player))
+        policy = ServedPolicy(player)
+        endpoint = ChatEndpoint(args.policy, policy.score)
+        endpoint.admit(token, policy)
 
         def ready(port: int) -> None:
             host = f"[{args.host}]" if ":" in args.host else args.host

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from rllib_lmgame.errors import ConfigError
-
-ENDPOINT = "openai:"
-"""Begins what names an endpoint."""
+from rllib_lmgame.settings.sections.language_model import ENDPOINT as ENDPOINT
 
 KNOWN_KEYS = {"api.openai.com": "OPENAI_API_KEY"}
 """Hosts whose key stands in a variable that everybody knows. No other host is sent it."""

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint for chat completions: ``/v1/chat/completions`` and ``/v1/models``."""
+"""An OpenAI-compatible endpoint: ``/v1/chat/completions``, ``/v1/models``, and maybe ``/v1/completions`` for scores."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from rllib_lmgame import json_files
-from rllib_lmgame.endpoints.completions import ChatReply, ChatRequest, RequestError, read_request
+from rllib_lmgame.endpoints.completions import (
+    ChatReply,
+    ChatRequest,
+    RequestError,
+    ScoredPrompt,
+    ScoreRequest,
+    read_request,
+    read_score_request,
+)
 from rllib_lmgame.listening import is_loopback
 
 logger = logging.getLogger(__name__)
@@ -26,6 +34,8 @@ CREATED = 0
 
 Answer = Callable[[ChatRequest], Awaitable[ChatReply]]
 """Replies to a request. Raises: RequestError: it cannot be replied to."""
+Score = Callable[[ScoreRequest], Awaitable[ScoredPrompt]]
+"""Scores tokens. Raises: RequestError: it cannot."""
 
 
 class ChatEndpoint:
@@ -33,10 +43,12 @@ class ChatEndpoint:
 
     Args:
         model: The name that the model goes by; requests may use any.
+        score: Log-probabilities of tokens, for all who may ask; ``None``: there are none.
     """
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, score: Score | None = None) -> None:
         self._model = model
+        self._score = score
         self._answers: dict[str | None, Answer] = {}
 
     def admit(self, token: str | None, answer: Answer) -> None:
@@ -52,7 +64,15 @@ class ChatEndpoint:
         app.add_routes(
             [web.post("/v1/chat/completions", self._complete), web.get("/v1/models", self._models)],
         )
+        if self._score is not None:
+            app.add_routes([web.post("/v1/completions", self._scored)])
         return app
+
+    async def _scored(self, request: web.Request) -> web.Response:
+        self._answer_of(request)
+        assert self._score is not None
+        scored = await self._score(read_score_request(await _body(request)))
+        return web.json_response(scored.body(f"cmpl-{uuid.uuid4().hex}", self._model, CREATED))
 
     async def _models(self, request: web.Request) -> web.Response:
         self._answer_of(request)

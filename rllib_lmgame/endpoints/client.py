@@ -74,7 +74,7 @@ class Counts:
     answers_without_token_counts: int = 0
 
 
-class _Passing(Exception):
+class Passing(Exception):
     """A problem that may pass; ``after_s`` is how long the server asks to wait."""
 
     def __init__(self, message: str, after_s: float | None = None) -> None:
@@ -144,11 +144,15 @@ class EndpointClient:
         """
         body = {"model": self.address.model, "messages": messages, **sampling, **self.options.request}
         body = {key: value for key, value in body.items() if value is not None}
+        return await self._counted(partial(self._completion, body))
+
+    async def _counted(self, request: Callable[[], Awaitable[T]]) -> T:
+        """What ``request`` gives after at most all attempts; raises as :meth:`answer`."""
         if self._failed_in_a_row >= GIVE_UP_AFTER:
             raise EndpointError(f"{self.address.url} was given up after {GIVE_UP_AFTER} requests in a row had failed")
         self.counts.requests += 1
         try:
-            answer = await self._attempts(partial(self._completion, body))
+            answer = await self._attempts(request)
         except ConversationTooLong:
             raise
         except EndpointError:
@@ -162,17 +166,20 @@ class EndpointClient:
         status, content = await self._ask("POST", "chat/completions", body)
         if status == 200:
             return self._read(content)
+        raise self._refused(status, content)
+
+    def _refused(self, status: int, content: bytes) -> EndpointError:
         told, said = self._told(status, content), _error_of(content).lower()
         if status in (400, 413, 422) and any(word in said for word in TOO_LONG):
-            raise ConversationTooLong(told)
-        raise EndpointError(told + self._missing)
+            return ConversationTooLong(told)
+        return EndpointError(told + self._missing)
 
     async def _attempts(self, request: Callable[[], Awaitable[T]]) -> T:
         """What ``request`` gives, tried again while its problem may pass; EndpointError after all attempts."""
         for attempt in range(self.options.attempts):
             try:
                 return await request()
-            except _Passing as problem:
+            except Passing as problem:
                 if attempt + 1 == self.options.attempts:
                     tried = f"; tried {self.options.attempts} times" * (self.options.attempts > 1)
                     raise EndpointError(f"{problem}{tried}") from None
@@ -182,7 +189,7 @@ class EndpointClient:
         raise AssertionError("there is at least one attempt")
 
     async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, bytes]:
-        """Status and content of one exchange; raises _Passing for no connection, a timeout or too much content."""
+        """Status and content of one exchange; raises Passing for no connection, a timeout or too much content."""
         assert self._session is not None, "the client is entered first"
         url = self.address.url
         try:
@@ -194,14 +201,14 @@ class EndpointClient:
                     async for part in response.content.iter_chunked(65536):
                         content += part
                         if len(content) > self.options.max_answer_bytes:
-                            raise _Passing(f"{url} sent more than {self.options.max_answer_bytes:,} bytes")
+                            raise Passing(f"{url} sent more than {self.options.max_answer_bytes:,} bytes")
                     if response.status == 429 or response.status >= 500:
-                        raise _Passing(self._told(response.status, content), _seconds(response.headers))
+                        raise Passing(self._told(response.status, content), _seconds(response.headers))
                     return response.status, content
         except TimeoutError:
-            raise _Passing(f"{url} gave no answer within {self._limit_s:g} s") from None
+            raise Passing(f"{url} gave no answer within {self._limit_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise _Passing(f"no answer from {url}: {self._clean(_why(error))}") from None
+            raise Passing(f"no answer from {url}: {self._clean(_why(error))}") from None
 
     def _read(self, content: bytes) -> Answer:
         try:
@@ -209,11 +216,11 @@ class EndpointClient:
             message = response["choices"][0]["message"]
             text, reasoning = message.get("content"), message.get("reasoning_content") or message.get("reasoning")
         except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-            raise _Passing(f"{self.address.url} sent no chat completion: {self._clean(_shown(content))!r}") from None
+            raise Passing(f"{self.address.url} sent no chat completion: {self._clean(_shown(content))!r}") from None
         if not isinstance(text, str | None) or not isinstance(reasoning, str | None):
-            raise _Passing(f"{self.address.url} sent a chat completion that is no text")
+            raise Passing(f"{self.address.url} sent a chat completion that is no text")
         if any(said and self._key_in_reply(said) for said in (text, reasoning)):
-            raise _Passing(f"{self.address.url} sent a reply that holds the key")
+            raise Passing(f"{self.address.url} sent a reply that holds the key")
         return Answer(text or "", reasoning, *self._count(response.get("usage")))
 
     def _count(self, usage: Any) -> tuple[int, int] | tuple[None, None]:

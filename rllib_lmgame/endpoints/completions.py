@@ -121,6 +121,30 @@ class ChatRequest:
 
 
 @dataclass(frozen=True)
+class ScoreRequest:
+    """Tokens whose log-probabilities a client asks for, two or more."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ScoredPrompt:
+    """Log-probabilities of all tokens but the first, and the texts of these: as vLLM's server sends them."""
+
+    ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    texts: tuple[str, ...]
+
+    def body(self, completion_id: str, model: str, created: int) -> dict[str, Any]:
+        known = zip(self.ids[1:], self.logprobs, self.texts, strict=True)
+        scored = [{str(token): {"logprob": number, "decoded_token": text}} for token, number, text in known]
+        choice = {"index": 0, "text": "", "finish_reason": "length", "logprobs": None}
+        head = {"id": completion_id, "object": "text_completion", "created": created, "model": model}
+        usage = {"prompt_tokens": len(self.ids), "completion_tokens": 0, "total_tokens": len(self.ids)}
+        return {**head, "choices": [{**choice, "prompt_logprobs": [None, *scored]}], "usage": usage}
+
+
+@dataclass(frozen=True)
 class ChatReply:
     """A completion: its text, or the tools it calls (as :class:`ChatMessage` has them)."""
 
@@ -199,6 +223,26 @@ def read_request(body: Any) -> ChatRequest:
         stream,
         isinstance(options, Mapping) and options.get("include_usage") is True,
     )
+
+
+def read_score_request(body: Any) -> ScoreRequest:
+    """Of the completions that are no chat this alone is to be had. Raises: RequestError: it asks for something else."""
+    if not isinstance(body, Mapping):
+        raise RequestError(f"the request must be a JSON object, got {describe(body)}")
+    for key, allowed in (("prompt_logprobs", (0, 1)), ("max_tokens", (0, 1)), ("logprobs", (None,)), ("n", (None, 1))):
+        if body.get(key) not in allowed or isinstance(body.get(key), bool):
+            raise RequestError(
+                "here `prompt_logprobs: 0` alone is to be had, of a `prompt` of token ids with `max_tokens: 0`; "
+                f"`{key}` may not be {describe(body.get(key))}",
+                key,
+                "unsupported_parameter",
+            )
+    if body.get("stream"):
+        raise RequestError("`stream` is not to be had here", "stream", "unsupported_parameter")
+    ids = body.get("prompt")
+    if not isinstance(ids, list) or len(ids) < 2 or not all(type(each) is int and 0 <= each < 1 << 31 for each in ids):
+        raise RequestError("`prompt` must be a list of two token ids or more", "prompt")
+    return ScoreRequest(tuple(ids))
 
 
 def _number(body: Mapping[str, Any], key: str, low: float, high: float, whole: bool = False) -> float | None:

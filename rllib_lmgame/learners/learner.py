@@ -33,6 +33,7 @@ from rllib_lmgame.learners.critic.critic import Critic
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import Row, build_rows, played_parts
 from rllib_lmgame.learners.data.token_log import mark_logged, write_tokens
+from rllib_lmgame.learners.engines.asked_teacher import AskedTeacher
 from rllib_lmgame.learners.engines.deepspeed_engine import (
     DeepSpeedEngine,
     deepspeed_config,
@@ -85,6 +86,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self.references: dict[str, Reference] = {}
         self.averages: dict[str, WeightAverage] = {}
         self.teachers: dict[str, Teacher] = {}
+        self.asked_teacher: AskedTeacher | None = None
         self._reference_known: dict[str, dict[str, np.ndarray]] = {}
         self.critics: dict[str, Critic] = {}
         self.updates: dict[str, int] = {}
@@ -364,6 +366,12 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         self, module_id: str, settings: LearnerSettings, batch: TokenBatch | None, meter: UpdateMeter
     ) -> ModuleUpdate:
         flags = {"temperature": settings.temperature, "with_entropy": False, "with_values": False}
+        teacher = settings.teacher
+        asked = self._asked_teacher(teacher.model) if teacher is not None and teacher.is_asked else None
+
+        def taught(inputs: Mapping[str, Any]) -> torch.Tensor:
+            return self._teacher(module_id, settings).logprobs({**inputs, **flags})
+
         return ModuleUpdate(
             module_id=module_id,
             settings=settings,
@@ -371,7 +379,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             meter=meter,
             ranks=self.ranks,
             reference_logprobs=lambda inputs: self._reference(module_id).forward({**inputs, **flags})["logprobs"],
-            teacher_logprobs=lambda inputs: self._teacher(module_id, settings).logprobs({**inputs, **flags}),
+            teacher_logprobs=None if teacher is None or asked is not None else taught,
+            ask_teacher=None if asked is None else asked.logprobs,
             entropy_coefficient=self.entropy_coefficient(module_id),
             kl_coefficient=float(self.curr_kl_coeffs_per_module[module_id]) if settings.ppo.kl is not None else 0.0,
             num_updates=self.updates[module_id],
@@ -471,6 +480,12 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             assert settings.teacher is not None
             self.teachers[module_id] = Teacher(self.module[module_id], settings.teacher, self._device)
         return self.teachers[module_id]
+
+    def _asked_teacher(self, model: str) -> AskedTeacher:
+        """One for all policies; made when it is first needed, where its key is looked for."""
+        if self.asked_teacher is None:
+            self.asked_teacher = AskedTeacher(model)
+        return self.asked_teacher
 
     def _update_copies(self, module_id: str) -> None:
         settings, reference = self.settings(module_id), self.references.get(module_id)

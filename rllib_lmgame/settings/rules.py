@@ -430,6 +430,50 @@ TAUGHT = (
         f"{{{_FILES_ALONE}supervised: {{data: 'data:agentgym-traj'}}, evaluation_interval: 1}}",
     ),
 )
+
+
+def _asks_teacher(s: Settings) -> bool:
+    """Whether the teacher is behind an endpoint, which knows each token's log-probability at temperature 1 alone."""
+    teacher = s.sections.get("teacher")
+    return teacher is not None and teacher.is_asked
+
+
+def _other_temperature(s: Settings, f: Any) -> ConfigError | None:
+    for number, game in enumerate(s.games):
+        followed = s.follows(f"games.{number}.temperature")
+        if _asks_teacher(s) and (followed or game.temperature not in (None, 0, 1)):
+            return ConfigError(f"games[{number}].temperature", _AT_ONE)
+    return None
+
+
+_AT_ONE = "must be 1 with a teacher behind an endpoint, which tells log-probabilities at no other; name its directory"
+ASKED_TEACHER = (
+    Rule(
+        "inference.temperature",
+        lambda s, f: _asks_teacher(s) and (s.inf.temperature not in (0, 1) or s.follows("inference.temperature")),
+        _AT_ONE,
+        "{teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, inference: {temperature: 0.7}}",
+    ),
+    Rule(
+        "games[0].temperature",
+        _other_temperature,
+        _AT_ONE,
+        "{teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, games: [{env: lmgame/Maze-v0, temperature: 0.7}]}",
+    ),
+    Rule(
+        "text_rollouts.legal_moves_only",
+        lambda s, f: _asks_teacher(s) and s.play.legal_moves_only,
+        "does not go with a teacher behind an endpoint, which says nothing of the moves that were not taken; name its "
+        "directory, or leave one of them out",
+        "{teacher: {model: 'openai:big@http://127.0.0.1:8000/v1'}, text_rollouts: {legal_moves_only: true}}",
+    ),
+    no_effect(
+        "teacher.trust_remote_code",
+        lambda s, f: not _asks_teacher(s),
+        "with a teacher behind an endpoint; leave it out",
+        "teacher: {model: 'openai:big@http://127.0.0.1:8000/v1', trust_remote_code: true}",
+    ),
+)
 UPDATE = (
     Rule(
         "token_ppo.adam_betas",

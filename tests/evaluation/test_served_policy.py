@@ -8,6 +8,8 @@ from typing import Any
 
 import openai
 import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rllib_lmgame.endpoints.chat_server import ChatEndpoint
 from rllib_lmgame.evaluation.players.language_model import hugging_face_player
@@ -26,8 +28,9 @@ def with_clients(tiny_model_dir: str) -> Callable[..., Any]:
         sections = {"language_model": {"context_length": 128, "max_tokens_per_turn": 8, "dtype": "float32"}}
         player: Any = hugging_face_player("tiny", f"hf:{tiny_model_dir}", PlayerSettings(sections=sections))
         async with player:
-            endpoint = ChatEndpoint("tiny")
-            endpoint.admit("right", ServedPolicy(player))
+            policy = ServedPolicy(player)
+            endpoint = ChatEndpoint("tiny", policy.score)
+            endpoint.admit("right", policy)
             port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             server = asyncio.create_task(listen(endpoint.app(), "127.0.0.1", 0, port.set_result, 1.0, cancels=True))
             address = f"http://127.0.0.1:{await port}/v1"
@@ -77,5 +80,46 @@ def test_what_cannot_be_had_is_said_in_openais_form(with_clients: Callable[..., 
         with pytest.raises(openai.BadRequestError, match="the context holds 128") as error:
             await client.chat.completions.create(model="m", messages=long)
         assert error.value.code == "context_length_exceeded"
+
+    with_clients(use)
+
+
+def test_log_probabilities_of_a_prompt_are_those_of_the_model(
+    with_clients: Callable[..., Any], tiny_model_dir: str
+) -> None:
+    """As vLLM's server gives them, and nothing else of its completions."""
+    ids = [3, 7, 7, 11, 2, 30]
+    model = AutoModelForCausalLM.from_pretrained(tiny_model_dir, dtype="float32")
+    with torch.no_grad():
+        known = model(torch.tensor([ids])).logits[0, :-1].log_softmax(-1).gather(-1, torch.tensor(ids[1:])[:, None])
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model_dir)
+
+    async def use(client: openai.AsyncOpenAI, address: str) -> None:
+        ask: dict[str, Any] = {"model": "m", "prompt": ids, "max_tokens": 0, "extra_body": {"prompt_logprobs": 0}}
+        answer = await client.completions.create(**ask)
+        first, *scored = answer.choices[0].prompt_logprobs
+        assert first is None and [list(each) for each in scored] == [[str(each)] for each in ids[1:]]
+        found = [each[str(token)] for token, each in zip(ids[1:], scored, strict=True)]
+        assert [each["logprob"] for each in found] == pytest.approx(known[:, 0].tolist(), abs=1e-5)
+        assert [each["decoded_token"] for each in found] == [tokenizer.decode([token]) for token in ids[1:]]
+        assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (6, 0)
+        for more, param in (
+            ({"prompt": "words"}, "prompt"),
+            ({"prompt": [3]}, "prompt"),
+            ({"prompt": [3, 10**6]}, "prompt"),
+            ({"max_tokens": 5}, "max_tokens"),
+            ({"extra_body": {}}, "prompt_logprobs"),
+            ({"logprobs": 1}, "logprobs"),
+            ({"stream": True}, "stream"),
+        ):
+            with pytest.raises(openai.BadRequestError) as error:
+                await client.completions.create(**{**ask, **more})
+            assert error.value.param == param
+        with pytest.raises(openai.BadRequestError, match="129 tokens; the context holds 128") as error:
+            await client.completions.create(**{**ask, "prompt": [3] * 129})
+        assert error.value.code == "context_length_exceeded"
+        async with openai.AsyncOpenAI(base_url=address, api_key="wrong", max_retries=0) as stranger:
+            with pytest.raises(openai.AuthenticationError):
+                await stranger.completions.create(**ask)
 
     with_clients(use)

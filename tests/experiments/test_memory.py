@@ -247,6 +247,7 @@ def test_a_teacher_is_whole_in_each_learner(planned, half, bytes_):
     without = footprint(config).processes[0]
     taught = footprint(config.teacher(model="Qwen/Qwen2.5-1.5B")).processes[0]
     assert taught.parts["teacher"] == pytest.approx(bytes_ * 1_543_714_304 / MIB, rel=1e-3)
+    assert footprint(config.copy().teacher(model="openai:big@http://127.0.0.1:9/v1")).processes[0] == without
     assert taught.each - without.each == pytest.approx(taught.held - without.held) == taught.parts["teacher"]
     config.deepspeed_config = {**config.deepspeed_config, "bf16": {"enabled": True}}
     assert footprint(config).processes[0].parts["teacher"] == pytest.approx(2 * 1_543_714_304 / MIB, rel=1e-3)

@@ -210,7 +210,8 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
         trains_head=options.lora is not None and memory.trains_head(shape, options.lora),
     )
     parts |= _values(config, policy, shape, min(microbatch, update.head_chunk_tokens))[0]
-    teacher = None if config.teacher_options is None else memory.shape_of_model(config.teacher_options.model)
+    held = config.teacher_options is not None and not config.teacher_options.is_asked
+    teacher = memory.shape_of_model(config.teacher_options.model) if held else None
     if teacher is not None:
         parts[TEACHER] = weights_mib(teacher, _learner_width(config, policy))
     if zero.get("offload_optimizer"):

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import itertools
 
-from rllib_lmgame.endpoints.completions import ChatReply, ChatRequest, RequestError
+from rllib_lmgame.endpoints.completions import (
+    TOO_LONG,
+    ChatReply,
+    ChatRequest,
+    RequestError,
+    ScoredPrompt,
+    ScoreRequest,
+)
 from rllib_lmgame.evaluation.players.language_model import LocalModel
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, StopReason
 from rllib_lmgame.policies.chat.requested import RequestedConversation
@@ -38,6 +45,21 @@ class ServedPolicy:
         conversation.reply(generation.response_ids)
         assert conversation.answer is not None
         return conversation.answer
+
+    async def score(self, request: ScoreRequest) -> ScoredPrompt:
+        """Log-probabilities of its tokens. Raises: RequestError: the model does not take them."""
+        first, *rest = request.ids
+        most = self._model.options.language_model.context_length
+        if len(request.ids) > most:
+            said = f"the prompt has {len(request.ids)} tokens; the context holds {most}"
+            raise RequestError(said, "prompt", TOO_LONG)
+        asked = GenerationRequest(f"scored/{next(self._numbers)}", [first], SamplingSpec(len(rest)), None, tuple(rest))
+        generation = await self._model.generate(asked)
+        if generation.stop_reason is StopReason.ENGINE_ERROR:
+            raise RequestError(f"the engine gave no log-probabilities: {generation.error}", "prompt")
+        tokenizer = self._chat.tokenizer
+        texts = tuple(tokenizer.decode([each]) for each in rest)
+        return ScoredPrompt(request.ids, tuple(generation.logprobs.tolist()), texts)
 
     def _sampling(self, request: ChatRequest, most: int) -> SamplingSpec:
         inference, temperature = self._model.options.inference, self._model.settings.temperature

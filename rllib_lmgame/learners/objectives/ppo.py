@@ -174,6 +174,10 @@ def distil(update: ModuleUpdate, teacher: TeacherOptions) -> None:
     gradient is that of KL(policy || teacher) of each token by itself, as with a discount of 0. It is on-policy
     distillation as verl and tinker have it; GKD (2306.13649) takes the divergence of whole distributions.
     """
+    if update.ask_teacher is not None:
+        with update.ranks.all_or_none():
+            if update.batch is not None:
+                update.batch.teacher_logprobs = update.ask_teacher(update.batch)
     batch = update.batch or NO_ROWS
     gap = batch.old_logprobs.astype(np.float64) - batch.teacher_logprobs
     if update.batch is not None:
@@ -217,8 +221,7 @@ class PPOObjective(Objective):
     ) -> None:
         """Fill ``old_logprobs`` and, where they are used, ``values``, ``bootstrap_values`` and ``ref_logprobs``."""
         ref = update.reference_logprobs(inputs) if self._wants_reference(update.settings) else None
-        ask = update.teacher_logprobs if update.settings.teacher is not None else None
-        teacher = None if ask is None else ask(inputs)
+        teacher = None if update.teacher_logprobs is None else update.teacher_logprobs(inputs)
         if update.batch is None or pack.num_actions + len(pack.bootstrap_slot) == 0:
             return
         columns = {"old_logprobs": out["logprobs"]}

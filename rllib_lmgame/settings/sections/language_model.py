@@ -22,6 +22,8 @@ TINY_MODEL = "tiny"
 LANGUAGE_MODEL = "language_model"
 """The player that is no scripted one."""
 
+ENDPOINT = "openai:"
+"""Begins what names a model behind an endpoint."""
 HUGGING_FACE = "hf:"
 """Before a model's name or directory, where it stands among other things."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rllib_lmgame.settings.schema import REQUIRED, option
+from rllib_lmgame.settings.sections.language_model import ENDPOINT
 from rllib_lmgame.settings.trust import is_name
 
 
@@ -14,7 +15,8 @@ class TeacherOptions:
 
     model: str = option(
         REQUIRED,
-        "The teacher: a checkpoint, a directory or a hub id, with the policy's own vocabulary. Each learner holds it.",
+        "The teacher, of the policy's own vocabulary: a checkpoint, directory or hub id, which each learner holds, or "
+        "`openai:MODEL@URL`, a server that gives log-probabilities.",
         path=True,
         stranger=is_name,
     )
@@ -27,3 +29,8 @@ class TeacherOptions:
     )
     game: bool = option(True, "The advantages of the game's rewards count beside it; else the teacher alone does.")
     trust_remote_code: bool = option(False, "Run the code that the teacher's directory brings along.", stranger=False)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it is behind an endpoint, which is asked, and learners hold none."""
+        return self.model.startswith(ENDPOINT)

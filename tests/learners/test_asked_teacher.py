@@ -1,0 +1,217 @@
+"""A teacher behind an endpoint: it says what the same model says as a checkpoint, or why it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+from learning import update
+
+from rllib_lmgame.endpoints.address import Address
+from rllib_lmgame.endpoints.chat_server import ChatEndpoint
+from rllib_lmgame.endpoints.client import ConversationTooLong, EndpointError
+from rllib_lmgame.endpoints.scoring import Scored, ScoringClient
+from rllib_lmgame.endpoints.settings import EndpointOptions
+from rllib_lmgame.envs.support.loop_thread import submitted
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.evaluation.players.language_model import hugging_face_player
+from rllib_lmgame.evaluation.players.served import ServedPolicy
+from rllib_lmgame.evaluation.players.settings import PlayerSettings
+from rllib_lmgame.learners.data.rows import WholeEpisodes
+from rllib_lmgame.learners.engines import asked_teacher
+from rllib_lmgame.learners.engines.asked_teacher import AskedTeacher
+from rllib_lmgame.learners.objectives import PPOObjective
+from rllib_lmgame.listening import listen
+from rllib_lmgame.policies.model.files import load_tokenizer
+from rllib_lmgame.settings.schema import build
+from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.settings.sections.teacher import TeacherOptions
+
+PLAIN = {"advantage_estimator": "reinforce", "normalize_advantages": "none", "importance": None}
+QUICK = EndpointOptions(attempts=3, first_wait_s=0.001)
+IDS = [5, 3, 5, 9]
+
+
+@pytest.fixture(scope="module")
+def asked(tiny_model_dir: str) -> Iterator[str]:
+    """The model of ``tiny_model_dir`` as ``rllib serve --policy`` serves it."""
+    sections = {"language_model": {"context_length": 128, "dtype": "float32"}}
+    player: Any = hugging_face_player("tiny", f"hf:{tiny_model_dir}", PlayerSettings(sections=sections))
+    port: Future[int] = Future()
+
+    async def serve() -> None:
+        async with player:
+            policy = ServedPolicy(player)
+            endpoint = ChatEndpoint("tiny", policy.score)
+            endpoint.admit(None, policy)
+            await listen(endpoint.app(), "127.0.0.1", 0, port.set_result, 1.0)
+
+    serving = submitted(serve())
+    yield f"openai:tiny@http://127.0.0.1:{port.result(60)}/v1"
+    serving.cancel()
+
+
+def learner_of(make_learner: Callable[..., Any], teacher: str, ppo: Mapping[str, Any] = {}) -> Any:
+    learner = make_learner(critic=False, token_ppo={**PLAIN, **ppo}, entropy_coeff=0.0, lr=3e-3)
+    learner.config.teacher_options = build(TeacherOptions, {"model": teacher})
+    learner._settings.clear()
+    return learner
+
+
+def test_it_says_the_same_of_each_token_as_the_checkpoint(
+    make_learner: Callable[..., Any],
+    make_episodes: Callable[..., Any],
+    tiny_model_dir: str,
+    asked: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Rows of several turns, some cut short; and so the advantages and the figure."""
+    found: list[Any] = []
+    prepare = PPOObjective.prepare
+    monkeypatch.setattr(PPOObjective, "prepare", lambda self, made: (prepare(self, made), found.append(made.batch)))
+    metrics = []
+    for teacher in (tiny_model_dir, asked):
+        metrics.append(update(learner_of(make_learner, teacher), WholeEpisodes(episodes=make_episodes(12))))
+    held, said = found
+    assert np.ptp(held.teacher_logprobs) > 0.5 and len(held.teacher_logprobs) > 30
+    np.testing.assert_allclose(said.teacher_logprobs, held.teacher_logprobs, atol=1e-4)
+    np.testing.assert_allclose(said.advantages, held.advantages, atol=1e-4)
+    assert metrics[1]["teacher_kl"] == pytest.approx(metrics[0]["teacher_kl"], abs=1e-4)
+
+
+def test_a_row_that_it_does_not_take_ends_the_update(
+    make_learner: Callable[..., Any], one_turn_episode: Callable[..., Any], asked: str
+) -> None:
+    learner = learner_of(make_learner, asked, ppo={"max_row_tokens": 256})
+    with pytest.raises(EndpointError, match=r"the teacher said nothing of a row: .* 129 tokens; the context holds 128"):
+        update(learner, [one_turn_episode(100, 29), one_turn_episode(10, 3)])
+
+
+def test_its_vocabulary_is_compared_as_far_as_its_server_says(asked: str, tiny_model_dir: str) -> None:
+    tokenizer = load_tokenizer(tiny_model_dir, LanguageModelOptions())
+    teacher = AskedTeacher(asked)
+    teacher.check()
+    assert teacher.other_vocabulary(tokenizer, 128) is None
+
+    class Other:
+        def __init__(self, size: int, text: str = "") -> None:
+            self.size, self.text = size, text
+
+        def __len__(self) -> int:
+            return self.size
+
+        def decode(self, ids: list[int]) -> str:
+            return self.text or tokenizer.decode(ids)
+
+    assert "is 'other' here, and" in (teacher.other_vocabulary(Other(len(tokenizer), "other"), 128) or "")
+    with pytest.raises(ConfigError, match=rf"a token outside the vocabulary of {len(tokenizer)}"):
+        teacher.other_vocabulary(Other(len(tokenizer) + 1), 128)
+
+
+def score(answer: Callable[[Mapping[str, Any]], web.Response], times: int = 1) -> tuple[Scored, list[Any]]:
+    """What a client gets of ``IDS`` from a server, and what it has asked."""
+    requests: list[Any] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        requests.append(await request.json())
+        return answer(requests[-1])
+
+    async def asking() -> Scored:
+        app = web.Application()
+        app.router.add_post("/v1/completions", handle)
+        async with TestServer(app) as server:
+            async with ScoringClient(Address("big", str(server.make_url("/v1")), None), QUICK, 5.0, 4) as client:
+                found = await asyncio.gather(*(client.score(IDS) for _ in range(times)))
+        assert all(each == found[0] for each in found)
+        return found[0]
+
+    return asyncio.run(asking()), requests
+
+
+def named(ids: list[int] = IDS, number: Any = -0.5) -> web.Response:
+    """As vLLM's server answers."""
+    there = [{str(token): {"logprob": number, "rank": 2, "decoded_token": f"<{token}>"}} for token in ids[1:]]
+    return said({"text": "", "prompt_logprobs": [None, *there]})
+
+
+def said(choice: Any) -> web.Response:
+    return web.Response(text=json.dumps({"choices": [choice]}), content_type="application/json")
+
+
+def test_vllms_form_is_asked_first() -> None:
+    found, requests = score(lambda body: named(), times=3)
+    assert found == Scored([-0.5] * 3, ["<3>", "<5>", "<9>"])
+    asked = {"model": "big", "prompt": IDS, "max_tokens": 0, "echo": True, "prompt_logprobs": 0}
+    assert requests == [asked] * 3
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_other_servers_echo_the_prompt(status: int) -> None:
+    """Ones that pass over what they do not know, or refuse it; which, is found out once."""
+
+    def answer(body: Mapping[str, Any]) -> web.Response:
+        if "prompt_logprobs" in body:
+            refusal = {"error": {"message": "no such field"}}
+            return said({"text": "hi"}) if status == 200 else web.json_response(refusal, status=400)
+        return said({"logprobs": {"token_logprobs": [None, -1.0, -2.0, -3.0], "tokens": ["a", "b", "c", "d"]}})
+
+    found, requests = score(answer, times=12)
+    assert found == Scored([-1.0, -2.0, -3.0], ["b", "c", "d"])
+    assert ["prompt_logprobs" in body for body in requests] == [True] + [False] * 12
+
+
+@pytest.mark.parametrize(
+    ("choice", "said_of_it"),
+    [
+        ({"text": "hello"}, "they are not there"),
+        ({"prompt_logprobs": [None, {"3": {"logprob": -1.0}}]}, "2 for 4 tokens"),
+        ({"prompt_logprobs": [None, *({str(n): {"logprob": -1.0}} for n in (3, 4, 9))]}, "token 5, at place 2"),
+        ({"prompt_logprobs": [None, *({str(n): {"logprob": None}} for n in (3, 5, 9))]}, "they are not there"),
+        ({"prompt_logprobs": [None, *({str(n): {"logprob": float("nan")}} for n in (3, 5, 9))]}, "are no numbers"),
+        ({"logprobs": {"token_logprobs": [None, -1.0, -1.0], "tokens": ["a", "b", "c"]}}, "3 for 4 tokens"),
+    ],
+)
+def test_numbers_of_other_tokens_are_refused(choice: Any, said_of_it: str) -> None:
+    with pytest.raises(EndpointError, match=said_of_it):
+        score(lambda body: said(choice))
+
+
+def test_passing_faults_are_tried_again_and_lasting_ones_told() -> None:
+    answers = [web.json_response({}, status=503), web.Response(text="<html>"), named()]
+    found, requests = score(lambda body: answers.pop(0))
+    assert found.logprobs == [-0.5] * 3 and len(requests) == 3
+    refusal = {"error": {"message": "This model's maximum context length is 3 tokens"}}
+    with pytest.raises(ConversationTooLong, match="maximum context length is 3"):
+        score(lambda body: web.json_response(refusal, status=400))
+
+
+def test_a_server_that_hangs_is_named() -> None:
+    async def hang(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(60)
+        raise AssertionError
+
+    async def asking() -> None:
+        app = web.Application()
+        app.router.add_get("/v1/models", hang)
+        async with TestServer(app) as server:
+            url = str(server.make_url("/v1"))
+            teacher = AskedTeacher(f"openai:big@{url}", EndpointOptions(attempts=1), 0.05)
+            with pytest.raises(ConfigError, match=rf"{url} gave no answer within 0.05 s") as caught:
+                await asyncio.to_thread(teacher.check)
+            assert caught.value.path == asked_teacher.KEY
+
+    asyncio.run(asking())
+
+
+def test_a_key_that_is_not_there_is_missed_where_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TEACHER_KEY", raising=False)
+    with pytest.raises(ConfigError, match=r"\$TEACHER_KEY, which holds none") as caught:
+        AskedTeacher("openai:big@https://example.org/v1#TEACHER_KEY")
+    assert caught.value.path == asked_teacher.KEY
