@@ -319,10 +319,18 @@ class LMGamePPO(LMGameAlgorithm):
         super()._heal(runners)
 
     def evaluate(self, parallel_train_future: Any = None) -> dict[str, Any]:
-        """As every algorithm's; nothing else is played meanwhile."""
-        if self._ahead is not None:
-            self._ahead.drain()
-        return super().evaluate(parallel_train_future)
+        """As every algorithm's; nothing else is played meanwhile, and the engines' work counts for no rollout."""
+        if self._ahead is None:
+            return super().evaluate(parallel_train_future)
+        self._ahead.drain()
+        before, began = engines.engine_stats(self.engine_groups), time.perf_counter()
+        numbers = super().evaluate(parallel_train_future)
+        if self._engines_before is not None:
+            after = engines.engine_stats(self.engine_groups)
+            counted, since = self._engines_before
+            without = {key: value + after[key] - before[key] for key, value in counted.items()}
+            self._engines_before = without, since + time.perf_counter() - began
+        return numbers
 
     def _reading_ahead(self) -> AbstractContextManager[None]:
         """The next iteration's opponents go to their engines meanwhile."""

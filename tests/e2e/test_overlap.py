@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from learner_weights import weights_of
 
+from rllib_lmgame.algorithms.cluster.engines import engine_stats
 from rllib_lmgame.rollouts.records import Turn, trajectory_of
 
 EPISODES = 16
@@ -77,6 +78,11 @@ def test_a_run_that_plays_ahead_is_killed_and_goes_on(start, make_config, tmp_pa
     (job,) = run.algorithm._ahead._ahead.begun
     evaluated = run.algorithm.evaluate()
     assert job.future.done() and evaluated["env_runners"]["num_episodes"] == 8
+    (counted, _), before = run.algorithm._engines_before, engine_stats(run.algorithm.engine_groups)
+    run.algorithm.evaluate()
+    (later, _), after = run.algorithm._engines_before, engine_stats(run.algorithm.engine_groups)
+    for name in ("busy_s", "generated_tokens", "prompt_tokens"):  # What evaluations do is no rollout's.
+        assert later[name] - counted[name] == pytest.approx(after[name] - before[name]) and after[name] > before[name]
     run.train(1)
     run.algorithm.stop()  # In the middle of the next iteration's games.
 
