@@ -22,7 +22,7 @@ from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.rollouts.item_order import ItemOrder
-from rllib_lmgame.rollouts.log.sample import log_of_training
+from rllib_lmgame.rollouts.log.sample import end_before, log_of_training
 from rllib_lmgame.rollouts.pairs import alone, has_choice
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult, PlaySettings, played_parts
@@ -272,6 +272,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
         self._milestones = dict(state["milestones"])
         self._base.set_state(state["base"], self.config.trained_policies())
         self._item_order.set_state(state.get("item_order", {}))
+        end_before(self.config.episode_log_dir, self._explored)
 
     def save_own_files(self, checkpoint: Path) -> None:
         super().save_own_files(checkpoint)

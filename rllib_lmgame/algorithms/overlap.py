@@ -59,6 +59,8 @@ class Iterations(Protocol):
 
     def deal_items_after(self, items: Mapping[str, int]) -> None: ...
 
+    def unlog(self, iteration: int) -> None: ...
+
 
 @dataclass(frozen=True)
 class Played:
@@ -106,11 +108,13 @@ class PlayAhead:
         self.check_open()
         if iteration == self._taken:
             self.forget()
+            self._algorithm.unlog(iteration)
         self._taken = iteration
         job = self._ahead.take(iteration)
         again = job is not None and job.by != self._algorithm.played_by(present)
         if job is not None and again:
             self.forget(job)
+            self._algorithm.unlog(iteration)
         if job is None or again:
             job = self._job(iteration, present)
         began, self._awaited = time.perf_counter(), job

@@ -33,7 +33,7 @@ from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.rollouts.item_order import ItemOrder, is_list
-from rllib_lmgame.rollouts.log.sample import log_of_training
+from rllib_lmgame.rollouts.log.sample import end_before, log_of_training
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_games, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
 from rllib_lmgame.settings import algorithms as registry
@@ -313,6 +313,10 @@ class LMGamePPO(LMGameAlgorithm):
         if self._item_order is not None:
             self._item_order.set_state(items)
 
+    def unlog(self, iteration: int) -> None:
+        """``iteration`` and later ones are played again: what they left in the logs goes."""
+        end_before(self.config.episode_log_dir, iteration)
+
     def _heal(self, runners: EnvRunnerGroup) -> None:
         if self._ahead is not None:
             self._ahead.check_open()
@@ -409,6 +413,7 @@ class LMGamePPO(LMGameAlgorithm):
             self._item_order.set_state(state.get("item_order", {}))
         if self._ahead is not None:
             self._ahead.items = self.items_dealt()
+        self.unlog(self._ppo_iteration)
         counters = {PPO_ITERATION: self._ppo_iteration, ENV_STEPS: self._env_steps() if self._ppo_iteration else 0}
         self._schedules.set_state(state.get("schedules", {}), counters)
 

@@ -32,7 +32,7 @@ _MESSAGES = ("messages", "sharegpt", "agentgym", "prompt_completion")
 """Forms of messages: of these also what nothing can be learnt from is shown."""
 _EXACT = 2**53
 """Whole numbers from here on are no numbers of JavaScript."""
-_ITERATION = re.compile(r"([a-z-]+)-(\d+)-\d+(?:\+\d+)?")
+_ITERATION = re.compile(r"([a-z][a-z0-9-]*)-(\d+)-\d+(?:\+\d+)?")
 _EVALUATED = "evaluated"
 
 

@@ -44,6 +44,7 @@ class Loop(LMGamePPO):
         self.gate.set()
         self.broken = ""
         self.killed: list[int] = []
+        self.unlogged: list[int] = []
         self._ahead = PlayAhead(self, max_staleness)
 
     def _env_steps(self) -> int:
@@ -59,6 +60,9 @@ class Loop(LMGamePPO):
         self.played.append((iteration, present.present, oldest))
         self._item_order.set_state({"0": self._item_order.state().get("0", 0) + 2})
         return Selected(PlayResult(), [iteration], {})  # type: ignore[list-item]
+
+    def unlog(self, iteration: int) -> None:
+        self.unlogged.append(iteration)
 
     def iterate(self) -> int:
         """Take an iteration and begin those behind it; its number."""
@@ -136,8 +140,8 @@ def test_what_counters_say_is_known_ahead_and_anything_else_is_played_again(loop
         (4, 0.5),
         (5, 0.5),
     ]
-    # Its items are dealt again, not the next ones.
-    assert run._ahead.items == {"0": 2 * 5}
+    # Its items are dealt again, not the next ones, and what stood in the logs has gone.
+    assert run._ahead.items == {"0": 2 * 5} and run.unlogged == [4]
 
 
 @pytest.mark.parametrize(("by", "ahead"), [("ppo_iteration", 3), ("env_steps", 1), ("env_runners/success_rate", 0)])
@@ -197,7 +201,7 @@ def test_an_iteration_that_failed_is_played_anew_and_those_behind_it_too(loop: A
     run._ahead.begin()
     assert [run.iterate() for _ in range(3)] == [2, 3, 4]
     run._ahead.drain()
-    assert [number for number, _, _ in run.played][-5:] == [2, 3, 4, 5, 6]
+    assert [number for number, _, _ in run.played][-5:] == [2, 3, 4, 5, 6] and run.unlogged == [1, 2]
 
 
 def test_a_policys_own_limit_of_staleness_counts_too() -> None:

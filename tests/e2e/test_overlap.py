@@ -6,6 +6,7 @@ The driver's decisions alone: :mod:`tests.rollouts.test_ahead` and :mod:`tests.a
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from learner_weights import weights_of
 
 from rllib_lmgame.algorithms.cluster.engines import engine_stats
+from rllib_lmgame.rollouts.log.episode_log import read_log
 from rllib_lmgame.rollouts.records import Turn, trajectory_of
 
 EPISODES = 16
@@ -29,6 +31,14 @@ def turns_by_policy(episodes: list[Any]) -> dict[str, list[Turn]]:
     for part in [part for episode in episodes for part in episode.agent_episodes.values()]:
         turns.setdefault(part.module_id, []).extend(trajectory_of(part).turns)
     return turns
+
+
+def logged(algorithm: Any, ending: str) -> set[int]:
+    """Iterations whose episodes stand in a run's logs, each of them once."""
+    logs = Path(algorithm.trial_directory(), "episodes").glob(f"*.{ending}")
+    ids = [record["episode_id"] for log in logs for record in read_log(log)]
+    assert len(ids) == len(set(ids))
+    return {int(each.split("-")[1]) for each in ids}
 
 
 class Trained:
@@ -63,7 +73,7 @@ class Trained:
 def test_a_run_that_plays_ahead_is_killed_and_goes_on(start, make_config, tmp_path) -> None:
     from ray.rllib.algorithms.algorithm import Algorithm
 
-    run = Trained(start(make_config(**OVERLAP)))
+    run = Trained(start(make_config(**OVERLAP, text_rollouts={"episode_log": "all"})))
     run.train(3)
     learner = [result["learners"]["player"] for result in run.results]
     assert [numbers["staleness_max"] for numbers in learner] == [0, 1, 1]
@@ -93,10 +103,14 @@ def test_a_run_that_plays_ahead_is_killed_and_goes_on(start, make_config, tmp_pa
         dealt = [seed for levels in run.levels for seed in levels]
         assert dealt == list(range(dealt[0], dealt[0] + 4 * EPISODES))
         # A live algorithm that is given a checkpoint forgets what it has begun.
+        assert logged(resumed.algorithm, "jsonl") >= logged(resumed.algorithm, "tokens") == {3}
         resumed.algorithm.restore_from_path(checkpoint)
+        assert not logged(resumed.algorithm, "jsonl") | logged(resumed.algorithm, "tokens")
         again = resumed.train(2)
         assert resumed.levels[1:] == [run.levels[3], list(range(dealt[-1] + 1, dealt[-1] + 1 + EPISODES))]
         assert again["ppo_iteration"] == 5
+        resumed.algorithm._ahead.drain()
+        assert logged(resumed.algorithm, "jsonl") == {3, 4, 5} and logged(resumed.algorithm, "tokens") == {3, 4}
     finally:
         resumed.algorithm.stop()
 

@@ -14,8 +14,8 @@ import pytest
 
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.episodes import summarize
-from rllib_lmgame.rollouts.log.episode_log import EpisodeLog
-from rllib_lmgame.rollouts.log.sample import chosen, thin
+from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, read_log
+from rllib_lmgame.rollouts.log.sample import chosen, end_before, thin
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.viewer.forms import is_forced
 from rllib_lmgame.viewer.library import Library
@@ -108,6 +108,29 @@ def test_a_sample_stays_small_and_has_some_of_the_whole_run(tmp_path):
     log.path.write_text("no record\n" * 9000)
     thin(log.path, 1000)
     thin(tmp_path / "none", 1000)
+
+
+def test_what_is_played_again_stands_in_no_log_before(tmp_path):
+    """Also of refills and further attempts, and where another run had gone on without taking anything out."""
+    numbered = {
+        iteration: [f"train-{iteration}-0", f"train-{iteration}-1+2", f"train-refill-1-{iteration}-12"]
+        for iteration in range(12)
+    }
+    rest = [{"episode_id": each} for iteration in (*range(12), *range(7, 9)) for each in numbered[iteration]]
+    for name in ("train-0.jsonl", "train-1.jsonl", "learner-0.tokens", "report-0.jsonl"):
+        EpisodeLog(tmp_path / name).write(rest)
+    (tmp_path / "train-1.jsonl").open("a").write('{"episode_id": "train-11-3", "gam')
+    end_before(str(tmp_path), 8)
+    kept = [each for iteration in (*range(8), 7) for each in numbered[iteration]]
+    for path in tmp_path.iterdir():
+        found = [record["episode_id"] for record in read_log(path)]
+        assert found == ([each["episode_id"] for each in rest] if path.name == "report-0.jsonl" else kept)
+    before = (tmp_path / "train-0.jsonl").stat()
+    end_before(str(tmp_path), 8)
+    assert (tmp_path / "train-0.jsonl").stat() == before
+    end_before(None, 0)
+    end_before(str(tmp_path / "nowhere"), 0)
+    assert len(read_log(tmp_path / "train-0.jsonl")) == len(kept)
 
 
 @pytest.mark.parametrize(("how", "log", "most"), [("off", None, None), ("sample", "train", 16), ("all", "train", None)])

@@ -1,10 +1,10 @@
-"""Which of the played episodes a log keeps that shows some of each iteration, and how it stays small."""
+"""Which of the played episodes a log keeps: some of each iteration, few enough to stay small, each of them once."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -17,7 +17,7 @@ from rllib_lmgame.settings.sections.text_rollouts import EPISODES_OF_SAMPLE
 
 SAMPLE_BYTES = 500_000_000
 """Most bytes of the episodes of a trial's sample, and of what its updates knew of their tokens."""
-_OF_ITERATION = re.compile(rb'\{"episode_id": "[a-z-]*?(\d+)-\d')
+_OF_ITERATION = re.compile(rb'\{"episode_id": "[a-z0-9-]*?(\d+)-\d+(?:\+\d+)?"')
 
 
 def log_of_training(episode_log: str) -> dict[str, Any]:
@@ -56,8 +56,7 @@ def thin(path: Path, most: int) -> None:
     Every second one stays, or every fourth, ..., and the last: those that files of different sizes have are the same.
     A file that cannot be written anew stays as it is.
     """
-    new = path.with_name(f".{path.name}.new")
-    try:
+    with suppress(OSError):
         if path.stat().st_size <= most:
             return
         sizes: dict[int, int] = {}
@@ -67,12 +66,34 @@ def thin(path: Path, most: int) -> None:
         last, every = max(sizes), 2
         while sum(size for each, size in sizes.items() if each % every == 0) > most // 2 and every <= last:
             every *= 2
+        _keep(path, lambda iteration: iteration == last or iteration % every == 0)
+
+
+def end_before(directory: str | None, iteration: int) -> None:
+    """Take what ``iteration`` and later ones left out of a run's logs of training: they are played again.
+
+    A file that cannot be written anew stays as it is.
+    """
+    endings = [] if directory is None else ["train-*.jsonl", "*.tokens"]
+    for path in (path for ending in endings for path in Path(str(directory)).glob(ending)):
+        with suppress(OSError):
+            with path.open("rb") as file:
+                again = any(_iteration(line) >= iteration for line in file)
+            if again:
+                _keep(path, lambda each: each < iteration)
+
+
+def _keep(path: Path, wanted: Callable[[int], bool]) -> None:
+    """Leave the records of some iterations in a file, in one step. Raises: OSError: it stays as it is."""
+    new = path.with_name(f".{path.name}.new")
+    try:
         with path.open("rb") as file, new.open("wb") as kept:
-            kept.writelines(line for line in file if _iteration(line) == last or _iteration(line) % every == 0)
+            kept.writelines(line for line in file if wanted(_iteration(line)))
         os.replace(new, path)
     except OSError:
         with suppress(OSError):
             new.unlink()
+        raise
 
 
 def _iteration(line: bytes) -> int:
