@@ -35,6 +35,7 @@ class EngineEntry:
         reserves_cache: It sets a key-value cache aside when it starts (on a GPU what is left of its share); otherwise
             replies take memory as they are written.
         plays_values: It adds action values to the logits of a policy that has them beside its weights.
+        plays_value_backbone: Also values that have a backbone of their own.
         copies_tied_head: It keeps a second copy of a head that is the input embedding, on a CPU.
         process_mib: MiB of its empty process, measured on CPU; CUDA contexts take about as much of the GPU.
     """
@@ -46,6 +47,7 @@ class EngineEntry:
     serves_adapters: bool = False
     reserves_cache: bool = False
     plays_values: bool = False
+    plays_value_backbone: bool = False
     copies_tied_head: bool = False
     process_mib: float = 600.0
 
@@ -75,6 +77,7 @@ VLLM = EngineEntry(
     environment="rllib_lmgame.inference.engines.vllm_engine:environment",
     serves_adapters=True,
     reserves_cache=True,
+    plays_values=True,
     copies_tied_head=True,
     process_mib=1200.0,
 )
@@ -83,6 +86,7 @@ TRANSFORMERS = EngineEntry(
     engine="rllib_lmgame.inference.engines.transformers_engine:TransformersEngine",
     over_devices=False,
     plays_values=True,
+    plays_value_backbone=True,
 )
 
 

@@ -608,6 +608,15 @@ def _values(s: Settings) -> Any:
     return s.sections.get(ACTION_VALUES)
 
 
+def _plays_by_values(s: Settings) -> bool:
+    return _values(s) is not None and _values(s).beta > 0
+
+
+def _value_backbones(s: Settings) -> bool:
+    """Whether action values of some policy have a backbone of their own."""
+    return any(s.model_of(name).value_model == "separate" for name in s.trained_policies())
+
+
 CRITIC = (
     Rule(
         "language_model.value_model",
@@ -1143,10 +1152,22 @@ ENGINES = (
     ),
     Rule(
         "inference.engine",
-        lambda s, f: _values(s) is not None and _values(s).beta > 0 and not f.engine.plays_values,
-        "`{f.engine.name}` cannot add action values to logits; take transformers, or action_values.beta: 0, with which "
-        "the policy plays alone",
-        "{run: LMGameILQL, inference: {engine: vllm}}",
+        lambda s, f: (
+            _plays_by_values(s)
+            and not (f.engine.plays_value_backbone if _value_backbones(s) else f.engine.plays_values)
+            and f"`{f.engine.name}` cannot add action values{' of a backbone of their own' * _value_backbones(s)} to "
+            f"logits; take transformers,{' value_model: shared,' * _value_backbones(s)} or action_values.beta: 0, with "
+            "which the policy plays alone"
+        ),
+        "the engine cannot add these action values to logits",
+        "{run: LMGameILQL, language_model: {value_model: separate}, inference: {engine: vllm}}",
+    ),
+    _over_devices(
+        "inference.weight_transport",
+        lambda s, f: _plays_by_values(s),
+        "'{s.inf.weight_transport}' does not send action values; use object_store",
+        "{run: LMGameILQL, num_gpus_per_learner: 1, "
+        "inference: {engine: vllm, weight_transport: nccl, num_gpus_per_engine: 1}}",
     ),
     Rule(
         "language_model.lora",

@@ -1,4 +1,4 @@
-"""Values of tokens from what was logged, with the real learners and the engine that plays by them."""
+"""Values of tokens from what was logged, with the real learners and the engines that play by them."""
 
 from __future__ import annotations
 
@@ -45,9 +45,13 @@ def on_doors(tiny_dict: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_values_find_what_was_good_in_moves_at_random(start: Any, on_doors: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ["transformers", "vllm"])
+def test_values_find_what_was_good_in_moves_at_random(engine: str, start: Any, on_doors: Any, tmp_path: Path) -> None:
     """Two moves before a reward, where the policy alone would get through by chance. A checkpoint plays alike."""
-    algorithm = start(config_of("LMGameMC", on_doors()))
+    pytest.importorskip(engine)
+    values = on_doors()
+    values["inference"] = {**values["inference"], "engine": engine}
+    algorithm = start(config_of("LMGameMC", values))
     numbers = algorithm.train()["learners"]["player"]
     assert numbers["q_loss"] > 0 and 0 < numbers["q_mean"] < 1
     assert algorithm.train()["done"] and algorithm.evaluate()["env_runners"]["success_rate"] > 0.8

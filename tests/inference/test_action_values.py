@@ -1,4 +1,4 @@
-"""The Transformers engine plays by a policy's logits and action values together."""
+"""Engines play by a policy's logits and action values together."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def start_engine() -> Iterator[Callable[[str], TransformersEngine]]:
         asyncio.run(engine.shutdown())
 
 
-def check(engine: Any, module: LanguageModelRLModule, prefix: str) -> None:
+def check(engine: Any, module: LanguageModelRLModule, prefix: str, atol: float = 2e-5) -> None:
     """What is sampled has the log-probabilities of logits and values together, and so has what is scored."""
     batch = requests(8, SamplingSpec(6, stop_token_ids=(STOP,)), prefix=prefix)
     replies = generate_all(engine, batch)
@@ -91,8 +91,8 @@ def check(engine: Any, module: LanguageModelRLModule, prefix: str) -> None:
     ]
     for request, reply, again in zip(batch, replies, generate_all(engine, scored), strict=True):
         wanted = expected(module, request.prompt_ids, reply.response_ids.tolist())
-        np.testing.assert_allclose(reply.logprobs, wanted, atol=2e-5)
-        np.testing.assert_allclose(again.logprobs, wanted, atol=2e-5)
+        np.testing.assert_allclose(reply.logprobs, wanted, atol=atol)
+        np.testing.assert_allclose(again.logprobs, wanted, atol=atol)
 
 
 @pytest.mark.parametrize("value_model", ["shared", "separate"])
@@ -118,6 +118,48 @@ def test_pushed_and_saved_values_are_played_by(
     ids = alone.response_ids.tolist()
     gap = np.abs(alone.logprobs - expected(module, batch[0].prompt_ids, ids)).max()
     assert gap > 1e-2, "without values the policy plays alone"
+
+
+def test_vllm_plays_by_values_that_read_the_policys_states(model_dir: str, tmp_path: Path) -> None:
+    """Saved, pushed and taken away again; among all tokens and among few. With another backbone they are refused."""
+    pytest.importorskip("vllm")
+    from rllib_lmgame.inference.engines.vllm_engine import VLLMEngine
+
+    module, other = module_of(model_dir), module_of(model_dir, "separate")
+    module.save_hf(tmp_path / "hf")
+    options = InferenceOptions(kv_cache_memory_mb=32)
+    engine = VLLMEngine(str(tmp_path / "hf"), options, context_length=CONTEXT, seed=0)
+
+    def pushed(module: LanguageModelRLModule) -> dict[str, Any]:
+        return dict(unpack_state(pack_state(module.as_checkpoint(module.hf_state()), 1)))
+
+    asyncio.run(engine.start())
+    try:
+        check(engine, module, "saved", 1e-4)
+        own = expected(module, [3, 4, 5], [7])[0] - expected(module, [3, 4, 5], [9])[0]
+        allowed, sampling = ((7, STOP), (9, STOP)), SamplingSpec(6, stop_token_ids=(STOP,))
+        batch = [GenerationRequest(f"choice-{n}", [3, 4, 5], sampling, choices=allowed) for n in range(8)]
+        for reply in generate_all(engine, batch):
+            assert tuple(reply.response_ids.tolist()) in allowed
+            gap = own if reply.response_ids[0] == 7 else -own
+            assert reply.logprobs.tolist() == pytest.approx([-np.logaddexp(0, -gap), 0.0], abs=1e-4)
+        with torch.no_grad():
+            for parameter in module.action_values.parameters():  # type: ignore[union-attr]
+                parameter.mul_(-0.5)
+        state = pushed(module)
+        asyncio.run(engine.update_weights(state, version=1))
+        check(engine, module, "pushed", 1e-4)
+        for bad in (state | {PREFIX + "q.0.outer.bias": torch.zeros(3)}, pushed(other)):
+            with pytest.raises(WeightUpdateError, match="action values"):
+                asyncio.run(engine.update_weights(bad, version=2))
+        plain = {name: each for name, each in state.items() if not name.startswith(PREFIX)}
+        asyncio.run(engine.update_weights(plain, version=3))
+        (request,) = requests(1, SamplingSpec(6, stop_token_ids=(STOP,)), prefix="plain")
+        (alone,) = generate_all(engine, [request])
+        gaps = np.abs(alone.logprobs - expected(module, request.prompt_ids, alone.response_ids.tolist()))
+        assert gaps.max() > 1e-2, "without values the policy plays alone"
+    finally:
+        asyncio.run(engine.shutdown())
 
 
 def test_values_that_count_nothing_go_nowhere(model_dir: str, tmp_path: Path) -> None:

@@ -38,8 +38,11 @@ from rllib_lmgame.inference.protocol import (
 )
 from rllib_lmgame.inference.registry import VLLM
 from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
+from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
+from rllib_lmgame.policies.model.action_values import PlayedValues, has_backbone, load_values, split_values
 from rllib_lmgame.policies.model.files import ADAPTER_FILES, weight_files
 from rllib_lmgame.settings.sections.inference import InferenceOptions
+from rllib_lmgame.text import first_line
 
 logger = logging.getLogger(__name__)
 
@@ -102,8 +105,18 @@ class VLLMCore(Core):
         self._scored: dict[str, tuple[int, ...]] = {}
         self._choosing: dict[str, tuple[ChoiceCursor, list[float]]] = {}
         self._computed = 0
+        self._valued = False
         self._params = lru_cache(maxsize=4096)(_sampling_params)
         self._adapters: dict[str | None, Any] = {}
+        values = load_values(model_dir)
+        if has_backbone(values):
+            logger.warning("%s: vLLM plays by the policy alone: its values have a backbone of their own", model_dir)
+        elif values:
+            try:
+                self._take_values(values)
+            except Exception as error:  # Workers of other processes raise what they like.
+                path = Path(model_dir, VALUES_FILE)
+                raise ConfigError("language_model.model", f"{path}: {first_line(error)}") from error
         if arguments.enable_lora:  # Beside others, vLLM 0.32's CPU kernels give a request without one that of another.
             self.adapters = self._adapters
 
@@ -179,16 +192,28 @@ class VLLMCore(Core):
         return finished
 
     def load(self, state: Mapping[str, Any]) -> None:
-        tensors = tensors_of(state)
+        tensors, values = split_values(tensors_of(state))
         expected = {n: s for n, s in self._expected.items() if n in tensors or not self._unused(n)}
         check_weights(tensors, expected, self._tied)
-        if self._tensor_parallel:
-            self._load_from_memory_file(tensors)
-        else:
-            self._client.collective_rpc(load_into_worker, args=(tensors,))
+        self._send(load_into_worker, tensors)
+        self._take_values(values)
 
-    def _load_from_memory_file(self, tensors: Mapping[str, Any]) -> None:
-        """Workers are processes of their own: they map one file in memory instead of each receiving a copy."""
+    def _take_values(self, tensors: Mapping[str, Any]) -> None:
+        """Play by these action values from now on; by the policy alone where there are none."""
+        if name := not_finite(tensors):
+            raise ValueError(f"{name} holds NaN or infinity")
+        if tensors or self._valued:
+            self._send(values_into_worker, tensors)
+        self._valued = bool(tensors)
+
+    def _send(self, function: Callable[[Any, Any], None], tensors: Mapping[str, Any]) -> None:
+        """Call a function of this module with tensors on every worker.
+
+        Where workers are processes of their own they map one file in memory instead of each receiving a copy.
+        """
+        if not self._tensor_parallel:
+            self._client.collective_rpc(function, args=(tensors,))
+            return
         import tempfile
 
         from safetensors.torch import save_file
@@ -196,7 +221,7 @@ class VLLMCore(Core):
         folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
         with tempfile.NamedTemporaryFile(dir=folder, suffix=".safetensors") as file:
             save_file({name: t.contiguous() for name, t in tensors.items()}, file.name)
-            self._client.collective_rpc(load_into_worker, args=(file.name,))
+            self._client.collective_rpc(function, args=(file.name,))
 
     def load_adapter(self, name: str, directory: str) -> None:
         """Load an adapter in PEFT's form in place of the one of this name. Raises: ValueError: it holds NaN."""
@@ -251,10 +276,7 @@ class VLLMEngine(ThreadedEngine):
 
 def load_into_worker(worker: Any, source: Mapping[str, Any] | str) -> None:
     """Load tensors, or a safetensors file, into one vLLM worker's model."""
-    if isinstance(source, str):
-        from safetensors.torch import load_file
-
-        source = load_file(source)
+    source = _tensors(source)
     on_cpu, model = worker.device.type == "cpu", worker.model_runner.get_model()
     if on_cpu:
         _forget_expert_kernels(model)
@@ -262,6 +284,37 @@ def load_into_worker(worker: Any, source: Mapping[str, Any] | str) -> None:
         worker.reload_weights(weights_iterator=iter(source.items()))
     if on_cpu:
         _repack_for_cpu(model)
+
+
+def values_into_worker(worker: Any, source: Mapping[str, Any] | str) -> None:
+    """Let one vLLM worker's model add these action values to its logits; nothing where there are none.
+
+    Its logits are of the hidden states behind the last norm, as those of the values are. Raises: ValueError: they do
+    not fit the model, or have a backbone of their own.
+    """
+    source, model, config = _tensors(source), worker.model_runner.get_model(), worker.model_config
+    model.__dict__.pop("compute_logits", None)
+    if not source:
+        return
+    if has_backbone(source):
+        raise ValueError("the action values have a backbone of their own, which vLLM does not hold")
+    played = PlayedValues(source, (config.get_vocab_size(), config.get_hidden_size()), worker.device)
+    plain = model.compute_logits
+
+    def valued(hidden: Any, *args: Any, **kwargs: Any) -> Any:
+        logits = plain(hidden, *args, **kwargs)
+        return logits if logits is None else played.added_to(logits, hidden)  # None: others have the logits.
+
+    model.__dict__["compute_logits"] = valued
+
+
+def _tensors(source: Mapping[str, Any] | str) -> Mapping[str, Any]:
+    """Tensors, or those in a safetensors file."""
+    if not isinstance(source, str):
+        return source
+    from safetensors.torch import load_file
+
+    return dict(load_file(source))
 
 
 def _copies_loaded(model: Any) -> AbstractContextManager[Any]:

@@ -112,10 +112,10 @@ class PlayedValues:
         tensors: Mapping[str, torch.Tensor],
         head: tuple[int, ...],
         device: torch.device,
-        backbone: Callable[[], nn.Module],
+        backbone: Callable[[], nn.Module] | None = None,
     ) -> None:
         """``head``: tokens and width of the policy's. ``backbone`` gives one like the policy's, whose weights are
-        replaced.
+        replaced; ``None``: the values have none.
 
         Raises: ValueError: tensors lack or do not fit the policy.
         """
@@ -135,7 +135,7 @@ class PlayedValues:
                     f"they are for {found[0]} tokens and states of {found[1]} numbers, the model's head for {head[0]} "
                     f"and {head[1]}"
                 )
-            self.backbone = backbone() if trunk else None
+            self.backbone = backbone() if trunk and backbone is not None else None
             if self.backbone is not None:
                 self.backbone.load_state_dict(trunk)
         except (KeyError, IndexError, RuntimeError, ValueError) as error:
@@ -152,6 +152,11 @@ class PlayedValues:
         """Logits ``[n, vocabulary]`` of states ``[n, width]`` with what their values add, float32."""
         values = torch.stack([head(hidden) for head in self._heads]).amin(0)
         return logits.float() + self.beta * values[..., : logits.shape[-1]]  # Some heads have rows of no token.
+
+
+def has_backbone(values: Mapping[str, Any]) -> bool:
+    """Whether action values have a backbone of their own."""
+    return any(name.startswith(PREFIX + _BACKBONE) for name in values)
 
 
 def split_values(state: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
