@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -33,7 +33,6 @@ from rllib_lmgame.learners.critic.critic import Critic
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import Row, build_rows, played_parts
 from rllib_lmgame.learners.data.token_log import mark_logged, write_tokens
-from rllib_lmgame.learners.engines.asked_teacher import AskedTeacher
 from rllib_lmgame.learners.engines.deepspeed_engine import (
     DeepSpeedEngine,
     deepspeed_config,
@@ -64,6 +63,9 @@ from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.log.sample import SAMPLE_BYTES
 from rllib_lmgame.rollouts.records import Trajectory, trajectory_of
 from rllib_lmgame.settings.schedules import interpolate
+
+if TYPE_CHECKING:
+    from rllib_lmgame.learners.engines.asked_teacher import AskedTeacher
 
 DevicePush = Callable[[Mapping[str, torch.Tensor], int], Any]
 
@@ -484,6 +486,8 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
     def _asked_teacher(self, model: str) -> AskedTeacher:
         """One for all policies; made when it is first needed, where its key is looked for."""
         if self.asked_teacher is None:
+            from rllib_lmgame.learners.engines.asked_teacher import AskedTeacher  # Of an HTTP client.
+
             self.asked_teacher = AskedTeacher(model)
         return self.asked_teacher
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rllib_lmgame.errors import ConfigError
@@ -16,9 +19,10 @@ from rllib_lmgame.learners.data.rows import build_rows
 from rllib_lmgame.policies.chat.transcripts import Said
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
+from rllib_lmgame.rollouts.episodes import episode_of_texts
 from rllib_lmgame.rollouts.log.episode_log import episode_record
 from rllib_lmgame.rollouts.log.replay import replay
-from rllib_lmgame.rollouts.records import played_parts, trajectory_of
+from rllib_lmgame.rollouts.records import Trajectory, Turn, played_parts, trajectory_of
 from rllib_lmgame.rollouts.taught import source as taught_source
 from rllib_lmgame.rollouts.taught.files import files_of, records_of
 from rllib_lmgame.rollouts.taught.formats import read_record
@@ -520,6 +524,27 @@ def test_logged_episodes_are_replayed_once_as_far_as_there_is_room(
     data._kept = 0
     data.episodes(24, 12, runner)
     assert 24 < len(replayed) < 30, "long prompts are fewer episodes"
+
+
+@pytest.mark.parametrize("turns", [1, 30])
+def test_what_a_kept_episode_takes_is_counted(turns: int) -> None:
+    prompt, reply = np.arange(100, dtype=np.int32), np.arange(20, dtype=np.int32)
+
+    def made(number: int) -> Any:
+        talk = [Turn(prompt.copy(), reply.copy(), np.zeros(20, np.float32), observed=None) for _ in range(turns)]
+        parts = {"player": Trajectory(talk, terminated=True, episode_id=str(number))}
+        return episode_of_texts(parts, ["seen"] * (turns + 1), ["done"] * turns, str(number))
+
+    made(0)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        episodes = [made(number) for number in range(50)]
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    counted = sum(4 * taught_source._size(part) for each in episodes for part in played_parts(each))
+    assert 0.75 < counted / taken < 1.33
 
 
 def test_rows_learn_the_replies_alone_with_their_weights(source, make_runner: MakeRunner) -> None:

@@ -6,12 +6,18 @@ import random
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from operator import is_
 from typing import Any, ClassVar
 
 from rllib_lmgame.envs.contract.base import TextGame
 from rllib_lmgame.envs.contract.splits import ALL, level_digest
 from rllib_lmgame.envs.support.item_order import item_of_seed
 from rllib_lmgame.errors import ConfigError
+
+MOST_LISTS = 16
+"""Lists of which a process remembers what falls into a split: games are made by the hundred."""
+_FOUND: dict[tuple[type, str], tuple[Sequence[Any], Sequence[Any]]] = {}
+"""Class and options of a game -> its candidates, and those of them that are of its split."""
 
 
 class ListedLevels(TextGame):
@@ -64,10 +70,15 @@ class ListedLevels(TextGame):
 
     @cached_property
     def _of_split(self) -> Sequence[Any]:
-        """The items of the split that is played."""
-        split = self.options.split
-        return tuple(
-            item
-            for item in self.candidates
-            if split in (ALL, self.split_of_level(level_digest(self.level_key(item)), item))
+        """The items of the split that is played; of the same list they are looked for once per process."""
+        items, split, key = self.candidates, self.options.split, (type(self), repr(self.options))
+        known = _FOUND.get(key)
+        if known is not None and len(known[0]) == len(items) and all(map(is_, known[0], items)):
+            return known[1]
+        found = tuple(
+            item for item in items if split in (ALL, self.split_of_level(level_digest(self.level_key(item)), item))
         )
+        if len(_FOUND) >= MOST_LISTS:
+            _FOUND.clear()
+        _FOUND[key] = items, found
+        return found

@@ -30,10 +30,10 @@ logger = logging.getLogger(__name__)
 
 MOST_KINDS, AT_ONCE = 64, 256
 """Kinds of conversations that are written before a run begins, and conversations that are written at once."""
-MOST_KEPT, BESIDE = 25_000_000, 256
-"""Tokens of logged episodes that are kept as they were replayed, for later passes, and what a reply takes beside its
-own, counted in tokens: some 100 MB in all.
-"""
+MOST_KEPT = 25_000_000
+"""Tokens of four bytes that logged episodes take which are kept as they were replayed, for later passes: 100 MB."""
+OF_EPISODE, OF_REPLY = 1_100, 128
+"""So many an episode takes, and each of its replies, beside its own."""
 ChatOf = Callable[[str], ChatFormat]
 """A policy's chat format."""
 AGENT = "assistant"
@@ -208,12 +208,14 @@ class TaughtEpisodes(Conversations):
         episode = replay(session, table, name, weight)
         if self._kept < MOST_KEPT:
             self._replayed[where] = episode
-            self._kept += sum(
-                len(turn.prompt_ids) + len(turn.response_ids) + BESIDE
-                for part in played_parts(episode)
-                for turn in trajectory_of(part).turns
-            )
+            self._kept += sum(map(_size, played_parts(episode)))
         return episode
+
+
+def _size(part: Any) -> int:
+    """What a seat's episode takes, in tokens; a reply has a number of four bytes beside each."""
+    turns = trajectory_of(part).turns
+    return OF_EPISODE + sum(OF_REPLY + len(turn.prompt_ids) + 2 * len(turn.response_ids) for turn in turns)
 
 
 Conversation = Taught | tuple[str, RecordedSession]

@@ -85,7 +85,7 @@ def story_files(where: str) -> list[StoryFile]:
 
 
 def _left_out(path: Path, name: str) -> bool:
-    """Whether ALFWorld's own loader passes over a game of its data."""
+    """Whether it has parts that ALFWorld does not support, or says that it has no solution."""
     if path.suffix != PDDL:
         return False
     about = path.stat()

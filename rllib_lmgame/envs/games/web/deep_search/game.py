@@ -6,12 +6,11 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from rllib_lmgame.data_sets.places import LevelFiles, level_files
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
-from rllib_lmgame.envs.contract.splits import ALL, level_digest, split_of_digest
 from rllib_lmgame.envs.games.web.deep_search.corpus import Corpus, Question, exact_match, f1, holds_answer
 from rllib_lmgame.envs.games.web.deep_search.loader import load_passages, load_questions
 from rllib_lmgame.envs.games.web.deep_search.retrievers import BM25, E5, Retriever, found_by, retriever_of
@@ -222,19 +221,16 @@ class DeepSearch(ListedLevels, WholeReplyGame):
     def listed(self) -> Sequence[Question]:
         return load_questions(*self._asked)
 
-    @cached_property
-    def _of_split(self) -> Sequence[Question]:
-        return questions_of(self.options.split, self._published.published, *self._asked)
-
     def made_up(self, rng: random.Random) -> Iterator[Question]:
         while True:
             yield rng.choice(rng.choice(self._by_hops))
 
     def level_key(self, level: Question) -> str:
-        return key_of(level)
+        return f"deep_search {level.key}"
 
     def split_of_level(self, digest: str, level: Question) -> str:
-        return split_of_question(level, digest, self._published.published)
+        published = level.split or self._published.published or None
+        return LevelFiles((), published).split_of(super().split_of_level(digest, level))
 
     def category(self, level: Question) -> str:
         """The data set of a question, or its hops in the generated world; empty if neither is known."""
@@ -326,25 +322,6 @@ class DeepSearch(ListedLevels, WholeReplyGame):
             return None
         unread = next((title for title in self._question.path if title not in self._titles_read), None)
         return self._said_as(*((ANSWER, self._question.answers[0]) if unread is None else (SEARCH, unread)))
-
-
-def key_of(question: Question) -> str:
-    """What tells it from other questions."""
-    return f"deep_search {question.key}"
-
-
-def split_of_question(question: Question, digest: str, published: str | None) -> str:
-    """The split that its record says, or its publisher; otherwise the hash decides."""
-    return LevelFiles((), question.split or published or None).split_of(split_of_digest(digest))
-
-
-@lru_cache(maxsize=4)
-def questions_of(split: str, published: str | None, *asked: Any) -> list[Question]:
-    """Those of a split among the ones of :func:`~.loader.load_questions`; found once per process."""
-    questions = load_questions(*asked)
-    if split == ALL:
-        return questions
-    return [each for each in questions if split_of_question(each, level_digest(key_of(each)), published) == split]
 
 
 @lru_cache(maxsize=2)
