@@ -10,15 +10,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import aiohttp
+import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from rllib_lmgame.envs.contract.base import TextGame
 from rllib_lmgame.envs.registry import make_game
-from rllib_lmgame.game_server.hall import Hall, open_games
+from rllib_lmgame.game_server.hall import Hall, HeldPlaces, open_games
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
 from rllib_lmgame.rollouts.play import PlayedPlans, Sessions, play_many
 from rllib_lmgame.rollouts.players import Scripted, take_seats
@@ -93,6 +95,18 @@ def running(make_app: Callable[[Hall, str | None], web.Application], *games: str
             served.result()
 
 
+def idle_time(server: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """What to call for the time to be over in which clients have to say something, of a server that is yet to begin."""
+    made: list[HeldPlaces[Any]] = []
+
+    def places(hall: Hall) -> HeldPlaces[Any]:
+        made.append(HeldPlaces(hall))
+        return made[-1]
+
+    monkeypatch.setattr(server, "HeldPlaces", places)
+    return lambda: [held._expire(name) for held in made for name in list(held._holders)] and None
+
+
 def expert(game: str, seed: int, **options: Any) -> list[str]:
     """Replies that win a game for one."""
     env = make_game(game, options)
@@ -149,3 +163,16 @@ class Hangs(TextGame):
     @property
     def success(self) -> bool:
         return self.won
+
+
+def hanging(monkeypatch: pytest.MonkeyPatch) -> threading.Semaphore:
+    """Released each time that a game of :class:`Hangs` hangs."""
+    hangs, play_move = threading.Semaphore(0), Hangs.play_move
+
+    def counted(game: Hangs, move: str) -> float:
+        if move == "hang":
+            hangs.release()
+        return play_move(game, move)
+
+    monkeypatch.setattr(Hangs, "play_move", counted)
+    return hangs

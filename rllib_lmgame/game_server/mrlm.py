@@ -1,9 +1,9 @@
 """Games by MRLM's gRPC service (https://github.com/open-tinker/MRLM, ``src/mrlm/protocols/mrlm.proto``).
 
-``Reset`` names a game and begins a session. The service has no call that ends one: it ends with the game, when its
-client is cut off while it waits for an answer, or when nothing is heard of it for too long. ``config`` may hold
-``seed``, ``split`` and ``seats`` (names joined by commas). The messages of an observation are the whole conversation of
-the seat that is to reply. Values of ``info`` are JSON.
+``Reset`` names a game and begins a session. The service has no call that ends one: it ends with the game, or when
+nothing is heard of it for too long. It ends at once when its client is cut off while it waits for an answer or has a
+stream open. ``config`` may hold ``seed``, ``split`` and ``seats`` (names joined by commas). The messages of an
+observation are the whole conversation of the seat that is to reply. Values of ``info`` are JSON.
 
 A token is sent as metadata, ``authorization: Bearer TOKEN``.
 """
@@ -27,6 +27,9 @@ from rllib_lmgame.game_server.access import MOST_BYTES
 from rllib_lmgame.game_server.hall import MOST_SEED, Client, FullError, Hall, HeldPlaces, ServedGame
 from rllib_lmgame.game_server.table import GameLostError, View
 from rllib_lmgame.text import in_words
+
+CUT_OFF_S = 0.1
+"""In which gRPC cancels a call that was cut off: its requests come to an end as those of one that was not."""
 
 
 @dataclass
@@ -114,11 +117,19 @@ class _Service:
         )
 
     async def StreamStep(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
-        """Replies, one after another."""
+        """Replies, one after another; a stream that is cut off, not ended, ends its sessions."""
         await self._check(context)
-        async for request in requests:
-            await _check_read(request, context)
-            yield await self._told(self._step(request), context)
+        played: set[str] = set()
+        try:
+            async for request in requests:
+                await _check_read(request, context)
+                played.add(request.session_id)
+                yield await self._told(self._step(request), context)
+            await asyncio.sleep(CUT_OFF_S)
+        except (asyncio.CancelledError, GeneratorExit):
+            for name in played:
+                await self._held.leave(name)
+            raise
 
     async def ListEnvironments(self, request: Any, context: Any) -> Any:
         """The games."""

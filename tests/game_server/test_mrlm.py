@@ -6,18 +6,20 @@ import asyncio
 import json
 import os
 import signal
-import threading
+import subprocess
+import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import grpc
 import pytest
 from commands import Command
-from served_games import TOKEN, Hangs, expert
+from served_games import TOKEN, expert, hanging, idle_time
 
 from rllib_lmgame.envs.games.adapted.mrlm.protocol import METHODS, SERVICE, messages
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.game_server import mrlm
 from rllib_lmgame.game_server.access import MOST_BYTES
 from rllib_lmgame.game_server.hall import Hall, open_games
 from rllib_lmgame.game_server.mrlm import serve_mrlm
@@ -66,10 +68,10 @@ class Stub:
 
 
 @asynccontextmanager
-async def serving(*games: str, **limits: Any) -> AsyncIterator[tuple[Hall, Stub, int]]:
+async def serving(*games: str, token: str | None = TOKEN, **limits: Any) -> AsyncIterator[tuple[Hall, Stub, int]]:
     hall = Hall(await open_games({game: GameConfig(game, {}) for game in games}), **limits)
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    server = asyncio.create_task(serve_mrlm(hall, TOKEN, "127.0.0.1", 0, port.set_result))
+    server = asyncio.create_task(serve_mrlm(hall, token, "127.0.0.1", 0, port.set_result))
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{await port}") as channel:
             yield hall, Stub(channel, (("authorization", f"Bearer {TOKEN}"),)), port.result()
@@ -132,9 +134,9 @@ def asked(session: str, text: str) -> Any:
     return messages()["StepRequest"](session_id=session, action=messages()["MessageProto"](content=text))
 
 
-async def freed(hall: Hall) -> None:
+async def freed(hall: Hall, left: int = 0) -> None:
     async with asyncio.timeout(30):
-        while hall.active:
+        while hall.active > left:
             await asyncio.sleep(0.01)
 
 
@@ -161,10 +163,7 @@ def test_replies_in_a_stream_are_answered_one_after_another() -> None:
 
 
 def test_a_client_that_is_cut_off_while_it_waits_loses_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    hangs, play_move = threading.Event(), Hangs.play_move
-    monkeypatch.setattr(
-        Hangs, "play_move", lambda game, move: (move == "hang" and hangs.set()) or play_move(game, move)
-    )
+    hangs = hanging(monkeypatch)
 
     async def play() -> None:
         async with serving("served_games:Hangs") as (hall, stub, port):
@@ -180,13 +179,129 @@ def test_a_client_that_is_cut_off_while_it_waits_loses_its_session(monkeypatch: 
                     else:
                         talk = there.step(session, "hang")
                     waiting = asyncio.create_task(talk)
-                    while not hangs.is_set():
-                        await asyncio.sleep(0.01)
-                    hangs.clear()
+                    assert await asyncio.to_thread(hangs.acquire, timeout=30)
                     await asyncio.sleep(0.3)
                     assert hall.active == 1 + (method == "BatchStep")
                 await freed(hall)
                 await asyncio.wait([waiting])
+
+    asyncio.run(play())
+
+
+def test_a_stream_that_is_cut_between_two_replies_loses_its_sessions() -> None:
+    async def play() -> None:
+        async with serving(LAKE) as (hall, stub, port):
+            kept = (await stub("Reset", environment_id="FrozenLake-v0")).session_id
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                there = Stub(channel, stub.metadata)
+                two = [(await there("Reset", environment_id="FrozenLake-v0")).session_id for _ in range(2)]
+                open_end = asyncio.Event()
+
+                async def replies() -> AsyncIterator[tuple[str, str]]:
+                    for session in two:
+                        yield session, "jump"
+                    await open_end.wait()
+
+                stream = there.stream(replies())
+                for _ in two:
+                    assert (await stream.read()).status == "success"
+                assert hall.active == 3
+            await freed(hall, 1)
+            assert (await stub.step(kept, "jump")).status == "success"
+
+    asyncio.run(play())
+
+
+def test_two_hundred_sessions_at_once_play_to_their_end() -> None:
+    """Steps alone, in streams and in batches."""
+
+    async def play() -> None:
+        replies = [expert(LAKE, seed, split="train") for seed in range(8)]
+        async with serving(LAKE, most=200) as (hall, stub, port):
+            begun, go = 0, asyncio.Event()
+
+            async def one(number: int, there: Stub) -> float:
+                nonlocal begun
+                config = {"seed": str(number % 8), "split": "train"}
+                session = (await there("Reset", environment_id="FrozenLake-v0", config=config)).session_id
+                begun += 1
+                if begun == 200:
+                    assert hall.active == 200
+                    assert (await stub.refused("Reset", environment_id="FrozenLake-v0"))[0] == "RESOURCE_EXHAUSTED"
+                    go.set()
+                await go.wait()
+                moves = replies[number % 8]
+                if number % 3 == 0:
+                    answers = [await there.step(session, move) for move in moves]
+                elif number % 3 == 1:
+                    answers = [answer async for answer in there.stream(listed(*((session, move) for move in moves)))]
+                else:
+                    batches = [await there("BatchStep", requests=[asked(session, move)]) for move in moves]
+                    answers = [batch.responses[0] for batch in batches]
+                return float(answers[-1].reward.value) * answers[-1].observation.done
+
+            async with AsyncExitStack() as channels:
+                connected = [
+                    await channels.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{port}")) for _ in range(8)
+                ]
+                there = [Stub(channel, stub.metadata) for channel in connected]
+                assert sum(await asyncio.gather(*(one(number, there[number % 8]) for number in range(200)))) == 200
+            assert hall.active == 0
+
+    asyncio.run(play())
+
+
+CLIENTS = f"""
+import asyncio, sys, grpc
+from rllib_lmgame.envs.games.adapted.mrlm.protocol import messages
+async def play(number, ready):
+    made = messages()
+    async with grpc.aio.insecure_channel(sys.argv[1]) as channel:
+        def method(kind, name, asked, answered):
+            forms = made[asked].SerializeToString, made[answered].FromString
+            return getattr(channel, kind)("/{SERVICE}/" + name, *forms)
+        begun = await method("unary_unary", "Reset", "ResetRequest", "ResetResponse")(
+            made["ResetRequest"](environment_id="Hangs"))
+        def step(text):
+            return made["StepRequest"](session_id=begun.session_id, action=made["MessageProto"](content=text))
+        if number % 3 == 0:  # Waits for an answer.
+            waits = method("unary_unary", "Step", "StepRequest", "StepResponse")(step("hang"))
+        if number % 3 == 1:  # Its stream stands still.
+            stream = method("stream_stream", "StreamStep", "StepRequest", "StepResponse")()
+            await stream.write(step("hello"))
+            await stream.read()
+        ready.release()
+        await asyncio.sleep(600)
+async def main():
+    ready = asyncio.Semaphore(0)
+    clients = [asyncio.create_task(play(number, ready)) for number in range(64)]
+    for _ in clients:
+        await ready.acquire()
+    print("playing", flush=True)
+    await asyncio.gather(*clients)
+asyncio.run(main())
+"""
+
+
+def test_clients_that_are_killed_leave_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At once where a call of theirs is open; the others when nothing was heard of them for too long."""
+    time_passes, hangs = idle_time(mrlm, monkeypatch), hanging(monkeypatch)
+
+    async def play() -> None:
+        async with serving("served_games:Hangs", token=None) as (hall, _, port):
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", CLIENTS, f"127.0.0.1:{port}", stdout=subprocess.PIPE
+            )
+            assert process.stdout is not None and (await process.stdout.readline()) == b"playing\n"
+            for _ in range(22):
+                assert await asyncio.to_thread(hangs.acquire, timeout=30)
+            assert hall.active == 64
+            process.kill()
+            await process.wait()
+            await freed(hall, 21)
+            time_passes()
+            await freed(hall)
+            assert not [task for task in asyncio.all_tasks() if "play_one" in repr(task)]
 
     asyncio.run(play())
 
