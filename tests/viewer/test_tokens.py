@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.episodes import summarize
@@ -28,13 +29,24 @@ def _library(path: Path) -> Library:
     return library
 
 
+def _move_learner_from_sampler(algorithm: Any) -> None:
+    """Both compute the same model, to a millionth, where nothing moved them apart."""
+    with torch.no_grad():
+        for module in algorithm.learner_group._learner.module._rl_modules.values():
+            for weights in module.parameters():
+                weights.mul_(1.05)
+
+
 @pytest.mark.parametrize("constrained", [False, True])
 def test_sums_over_the_tokens_shown_are_the_metrics_of_their_iteration(start, make_config, constrained):
     options = {"episode_log": "all", "group_size": 4, "legal_moves_only": constrained}
     game = {"env": "lmgame/TicTacToe-v0", "env_config": {}} if constrained else {}
     config = make_config(**game, text_rollouts=options, token_ppo={"advantage_estimator": "grpo"})
     algorithm = start(config)
-    results = [algorithm.train() for _ in range(2)]
+    results = []
+    for _ in range(2):
+        _move_learner_from_sampler(algorithm)
+        results.append(algorithm.train())
     directory = Path(algorithm.trial_directory())
     library = _library(directory)
     assert len(library.rows) == 32 and not library.problems
@@ -45,7 +57,7 @@ def test_sums_over_the_tokens_shown_are_the_metrics_of_their_iteration(start, ma
         assert tokens == told["trained_tokens"]
         assert advantage / tokens == pytest.approx(told["advantage_mean"], abs=1e-4)
         assert entropy / tokens == pytest.approx(told["entropy"], rel=1e-4)
-        assert gap / tokens == pytest.approx(told["logprob_gap_mean"], abs=1e-5)
+        assert gap / tokens == pytest.approx(told["logprob_gap_mean"], rel=1e-4) and gap / tokens > 0.01
     forced = 0
     for number in range(len(library.rows)):
         for turn in (turn for seat in library.episode(number)["seats"] for turn in seat["turns"]):
