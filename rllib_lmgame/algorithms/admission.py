@@ -27,6 +27,7 @@ from rllib_lmgame.algorithms.scheduled import game_variants, in_lockstep, kind_o
 from rllib_lmgame.endpoints.address import read_address
 from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.errors import ConfigError, did_you_mean
+from rllib_lmgame.inference.registry import TRANSFORMERS
 from rllib_lmgame.league.reach import MostPlay, check_reach
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.chat.replies import reply_format
@@ -286,15 +287,21 @@ def _check_language_model(s: Settings, *, trained: bool) -> None:
     refuse(rules.LENGTHS, s, None)
     if trained and s.lm.lora is not None:
         _check_lora(s.lm, key, served=s.inf.adapters)
-    config = None if s.lm.model == TINY_MODEL or not trained else local_config(model_directory(s.lm.model))
+    loaded_here = trained or s.inf.engine == TRANSFORMERS.name
+    config = local_config(model_directory(s.lm.model)) if s.lm.model != TINY_MODEL and loaded_here else None
     if config is None:
         return
     from rllib_lmgame.policies.model.isolation import UnfitModelError, packing_of
+    from rllib_lmgame.policies.model.loading import quantization_problem
 
     try:
-        packing_of(config)
+        if trained:
+            packing_of(config)
     except UnfitModelError as error:
         raise ConfigError(key("model"), f"{config.model_type} models cannot be trained here: {error}") from error
+    problem = quantization_problem(config)
+    if problem is not None:
+        raise ConfigError(key("model"), f"cannot be loaded as its quantization_config says: {problem}")
 
 
 def _check_lora(options: LanguageModelOptions, key: Callable[..., str], *, served: bool) -> None:

@@ -102,6 +102,23 @@ def test_demonstrations_for_a_role_that_no_seat_has_are_refused() -> None:
         check_prompts([check(kuhn, shown(turn))])
 
 
+def test_demonstrations_for_a_role_that_is_never_played_by_who_has_them_are_refused() -> None:
+    kuhn = GAME.replace("FrozenLake", "KuhnPoker")
+    shown = "{context_length: 4096, demonstrations: [{observation: x, action: bet, role: player_1}]}"
+    seats = "config.policy_mapping_fn={player_0: a, player_1: b}"
+    two = [f"config.policies={{a: {{language_model: {shown}}}, b: {{}}}}", seats]
+    error = refusal(kuhn, *two)
+    assert error.path == "config.policies.a.language_model.demonstrations[0].role"
+    assert error.message == "a never plays 'player_1', but player_0"
+    both = f"config.language_model={shown}"
+    error = refusal(kuhn, both, "config.policies={a: {}, b: {player: random}}", seats)
+    assert error.path == "config.language_model.demonstrations[0].role"
+    check_prompts([check(kuhn, both, "config.policies={a: {}, b: {}}", seats)])
+    check_prompts([check(kuhn, two[0], "config.policy_mapping_fn=random_seat")])
+    made = "config.language_model={context_length: 4096, demonstrations: 1}"
+    check_prompts([check(kuhn, made, "config.policies={a: {}, b: {player: random}}", seats)])
+
+
 def test_policies_have_contexts_of_their_own() -> None:
     kuhn = GAME.replace("FrozenLake", "KuhnPoker")
     policies = "config.policies={a: {}, b: {language_model: {context_length: 40, max_tokens_per_turn: 8}}}"

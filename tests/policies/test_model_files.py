@@ -103,6 +103,32 @@ def test_a_damaged_directory_is_named_before_anything_starts(
         check_model(str(folder))
 
 
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({}, "no `quant_method` attribute"),
+        ({"quant_method": "gptq"}, "missing 1 required positional argument: 'bits'"),
+        ({"quant_method": "compressed-tensors"}, "no attribute 'config_groups'"),
+    ],
+)
+def test_a_quantization_that_says_too_little_is_told_before_anything_starts(
+    section: object, said: str, folder: Path
+) -> None:
+    """To those who load it by Transformers: a learner, and its engine. vLLM knows others."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
+    run = LMGamePPOConfig().environment("lmgame/Sokoban-v0").language_model(model=str(folder))
+    line = re.compile(
+        f"config.language_model.model: cannot be loaded as its quantization_config says: .*{re.escape(said)}"
+    )
+    with pytest.raises(ConfigError, match=line) as told:
+        run.validate()
+    assert "\n" not in str(told.value)
+    for section in ({"quant_method": "nobody's"}, {"quant_method": "fp8"}):
+        (folder / "config.json").write_text(json.dumps({**config, "quantization_config": section}))
+        run.copy().validate()
+
+
 def test_an_adapter_in_the_place_of_a_model_is_told_where_it_belongs(tmp_path: Path) -> None:
     save_file({"a": np.zeros(1, np.float32)}, tmp_path / "adapter_model.safetensors")
     (tmp_path / "adapter_config.json").write_text("{}")

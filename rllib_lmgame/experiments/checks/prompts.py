@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,6 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.taught import begins_with_expert, check_written, data_of
 from rllib_lmgame.rollouts.records import GameConfig
-from rllib_lmgame.settings.sections.demonstrations import KEY
-from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 BUDGET_S = 20.0
 """Seconds of processor time that the games may take, all together."""
@@ -40,7 +38,7 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                     *config.training_games(),
                     *(config.games_for_evaluation() if config.evaluation_interval else ()),
                 )
-                options = [config.language_model_of(policy) for policy in config.language_model_policies()]
+                options = {policy: config.language_model_of(policy) for policy in config.language_model_policies()}
                 what = repr((games, options, config.supervised_options, data_of(config), config.seat_mapping_spec))
                 if what not in seen:
                     seen.add(what)
@@ -49,7 +47,7 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                     different = {f"{game.key}|{game.language_model!r}": game for game in there}
                     left_out.update(_check_config(chats, different.values()))
                     if len(chats.opened) == len(different) and len(there) == len(games):
-                        _check_shown(options, chats.opened)
+                        _check_shown(config, chats.opened)
                     data = repr((games, options, config.row_limits(), data_of(config)))
                     if data not in written:  # A grid over learning rates reads it once.
                         written.add(data)
@@ -63,22 +61,37 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
             )
 
 
-def _check_shown(models: Iterable[LanguageModelOptions], games: Iterable[tuple[str, Collection[str]]]) -> None:
-    """Refuse demonstrations of which no game shows any, and those for a role that no seat of their game has."""
-    roles: dict[str, set[str]] = {}
-    for game, there in games:
-        roles.setdefault(game, set()).update(there)
-    for options in models:
-        named = {str(turn.get("game", "")) for turn in options.turns}
+def _check_shown(config: Any, games: Iterable[tuple[str, Mapping[str, Collection[str]]]]) -> None:
+    """Refuse demonstrations of which no game shows any, and those for a role that nobody plays who has them.
+
+    ``games``: their ids, and who may play each of their roles.
+    """
+    roles: dict[str, dict[str, set[str]]] = {}
+    for game, players in games:
+        for role, policies in players.items():
+            roles.setdefault(game, {}).setdefault(role, set()).update(policies)
+    owners: dict[str, list[str]] = {}
+    for policy in config.language_model_policies():
+        owners.setdefault(config.settings.policy(policy).place("language_model.demonstrations"), []).append(policy)
+    for key, policies in owners.items():
+        given = config.settings.policy(policies[0]).lm.demonstrations
+        turns = given if isinstance(given, list) else []
+        named = {str(turn.get("game", "")) for turn in turns}
         if named and roles and named.isdisjoint({"", *roles}):
             ours, theirs = (", ".join(sorted(some)) for some in (roles, named))
-            raise ConfigError(KEY, f"are all of {theirs}, and what is played is {ours}")
-        for number, turn in enumerate(options.turns):
+            raise ConfigError(key, f"are all of {theirs}, and what is played is {ours}")
+        for number, turn in enumerate(turns):
             game, role = str(turn.get("game", "")), str(turn.get("role", ""))
-            seats = roles.get(game, set()) if game else set().union(*roles.values())
-            if role and seats and role not in seats:
-                known = ", ".join(sorted(seats))
-                raise ConfigError(f"{KEY}[{number}].role", f"no seat has the role {role!r}; there are {known}")
+            seats = [roles.get(game, {})] if game else list(roles.values())
+            there = {role for players in seats for role in players}
+            if role and there and role not in there:
+                message = f"no seat has the role {role!r}; there are {', '.join(sorted(there))}"
+                raise ConfigError(f"{key}[{number}].role", message)
+            own = {role for players in seats for role, who in players.items() if not who.isdisjoint(policies)}
+            if role and own and role not in own:
+                who, plays = (policies[0], "plays") if len(policies) == 1 else (", ".join(policies), "play")
+                message = f"{who} never {plays} {role!r}, but {', '.join(sorted(own))}"
+                raise ConfigError(f"{key}[{number}].role", message)
 
 
 def _check_config(chats: _Chats, games: Iterable[GameConfig]) -> Iterator[str]:
@@ -124,8 +137,8 @@ class _Chats:
         self.config = config
         self.budget = budget
         self.first_prompt = ""
-        self.opened: list[tuple[str, Collection[str]]] = []
-        """Ids of the games that were looked at, with the roles of their seats."""
+        self.opened: list[tuple[str, Mapping[str, Collection[str]]]] = []
+        """Ids of the games that were looked at, and who may play each of their roles."""
         self._chats: dict[tuple[str, str], Any] = {}
 
     def of(self, policy: str, game: GameConfig | None = None) -> Any:
@@ -205,11 +218,15 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
 
     config, timeout_s = chats.config, chats.config.text_rollout_options.env_step_timeout_s
     session = await open_session(game, timeout_s)
-    chats.opened.append((session.game_id, {*session.roles.values()}))
+    line_ups, players = LineUps(config), {role: set[str]() for role in session.roles.values()}
+    for line_up in line_ups.drawn(session.roles):
+        for agent, seat in line_up.items():
+            players[session.roles[agent]].add(seat.module_id)
+    chats.opened.append((session.game_id, players))
     if session.program is not None:  # What it asks is for it to say.
         return abandon(session)
     call = GameCalls(session.game_id, session.trusted, timeout_s)
-    line_ups, stage = LineUps(config), config.supervised_options
+    stage = config.supervised_options
     taught = stage is not None and stage.data is None and game in config.training_games()
     taught = taught and begins_with_expert(config)
     expert = ExpertReplies(make_scripted_player(stage.expert), random.Random(0)) if taught else None

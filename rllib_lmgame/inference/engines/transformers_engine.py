@@ -26,12 +26,12 @@ from rllib_lmgame.inference.registry import TRANSFORMERS
 from rllib_lmgame.inference.weights import check_weights, not_finite, tensors_of
 from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
 from rllib_lmgame.policies.model.action_values import PlayedValues, load_values, split_values
-from rllib_lmgame.policies.model.checkpoint_names import load_checkpoint_tensors, loading_problem, parts_of
+from rllib_lmgame.policies.model.checkpoint_names import load_checkpoint_tensors, parts_of
 from rllib_lmgame.policies.model.isolation import backbone_of
 from rllib_lmgame.policies.model.lm_head import logit_transform
+from rllib_lmgame.policies.model.loading import IncompleteModelError, whole_model
 from rllib_lmgame.policies.model.positions import fix_rope
 from rllib_lmgame.settings.sections.inference import InferenceOptions
-from rllib_lmgame.telemetry.quiet import no_bars_for
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 PREFILL_TOKENS = 4096
@@ -72,7 +72,6 @@ class TransformersCore(Core):
         arguments = {
             "dtype": options.dtype_on(on_gpu),
             "trust_remote_code": trust_remote_code,
-            "use_safetensors": True,
             **options.engine_kwargs,
         }
         self._model = _load_model(model_dir, arguments).to(self._device).eval()
@@ -327,7 +326,7 @@ class TransformersCore(Core):
 
 def _load_model(model_dir: str, arguments: Mapping[str, Any]) -> Any:
     """The model with all its weights. Raises: ConfigError: it asks for code that is not trusted, or lacks weights."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(model_dir, trust_remote_code=arguments["trust_remote_code"])
     attention = str(arguments.get("attn_implementation") or config._attn_implementation or "")
@@ -338,14 +337,10 @@ def _load_model(model_dir: str, arguments: Mapping[str, Any]) -> Any:
         )
     if getattr(config.get_text_config(decoder=True), "attn_logit_softcapping", None) is not None:
         arguments = {"attn_implementation": "eager", **arguments}  # SDPA would leave the capping out.
-    with no_bars_for(model_dir):
-        model, loaded = AutoModelForCausalLM.from_pretrained(
-            model_dir, config=config, ignore_mismatched_sizes=True, output_loading_info=True, **arguments
-        )
-    problem = loading_problem(loaded)
-    if problem is not None:
-        raise ConfigError("language_model.model", f"{model_dir!r} {problem}")
-    return model
+    try:
+        return whole_model(model_dir, config=config, **arguments)
+    except IncompleteModelError as error:
+        raise ConfigError("language_model.model", f"{model_dir!r} {error}") from error
 
 
 class TransformersEngine(ThreadedEngine):

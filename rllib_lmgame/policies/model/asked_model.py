@@ -18,7 +18,6 @@ from rllib_lmgame.envs.support.asked_models import TIME_LIMIT_S, most_s
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.model.files import check_model, model_directory
 from rllib_lmgame.settings.sections.language_model import HUGGING_FACE
-from rllib_lmgame.telemetry.quiet import no_bars_for
 from rllib_lmgame.text import first_line
 from rllib_lmgame.waiting import WaitedTooLong, waiting
 
@@ -140,26 +139,15 @@ class _Loaded:
 @cache
 def _loaded(directory: str) -> _Loaded:
     """Raises: ValueError: it cannot be loaded, and why."""
-    from transformers import AutoModelForCausalLM
-
-    from rllib_lmgame.policies.model.checkpoint_names import loading_problem
+    from rllib_lmgame.policies.model.loading import IncompleteModelError, whole_model
 
     tokenizer = _tokenizer(directory)
     try:
-        with no_bars_for(directory):
-            model, info = AutoModelForCausalLM.from_pretrained(
-                directory,
-                dtype="auto",
-                trust_remote_code=False,
-                use_safetensors=True,
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
-            )
+        model = whole_model(directory, dtype="auto", trust_remote_code=False)
+    except IncompleteModelError as error:
+        raise ValueError(f"no model that can be loaded at {directory!r}: it {error}") from error
     except Exception as error:  # A damaged file fails in many ways.
         raise ValueError(f"no model that can be loaded at {directory!r}: {first_line(error)}") from error
-    problem = loading_problem(info)
-    if problem is not None:
-        raise ValueError(f"no model that can be loaded at {directory!r}: it {problem}")
     for drawn in ("temperature", "top_p", "top_k"):  # Of no use without draws, and warned of.
         setattr(model.generation_config, drawn, None)
     return _Loaded(model.eval(), tokenizer)

@@ -36,15 +36,6 @@ def unique_state(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: tensor.detach() for name, tensor in named.items()}
 
 
-def loading_problem(info: Mapping[str, Any]) -> str | None:
-    """What Transformers has filled with noise, by what it says of loading a model, or ``None``."""
-    others, missing = sorted(info["mismatched_keys"]), sorted(info["missing_keys"])
-    if others:
-        name, there, here = others[0]
-        return f"has {name!r} of {list(there)}, and its config.json asks for {list(here)}"
-    return f"lacks {len(missing)} weights, among them {missing[0]!r}" if missing else None
-
-
 def parts_of(model: Any, state: Mapping[str, torch.Tensor]) -> tuple[Part, ...]:
     """``state`` in the smallest parts that Transformers can take back one by one; only names, shapes and dtypes count.
 

@@ -31,17 +31,17 @@ from rllib_lmgame.policies.model.action_values import ActionValues, save_values
 from rllib_lmgame.policies.model.adapters import Adapters
 from rllib_lmgame.policies.model.attention import CHECKPOINTING, FLASH, PACKED, PackedRows, resolve_implementation
 from rllib_lmgame.policies.model.card import Played
-from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, loading_problem, parts_of, unique_state
+from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of, unique_state
 from rllib_lmgame.policies.model.export import save_policy
 from rllib_lmgame.policies.model.files import tokenizer_source
 from rllib_lmgame.policies.model.isolation import Packing, UnfitModelError, backbone_of, lay_out, packing_of
 from rllib_lmgame.policies.model.last_layer import prunable, prune_last_layer, select
 from rllib_lmgame.policies.model.layout import Layout
 from rllib_lmgame.policies.model.lm_head import Allowed, logit_transform, token_logprobs
+from rllib_lmgame.policies.model.loading import IncompleteModelError, whole_model
 from rllib_lmgame.policies.model.positions import fix_rope
 from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
-from rllib_lmgame.telemetry.quiet import no_bars_for
 from rllib_lmgame.text import first_line
 
 logger = logging.getLogger(__name__)
@@ -463,7 +463,7 @@ def load_language_model(
 
     Raises: ConfigError: no such model, of a kind that cannot be trained here, or weights are missing.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
 
     config: Any = None
     try:
@@ -472,21 +472,19 @@ def load_language_model(
         for name, value in vars(config).items():
             if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
                 setattr(config, name, 0.0)
-        with no_bars_for(model_dir):
-            model, info = AutoModelForCausalLM.from_pretrained(
-                model_dir,
-                config=config,
-                dtype=dtype,
-                attn_implementation=attention if packing.fits or attention == FLASH else None,
-                trust_remote_code=trust_remote_code,
-                use_safetensors=True,
-                ignore_mismatched_sizes=True,  # They are told below.
-                output_loading_info=True,
-            )
+        model = whole_model(
+            model_dir,
+            config=config,
+            dtype=dtype,
+            attn_implementation=attention if packing.fits or attention == FLASH else None,
+            trust_remote_code=trust_remote_code,
+        )
     except UnfitModelError as error:
         raise ConfigError(
             "language_model.model", f"{config.model_type} models cannot be trained here: {error}"
         ) from error
+    except IncompleteModelError as error:
+        raise ConfigError("language_model.model", f"{model_dir!r} {error}") from error
     except (OSError, TypeError, ValueError, ImportError, AttributeError, KeyError) as error:
         what = "directory" if Path(model_dir).is_dir() else "directory or hub id"
         quantized = getattr(config, "quantization_config", None) is not None
@@ -495,9 +493,6 @@ def load_language_model(
             "language_model.model",
             f"{what} {model_dir!r} could not be loaded as a causal language model{of}: {first_line(error)}",
         ) from error
-    problem = loading_problem(info)
-    if problem is not None:
-        raise ConfigError("language_model.model", f"{model_dir!r} {problem}")
     if not packing.fits:
         what = f"{packing.layout.value} instead of packed, since {packing.reason}; no prompt is shared"
         logger.warning("%s: %s", model_dir, what)
