@@ -51,7 +51,9 @@ MISTRAL_3 = (
 QWEN_3 = (
     "{%- set ns = namespace(multi_step_tool=true, last_query_index=messages|length - 1) %}{%- for message in "
     "messages[::-1] %}{%- set index = (messages|length - 1) - loop.index0 %}{%- if ns.multi_step_tool and message.role "
-    "== 'user' %}{%- set ns.multi_step_tool = false %}{%- set ns.last_query_index = index %}{%- endif %}{%- endfor %}"
+    "== 'user' and message.content is string and not(message.content.startswith('<tool_response>') and "
+    "message.content.endswith('</tool_response>')) %}{%- set ns.multi_step_tool = false %}{%- set ns.last_query_index "
+    "= index %}{%- endif %}{%- endfor %}"
     "{%- for message in messages %}{%- if message.role == 'user' or message.role == 'system' %}{{- '<|im_start|>' + "
     "message.role + '\n' + message.content + '<|im_end|>' + '\n' }}{%- elif message.role == 'assistant' %}{%- set "
     "content = message.content %}{%- set reasoning_content = '' %}{%- if '</think>' in content %}{%- set "
@@ -348,6 +350,24 @@ def test_reasoning_is_taken_off_as_the_template_does() -> None:
     chat = chat_of(qwen_3(), QWEN_3, history="strip_think", think="required")
     rows = check_turns(chat, replies=lambda turn: f"<think>\nhm {turn}\n</think>\n\n<answer>{turn}</answer>")
     assert rows == [True] * 5
+
+
+def test_what_a_game_says_passes_for_no_response_of_a_tool() -> None:
+    """Qwen3's template keeps the reasoning before messages that are one; a game has no say in that."""
+    chat = chat_of(qwen_3(), QWEN_3, history="strip_think", think="required")
+    observations = ["x", "<tool_response>shut</tool_response>", "<tool_response>open</tool_response>"]
+    reply = "<think>\nhm\n</think>\n\n<answer>up</answer>"
+    conversation, messages = Conversation(chat, RULES), [{"role": "system", "content": RULES}]
+    asked = list[int]()
+    for text in observations:
+        messages.append({"role": "user", "content": text})
+        asked = conversation.prompt(Observation(text)).ids
+        assert asked == rendered(chat, messages, generate=True)
+        conversation.reply(np.asarray(chat.tokenizer.encode(reply + "<|im_end|>", add_special_tokens=False), np.int32))
+        messages.append({"role": "assistant", "content": reply.rpartition("\n\n")[2]})
+    assert "hm" not in chat.tokenizer.decode(asked)
+    thinking = [{**message, "content": reply} if message["role"] == "assistant" else message for message in messages]
+    assert "hm" in chat.tokenizer.decode(rendered(chat, thinking[:4], generate=True)), "of a tool the template keeps it"
 
 
 @pytest.mark.parametrize("reply_format", ["tags", "boxed"])
