@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -26,7 +27,6 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.evaluation.players.language_model import LocalModel, ModelOptions
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
@@ -44,9 +44,9 @@ from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule, ValueHead
 from rllib_lmgame.rollouts.episodes import trajectory_of_seat
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes
-from rllib_lmgame.rollouts.play import play_many
+from rllib_lmgame.rollouts.play import Sessions, play_many
 from rllib_lmgame.rollouts.players import take_seats
-from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig, Trajectory
+from rllib_lmgame.rollouts.records import TEXT_SPACE, Trajectory
 from rllib_lmgame.rollouts.seats import LanguageModelSeat
 
 BINS = 51
@@ -89,22 +89,6 @@ class Tokens:
         return torch.from_numpy(np.concatenate([np.arange(bounds[n], bounds[n + 1]) for n in trajectories]))
 
 
-class Sessions:
-    """Games between two episodes."""
-
-    def __init__(self) -> None:
-        self._free: list[GameSession] = []
-
-    def free_session(self, game: GameConfig) -> GameSession | None:
-        return self._free.pop() if self._free else None
-
-    def release(self, game: GameConfig, session: GameSession) -> None:
-        self._free.append(session)
-
-    def forget(self, plan: EpisodePlan) -> None:
-        """Nothing is kept of an episode."""
-
-
 async def play(model: str, config: Any, games: int) -> list[Trajectory]:
     """Trajectories of a model that plays a game for one, by Transformers.
 
@@ -112,25 +96,28 @@ async def play(model: str, config: Any, games: int) -> list[Trajectory]:
         ValueError: if the game is for several, or a game could not be played.
     """
     (game,) = config.training_games()
-    session = make_session(game.env, dict(game.env_config))
-    if len(session.agent_ids) != 1:
-        raise ValueError(f"{game.env} is a game for {len(session.agent_ids)}")
+    with closing(make_session(game.env, dict(game.env_config))) as session:
+        seats = session.agent_ids
+    if len(seats) != 1:
+        raise ValueError(f"{game.env} is a game for {len(seats)}")
     options = ModelOptions(config.language_model_options, config.inference_options, config.text_rollout_options)
     at_once = config.num_envs_per_env_runner
-    async with LocalModel("model", model, model, options, PlayerSettings(at_once=at_once)) as player:
-        line_up = dict.fromkeys(session.agent_ids, player.assignment)
-        plans = [
-            EpisodePlan(plan.episode_id, plan.game, plan.seed, plan.group, plan.index, line_up=line_up)
-            for plan in plan_episodes(games, run_seed=0, purpose="train", iteration=0)
-        ]
-        played = await play_many(
-            plans,
-            [game],
-            lambda session, plan: take_seats(session, plan, lambda _: player),
-            Sessions(),
-            options.text_rollouts,
-            at_once,
-        )
+    settings = PlayerSettings(at_once=at_once)
+    with closing(Sessions()) as sessions:
+        async with LocalModel("model", model, model, options, settings) as player:
+            line_up = dict.fromkeys(seats, player.assignment)
+            plans = [
+                EpisodePlan(plan.episode_id, plan.game, plan.seed, plan.group, plan.index, line_up=line_up)
+                for plan in plan_episodes(games, run_seed=0, purpose="train", iteration=0)
+            ]
+            played = await play_many(
+                plans,
+                [game],
+                lambda session, plan: take_seats(session, plan, lambda _: player),
+                sessions,
+                options.text_rollouts,
+                at_once,
+            )
     if played.failures:
         raise ValueError(f"{len(played.failures)} games failed, the first: {played.failures[0].message}")
     sat = [(one, seat) for one in played.episodes for seat in one.seats.values()]

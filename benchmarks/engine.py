@@ -107,8 +107,8 @@ async def measure(generate: Generate, stats: Callable[[], Awaitable[Any]] | None
     before = await stats() if stats else None
     result = await play(generate, work, "measured")
     row = {"tokens_per_s": result["generated"] / result["seconds"], "seconds": result["seconds"]}
-    if stats:
-        after = await stats()
+    after = await stats() if stats else None
+    if before is not None and after is not None:
         row["engine_busy"] = (after.busy_s - before.busy_s) / result["seconds"]
         row["steps"] = after.steps - before.steps
         row["prompt_computed_per_unique"] = (after.prompt_tokens_computed - before.prompt_tokens_computed) / result[

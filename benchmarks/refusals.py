@@ -131,15 +131,15 @@ def _move(config: dict[str, Any]) -> bool:
         _put(options, [*new.key.split(".")[1:], *(["type"] if new.key.endswith(TAGGED) else [])], value)
     league = config.get("league")
     forgotten = league.get("forgotten") if isinstance(league, dict) else None
-    if isinstance(forgotten, dict) and forgotten.get("share") == 0:
+    if isinstance(league, dict) and isinstance(forgotten, dict) and forgotten.get("share") == 0:
         if "below" in forgotten:
             return False
-        league["forgotten"] = None  # type: ignore[index]
+        league["forgotten"] = None
     selection = config.get("data_selection")
     overlong = selection.get("overlong") if isinstance(selection, dict) else None
-    if isinstance(overlong, dict) and overlong.get("tokens") is None:
+    if isinstance(selection, dict) and isinstance(overlong, dict) and overlong.get("tokens") is None:
         if overlong.get("buffer", 0) == 0 and overlong.get("penalty", 1) == 1:
-            del selection["overlong"]  # type: ignore[index]
+            del selection["overlong"]
         else:
             overlong.pop("tokens", None)
     return True

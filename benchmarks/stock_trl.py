@@ -167,7 +167,8 @@ def serve(model_dir: str, groups: int, group_size: int, reply: int, stop: str, c
             callbacks=[Iterations()],
         )
         trainer.vllm_generation.sync_weights = watch.on("push", push_of(trainer.vllm_generation))
-        trainer._generate_and_score_completions = watch.on("rollout", trainer._generate_and_score_completions)
+        play = watch.on("rollout", trainer._generate_and_score_completions)
+        trainer._generate_and_score_completions = play  # type: ignore[method-assign]
         ready()
         trainer.train()
 

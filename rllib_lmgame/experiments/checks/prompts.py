@@ -220,8 +220,8 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
     session = await open_session(game, timeout_s)
     line_ups, players = LineUps(config), {role: set[str]() for role in session.roles.values()}
     for line_up in line_ups.drawn(session.roles):
-        for agent, seat in line_up.items():
-            players[session.roles[agent]].add(seat.module_id)
+        for agent, player in line_up.items():
+            players[session.roles[agent]].add(player.module_id)
     chats.opened.append((session.game_id, players))
     if session.program is not None:  # What it asks is for it to say.
         return abandon(session)
