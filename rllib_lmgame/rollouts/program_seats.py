@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from rllib_lmgame.endpoints.completions import RequestError
 from rllib_lmgame.envs.contract.session import AskingProgram, GameSession, Observation
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.format import Prompt
 from rllib_lmgame.policies.chat.requested import RequestedConversation
 from rllib_lmgame.rollouts.seats import GameCall, LanguageModelSeat
@@ -41,6 +42,16 @@ class ProgramSeat(LanguageModelSeat):
             self.program.answer = self._requested.answer
             return parsed.action
         return None
+
+    def out_of_tokens(self, session: GameSession, prompt: Prompt, needed: int) -> Exception:
+        request = self.program.request
+        if not self.turns and request is not None and prompt.max_tokens == request.max_tokens:
+            return ConfigError(
+                "config.env",
+                f"a reply of {session.game_id} has {needed} tokens or more; max_tokens of the program's request is "
+                f"{request.max_tokens}",
+            )
+        return super().out_of_tokens(session, prompt, needed)
 
     def _last_prompt(self, observation: Observation) -> Prompt:
         return self._requested.final_prompt()

@@ -51,6 +51,19 @@ def forest(task: Any) -> float:
     return 1.0
 
 
+def terse(task: Any) -> float:
+    """Asks for few tokens."""
+    said(task, [{"role": "user", "content": "Up"}], max_tokens=2)
+    return 1.0
+
+
+class Talker:
+    """A player of more tokens than that, for supervised learning."""
+
+    def act(self, *_: Any) -> str:
+        return "Up || Up || Up"
+
+
 def at_once(task: Any) -> float:
     """Four requests at the same time."""
     with ThreadPoolExecutor(4) as pool:

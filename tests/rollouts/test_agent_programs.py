@@ -162,6 +162,14 @@ def test_what_cannot_be_replied_to_is_refused_and_is_no_turn(played: Callable[..
     assert {error["type"] for error in found.values()} == {"invalid_request_error"} and len(found) == 5
 
 
+def test_an_experts_reply_that_is_longer_than_the_program_asks_for_is_blamed_on_that(make_runner) -> None:
+    runner = make_runner("agent:agent_programs:terse", model=MODEL)
+    result = play_games(runner, 1, expert="agent_programs:Talker")
+    runner.stop()
+    assert isinstance(result.error, ConfigError) and result.error.path == "config.env"
+    assert result.error.message.endswith("tokens or more; max_tokens of the program's request is 2")
+
+
 @pytest.mark.parametrize(
     ("program", "reason", "words"),
     [
