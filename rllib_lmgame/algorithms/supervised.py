@@ -59,6 +59,7 @@ class SupervisedStage:
         if self.done:
             self._milestone("after warm start")
         algorithm.metrics.log_value("supervised_steps", self.steps, window=1, reduce="mean")
+        algorithm.metrics.log_value("supervised_last_step", self._last_step, window=1, reduce="mean")
         if self._data is not None:
             algorithm.metrics.log_value(LEFT_OUT, self._data.left_out, window=1, reduce="mean")
 

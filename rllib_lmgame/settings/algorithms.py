@@ -68,7 +68,7 @@ ACTION_VALUES = "action_values"
 WITHOUT_VALUES = (SUPERVISED, PREFERENCES)
 """Sections of updates that ask no value function, whatever ``token_ppo`` says."""
 LEFT_OUT = "conversations_left_out"
-SUPERVISED_METRICS = ("supervised_steps", "validation_loss", "validation_loss_before", LEFT_OUT)
+SUPERVISED_METRICS = ("supervised_steps", "supervised_last_step", "validation_loss", "validation_loss_before", LEFT_OUT)
 COMMON_SECTIONS: Mapping[str, Section] = {
     "language_model": Section("language_model_options", LanguageModelOptions, played=True),
     "inference": Section("inference_options", InferenceOptions, played=True),

@@ -84,10 +84,13 @@ class ProgressCallback(Callback):
         print(name + text, file=self._stream or sys.stdout, flush=True)
 
     def _eta(self, trial_id: str, result: Mapping[str, Any]) -> float | None:
-        """Seconds until the first counting criterion is met, from the pace since it began to move."""
+        """Seconds until the first counting criterion is met, or supervised learning that is all has taken its steps, from
+        the pace since it began to move.
+        """
         now = time.monotonic()
         estimates = []
-        for key, goal in self._stop.items():
+        last = None if "phase" in result else number_at(result, "supervised_last_step")
+        for key, goal in [*self._stop.items(), *([] if last is None else [("supervised_steps", last)])]:
             value = number_at(result, key)
             if value is None or key.endswith(("_mean", "_rate")):
                 continue

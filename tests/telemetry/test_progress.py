@@ -72,6 +72,22 @@ def test_time_left_comes_from_the_pace_since_a_criterion_began_to_move(clock: Cl
     assert [line.partition("ETA ")[2] for line in stream.getvalue().splitlines()] == ["", "", "8:15", "8:10"]
 
 
+def test_a_trial_that_ends_of_its_own_has_the_time_left_until_then(clock: Clock) -> None:
+    """Supervised learning of 300 steps, in a trial that may take 30 iterations."""
+    stream = io.StringIO()
+    callback = ProgressCallback({"training_iteration": 30, "supervised_steps": 10_000}, stream=stream)
+    trial = SimpleNamespace(trial_id="a")
+    for iteration in (1, 2, 3):
+        clock.now = 100.0 + 10 * iteration
+        result = {
+            "training_iteration": iteration,
+            "supervised_steps": 100 * iteration,
+            "supervised_last_step": 300,
+        }
+        callback.on_trial_result(0, [trial], trial, result)
+    assert [line.partition("ETA ")[2] for line in stream.getvalue().splitlines()] == ["", "0:10", "0:00"]
+
+
 def test_a_line_names_what_an_iteration_took() -> None:
     timers = {"rollout_s": 2.0, "vine_s": 60.0, "update_s": 1.0, "weight_sync_s": 0.1}
     line = progress_line({"training_iteration": 3, "phase": 1, "ppo_iteration": 2, "timers": timers})
