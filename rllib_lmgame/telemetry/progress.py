@@ -84,8 +84,9 @@ class ProgressCallback(Callback):
         print(name + text, file=self._stream or sys.stdout, flush=True)
 
     def _eta(self, trial_id: str, result: Mapping[str, Any]) -> float | None:
-        """Seconds until the first counting criterion is met, or supervised learning that is all has taken its steps, from
-        the pace since it began to move.
+        """Seconds until the first counting criterion is met, from the pace since it began to move.
+
+        Supervised learning that nothing comes after ends with its last step.
         """
         now = time.monotonic()
         estimates = []

@@ -157,6 +157,7 @@ def test_overrides_leave_the_file_as_it_was():
         ("config.env.x=3", "not a mapping"),
         ("other:config.lr=3", "no experiment 'other'"),
         ("config.lr=[1", "not readable"),
+        ("a.run=PPO", "`run=...` in every experiment of the file, by `a:run=...` in that one alone"),
         ("nope=1", "unknown key"),
     ],
 )

@@ -22,8 +22,16 @@ import yaml.reader
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.files.fetched import refuse_code
 from rllib_lmgame.experiments.files.remote import fetch
-from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, dotted, make_spec, make_specs
-from rllib_lmgame.settings.schema import tag_of, walk
+from rllib_lmgame.experiments.spec import (
+    STOPS,
+    ExperimentOptions,
+    ExperimentSpec,
+    Source,
+    dotted,
+    make_spec,
+    make_specs,
+)
+from rllib_lmgame.settings.schema import declared, tag_of, walk
 from rllib_lmgame.storage import expanded, is_remote
 from rllib_lmgame.text import shown
 
@@ -371,6 +379,12 @@ def _parse(text: str, experiments: Mapping[str, Any]) -> tuple[list[str], Any, s
     parts = [p.strip() for p in path.split(".")]
     if not all(parts):
         raise ConfigError("", "the key has an empty part", place)
+    if not colon and len(parts) > 1 and parts[0] in experiments and parts[0] not in declared(ExperimentOptions):
+        rest = ".".join(parts[1:])
+        message = (
+            f"is set by `{rest}=...` in every experiment of the file, by `{parts[0]}:{rest}=...` in that one alone"
+        )
+        raise ConfigError(rest, message, place)
     return parts, parse_value(value, place), only if colon else None
 
 
