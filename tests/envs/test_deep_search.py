@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import string
 from collections.abc import Callable
 from pathlib import Path
@@ -329,6 +330,18 @@ def questions_file(tmp_path: Path) -> Callable[..., str]:
         return str(path)
 
     return write
+
+
+def test_files_that_have_changed_are_read_again(tmp_path: Path) -> None:
+    data, corpus = tmp_path / "questions.jsonl", tmp_path / "passages.jsonl"
+    for number in (1, 2):
+        data.write_text(json.dumps({"question": f"q{number}?", "answer": "a"}))
+        corpus.write_text(json.dumps({"title": f"t{number}", "text": f"q{number}"}))
+        for file in (data, corpus):
+            os.utime(file, ns=(0, number))
+        game = DeepSearch(data=str(data), corpus=str(corpus), show_rules=False)
+        assert game.reset(seed=0)[0] == f"Question: q{number}?"
+        assert f"t{number}" in game.step(f"<search>q{number}</search>")[0]
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])

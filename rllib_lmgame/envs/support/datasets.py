@@ -127,13 +127,17 @@ def once_per_file(
 
     @wraps(read)
     def reading(path: str | Path, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Content:
-        try:
-            changed = expanded(path).stat().st_mtime_ns
-        except (OSError, ValueError):  # The reader says what is wrong with it.
-            changed = 0
-        return kept(str(path), changed, *args, **kwargs)  # type: ignore[arg-type]
+        return kept(str(path), changed_ns(path), *args, **kwargs)  # type: ignore[arg-type]
 
     return reading
+
+
+def changed_ns(path: str | Path) -> int:
+    """When a file was last changed; 0 of one that cannot be asked: its reader says what is wrong with it."""
+    try:
+        return expanded(path).stat().st_mtime_ns
+    except (OSError, ValueError):
+        return 0
 
 
 def readable(text: str) -> str:

@@ -6,7 +6,6 @@ import random
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, ClassVar
 
 from rllib_lmgame.data_sets.places import LevelFiles, level_files
@@ -15,7 +14,7 @@ from rllib_lmgame.envs.games.web.deep_search.corpus import Corpus, Question, exa
 from rllib_lmgame.envs.games.web.deep_search.loader import load_passages, load_questions
 from rllib_lmgame.envs.games.web.deep_search.retrievers import BM25, E5, Retriever, found_by, retriever_of
 from rllib_lmgame.envs.games.web.deep_search.world import MAX_HOPS, generated_corpus
-from rllib_lmgame.envs.support.datasets import readable
+from rllib_lmgame.envs.support.datasets import once_per_file, readable
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame
 from rllib_lmgame.envs.support.retrieval.client import HttpRetriever
@@ -324,9 +323,9 @@ class DeepSearch(ListedLevels, WholeReplyGame):
         return self._said_as(*((ANSWER, self._question.answers[0]) if unread is None else (SEARCH, unread)))
 
 
-@lru_cache(maxsize=2)
+@once_per_file
 def bm25_of(corpus: str, max_passages: int | None) -> Corpus:
-    """The passages of a file with their index; made once per process."""
+    """The passages of a file with their index."""
     return Corpus(load_passages(corpus, max_passages), ())
 
 

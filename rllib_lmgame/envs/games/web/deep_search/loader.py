@@ -16,7 +16,7 @@ from typing import Any
 
 from rllib_lmgame.envs.contract.splits import TEST, TRAIN
 from rllib_lmgame.envs.games.web.deep_search.corpus import Question
-from rllib_lmgame.envs.support.datasets import check_fields, read_jsonl, readable
+from rllib_lmgame.envs.support.datasets import changed_ns, check_fields, read_jsonl, readable
 from rllib_lmgame.envs.support.item_lists import number_of_item, numbers_in
 from rllib_lmgame.envs.support.json_stream import stream_array, stream_records
 from rllib_lmgame.envs.support.retrieval.passages import Passage, passage_of
@@ -42,9 +42,8 @@ TESTED_ON = {"dev": TEST, "validation": TEST}
 _PLACE = re.compile(r"(?:(train|test|dev|validation)_)?(\d{1,9})")
 
 
-@lru_cache(maxsize=2)
 def load_passages(corpus: str, max_passages: int | None) -> list[Passage]:
-    """The passages of a file; read once per process.
+    """The passages of a file.
 
     Raises:
         ConfigError: for a file that cannot be used; the message names file and line (or record).
@@ -58,13 +57,20 @@ def load_passages(corpus: str, max_passages: int | None) -> list[Passage]:
     return passages
 
 
-@lru_cache(maxsize=4)
 def load_questions(files: tuple[str, ...], sets: tuple[str, ...], ids: str | int | None) -> list[Question]:
-    """The questions of files, of certain data sets and AgentGym's numbers if these are named; once per process.
+    """The questions of files, of certain data sets and AgentGym's numbers if these are named; files that have not
+    changed are read once per process.
 
     Raises:
         ConfigError: as :func:`load_passages`; or no question is left.
     """
+    return _questions_of(files, tuple(map(changed_ns, files)), sets, ids)
+
+
+@lru_cache(maxsize=4)
+def _questions_of(
+    files: tuple[str, ...], changed: tuple[int, ...], sets: tuple[str, ...], ids: str | int | None
+) -> list[Question]:
     data = ", ".join(files)
     questions = [_question(record, where) for file in files for where, record in stream_records(file, {}, DATA_KEY)]
     if not questions:
