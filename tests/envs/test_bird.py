@@ -149,6 +149,17 @@ def test_published_files(published, name) -> None:
     )
 
 
+def test_an_evaluation_has_a_row_for_each_difficulty(published) -> None:
+    rows = json.loads((published / "dev.json").read_text())
+    kinds = ["simple", "moderate", "challenging", None, 3]
+    (published / "dev.json").write_text(
+        json.dumps([{**row, "difficulty": kind} for row, kind in zip(rows, kinds, strict=True)])
+    )
+    game = BIRD(data=str(published / "dev.json"), db_root=str(published / "root"), split="all")
+    told = {game.reset(seed=seed)[1].get("category") for seed in range(40)}
+    assert told == {"simple", "moderate", "challenging", None}
+
+
 def test_a_player_cannot_change_the_gold_database(published) -> None:
     file = published / "root" / "zoo" / "zoo.sqlite"
     before = file.read_bytes()

@@ -235,6 +235,12 @@ def test_the_published_forms_are_read(tmp_path: Path, form: str) -> None:
     assert game.step(game.expert_action() or "")[1] == 1.0
 
 
+def test_the_subject_is_the_category(tmp_path: Path) -> None:
+    rows = [{"problem": f"{n}", "answer": f"{n}", **more} for n, more in enumerate([{"subject": "Number Theory"}, {}])]
+    game = MathProblems(data=file_of(tmp_path, "problems.jsonl", *rows), split="all")
+    assert {game.reset(seed=seed)[1].get("category") for seed in range(20)} == {"Number Theory", None}
+
+
 def test_parquet_and_one_array_are_read_too(tmp_path: Path) -> None:
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     rows = [{"problem": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(40)]

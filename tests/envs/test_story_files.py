@@ -146,6 +146,20 @@ def test_what_alfworld_leaves_out_is_left_out(tmp_path: Path) -> None:
     assert [file.path for file in story.story_files(str(kept))] == [str(kept)]
 
 
+def test_the_folders_say_the_kind_of_task() -> None:
+    folder = "/data/json_2.1.1/valid_seen/pick_heat_then_place_in_recep-Mug-None-Fridge-1/trial"
+    assert story.StoryFile(f"{folder}/game.tw-pddl", "game").task == "pick_heat_then_place_in_recep"
+    assert story.StoryFile("/data/a-b/small.z8", "small.z8").task == ""
+
+
+@needs_alfworld
+def test_the_kind_of_task_is_the_category(tmp_path: Path) -> None:
+    alfworld_game(tmp_path / "pick_and_place_simple-Apple-None-Fridge-1" / "trial")
+    game = TextNav(files=str(tmp_path), split="all")
+    assert game.reset(seed=0)[1]["category"] == "pick_and_place_simple"
+    game.close()
+
+
 def test_few_files_still_fill_every_split(made: Path, tmp_path: Path) -> None:
     for number in range(4):
         shutil.copy(made / "small.json", tmp_path / f"{number}.json")

@@ -21,12 +21,15 @@ from rllib_lmgame import json_files
 from rllib_lmgame.data_sets.places import path_of
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.storage import expanded
+from rllib_lmgame.text import one_line
 
 Content = TypeVar("Content")
 Arguments = ParamSpec("Arguments")
 
 UNREADABLE = (UnicodeDecodeError, EOFError, OSError, zlib.error)
 """What reading a damaged file may raise, plain or ``.gz``."""
+LONGEST_CATEGORY = 60
+"""Characters of a kind of level that are shown."""
 
 
 @contextmanager
@@ -143,6 +146,12 @@ def changed_ns(path: str | Path) -> int:
 def readable(text: str) -> str:
     """The text with lone surrogates, which JSON may hold, as question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def category_in(record: Mapping[str, Any], field: str) -> str:
+    """What kind of level a record is, as a ``field`` of it says in a few words; empty where it does not."""
+    value = record.get(field)
+    return one_line(readable(value).strip())[:LONGEST_CATEGORY] if isinstance(value, str) else ""
 
 
 @cache

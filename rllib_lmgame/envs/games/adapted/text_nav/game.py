@@ -129,6 +129,9 @@ class TextNav(ListedLevels):
             return super().split_of_level(digest, level)
         return level.split or self._splits.get(level.name) or super().split_of_level(digest, level)
 
+    def category(self, level: HousePlan | StoryFile) -> str:
+        return level.task if isinstance(level, StoryFile) else ""
+
     def start(self, level: HousePlan | StoryFile) -> None:
         self.close()
         if isinstance(level, HousePlan):

@@ -23,6 +23,12 @@ ENDINGS = (".z8", *(f".z{version}" for version in range(1, 8)), HOUSE, PDDL)
 SPLITS_OF_FOLDERS = {"train": TRAIN, "valid_seen": VALIDATION, "valid_unseen": TEST}
 """Folders of ALFWorld's data, and the splits they are."""
 
+TASKS = (
+    *("pick_and_place_simple", "look_at_obj_in_light", "pick_clean_then_place_in_recep"),
+    *("pick_heat_then_place_in_recep", "pick_cool_then_place_in_recep", "pick_two_obj_and_place"),
+)
+"""What names of its folders begin with."""
+
 INSTALL_ALFWORLD = (
     "games in .tw-pddl files need the packages 'alfworld' and 'fast-downward-textworld': "
     "pip install 'rllib-lmgame[alfworld]', which compiles the second and needs cmake and a C++ compiler"
@@ -50,6 +56,12 @@ class StoryFile(NamedTuple):
         """Its split, if a folder it lies in says so."""
         folders = Path(self.path).parts
         return next((split for folder, split in SPLITS_OF_FOLDERS.items() if folder in folders), None)
+
+    @property
+    def task(self) -> str:
+        """ALFWorld's kind of task, if a folder it lies in says so."""
+        kinds = (folder.partition("-")[0] for folder in Path(self.path).parts)
+        return next((kind for kind in kinds if kind in TASKS), "")
 
 
 def story_files(where: str) -> list[StoryFile]:

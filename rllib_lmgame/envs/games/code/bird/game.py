@@ -124,6 +124,9 @@ class BIRD(PublishedLevels, WholeReplyGame):
     def level_key(self, level: Task) -> str:
         return f"bird\0{level.db_id}\0{level.question}\0{level.sql}"
 
+    def category(self, level: Task) -> str:
+        return level.difficulty
+
     def start(self, level: Task) -> None:
         self._task = level
         self._database = filled(level.db_id).database if level.path is None else Database.of_file(level.path)

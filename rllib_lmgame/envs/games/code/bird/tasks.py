@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.envs.games.code.bird.schemas import FIRST_YEAR, LAST_YEAR, SCHEMAS, Filled, filled
-from rllib_lmgame.envs.support.datasets import once_per_file, readable
+from rllib_lmgame.envs.support.datasets import category_in, once_per_file, readable
 from rllib_lmgame.envs.support.json_stream import stream_records
 from rllib_lmgame.errors import ConfigError
 
@@ -27,6 +27,7 @@ class Task:
         sql: The gold query.
         schema: Its ``CREATE TABLE`` statements.
         path: File of the database; ``None`` for one of ours.
+        difficulty: As BIRD's dev set says it.
     """
 
     db_id: str
@@ -34,6 +35,7 @@ class Task:
     sql: str
     schema: str
     path: str | None = None
+    difficulty: str = ""
 
 
 Family = Callable[[random.Random, Filled], tuple[str, str]]
@@ -79,7 +81,8 @@ def _read_task(record: dict[str, Any], where: str, root: Path, hint: bool, files
     question = f"{evidence} {record['question']}" if hint and isinstance(evidence, str) else record["question"]
     schema = record.get("schema")
     shown = readable(schema) if isinstance(schema, str) else ""
-    return Task(db_id, readable(question.strip()), readable(record["SQL"]), shown, files[db_id])
+    difficulty = category_in(record, "difficulty")
+    return Task(db_id, readable(question.strip()), readable(record["SQL"]), shown, files[db_id], difficulty)
 
 
 def _database_of(db_id: str, where: str, root: Path) -> str:

@@ -94,6 +94,9 @@ class MathProblems(PublishedLevels, AnswerGame):
     def level_key(self, level: MathProblem) -> str:
         return f"math_problems {level.question}"
 
+    def category(self, level: MathProblem) -> str:
+        return level.subject
+
     def start(self, level: MathProblem) -> None:
         self._problem = level
         self._solved = self._missed = False

@@ -2,7 +2,7 @@
 
 JSON lines, one JSON array, or parquet. A record has ``problem`` or ``question``, and ``answer`` or a ``solution`` that
 ends in ``\\boxed{}`` (GSM8K: an ``answer`` ending in ``#### number``); perhaps ``options`` or ``choices`` to choose
-from, and ``level`` and ``subject``.
+from, and ``subject``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.envs.contract.base import InvalidAction
-from rllib_lmgame.envs.support.datasets import once_per_file, readable
+from rllib_lmgame.envs.support.datasets import category_in, once_per_file, readable
 from rllib_lmgame.envs.support.json_stream import stream_records
 from rllib_lmgame.envs.support.mathematics.results import Answer, read_answer
 from rllib_lmgame.errors import ConfigError
@@ -32,6 +32,7 @@ class MathProblem:
         answer: The same as text.
         choice: Of a multiple choice, what stands behind the right letter.
         solution: The worked solution, where there is one.
+        subject: As the data set says it.
     """
 
     question: str
@@ -39,6 +40,7 @@ class MathProblem:
     answer: str
     choice: Answer | None = None
     solution: str = ""
+    subject: str = ""
 
 
 @once_per_file
@@ -69,7 +71,8 @@ def _problem(record: Mapping[str, Any], where: str) -> MathProblem:
         raise ConfigError(KEY, f"{where}: the answer is none of the letters {LETTERS[: len(choices)]} of its choices")
     listed = [f"({letter}) {text}" for letter, text in zip(LETTERS, choices, strict=False)]
     worked = record.get("solution") or (said if "####" in said else "")
-    return MathProblem("\n".join((question, *listed)), gold, gold.said, choice, readable(str(worked)).strip())
+    text, solution = "\n".join((question, *listed)), readable(str(worked)).strip()
+    return MathProblem(text, gold, gold.said, choice, solution, category_in(record, "subject"))
 
 
 def _field(record: Mapping[str, Any], names: tuple[str, str], where: str) -> str:
