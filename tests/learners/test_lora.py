@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.weights import unpack_state
 from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
-from rllib_lmgame.policies.model.adapters import Adapters, MergedTensors, check_lora, served_rank
+from rllib_lmgame.policies.model.adapters import Adapters, MergedTensors, check_lora, merged_checkpoint, served_rank
 from rllib_lmgame.settings.sections.language_model import LoraOptions
 
 LORA: dict[str, Any] = {"r": 4, "alpha": 8}
@@ -77,6 +78,17 @@ def test_merged_weights_and_peft_are_the_policy_that_was_trained(
     beside = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(qwen_dir), tmp_path / "adapter")
     assert (logits(merged) - logits(beside)).abs().max() < 1e-4
     assert (logits(merged) - logits(AutoModelForCausalLM.from_pretrained(qwen_dir))).abs().max() > 1e-2
+
+
+def test_an_adapter_is_merged_into_no_noise(make_lora: Any, qwen_dir: str, tmp_path: Path) -> None:
+    """As Transformers gives in the place of weights that a base lacks."""
+    make_lora().export_hf(tmp_path / "hf", "player", adapter=tmp_path / "adapter")
+    base = shutil.copytree(qwen_dir, tmp_path / "base")
+    tensors = load_file(base / "model.safetensors")
+    tensors.pop("model.layers.1.mlp.up_proj.weight")
+    save_file(tensors, base / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ConfigError, match=r"base' lacks 1 weights, among them 'model.layers.1.mlp.up_proj"):
+        merged_checkpoint(tmp_path / "adapter", str(base))
 
 
 def test_the_policy_is_what_its_merged_weights_say(

@@ -27,10 +27,10 @@ from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyE
 from rllib_lmgame.json_files import mapping_of, read_mapping
 from rllib_lmgame.policies.model.checkpoint_names import CheckpointTensors, parts_of, unique_state
 from rllib_lmgame.policies.model.files import ADAPTER_DIRECTORY, ADAPTER_FILES, weight_files
+from rllib_lmgame.policies.model.loading import IncompleteModelError, whole_model
 from rllib_lmgame.settings.schema import build, given
 from rllib_lmgame.settings.sections.language_model import ALL_LINEAR, LoraOptions
 from rllib_lmgame.storage import expanded
-from rllib_lmgame.telemetry.quiet import no_bars_for
 from rllib_lmgame.text import first_line
 
 CONFIG_FILE, WEIGHTS_FILE = ADAPTER_FILES
@@ -534,15 +534,13 @@ def merged_checkpoint(directory: Path, base: str, *, trust_remote_code: bool = F
 
     They have the names of the base's checkpoint, and are what the learner that wrote the adapter sends.
 
-    Raises: ConfigError: the adapter is damaged, or for another base; MissingDependencyError.
+    Raises: ConfigError: the adapter is damaged, or for another base, or that lacks weights; MissingDependencyError.
     """
-    from transformers import AutoModelForCausalLM
-
     dtype = adapter_header(directory).dtype
-    with no_bars_for(base):
-        model = AutoModelForCausalLM.from_pretrained(
-            base, dtype=dtype, trust_remote_code=trust_remote_code, use_safetensors=True
-        )
+    try:
+        model = whole_model(base, dtype=dtype, trust_remote_code=trust_remote_code)
+    except IncompleteModelError as error:
+        raise ConfigError("config.language_model.model", f"{base!r} {error}") from error
     parts = parts_of(model, unique_state(model))
     adapters = Adapters(model, LoraOptions(init=str(directory)), model_dir=base)
     return CheckpointTensors(model, parts, adapters.merged(unique_state(model)))
