@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -237,6 +238,15 @@ def test_attention_agrees_here_and_a_wrong_kernel_is_seen(tmp_path: Path, monkey
     plain = attention._sdpa
     monkeypatch.setattr(attention, "_sdpa", lambda *args, **kwargs: plain(*args, **kwargs) * 1.01)
     assert not CHECK["attention"](setting_of(tmp_path))[0].ok
+
+
+def test_checks_share_one_model_with_random_weights(tmp_path: Path) -> None:
+    one, other = (replace(setting_of(tmp_path / name), shared=tmp_path) for name in ("one", "other"))
+    made = Path(model_directory_of(one))
+    first = (made / "model.safetensors").stat()
+    assert model_directory_of(other) == str(made) and made.parent == tmp_path
+    assert (made / "model.safetensors").stat().st_mtime_ns == first.st_mtime_ns
+    assert not any(tmp_path.glob("*/begun"))
 
 
 def test_a_learner_sends_over_devices_what_it_packs_and_every_tensor_changes(tmp_path: Path) -> None:

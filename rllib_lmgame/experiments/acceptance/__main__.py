@@ -18,7 +18,7 @@ from rllib_lmgame.text import in_words
 def main(name: str, text: str) -> int:
     """Run a check and write what it measured; 1 if it could not be ended."""
     told = json.loads(text)
-    setting = Setting(**{**told, "directory": Path(told["directory"])})
+    setting = Setting(**told | {name: Path(told[name]) for name in ("directory", "shared")})
     error, measured = "", []
     try:
         (check,) = named([name])

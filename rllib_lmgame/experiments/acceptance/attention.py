@@ -52,7 +52,7 @@ def _module(directory: str, setting: Setting, kernel: str, dtype: str) -> Any:
 
 def _pass(module: Any, batch: Any, repeat_cost: float | None) -> tuple[np.ndarray, Any, float]:
     """Log-probabilities float ``[A]``, the gradient of their mean as one float32 vector, and the seconds of a second
-    pass.
+    pass, forward and backward alone.
     """
     import torch
 
@@ -64,6 +64,8 @@ def _pass(module: Any, batch: Any, repeat_cost: float | None) -> tuple[np.ndarra
             out = module.forward_train(pack.to_torch(device))["logprobs"].float()
             (out.sum() / batch.num_actions).backward()
             logprobs[pack.token_slot] = out.detach().cpu().numpy()
-        gradient = torch.cat([p.grad.float().flatten().cpu() for p in module.parameters() if p.grad is not None])
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         seconds = time.perf_counter() - began
+        gradient = torch.cat([p.grad.float().flatten().cpu() for p in module.parameters() if p.grad is not None])
     return logprobs, gradient, seconds

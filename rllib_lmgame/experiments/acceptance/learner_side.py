@@ -18,15 +18,17 @@ LEAST_SPREAD = 0.02
 
 
 def model_directory_of(setting: Setting) -> str:
-    """The model's directory; one with random weights is made there, if it is not there yet."""
+    """The model's directory; one with random weights is made, if no check has made it yet."""
     from rllib_lmgame.policies.model.files import model_directory
     from rllib_lmgame.policies.model.tiny import build_tiny_model
 
     if setting.model is not None:
         return model_directory(setting.model, "--model")
-    directory = setting.directory / "model"
+    directory = (setting.shared or setting.directory) / "model"
     if not directory.exists():
-        build_tiny_model(directory, ["up down left right"], setting.language_model["tiny"])
+        begun = setting.directory / "begun"
+        build_tiny_model(begun, ["up down left right"], setting.language_model["tiny"])
+        begun.rename(directory)  # Never half of one, if this check is ended meanwhile.
     return str(directory)
 
 

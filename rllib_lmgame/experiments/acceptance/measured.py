@@ -21,12 +21,14 @@ class Setting:
         card_gib: Memory of the smallest of them.
         model: What ``language_model.model`` takes; ``None``: one with random weights, larger on GPUs.
         directory: For whatever it writes.
+        shared: For what later checks find there, as a model with random weights; ``None``: as ``directory``.
     """
 
     gpus: int
     card_gib: float
     model: str | None
     directory: Path
+    shared: Path | None = None
 
     @property
     def language_model(self) -> dict[str, Any]:

@@ -53,14 +53,19 @@ class Outcome:
 
 def outcomes(checks: Sequence[Check], here: Here, model: str | None = None) -> Iterator[Outcome]:
     """Run one check after the other; each as soon as it is over."""
-    for check in checks:
-        lacking = here.lacking(check)
-        about = check.about if here.cards or not check.on_cpu else check.on_cpu
-        if lacking:
-            yield Outcome(check.name, about, here.form, SKIPPED, lacking)
-            continue
-        with tempfile.TemporaryDirectory(prefix="rllib-gpu-", ignore_cleanup_errors=True) as directory:
-            yield _outcome(check, about, here, Path(directory), model)
+    with _directory() as shared:
+        for check in checks:
+            lacking = here.lacking(check)
+            about = check.about if here.cards or not check.on_cpu else check.on_cpu
+            if lacking:
+                yield Outcome(check.name, about, here.form, SKIPPED, lacking)
+                continue
+            with _directory(shared) as directory:
+                yield _outcome(check, about, here, Path(directory), model)
+
+
+def _directory(within: str | None = None) -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="rllib-gpu-", dir=within, ignore_cleanup_errors=True)
 
 
 def _outcome(check: Check, about: str, here: Here, directory: Path, model: str | None) -> Outcome:
@@ -70,6 +75,7 @@ def _outcome(check: Check, about: str, here: Here, directory: Path, model: str |
         "card_gib": here.smallest(check) if given else 0.0,
         "model": model,
         "directory": str(directory),
+        "shared": str(directory.parent),
     }
     began = time.monotonic()
     why = run_apart(
