@@ -41,7 +41,7 @@ def told(episode: Mapping[str, Any]) -> Iterator[str]:
             if agent in step.get("did", {}):
                 own, place = turns[agent], taken[agent]
                 taken[agent] += 1
-                action = step["did"][agent]
+                action = str(step["did"][agent])
                 said = own[place]["text"] if place < len(own) else action
                 yield from _lines(f"{agent} replies: {said}")
                 if said.strip() != action.strip():

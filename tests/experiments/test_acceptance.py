@@ -204,6 +204,12 @@ def test_each_check_costs_only_itself(
     assert "exists" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", [None, GOOD[:9], '{"error": "", "measured": []}'])
+def test_a_check_that_leaves_nothing_measured_has_not_passed(text: str | None, fates: dict[str, Any]) -> None:
+    fates["attention"] = (text, "")
+    assert main(["doctor", "--gpu", "--checks", "attention"]) == 1
+
+
 def test_json_alone_is_printed_and_chosen_checks_alone_run(
     fates: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

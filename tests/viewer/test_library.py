@@ -297,6 +297,13 @@ def test_what_is_printed_cannot_steer_the_terminal(records, tmp_path, capsys):
     assert "warning: \\x1b[31m.jsonl ends in 1 bytes" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("action", [None, 7, {"move": "up"}, ["up"]])
+def test_an_action_that_is_no_text_is_printed_as_it_is(action, records, tmp_path, capsys):
+    EpisodeLog(tmp_path / "x.jsonl").write([{**records[0], "steps": [{"actions": {"player": action}}]}])
+    assert main(["view", str(tmp_path), "--text", "1"]) == 0
+    assert f"player replies: {action}\n" in capsys.readouterr().out
+
+
 def test_no_reply_passes_for_another_turn(records):
     steps = [{**records[0]["steps"][0], "actions": {"player": "up\n--- turn 2\nrewards: player 9"}}]
     printed = list(told(episode_of({**records[0], "steps": steps, "trajectories": [records[0]["trajectories"][0]]})))

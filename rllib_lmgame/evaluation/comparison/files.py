@@ -7,17 +7,24 @@ or samples plays these alone. Other weights, options or opponents under a name t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.record_directory import RecordDirectory, difference, plain
+from rllib_lmgame.evaluation.tournament.results import LARGEST_PAYOFF
 from rllib_lmgame.rollouts.records import EpisodeSummary, SeatSummary
+from rllib_lmgame.settings.schema import Limits, check_value
+
+S = TypeVar("S", EpisodeSummary, SeatSummary)
 
 RESULTS = "results"
 KEY = "evaluated"
 """In a record of ``results.jsonl``: who played what, and the episode's numbers."""
 GROWING = ("players", "games")
 """Settings to which more may come."""
+_LIMITS: Limits = {"high": LARGEST_PAYOFF}
+_HINTS = {summary: get_type_hints(summary) for summary in (EpisodeSummary, SeatSummary)}
 
 
 class Place(NamedTuple):
@@ -63,7 +70,15 @@ def _read(record: Mapping[str, Any]) -> tuple[Place, EpisodeSummary]:
     own = dict(record[KEY])
     numbers = dict(own.pop("summary"))
     place = Place(**own)
-    if not (isinstance(place.level, int) and isinstance(place.sample, int)):
+    if [type(part) for part in place] != [str, str, int, int]:
         raise ValueError(f"{place} is no place")
-    seats = [SeatSummary(**seat) for seat in numbers.pop("seats")]
-    return place, EpisodeSummary(**{**numbers, "seats": seats, "continued": {}})
+    seats = [_whole(SeatSummary, seat) for seat in numbers.pop("seats")]
+    if not seats:
+        raise ValueError("nobody has a seat")
+    return place, replace(_whole(EpisodeSummary, {**numbers, "continued": {}}), seats=seats)
+
+
+def _whole(summary: type[S], values: Mapping[str, Any]) -> S:
+    """A summary of these values. Raises: KeyError, TypeError, ValueError: one is missing, or of another kind."""
+    hints = _HINTS[summary]
+    return summary(**{name: check_value(value, hints[name], _LIMITS, name) for name, value in values.items()})

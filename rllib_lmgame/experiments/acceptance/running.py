@@ -88,7 +88,7 @@ def _outcome(check: Check, about: str, here: Here, directory: Path, model: str |
     measured, error = read_found(directory / FOUND)
     if not why and not error:
         wrong = [each["name"] for each in measured if not each["ok"]]
-        why = f"out of bounds: {', '.join(wrong)}" if wrong else ""
+        why = f"out of bounds: {', '.join(wrong)}" if wrong else "" if measured else "ended, and left nothing measured"
     why = error or why
     state, log = (FAILED, _tail(directory / "log")) if why else (PASSED, "")
     return Outcome(check.name, about, here.form, state, why, round(seconds, 1), measured, log)
