@@ -294,6 +294,8 @@ def test_the_sum_itself_is_no_answer(tmp_path: Path) -> None:
     game.reset(seed=0)
     for said in ("2^10 + 1/2", "2^{10}+0.5", "1024+1/2", "x = 1024+1/2", "\\sqrt{1049600.25}"):
         assert game.step(said)[4]["invalid_action"]
+    assert game.step("2^10 + 1/2 = 1024.5")[1] == 1.0
+    game.reset(seed=0)
     assert game.step("1024 1/2")[1] == 1.0
     free = MathProblems(data=path, split="all", worked_out=False)
     free.reset(seed=0)

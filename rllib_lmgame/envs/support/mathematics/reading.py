@@ -54,7 +54,7 @@ LEAD = re.compile(
     re.IGNORECASE,
 )  # fmt: skip
 LAST = re.compile(
-    r"(?:final answer|answer)\s*(?:is|:)\s*(?:the (?:final )?answer is\s*)?(?P<said>[^\n]+?)"
+    r"(?:final answer|answer)\s*(?:is|:)\s*\}?\s*(?:the (?:final )?answer is\s*)?(?P<said>[^\n]+?)"
     r"(?:\.?\s+I hope it is correct\.?.*)?$",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -141,6 +141,8 @@ def clean(text: str) -> str:
 
 def _words(match: re.Match[str]) -> str:
     said = " ".join(re.sub(r"\\[ ,;]", " ", match[1]).split())
+    if LEAD.fullmatch(said):
+        return " "
     if number := IN_TEXT.fullmatch(said):
         return f" {number['number']} " + (f'"{number["unit"]}" ' if number["unit"] else "")
     return f' "{match[1].strip()}" ' if said else " "

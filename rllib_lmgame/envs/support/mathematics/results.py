@@ -13,6 +13,7 @@ from typing import Any
 from rllib_lmgame.envs.contract.base import InvalidAction
 from rllib_lmgame.envs.support.mathematics.formulas import (
     DIGITS,
+    FUNCTIONS,
     Formula,
     UnreadableError,
     as_float,
@@ -51,6 +52,7 @@ SENTENCE = re.compile(
     rf"(?!(?:{'|'.join(FORMULA_WORDS)})(?![a-zA-Z]))[a-zA-Z]{{3,}}(?:\s+\w+)*|(?:[a-zA-Z]+\s+)+[a-zA-Z]{{3,}}"
 )
 MATHEMATICS, WORD = re.compile(r"[\\^_=<>{}|]"), re.compile(r"\w+(?:[:./'-]\w+)*|[^\w\s.,:;!?'()*]")
+HALF_OF_DAY = re.compile(r"\b([ap])\.\s?m\b")
 ARTICLE = re.compile(r"^(?:the|an?)\s+(?=\S)")
 
 
@@ -177,14 +179,31 @@ def same_answer(given: Answer, gold: Answer, tolerance: Fraction = Fraction(0)) 
     if (right := CHOICE.fullmatch(gold.text)) and (said := _choice(given.text)) and right["letter"].isupper():
         return said == right["letter"]
     compare = _Comparison(tolerance)
-    return any(compare.same(one, other) for one in given.readings for other in gold.readings)
+    said = (*given.readings, *_concluded(given))
+    return any(compare.same(one, other) for one in said for other in gold.readings)
 
 
-def is_worked_out(answer: Answer) -> bool:
+def is_worked_out(answer: Answer, concluded: bool = False) -> bool:
     """Whether all numbers of an answer are written as such (``3/4``, ``1 1/2``, ``2.5 * 10^3``), with no sum, product,
-    power or root left to do; formulas and words are not asked for.
+    power or root left to do; formulas and words are not asked for. ``concluded``: or what its equation comes to.
     """
-    return any(_is_plain(reading) for reading in answer.readings)
+    return any(map(_is_plain, (*answer.readings, *(_concluded(answer) if concluded else ()))))
+
+
+def _concluded(answer: Answer) -> Iterator[Quantity]:
+    """What the equation of a reply comes to: 7 of ``m + n = 7``, 144 of ``12^2 = 144``.
+
+    An equation of one unknown (``2x = 6``) asks for another number, and one without any has to be true.
+    """
+    for reading in answer.readings:
+        if isinstance(reading, Relation) and reading.signs == ("=",):
+            left, right = reading.sides
+            if left.is_number:
+                came = left.node != right.node and _Comparison(Fraction(0)).same(Quantity(left), Quantity(right))
+            else:
+                came = len(left.names) > 1 or left.node[0] in FUNCTIONS
+            if came:
+                yield Quantity(right)
 
 
 def _is_plain(result: Any) -> bool:
@@ -357,7 +376,8 @@ def _both_signs(text: str, depth: int) -> Any:
 
 
 def _matrix(text: str, depth: int) -> Any:
-    """A matrix in LaTeX, with a number before it or not."""
+    """A matrix in LaTeX, with a number or a name and ``=`` before it or not."""
+    text = re.sub(r"^[^=<>≤≥≠⟦⟧]*=\s*(?=[^=<>≤≥≠⟦⟧]*⟦)", "", text)
     match = re.fullmatch(r"(?P<before>[^⟦⟧]*)⟦(?P<cells>[^⟦⟧]*)⟧\s*(?P<after>[)\]|}]?)", text)
     if match is None:
         return None
@@ -755,4 +775,5 @@ def _said(result: Any) -> str:
     text = re.sub(r"\"", " ", result.text)
     if MATHEMATICS.search(text):
         return " ".join(text.split())
-    return " ".join(WORD.findall(ARTICLE.sub("", text.casefold().strip())))
+    plain = HALF_OF_DAY.sub(r"\1m", ARTICLE.sub("", text.casefold().strip()))
+    return " ".join(WORD.findall(plain))

@@ -111,7 +111,8 @@ class MathProblems(PublishedLevels, AnswerGame):
 
     def read_move(self, text: str) -> Answer:
         answer = read_answer(text)
-        if self.options.worked_out and is_worked_out(self._problem.gold) and not is_worked_out(answer):
+        asked = self.options.worked_out and is_worked_out(self._problem.gold)
+        if asked and not is_worked_out(answer, concluded=True):
             raise InvalidAction("the answer is not worked out; give the result.")
         return answer
 
