@@ -1,17 +1,21 @@
-"""Trains Sokoban with eight estimators of advantages from one warm start; compares them at equal numbers of turns.
+"""Trains Sokoban with estimators of advantages, and other algorithms, from one warm start, at equal numbers of turns.
 
 For each seed a supervised run (``tuned_examples/sokoban-sft-tiny.yaml``) ends at half of the validation levels; from
 its weights every method goes on until ``--turns`` replies were played, with the settings of the quick start
 (``tuned_examples/quickstart-sokoban.yaml``) less its curriculum and its averaged weights, which are for a longer run,
 with one learner and a learning rate of its own: PPO with three kinds of GAE, GRPO, RLOO, REINFORCE++, GiGPO and vine,
 those that need groups with eight games on each level. ``sft`` goes on learning from the solver, from about three
-quarters as many replies. Turns are those that are learnt from; what vine plays on from their states comes on top, a
+quarters as many replies. ``lora`` is PPO with adapters alone. GRPO on half of its groups (``grpo_half``), DPO and
+AgentEvol have the settings of their own examples; AgentEvol imitates its own successes alone, from the warm start.
+``distillation`` has no reward of the game: a teacher, what ``tuned_examples/sokoban-sft-tiny.yaml`` ends with, judges
+each token. Turns are those that are learnt from; what vine plays on from their states comes on top, a
 number of its own. Success is measured on the same held-out levels, so differences are paired, and between iterations on
 validation levels. Each run is ``rllib train file ...``, printed before it starts; what has its ``report.json`` is not
 run again. Written are ``OUT.csv`` and ``OUT.png``, success at the end of every run, and ``OUT-curves.csv`` and
 ``OUT-curves.png``, success over the turns.
 
     python benchmarks/estimators.py [--turns 60000] [--seeds 0 1 2] [--only gae grpo] --out docs/results/estimators
+    python benchmarks/estimators.py --only gae lora grpo_half dpo agentevol distillation sft --out algorithms
     python benchmarks/estimators.py --redraw --out docs/results/estimators
 """
 
@@ -40,19 +44,28 @@ from rllib_lmgame.rollouts.episodes import seed_and_level  # noqa: E402
 EXAMPLES = HERE.parent / "tuned_examples"
 QUICKSTART = EXAMPLES / "quickstart-sokoban.yaml"
 SUPERVISED = EXAMPLES / "sokoban-sft-tiny.yaml"
+FILES = {
+    "sft": SUPERVISED,
+    "grpo_half": EXAMPLES / "sokoban-grpo-tiny.yaml",
+    "dpo": EXAMPLES / "sokoban-dpo-tiny.yaml",
+    "agentevol": EXAMPLES / "sokoban-agentevol-tiny.yaml",
+}
+"""Experiment of a method; all others are the quick start's."""
 GROUP = 8
 ESTIMATORS = ("gae", "turn_gae", "bilevel_gae", "grpo", "rloo", "reinforce_pp", "gigpo", "vine")
-METHODS = (*ESTIMATORS, "sft")
+METHODS = (*ESTIMATORS, "sft", "lora", "grpo_half", "dpo", "agentevol", "distillation")
 TURNS = "env_runners/num_env_steps_sampled_lifetime"
 HELD_OUT = "evaluation/env_runners/success_rate"
 STEPS = "supervised_steps"
 EXPERT_TURNS = 2.0
 """Replies that an episode of the solver counts as: most have one or two of up to five moves, 1.5 in the mean."""
-FINAL = "after PPO"
-"""Milestone of the report that stands for the end of any run."""
+GAME_TURNS = 3.3
+"""Replies of one game from the warm start, about."""
+FINAL, GREEDY = "after PPO", "after PPO, greedy"
+"""Milestones of the report that stand for the end of any run."""
 
 
-def settings(method: str, seed: int, turns: int, model: str) -> dict[str, Any]:
+def settings(method: str, seed: int, turns: int, model: str, teacher: str) -> dict[str, Any]:
     """What a run has that its file has not, by dotted key.
 
     Args:
@@ -60,6 +73,7 @@ def settings(method: str, seed: int, turns: int, model: str) -> dict[str, Any]:
         seed: Of the run.
         turns: Replies to learn from.
         model: Directory of the weights to start from.
+        teacher: That of distillation.
     """
     common = {"config.seed": seed, "config.language_model.model": model, "report": {"type": "learning"}}
     common["config.evaluation_duration"] = 256
@@ -72,17 +86,36 @@ def settings(method: str, seed: int, turns: int, model: str) -> dict[str, Any]:
             "config.evaluation_interval": 1,
             "stop.training_iteration": steps // 50 + 1,
         }
-    return common | {
-        "config.warm_start": None,
+    common |= {"config.evaluation_interval": 5, "stop": {TURNS.rpartition("/")[2]: turns}}
+    if method == "agentevol":
+        return common | {
+            "config.evaluation_interval": 1,
+            "config.supervised.lr": 5.0e-4,
+            "config.agentevol.iterations": 6,
+            "config.agentevol.original_episodes": 0,
+            "config.agentevol.levels": max(1, round(turns / (6 * GAME_TURNS * 2))),
+            "config.agentevol.epochs": 4,
+        }
+    common |= {"config.warm_start": None}
+    if method == "dpo":
+        return common
+    common |= {"config.lr": [[0, 3.0e-4], [round(0.6 * turns), 3.0e-4], [turns, 1.0e-4]]}
+    if method == "grpo_half":
+        return common
+    estimator = {"distillation": "reinforce_pp", "lora": "gae"}.get(method, method)
+    common |= {
         "config.env_config.min_distance": 3,
         "config.num_learners": 0,
         "config.token_ppo.ema_decay": None,
-        "config.evaluation_interval": 5,
-        "config.token_ppo.advantage_estimator": method,
-        "config.text_rollouts.group_size": GROUP if resolve_estimator(method).needs_groups else 1,
-        "config.lr": [[0, 3.0e-4], [round(0.6 * turns), 3.0e-4], [turns, 1.0e-4]],
-        "stop": {"num_env_steps_sampled_lifetime": turns},
+        "config.token_ppo.advantage_estimator": estimator,
+        "config.text_rollouts.group_size": GROUP if resolve_estimator(estimator).needs_groups else 1,
     }
+    if method == "lora":
+        lr = [[at, 10 * rate] for at, rate in common["config.lr"]]
+        return common | {"config.lr": lr, "config.language_model.lora": {"r": 16, "alpha": 32}}
+    if method == "distillation":
+        return common | {"config.teacher": {"model": teacher, "game": False}}
+    return common
 
 
 def warm_start_settings(seed: int) -> dict[str, Any]:
@@ -108,9 +141,10 @@ def train(file: Path, overrides: Mapping[str, Any], directory: Path) -> Path:
     return max(directory.glob("*/report.json")).parent
 
 
-def successes(trial: Path) -> dict[str, float]:
+def successes(trial: Path, milestone: str = FINAL) -> dict[str, float]:
     """Held-out level -> whether the final weights solve it."""
-    verdicts: dict[str, float] = json.loads((trial / "report.json").read_text(encoding="utf-8"))["successes"][FINAL]
+    report = json.loads((trial / "report.json").read_text(encoding="utf-8"))
+    verdicts: dict[str, float] = report["successes"][milestone]
     return verdicts
 
 
@@ -141,6 +175,7 @@ def verdicts(trials: Mapping[tuple[str, int], Path], starts: Mapping[int, Path])
         low, high = rate.interval or (float("nan"), float("nan"))
         learnt, played = turns_played(trial)
         _, gain, gain_low, gain_high = paired_by_level(after, successes(starts[seed]), _level)
+        greedy = fmean(successes(trial, GREEDY).values())
         rows.append(
             {
                 "method": method,
@@ -154,6 +189,8 @@ def verdicts(trials: Mapping[tuple[str, int], Path], starts: Mapping[int, Path])
                 "gain": gain,
                 "gain_low": gain_low,
                 "gain_high": gain_high,
+                "greedy": greedy,
+                "greedy_gain": greedy - fmean(successes(starts[seed], GREEDY).values()),
             }
         )
     return rows
@@ -166,25 +203,34 @@ def _level(name: str) -> str:
 def table(rows: Sequence[Mapping[str, Any]], starts: Mapping[int, Path]) -> str:
     """Markdown: the methods by their mean success; with one seed the interval is that of its levels."""
     seeds = sorted({row["seed"] for row in rows})
+    names = " | ".join(f"seed {seed}" for seed in seeds)
     lines = [
-        f"| method | {' | '.join(f'seed {seed}' for seed in seeds)} | mean | gain over the warm start (95 %) |",
-        "|---" * (len(seeds) + 3) + "|",
+        f"| method | {names} | mean | gain over the warm start (95 %) | greedy | gain |",
+        "|---" * (len(seeds) + 5) + "|",
     ]
     begun = [fmean(successes(starts[seed]).values()) for seed in seeds]
-    lines.append(f"| warm start | {' | '.join(f'{value:.3f}' for value in begun)} | {fmean(begun):.3f} | |")
+    greedy = fmean(fmean(successes(starts[seed], GREEDY).values()) for seed in seeds)
+    each = " | ".join(f"{value:.3f}" for value in begun)
+    lines.append(f"| warm start | {each} | {fmean(begun):.3f} | | {greedy:.3f} | |")
     methods = sorted(
         {row["method"] for row in rows}, key=lambda m: -fmean(r["success"] for r in rows if r["method"] == m)
     )
     for method in methods:
         own = {row["seed"]: row for row in rows if row["method"] == method}
         each = " | ".join(f"{own[seed]['success']:.3f}" if seed in own else "" for seed in seeds)
-        gains = [row["gain"] for row in own.values()]
-        mean, low, high = mean_interval(gains)
-        if len(gains) == 1:
-            low, high = (next(iter(own.values()))[key] for key in ("gain_low", "gain_high"))
-        rate = fmean(row["success"] for row in own.values())
-        lines.append(f"| {method} | {each} | {rate:.3f} | {mean:+.3f} ({low:+.3f} to {high:+.3f}) |")
+        gain = _over_seeds(list(own.values()), "gain")
+        rate, played = (fmean(row[key] for row in own.values()) for key in ("success", "greedy"))
+        more = _over_seeds(list(own.values()), "greedy_gain")
+        lines.append(f"| {method} | {each} | {rate:.3f} | {gain} | {played:.3f} | {more} |")
     return "\n".join(lines)
+
+
+def _over_seeds(rows: Sequence[Mapping[str, Any]], key: str) -> str:
+    """Mean and interval; of one seed the interval of its levels, if there is one."""
+    mean, low, high = mean_interval([row[key] for row in rows])
+    if len(rows) == 1:
+        low, high = (rows[0].get(f"{key}_{end}") for end in ("low", "high"))
+    return f"{mean:+.3f}" + ("" if low is None else f" ({low:+.3f} to {high:+.3f})")
 
 
 def draw(rows: Sequence[Mapping[str, Any]], out: Path) -> Path:
@@ -264,7 +310,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=60_000, help="replies each method learns from")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS), metavar="METHOD")
+    parser.add_argument("--only", nargs="+", choices=METHODS, default=[*ESTIMATORS, "sft"], metavar="METHOD")
     parser.add_argument("--storage", type=Path, default=Path("~/ray_results/estimators"), help="where the runs go")
     parser.add_argument("--out", type=Path, default=Path("estimators"), help="path of the files, without ending")
     parser.add_argument("--redraw", action="store_true", help="run nothing: draw OUT.png again, from OUT.csv")
@@ -280,16 +326,21 @@ def main() -> None:
         print(draw(read_rows(arguments.out), arguments.out))
         return
     storage = arguments.storage.expanduser().resolve()
-    before = machine()
+    before, teacher = machine(), ""
+    if "distillation" in arguments.only:
+        teacher = str(
+            exported(train(SUPERVISED, {"config.seed": 0, "report": {"type": "learning"}}, storage / "teacher"))
+        )
     starts: dict[int, Path] = {}
     trials: dict[tuple[str, int], Path] = {}
     for seed in arguments.seeds:
         start = train(SUPERVISED, warm_start_settings(seed), storage / f"warm-start-{seed}")
         starts[seed] = start
         for method in arguments.only:
-            file = SUPERVISED if method == "sft" else QUICKSTART
-            overrides = settings(method, seed, arguments.turns, str(exported(start)))
-            trials[method, seed] = train(file, overrides, storage / f"{method}-{seed}-{arguments.turns}")
+            overrides = settings(method, seed, arguments.turns, str(exported(start)), teacher)
+            trials[method, seed] = train(
+                FILES.get(method, QUICKSTART), overrides, storage / f"{method}-{seed}-{arguments.turns}"
+            )
     rows = verdicts(trials, starts)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     files = [write_rows(rows, arguments.out), draw(rows, arguments.out)]

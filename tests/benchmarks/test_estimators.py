@@ -18,17 +18,20 @@ def test_settings_are_those_of_a_run(method: str, tmp_path: Path) -> None:
     if method == "warm start":
         file, settings = estimators.SUPERVISED, estimators.warm_start_settings(1)
     else:
-        file = estimators.SUPERVISED if method == "sft" else estimators.QUICKSTART
+        file = estimators.FILES.get(method, estimators.QUICKSTART)
         model = build_tiny_model(tmp_path, ["Up", "Down", "Left", "Right"])
-        settings = estimators.settings(method, seed=1, turns=1000, model=str(model))
+        settings = estimators.settings(method, seed=1, turns=1000, model=str(model), teacher=str(model))
     specs = read_experiments(str(file), [f"{key}={json.dumps(value)}" for key, value in settings.items()])
     check_quickly(specs)
 
 
 def written(directory: Path, solved: int, turns: int, success: float, **more: float) -> Path:
     directory.mkdir(parents=True)
-    verdicts = {f"level {i}": float(i < solved) for i in range(10)}
-    (directory / "report.json").write_text(json.dumps({"successes": {estimators.FINAL: verdicts}}))
+    verdicts = {
+        milestone: {f"level {i}": float(i < solved + extra) for i in range(10)}
+        for milestone, extra in ((estimators.FINAL, 0), (estimators.GREEDY, 1))
+    }
+    (directory / "report.json").write_text(json.dumps({"successes": verdicts}))
     rows = [
         {
             "training_iteration": i,
@@ -62,10 +65,10 @@ def test_table_and_figure(tmp_path: Path) -> None:
         (100, 0.7, 0.4),
     ]
     lines = estimators.table(rows, starts).splitlines()
-    assert lines[2] == "| warm start | 0.500 | 0.300 | 0.400 | |"
+    assert lines[2] == "| warm start | 0.500 | 0.300 | 0.400 | | 0.500 | |"
     assert lines[3].startswith("| grpo | 0.800 | 0.700 | 0.750 | +0.350 (")
     assert lines[4].startswith(
-        "| gae | 0.600 | 0.600 | 0.600 | +0.200 (-1.071 to +1.471) |"
+        "| gae | 0.600 | 0.600 | 0.600 | +0.200 (-1.071 to +1.471) | 0.700 | +0.200 (-1.071 to +1.471) |"
     )  # t of one degree of freedom: 12.706
     assert estimators.write_rows(rows, tmp_path / "out").read_text().count("\n") == 5
     assert estimators.draw(rows, tmp_path / "out").stat().st_size > 1000
