@@ -12,28 +12,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rllib_lmgame.evaluation.comparison.files import KEY as EVALUATED
 from rllib_lmgame.policies.chat.transcripts import ASSISTANT, SYSTEM, Said
 from rllib_lmgame.rollouts.episodes import level_in
+from rllib_lmgame.rollouts.log.episode_log import ALWAYS_THERE, TOKEN_COLUMNS
 from rllib_lmgame.rollouts.taught.formats import FORMS, LOG, SPEAKERS, form_of
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL
+from rllib_lmgame.settings.sections.supervised import MESSAGES
 
-TOKENS = ".tokens"
-"""Ending of files with what updates knew of tokens (:mod:`rllib_lmgame.learners.data.token_log`)."""
-_COLUMNS = {
-    "old_logprobs": "old",
-    "advantages": "advantages",
-    "entropies": "entropy",
-    "values": "values",
-    "ref_logprobs": "ref",
-    "importance_weights": "weight",
-}
-_ALWAYS = tuple(_COLUMNS)[:3]
-_MESSAGES = ("messages", "sharegpt", "agentgym", "prompt_completion")
-"""Forms of messages: of these also what nothing can be learnt from is shown."""
+COLUMNS = dict(zip(TOKEN_COLUMNS, ("old", "advantages", "entropy", "values", "ref", "weight"), strict=True))
+"""What updates knew of tokens -> its name in a turn."""
 _EXACT = 2**53
 """Whole numbers from here on are no numbers of JavaScript."""
 _ITERATION = re.compile(r"([a-z][a-z0-9-]*)-(\d+)-\d+(?:\+\d+)?")
-_EVALUATED = "evaluated"
 
 
 def episode_of(record: Mapping[str, Any], source: str = "") -> dict[str, Any]:
@@ -51,7 +42,7 @@ def episode_of(record: Mapping[str, Any], source: str = "") -> dict[str, Any]:
 
 def _of_log(record: Mapping[str, Any]) -> dict[str, Any]:
     steps = [_step(step) for step in record["steps"]]
-    evaluated = record.get(_EVALUATED) or {}
+    evaluated = record.get(EVALUATED) or {}
     seats = [_seat(each, record) for each in record["trajectories"]]
     found = _ITERATION.fullmatch(str(record["episode_id"]))
     iteration = record.get("iteration")
@@ -151,8 +142,8 @@ def join_tokens(episode: Mapping[str, Any], record: Mapping[str, Any]) -> None:
         return
     columns = {
         short: [None if value is None else _finite(value) for value in record[name]]
-        for name, short in _COLUMNS.items()
-        if name in _ALWAYS or record.get(name) is not None
+        for name, short in COLUMNS.items()
+        if name in ALWAYS_THERE or record.get(name) is not None
     }
     if any(len(values) != len(places) for values in columns.values()):
         return
@@ -209,7 +200,8 @@ def _of_conversation(record: Mapping[str, Any], form: str, source: str) -> dict[
     steps: list[dict[str, Any]] = []
     seen: list[str] = []
     rules: list[str] = []
-    told = None if form in _MESSAGES else FORMS[form][1](record)
+    # Of messages also what nothing can be learnt from is shown.
+    told = None if form in MESSAGES else FORMS[form][1](record)
     for role, text, learnt in _said(record, form) if told is None else _in_short(told.messages):
         if role == ASSISTANT:
             steps.append({"seen": {ASSISTANT: "\n\n".join(seen)}, "did": {ASSISTANT: text}, "learnt": learnt})
@@ -271,11 +263,19 @@ def _said(record: Mapping[str, Any], form: str) -> Iterator[tuple[str, str, bool
             said = [{"role": SYSTEM, "content": record["system"]}, *said]
     if not isinstance(said, Sequence) or isinstance(said, str):
         raise ValueError("its conversation is no list")
-    for message in said:
+    for message, learnt in zip(said, _learnt(record, form, len(said)), strict=True):
         who = message["from"] if "from" in message else message["role"]
         text = message["value"] if "value" in message else message.get("content")
-        learnt = message.get("loss") is not False and message.get("weight") != 0
         yield SPEAKERS.get(str(who).lower(), str(who)), _text(text, message), learnt
+
+
+def _learnt(record: Mapping[str, Any], form: str, count: int) -> list[bool]:
+    """Which of its messages supervised learning learns; all, where it does not take the conversation."""
+    try:
+        found = [said.learnt for said in FORMS[form][1](record).messages]
+    except ValueError:
+        found = []
+    return found if len(found) == count else [True] * count
 
 
 def _listed(part: Any, role: str) -> list[Any]:

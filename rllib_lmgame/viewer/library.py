@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rllib_lmgame.json_files import parse
+from rllib_lmgame.rollouts.log.episode_log import TOKENS
 from rllib_lmgame.text import first_line, printable
-from rllib_lmgame.viewer.forms import TOKENS, episode_of, join_tokens, row_of, words_of
+from rllib_lmgame.viewer.forms import episode_of, join_tokens, row_of, words_of
 
 MOST_PROBLEMS = 50
 LONGEST_LINE, LONGEST_LIST = 2**26, 2**28

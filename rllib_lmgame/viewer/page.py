@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from typing import Any
 
-from rllib_lmgame.viewer.forms import words_of
+from rllib_lmgame.viewer.forms import COLUMNS, words_of
 from rllib_lmgame.viewer.library import Library, as_json
 
 CHUNK = 32
@@ -24,7 +24,7 @@ WORDS = 256
 """Episodes whose words are packed together."""
 _DECIMALS = {"logprobs": 4, "gap": 5, "advantages": 4, "entropy": 3, "values": 3, "ref": 4, "weight": 4}
 """Of the numbers of tokens."""
-_COLUMNS = ("logprobs", "old", "advantages", "entropy", "values", "ref", "weight")
+_COLUMNS = ("logprobs", *COLUMNS.values())
 
 
 def page(data: str = "", *, connect: str = "'self'") -> str:

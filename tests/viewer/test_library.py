@@ -26,6 +26,9 @@ from rllib_lmgame.viewer.library import Library
 from rllib_lmgame.viewer.places import sources_of
 from rllib_lmgame.viewer.terminal import told
 
+HELLO, REPLY = {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}
+TALK = (("human", None), ("gpt", None))
+
 
 @pytest.fixture(scope="module")
 def records() -> list[dict[str, Any]]:
@@ -75,6 +78,25 @@ def test_conversations_show_what_was_seen_and_said(form, records, tmp_path):
     assert len(replies) >= len(wanted)
     assert record["steps"][0]["observations"]["player"] in shown["steps"][-len(wanted)]["seen"]["assistant"]
     assert (shown["return"], shown["game"]) == (record["trajectories"][0]["return"], record["game"])
+
+
+@pytest.mark.parametrize(
+    ("record", "learnt"),
+    [
+        ({"messages": [HELLO, {"role": "assistant", "content": "b", "weight": 0}, HELLO, REPLY]}, [False, True]),
+        ({"prompt": [HELLO, REPLY, HELLO], "completion": [REPLY]}, [False, True]),
+        (
+            {"conversations": [{"from": f, "value": "a", "loss": s} for f, s in (*TALK, *TALK, ("gpt", True))]},
+            [False, False, True],
+        ),
+        ({"conversations": [HELLO, REPLY]}, [True]),  # Neither ShareGPT's nor AgentTraj-L's: nothing is said of it.
+    ],
+)
+def test_what_is_learnt_is_what_supervised_learning_takes(record, learnt, tmp_path):
+    """Of AgentTraj-L only what says so; what stands in a prompt is not."""
+    EpisodeLog(tmp_path / "talk.jsonl").write([record])
+    library = _library(tmp_path / "talk.jsonl")
+    assert [step["learnt"] for step in library.episode(0)["steps"]] == learnt
 
 
 def test_executer_logs_of_agentgym_rl(tmp_path):

@@ -18,15 +18,11 @@ from typing import Any
 import numpy as np
 
 from rllib_lmgame.learners.data.batching import TokenBatch
-from rllib_lmgame.rollouts.log.episode_log import EpisodeLog
+from rllib_lmgame.rollouts.log.episode_log import ALWAYS_THERE, TOKEN_COLUMNS, TOKENS, EpisodeLog
 from rllib_lmgame.rollouts.log.sample import thin
 from rllib_lmgame.rollouts.records import Trajectory
 
 logger = logging.getLogger(__name__)
-
-COLUMNS = ("old_logprobs", "advantages", "entropies", "values", "ref_logprobs", "importance_weights")
-ALWAYS = COLUMNS[:3]
-SUFFIX = ".tokens"
 
 
 def mark_logged(batch: TokenBatch, trajectories: Sequence[Trajectory]) -> None:
@@ -43,14 +39,18 @@ def token_records(batch: TokenBatch, trajectories: Sequence[Trajectory], version
         if not trajectory.logged:
             continue
         tokens = slice(*batch.trajectory_offsets[place : place + 2].tolist())
-        columns = {name: getattr(batch, name)[tokens] for name in COLUMNS}
+        columns = {name: getattr(batch, name)[tokens] for name in TOKEN_COLUMNS}
         yield {
             "episode_id": trajectory.episode_id,
             "agent_id": trajectory.agent_id,
             "module_id": trajectory.module_id,
             "version": version,
             "rollout_sum": round(float(batch.rollout_logprobs[tokens].sum(dtype=np.float64)), 4),
-            **{name: _plain(values) for name, values in columns.items() if name in ALWAYS or np.isfinite(values).any()},
+            **{
+                name: _plain(values)
+                for name, values in columns.items()
+                if name in ALWAYS_THERE or np.isfinite(values).any()
+            },
         }
 
 
@@ -74,7 +74,7 @@ def write_tokens(
     if not records:
         return
     try:
-        log = EpisodeLog(Path(directory) / f"learner-{rank}{SUFFIX}")
+        log = EpisodeLog(Path(directory) / f"learner-{rank}{TOKENS}")
         log.write(records)
     except OSError as error:
         logger.error("The tokens of an update could not be written to %s: %s", directory, error)

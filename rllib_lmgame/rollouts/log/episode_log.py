@@ -22,6 +22,11 @@ from rllib_lmgame.rollouts.seats import LanguageModelSeat
 
 MOST_MOVES = 64
 """Of a turn, whose probabilities are written."""
+TOKENS = ".tokens"
+"""Ending of the files beside a log with what updates knew of its tokens (``learners/data/token_log.py``)."""
+TOKEN_COLUMNS = ("old_logprobs", "advantages", "entropies", "values", "ref_logprobs", "importance_weights")
+ALWAYS_THERE = TOKEN_COLUMNS[:3]
+"""Of their columns those that no update goes without."""
 
 
 def episode_record(played: PlayedEpisode) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.rollouts.episodes import own_return, summarize
+from rllib_lmgame.rollouts.log.episode_log import TOKENS
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode
 from rllib_lmgame.settings.sections.text_rollouts import EPISODES_OF_SAMPLE
@@ -74,7 +75,7 @@ def end_before(directory: str | None, iteration: int) -> None:
 
     A file that cannot be written anew stays as it is.
     """
-    endings = [] if directory is None else ["train-*.jsonl", "*.tokens"]
+    endings = [] if directory is None else ["train-*.jsonl", f"*{TOKENS}"]
     for path in (path for ending in endings for path in Path(str(directory)).glob(ending)):
         with suppress(OSError):
             with path.open("rb") as file:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from rllib_lmgame.settings.schema import option, tag
+from rllib_lmgame.settings.sections.supervised import MESSAGES
 from rllib_lmgame.settings.trust import is_data_set, is_number
 
 SIGMOID, IPO, HINGE, SIMPO, KTO = LOSSES = ("sigmoid", "ipo", "hinge", "simpo", "kto")
@@ -42,8 +43,6 @@ class PreferenceLossOptions:
         return self.type != SIMPO and not self.reference_free
 
 
-PREFERENCE_FORMS = ("auto", "log", "agentgym", "sharegpt", "messages", "prompt_completion")
-"""Forms in which conversations may be written down that are paired here; pairs have forms of their own."""
 OF_PAIRS = ("format", "rejected", "on_overlong", "shuffle_seed", "epochs", "pairs_per_iteration")
 """Options that are about what is read of ``data``."""
 
@@ -71,7 +70,9 @@ class DPOOptions:
         stranger=is_data_set,
     )
     format: str = option(
-        "auto", "How conversations of `data` are written down, as `warm_start.format`.", choices=PREFERENCE_FORMS
+        "auto",
+        "How conversations of `data` are written down, as `warm_start.format`.",
+        choices=("auto", "log", *MESSAGES),
     )
     on_overlong: str = option(
         "drop",

@@ -21,7 +21,10 @@ class StopOptions:
     episodes: int = option(256, "Validation episodes.", low=1, high=1e6)
 
 
-WRITTEN = ("agentgym", "sharegpt", "messages", "prompt_completion", "lmrl")
+MESSAGES = ("agentgym", "sharegpt", "messages", "prompt_completion")
+"""Forms in which conversations are lists of messages."""
+
+WRITTEN = (*MESSAGES, "lmrl")
 """Forms in which ``rllib collect`` writes conversations down, beside the episode log's."""
 
 CONVERSATIONS = (*WRITTEN, "textarena")
