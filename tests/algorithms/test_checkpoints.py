@@ -23,8 +23,8 @@ from rllib_lmgame.algorithms.checkpoints.manifest import (
     verify_manifest,
     write_manifest,
 )
+from rllib_lmgame.algorithms.checkpoints.signing import is_signature, key_file, sign
 from rllib_lmgame.errors import CheckpointError
-from rllib_lmgame.signing import is_signature, key_file, sign
 
 FILES = {
     "algorithm_state.pkl": b"state" * 100,

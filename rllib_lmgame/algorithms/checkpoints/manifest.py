@@ -12,10 +12,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from rllib_lmgame.algorithms.checkpoints.signing import is_signature, sign
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.json_files import read_mapping, write_json
 from rllib_lmgame.policies.model.files import ADAPTER_DIRECTORY, HF_DIRECTORY
-from rllib_lmgame.signing import is_signature, sign
 
 MANIFEST = "manifest.json"
 MILESTONES_FILE = "milestones.json"

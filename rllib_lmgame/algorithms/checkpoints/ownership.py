@@ -2,7 +2,7 @@
 
 A checkpoint is this user's if
 
- 1. its manifest has the user's signature (:mod:`rllib_lmgame.signing`) and nothing was added, wherever it is; or
+ 1. its manifest has the user's signature (:mod:`.signing`) and nothing was added, wherever it is; or
  2. it is in a trial's directory of an experiment that this user started. The experiment's directory holds a signature
     of its own path, so copies and foreign archives fail. All files must belong to this user, and be writable at most
     for a group.
@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rllib_lmgame.algorithms.checkpoints.manifest import is_signed, read_json
+from rllib_lmgame.algorithms.checkpoints.signing import is_signature, sign
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.json_files import parse
-from rllib_lmgame.signing import is_signature, sign
 from rllib_lmgame.storage import expanded, is_uri
 
 SIGNATURE_FILE = "started_by.json"
