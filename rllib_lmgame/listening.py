@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from rllib_lmgame.errors import ConfigError
 
@@ -51,6 +52,19 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def called(request: web.Request) -> str:
+    """What the client calls this machine: a page whose own name leads here says no Origin when it reads."""
+    try:
+        return urlsplit(f"//{request.host}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def in_address(host: str) -> str:
+    """A host as addresses have it: IPv6's in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 def check_port(port: int) -> None:

@@ -53,6 +53,7 @@ from rllib_lmgame.settings.schedules import check_numbers, game_of, place_of
 from rllib_lmgame.settings.schema import describe, leaves
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.settings.sections.rllib import SCHEDULED_KEYS, WITHOUT_EFFECT, without_effect
+from rllib_lmgame.settings.sections.teacher import KEY as TEACHER
 from rllib_lmgame.settings.sections.teacher import TeacherOptions
 from rllib_lmgame.settings.tree import OVERRIDES, Settings
 from rllib_lmgame.storage import expanded
@@ -393,8 +394,7 @@ def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) 
     teacher = config.teacher_options
     if teacher is None:
         return
-    key = "config.teacher.model"
-    other = _vocabulary_of(teacher, key, fetch)
+    other = _vocabulary_of(teacher, fetch)
     for policy in config.trained_policies():
         learner = config.settings.policy(policy)
         if policy not in made and learner.lm.model == TINY_MODEL:
@@ -403,16 +403,16 @@ def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) 
         tokenizer = _fetched_tokenizer(learner, model) if fetch else tokenizer_source(learner.lm, model)
         problem = other(learner.lm, tokenizer)
         if problem is not None:
-            raise ConfigError(key, f"the teacher of {policy} must have the same vocabulary: {problem}")
+            raise ConfigError(TEACHER, f"the teacher of {policy} must have the same vocabulary: {problem}")
 
 
-def _vocabulary_of(teacher: TeacherOptions, key: str, fetch: bool) -> Callable[[LanguageModelOptions, str], str | None]:
+def _vocabulary_of(teacher: TeacherOptions, fetch: bool) -> Callable[[LanguageModelOptions, str], str | None]:
     """How the vocabulary of a policy's tokenizer differs from the teacher's. Raises: ConfigError: no such teacher."""
     if not teacher.is_asked:
-        check_model(teacher.model, key)
-        own = fetched(teacher.model, key) if fetch else model_directory(teacher.model, key)
+        check_model(teacher.model, TEACHER)
+        own = fetched(teacher.model, TEACHER) if fetch else model_directory(teacher.model, TEACHER)
         return lambda options, tokenizer: other_vocabulary(tokenizer, own)
-    read_address(teacher.model, key)
+    read_address(teacher.model, TEACHER)
     if not fetch:
         return lambda options, tokenizer: None
     from rllib_lmgame.learners.engines.asked_teacher import HURRIED, SHORT_LIMIT_S, AskedTeacher  # Of an HTTP client.

@@ -17,7 +17,7 @@ from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
 from rllib_lmgame.cli.player_options import add_player_options, player_settings
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
-from rllib_lmgame.listening import check_port, is_loopback, listen
+from rllib_lmgame.listening import check_port, in_address, is_loopback, listen
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 PROTOCOLS = ("openenv", "agentgym", "mrlm")
@@ -130,7 +130,7 @@ async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> Non
     hall = Hall(served, args.max_sessions, args.session_timeout, args.call_limit)
 
     def ready(port: int) -> None:
-        host = f"[{args.host}]" if ":" in args.host else args.host
+        host = in_address(args.host)
         if args.protocol == "mrlm":
             said = f", authorization: Bearer {token}" if token is not None and args.token_file is None else ""
             print(f"{', '.join(served)} at {host}:{port}{said}", flush=True)
@@ -174,9 +174,8 @@ async def _serve_policy(player: Any, args: argparse.Namespace, token: str | None
         endpoint.admit(token, policy)
 
         def ready(port: int) -> None:
-            host = f"[{args.host}]" if ":" in args.host else args.host
             made = f", api_key {token}" if token is not None and args.token_file is None else ""
-            print(f"{args.policy} at http://{host}:{port}/v1{made}", flush=True)
+            print(f"{args.policy} at http://{in_address(args.host)}:{port}/v1{made}", flush=True)
 
         await listen(endpoint.app(), args.host, args.port, ready, STOP_S, cancels=True)
 

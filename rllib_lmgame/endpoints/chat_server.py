@@ -7,7 +7,6 @@ import hmac
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -21,7 +20,7 @@ from rllib_lmgame.endpoints.completions import (
     read_request,
     read_score_request,
 )
-from rllib_lmgame.listening import is_loopback
+from rllib_lmgame.listening import called, is_loopback
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +93,7 @@ class ChatEndpoint:
         if "Origin" in request.headers:
             raise RequestError("web pages may not ask here", status=403)
         if None in self._answers:
-            if not is_loopback(_name(request)):  # A page whose own name leads here.
+            if not is_loopback(called(request)):  # A page whose own name leads here.
                 raise RequestError("without a token programs call this machine 127.0.0.1", status=403)
             return self._answers[None]
         scheme, _, value = request.headers.get("Authorization", "").partition(" ")
@@ -108,14 +107,6 @@ class ChatEndpoint:
                 status=401,
             )
         return found[0]
-
-
-def _name(request: web.Request) -> str:
-    """What the client calls this machine."""
-    try:
-        return urlsplit(f"//{request.host}").hostname or ""
-    except ValueError:
-        return ""
 
 
 async def _body(request: web.Request) -> Mapping[str, object]:

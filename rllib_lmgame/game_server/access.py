@@ -10,12 +10,11 @@ import asyncio
 import base64
 import binascii
 import hmac
-from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from rllib_lmgame.listening import is_loopback
+from rllib_lmgame.listening import called, is_loopback
 
 MOST_BYTES = 1 << 18
 """Of one message: the longest reply that a game reads, in any way to write it, is shorter."""
@@ -47,7 +46,7 @@ def guard(token: str | None) -> Middleware:
                 headers={"WWW-Authenticate": 'Bearer realm="games"'},
                 text="a token is needed: `Authorization: Bearer TOKEN`, or http://token:TOKEN@HOST:PORT as address",
             )
-        if token is None and ("Origin" in request.headers or not is_loopback(_name(request))):
+        if token is None and ("Origin" in request.headers or not is_loopback(called(request))):
             raise web.HTTPForbidden(text="web pages may not play here; programs call this machine 127.0.0.1")
         try:
             async with asyncio.timeout(BODY_S):
@@ -57,14 +56,6 @@ def guard(token: str | None) -> Middleware:
         return await handler(request)
 
     return check
-
-
-def _name(request: web.Request) -> str:
-    """What the client calls this machine: a page whose own name leads here says no Origin when it reads."""
-    try:
-        return urlsplit(f"//{request.host}").hostname or ""
-    except ValueError:
-        return ""
 
 
 def _sent(request: web.Request) -> bytes:

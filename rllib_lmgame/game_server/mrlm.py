@@ -26,6 +26,7 @@ from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.game_server.access import MOST_BYTES
 from rllib_lmgame.game_server.hall import MOST_SEED, Client, FullError, Hall, HeldPlaces, ServedGame
 from rllib_lmgame.game_server.table import GameLostError, View
+from rllib_lmgame.listening import in_address
 from rllib_lmgame.text import in_words
 
 CUT_OFF_S = 0.1
@@ -54,7 +55,7 @@ async def serve_mrlm(hall: Hall, token: str | None, host: str, port: int, ready:
     service = _Service(hall, token)
     server.add_generic_rpc_handlers((service.handlers(),))
     try:
-        taken = server.add_insecure_port(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        taken = server.add_insecure_port(f"{in_address(host)}:{port}")
     except RuntimeError as error:
         raise ConfigError("--port", f"cannot listen at {host}:{port}: {error}") from None
     await server.start()

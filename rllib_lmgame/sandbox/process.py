@@ -163,10 +163,10 @@ class Process(contextlib.AbstractContextManager["Process"]):
         self.close()
 
 
-def supervise(processes: Sequence[Process], wall_s: float, close_stdin: bool = True) -> list[ProgramEnd]:
+def supervise(processes: Sequence[Process], wall_s: float) -> list[ProgramEnd]:
     """Run until all have ended, ``wall_s`` are over or one writes too much; then nothing of them runs any more.
 
-    ``close_stdin``: standard input ends after what was given. Raises: SandboxError: one never reached its program.
+    Standard input ends after what was given. Raises: SandboxError: one never reached its program.
     """
     begun = time.monotonic()
     with contextlib.ExitStack() as stack:
@@ -183,7 +183,7 @@ def supervise(processes: Sequence[Process], wall_s: float, close_stdin: bool = T
             for key, _ in ready:
                 process, role = key.data
                 if role == "stdin":
-                    _feed(selector, process, close_stdin)
+                    _feed(selector, process)
                 elif role == "exit":
                     selector.unregister(key.fileobj)
                     waiting[process] = False
@@ -229,7 +229,7 @@ def _register(selector: selectors.BaseSelector, process: Process, stack: context
         selector.register(ended, selectors.EVENT_READ, (process, "exit"))
 
 
-def _feed(selector: selectors.BaseSelector, process: Process, close: bool) -> None:
+def _feed(selector: selectors.BaseSelector, process: Process) -> None:
     pipe = process.popen.stdin
     assert pipe is not None
     try:
@@ -241,7 +241,7 @@ def _feed(selector: selectors.BaseSelector, process: Process, close: bool) -> No
         process.more.clear()
     if not process.pending:
         selector.unregister(pipe)
-        if close and not process.more:
+        if not process.more:
             pipe.close()
 
 

@@ -17,7 +17,7 @@ TYPES: Mapping[str, tuple[type, ...]] = {
     "number": (int, float),
     "boolean": (bool,),
 }
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PLAIN = re.compile(r"true|false|-?\d{1,18}(?:\.\d{1,18})?")
 
 
@@ -82,7 +82,7 @@ def read_functions(listed: Iterable[Mapping[str, Any]]) -> tuple[GameFunction, .
     """What a game's method ``functions`` lists. Raises: ValueError, TypeError: says what is wrong with it."""
     functions = tuple(GameFunction(**each) for each in listed)
     for function in functions:
-        if not isinstance(function.name, str) or not _NAME.fullmatch(function.name):
+        if not isinstance(function.name, str) or not NAME.fullmatch(function.name):
             raise ValueError(f"{function.name!r} is no name of a function")
         if not isinstance(function.description, str):
             raise ValueError(f"the description of {function.name} is no text")

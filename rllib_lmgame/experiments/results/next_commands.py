@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from rllib_lmgame.experiments.results.outcome import TrialSummary
@@ -31,10 +30,10 @@ def next_commands(best: TrialSummary, *, own: bool, plays: bool = True) -> list[
     ]
 
 
-def resume_command(arguments: Sequence[str] | None = None) -> str:
-    """The given command with ``--resume``; ``arguments`` are by default this program's."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments is None and Path(sys.argv[0]).name != "rllib":
+def resume_command() -> str:
+    """This program's command with ``--resume``."""
+    given = sys.argv[1:]
+    if Path(sys.argv[0]).name != "rllib":
         return "the same command with --resume"
     return shlex.join([_program("rllib"), *given, *([] if "--resume" in given else ["--resume"])])
 

@@ -14,13 +14,13 @@ from rllib_lmgame.endpoints.scoring import ScoringClient
 from rllib_lmgame.endpoints.settings import EndpointOptions
 from rllib_lmgame.envs.support.loop_thread import waited_for
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.settings.sections.teacher import KEY
 
 if TYPE_CHECKING:
     from rllib_lmgame.learners.data.batching import TokenBatch
 
 T = TypeVar("T")
 
-KEY = "config.teacher.model"
 PATIENT = EndpointOptions(attempts=8, max_answer_bytes=64 << 20)
 """About a minute of waits: a server may be started anew."""
 TIME_LIMIT_S = 120.0

@@ -11,9 +11,7 @@ import torch
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
-from rllib_lmgame.settings.sections.teacher import TeacherOptions
-
-KEY = "config.teacher.model"
+from rllib_lmgame.settings.sections.teacher import KEY, TeacherOptions
 
 
 class Teacher:

@@ -8,6 +8,8 @@ from rllib_lmgame.settings.schema import REQUIRED, option
 from rllib_lmgame.settings.sections.language_model import ENDPOINT
 from rllib_lmgame.settings.trust import is_name
 
+KEY = "config.teacher.model"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherOptions:

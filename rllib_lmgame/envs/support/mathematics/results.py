@@ -27,7 +27,7 @@ from rllib_lmgame.envs.support.mathematics.formulas import WORDS as FORMULA_WORD
 from rllib_lmgame.envs.support.mathematics.reading import MAX_ANSWER, clean, final_answer
 from rllib_lmgame.envs.support.mathematics.units import LETTER, Unit, read_unit
 
-MAX_ITEMS, MAX_NESTED, MAX_READINGS = 64, 6, 4
+MAX_ITEMS, MAX_NESTED = 64, 6
 OPEN, CLOSE = "([{⦃⟨⟦", ")]}⦄⟩⟧"
 RELATION = re.compile(r"(<=|>=|=<|=>|≤|≥|≠|<|>|=)")
 ORDER = {"<=": "<=", "=<": "<=", "≤": "<=", ">=": ">=", "=>": ">=", "≥": ">=", "<": "<", ">": ">"}
@@ -61,13 +61,6 @@ class Words:
     """An answer that is no mathematics; compared without case, spaces and punctuation."""
 
     text: str
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A letter of a multiple choice."""
-
-    letter: str
 
 
 @dataclass(frozen=True)

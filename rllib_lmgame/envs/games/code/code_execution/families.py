@@ -132,17 +132,16 @@ def words(letters: str = "abcd", least: int = 0, most: int = 7, longest: int = 5
     ]
 
 
-def grid(low: int = 0, high: int = 9, most: int = 5, square: bool = False) -> Maker:
+def grid(low: int = 0, high: int = 9, most: int = 5) -> Maker:
     """A rectangle of whole numbers, as a list of rows."""
 
     def make(rng: random.Random) -> list[list[int]]:
-        rows = rng.randint(1, most)
-        columns = rows if square else rng.randint(1, most)
+        rows, columns = rng.randint(1, most), rng.randint(1, most)
         return [[rng.randint(low, high) for _ in range(columns)] for _ in range(rows)]
 
     return make
 
 
-def intervals(high: int = 20, most: int = 6) -> Maker:
+def intervals() -> Maker:
     """A list of ``[start, end]`` with ``start <= end``."""
-    return lambda rng: [sorted((rng.randint(0, high), rng.randint(0, high))) for _ in range(rng.randint(0, most))]
+    return lambda rng: [sorted((rng.randint(0, 20), rng.randint(0, 20))) for _ in range(rng.randint(0, 6))]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import queue
-import re
 import threading
 import types
 import typing
@@ -15,13 +14,13 @@ from functools import lru_cache, partial
 from typing import Any
 
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction
+from rllib_lmgame.envs.contract.functions import NAME
 from rllib_lmgame.envs.games.code.tool_use.mcp import McpError, McpServer
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import asking, import_path
 from rllib_lmgame.text import in_words, one_line, printable
 
 FUNCTIONS_KEY, MCP_KEY = "env_config.functions", "env_config.mcp"
-NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 MAX_SUMMARY = 200
 NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", list: "array", dict: "object"}
 TYPES: Mapping[str, tuple[type, ...]] = {
