@@ -26,6 +26,11 @@ def expanded(path: str | Path) -> Path:
     return Path(os.path.expanduser(path))
 
 
+def own_cache() -> Path:
+    """Where what this package fetches and makes is kept, which it can fetch and make again."""
+    return expanded(os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "rllib_lmgame"))
+
+
 def follow_umask(file: Path) -> None:
     """Give a file the mode of any new one: safetensors makes files that their owner alone can read."""
     plain = file.with_name(f".{file.name}.mode")

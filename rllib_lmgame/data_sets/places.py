@@ -14,7 +14,7 @@ from typing import Any
 from rllib_lmgame import json_files
 from rllib_lmgame.data_sets.table import SETS, TRAIN, VALIDATION, DataSet
 from rllib_lmgame.errors import ConfigError, did_you_mean
-from rllib_lmgame.storage import expanded
+from rllib_lmgame.storage import expanded, own_cache
 from rllib_lmgame.text import size_text
 
 PREFIX = "data:"
@@ -26,9 +26,7 @@ _MOST_BYTES = 64 << 20
 def data_root() -> Path:
     """The folder of all data sets."""
     named = os.environ.get("RLLIB_LMGAME_DATA")
-    if named:
-        return expanded(named).absolute()
-    return expanded(os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "rllib_lmgame", "data")).absolute()
+    return (expanded(named) if named else own_cache() / "data").absolute()
 
 
 def is_named(value: Any) -> bool:

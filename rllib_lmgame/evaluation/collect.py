@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.rollouts.collect import plans_of
@@ -30,11 +31,7 @@ def collect_games(
     line_up = dict.fromkeys(session.agent_ids, player.assignment)
     session.close()
     plans = [replace(plan, line_up=line_up) for plan in plans_of(game, episodes, seed)]
-    sessions = Sessions()
-
-    def seats(session, plan):  # type: ignore[no-untyped-def]
-        return take_seats(session, plan, lambda _: player)
-
+    sessions, seats = Sessions(), partial(take_seats, player_of=lambda _: player)
     with asyncio.Runner() as runner:
         runner.run(player.__aenter__())
         try:

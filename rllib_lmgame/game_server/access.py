@@ -10,6 +10,7 @@ import asyncio
 import base64
 import binascii
 import hmac
+from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -20,6 +21,15 @@ MOST_BYTES = 1 << 18
 """Of one message: the longest reply that a game reads, in any way to write it, is shorter."""
 BODY_S = 30.0
 """Seconds in which a request must have come to its end."""
+
+
+def answering(content: Any) -> Handler:
+    """A handler that always gives this JSON."""
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(content)
+
+    return answer
 
 
 def told_to_all(handler: Handler) -> Handler:

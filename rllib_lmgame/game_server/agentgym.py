@@ -23,7 +23,7 @@ from aiohttp import web
 
 from rllib_lmgame import json_files
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.game_server.access import MOST_BYTES, guard, told_to_all
+from rllib_lmgame.game_server.access import MOST_BYTES, answering, guard, told_to_all
 from rllib_lmgame.game_server.hall import MOST_SEED, Client, FullError, Hall, HeldPlaces, ServedGame
 from rllib_lmgame.game_server.table import GameLostError, View
 
@@ -33,7 +33,7 @@ def agentgym_app(hall: Hall, token: str | None) -> web.Application:
     app = web.Application(client_max_size=MOST_BYTES, middlewares=[guard(token)])
     names = ", ".join(hall.games)
     if len(hall.games) > 1:
-        app.router.add_get("/", told_to_all(_answering(f"These are the environments {names}.")))
+        app.router.add_get("/", told_to_all(answering(f"These are the environments {names}.")))
     for game in hall.games.values():
         served = _Served(hall, game)
         for base in hall.bases(game):
@@ -64,7 +64,7 @@ class _Served:
         self._numbers = itertools.count()
 
     def route(self, app: web.Application, base: str) -> None:
-        about = told_to_all(_answering(f"This is environment {self._game.name}."))
+        about = told_to_all(answering(f"This is environment {self._game.name}."))
         for path in {f"{base}/", base or "/"}:
             app.router.add_get(path, about)
         for name in ("create", "reset", "step", "close"):
@@ -160,10 +160,3 @@ def _object(text: bytes) -> dict[str, Any]:
     if not isinstance(asked, dict):
         raise RequestError("the request is no JSON object")
     return asked
-
-
-def _answering(text: str) -> Any:
-    async def answer(request: web.Request) -> web.Response:
-        return web.json_response(text)
-
-    return answer

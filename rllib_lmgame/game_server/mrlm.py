@@ -211,20 +211,11 @@ class _Service:
         if not any(role == "environment" for role, _ in said) and session.game.instructions:
             said.insert(0, ("system", session.game.instructions))
         said.append(("environment", view.observation.text))
-        info: dict[str, Any] = {
-            **view.infos.get(view.agent, {}),
-            "agent": view.agent,
-            "legal_actions": list(view.observation.legal_actions),
-            "turns_left": view.observation.turns_left,
-            "invalid_action": view.refused,
-        }
-        if view.over:
-            info["truncated"] = view.truncated
         made = messages()["MessageProto"]
         return messages()["ObservationProto"](
             messages=[made(role=role, content=writable(text)) for role, text in said],
             done=view.over,
-            info={key: writable(json.dumps(value)) for key, value in info.items()},
+            info={key: writable(json.dumps(value)) for key, value in view.info.items()},
         )
 
 

@@ -30,7 +30,7 @@ from rllib_lmgame import json_files
 from rllib_lmgame.envs.contract.base import MAX_TEXT
 from rllib_lmgame.envs.contract.splits import SPLITS, VALIDATION
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
-from rllib_lmgame.game_server.access import MOST_BYTES, guard, told_to_all
+from rllib_lmgame.game_server.access import MOST_BYTES, answering, guard, told_to_all
 from rllib_lmgame.game_server.hall import MOST_SEED, Client, FullError, Hall, HeldPlaces, ServedGame
 from rllib_lmgame.game_server.openenv_forms import SCHEMA, VERSION, openapi
 from rllib_lmgame.game_server.table import GameLostError, Seating, View
@@ -127,19 +127,11 @@ class Episode:
         text = view.observation.text
         before = self.shown.get(view.agent)
         self.shown[view.agent] = f"{prompt}\n\n{text}".lstrip("\n") if before is None else f"{before}\n\n{text}"
-        info: dict[str, Any] = {
-            "observation": text,
-            "agent": view.agent,
-            "legal_actions": list(view.observation.legal_actions),
-            "turns_left": view.observation.turns_left,
-            "invalid_action": view.refused,
-        }
+        info = {**view.info, "observation": text}
         if len(view.rewards) > 1:
             info["rewards"] = {str(number[agent]): reward for agent, reward in view.rewards.items()}
-        if view.over:
-            info = {**view.infos.get(view.agent, {}), **info, "truncated": view.truncated}
-            if len(view.infos) > 1:
-                info["ends"] = {str(number[agent]): dict(said) for agent, said in view.infos.items()}
+        if len(view.infos) > 1:
+            info["ends"] = {str(number[agent]): dict(said) for agent, said in view.infos.items()}
         self.last_reward, self.last_info = view.reward, info
         metadata = {**self.said, "turn": self.steps}
         return {
@@ -245,14 +237,14 @@ async def _played(view: Any) -> View:
 def openenv_app(hall: Hall, token: str | None) -> web.Application:
     """The server's application."""
     app = web.Application(client_max_size=MOST_BYTES, middlewares=[guard(token), _told])
-    app.router.add_get("/list_environments", told_to_all(_answers(list(hall.games))))
+    app.router.add_get("/list_environments", told_to_all(answering(list(hall.games))))
     for game in hall.games.values():
         served = _Served(hall, game)
         for base in hall.bases(game):
             served.route(app, base)
         for base in ("", f"/{game.name}"):
             served.route_tasks(app, f"{base}/{game.name}")
-        app.router.add_get(f"/{game.name}/list_environments", told_to_all(_answers([game.name])))
+        app.router.add_get(f"/{game.name}/list_environments", told_to_all(answering([game.name])))
         app.on_shutdown.append(served.close)
     return app
 
@@ -264,13 +256,6 @@ async def _told(request: web.Request, handler: Any) -> web.StreamResponse:
     except WireError as error:
         return error.response()
     return response
-
-
-def _answers(content: Any) -> Callable[[web.Request], Any]:
-    async def answer(request: web.Request) -> web.Response:
-        return web.json_response(content)
-
-    return answer
 
 
 class _Served:
@@ -286,7 +271,7 @@ class _Served:
         told = {"health": {"status": "healthy"}, "metadata": metadata, "schema": SCHEMA}
         told["openapi.json"] = openapi(self._game.name)
         for name, content in told.items():
-            app.router.add_get(f"{base}/{name}", told_to_all(_answers(content)))
+            app.router.add_get(f"{base}/{name}", told_to_all(answering(content)))
         app.router.add_post(f"{base}/mcp", told_to_all(_json_rpc))
         app.router.add_post(f"{base}/reset", self._reset)
         app.router.add_post(f"{base}/step", self._step)
@@ -296,7 +281,7 @@ class _Served:
     def route_tasks(self, app: web.Application, base: str) -> None:
         """What ORS calls tasks: levels by split and number."""
         splits = [{"name": name, "type": name if name in SPLITS else VALIDATION} for name in self._game.splits]
-        app.router.add_get(f"{base}/splits", _answers(splits))
+        app.router.add_get(f"{base}/splits", answering(splits))
         for name in ("tasks", "num_tasks", "task", "task_range"):
             app.router.add_post(f"{base}/{name}", getattr(self, f"_{name}"))
 

@@ -65,6 +65,18 @@ class View:
         """What the seat earned that replied last."""
         return self.rewards.get(self.replied or "", 0.0)
 
+    @property
+    def info(self) -> dict[str, Any]:
+        """What the seat is told beside its observation."""
+        return {
+            **self.infos.get(self.agent, {}),
+            "agent": self.agent,
+            "legal_actions": list(self.observation.legal_actions),
+            "turns_left": self.observation.turns_left,
+            "invalid_action": self.refused,
+            **({"truncated": self.truncated} if self.over else {}),
+        }
+
 
 @dataclass
 class RemoteSeat(Seat):

@@ -23,6 +23,7 @@ from rllib_lmgame.rollouts.episodes import episode_of_texts
 from rllib_lmgame.rollouts.log.episode_log import episode_record
 from rllib_lmgame.rollouts.log.replay import replay
 from rllib_lmgame.rollouts.records import Trajectory, Turn, played_parts, trajectory_of
+from rllib_lmgame.rollouts.taught import formats
 from rllib_lmgame.rollouts.taught import source as taught_source
 from rllib_lmgame.rollouts.taught.files import files_of, records_of
 from rllib_lmgame.rollouts.taught.formats import read_record
@@ -31,7 +32,7 @@ from rllib_lmgame.rollouts.taught.source import TaughtEpisodes
 from rllib_lmgame.rollouts.taught.writing import FORMS, conversations
 from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
-from rllib_lmgame.settings.sections.supervised import SupervisedOptions
+from rllib_lmgame.settings.sections.supervised import CONVERSATIONS, WRITTEN, SupervisedOptions
 
 MESSAGES = [
     {"role": "system", "content": "Add."},
@@ -274,6 +275,10 @@ def test_what_of_them_cannot_be_learnt_is_named(record: dict[str, Any], form: st
     with pytest.raises(ConfigError) as caught:
         read_record(record, form, "file, line 3")
     assert caught.value.message.startswith("file, line 3: ") and said in caught.value.message
+
+
+def test_settings_name_the_forms_that_are_read_and_written() -> None:
+    assert set(CONVERSATIONS) == set(formats.FORMS) and set(WRITTEN) == set(FORMS)
 
 
 def test_a_form_that_is_named_is_the_only_one() -> None:

@@ -30,7 +30,7 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.model.pretrained import EXTRA, PRETRAINED
-from rllib_lmgame.storage import expanded, follow_umask
+from rllib_lmgame.storage import expanded, follow_umask, own_cache
 from rllib_lmgame.text import first_line, one_line
 
 logger = logging.getLogger(__name__)
@@ -53,9 +53,7 @@ def is_gguf(source: str) -> bool:
 def cache_directory() -> Path:
     """Where converted models are kept."""
     named = os.environ.get(CACHE)
-    if not named:
-        named = os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "rllib_lmgame")
-    return expanded(named).absolute() / "models"
+    return (expanded(named) if named else own_cache()).absolute() / "models"
 
 
 def converted(source: str) -> Path:

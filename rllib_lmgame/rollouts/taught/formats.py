@@ -60,13 +60,10 @@ def form_of(record: Mapping[str, Any]) -> str:
     if "trajectories" in record or "final_observations" in record:
         return LOG
     found = next((form for form, (is_one, _) in FORMS.items() if is_one(record)), None)
-    if found is not None:
-        return found
-    known = (
-        "conversations (ShareGPT, AgentGym), messages, prompt and completion, those of LMRL-Gym and TextArena, or an "
-        "episode log's"
-    )
-    raise ValueError(f"its columns are {', '.join(map(str, record)) or 'none'}; known are {known}")
+    if found is None:
+        known = f"{', '.join(FORMS)} and {LOG}"
+        raise ValueError(f"its columns are {', '.join(map(str, record)) or 'none'}; known are {known}")
+    return found
 
 
 def read_record(record: Mapping[str, Any], form: str, where: str) -> Taught:
