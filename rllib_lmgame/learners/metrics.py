@@ -53,20 +53,16 @@ class UpdateMeter:
         return {name: total / tokens for name, total in totals.items()} | dict(zip(largest, maxima, strict=True))
 
 
-class RunningMoments:
-    """Mean, deviation, minimum and maximum of arrays over all learners."""
-
-    @staticmethod
-    def of(values: np.ndarray, ranks: Ranks) -> dict[str, float]:
-        """``mean``, ``std``, ``min``, ``max``; every learner must call."""
-        array = np.asarray(values, np.float64)
-        count, total = ranks.sum([array.size, array.sum()]).tolist()
-        count = max(count, 1.0)
-        mean = total / count
-        # Of what is centred: between sums of squares and a squared mean a small deviation would be lost in rounding.
-        squares = float(ranks.sum(((array - mean) ** 2).sum()))
-        low, high = ranks.max([-array.min(initial=np.inf), array.max(initial=-np.inf)]).tolist()
-        return {"mean": mean, "std": float(np.sqrt(squares / count)), "min": -low, "max": high}
+def moments(values: np.ndarray, ranks: Ranks) -> dict[str, float]:
+    """``mean``, ``std``, ``min``, ``max`` of arrays over all learners, each of which must call."""
+    array = np.asarray(values, np.float64)
+    count, total = ranks.sum([array.size, array.sum()]).tolist()
+    count = max(count, 1.0)
+    mean = total / count
+    # Of what is centred: between sums of squares and a squared mean a small deviation would be lost in rounding.
+    squares = float(ranks.sum(((array - mean) ** 2).sum()))
+    low, high = ranks.max([-array.min(initial=np.inf), array.max(initial=-np.inf)]).tolist()
+    return {"mean": mean, "std": float(np.sqrt(squares / count)), "min": -low, "max": high}
 
 
 def explained_variance(values: np.ndarray, returns: np.ndarray, ranks: Ranks) -> float:
@@ -74,9 +70,9 @@ def explained_variance(values: np.ndarray, returns: np.ndarray, ranks: Ranks) ->
 
     They vary if single precision tells them apart, in numbers of their size or that of the values they may be made of.
     """
-    of_returns, of_values = RunningMoments.of(returns, ranks), RunningMoments.of(values, ranks)
-    largest = max(abs(moments[bound]) for moments in (of_returns, of_values) for bound in ("min", "max"))
-    error = RunningMoments.of(np.asarray(returns, np.float64) - values, ranks)["std"]
+    of_returns, of_values = moments(returns, ranks), moments(values, ranks)
+    largest = max(abs(each[bound]) for each in (of_returns, of_values) for bound in ("min", "max"))
+    error = moments(np.asarray(returns, np.float64) - values, ranks)["std"]
     varies = of_returns["std"] > SINGLE_PRECISION * largest
     return 1.0 - (error / of_returns["std"]) ** 2 if varies else float("nan")
 

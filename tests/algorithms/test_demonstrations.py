@@ -104,7 +104,7 @@ def test_of_games_of_several_turns_the_nth_shows_the_nth_turn() -> None:
     assert roles == ["first", "first", "second", "second"]
 
 
-def test_the_first_configuration_of_a_game_shows_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_configuration_of_a_game_shows_for_all() -> None:
     """So an evaluation on other levels shows what training showed."""
     hard = replace(MATH, env_config={**SUMS, "difficulty": [5, 5]})
     options = LanguageModelOptions(demonstrations=2)

@@ -300,7 +300,7 @@ def test_a_suite_is_the_evaluation_of_an_example() -> None:
     assert episodes == suite("grl")[1] == 256
 
 
-def test_an_endpoint_plays_games_for_one_and_its_tokens_are_counted(endpoint, tmp_path: Path, capsys) -> None:
+def test_an_endpoint_plays_games_for_one_and_its_tokens_are_counted(endpoint, capsys) -> None:
     endpoint.text = "<answer>Down</answer>"
     command = ["evaluate", f"far={endpoint.player}", "random", "--games", "lmgame/FrozenLake-v0", "--episodes", "3"]
     assert main([*command, "--json"]) == 0

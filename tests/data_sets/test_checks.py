@@ -62,7 +62,7 @@ def test_a_dry_run_goes_on_and_says_what_is_made_up(
 
 
 def test_a_dry_run_with_the_data_speaks_of_nothing_made_up(
-    hub: HubServer, file: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    hub: HubServer, file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     serve_gsm8k(hub)
     fetch("gsm8k", report=quiet)

@@ -171,9 +171,7 @@ def test_offline_nothing_is_asked(gsm8k: HubServer, monkeypatch: pytest.MonkeyPa
     assert not gsm8k.asked
 
 
-def test_a_disk_without_room_is_told_before_the_first_file(
-    gsm8k: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_without_room_is_told_before_the_first_file(gsm8k: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 3000, 3000))
     with pytest.raises(ConfigError, match=r"needs 7 kB in .*gsm8k, where 3 kB are free; .*RLLIB_LMGAME_DATA"):
@@ -291,7 +289,7 @@ def test_an_archive_cut_short_is_named(hub: HubServer, monkeypatch: pytest.Monke
         fetch("bird:test", report=quiet)
 
 
-def test_the_pieces_of_an_index_become_one_file(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pieces_of_an_index_become_one_file(hub: HubServer) -> None:
     hub.repositories["datasets/PeterJinGo/wiki-18-e5-index"] = {"part_aa": b"first ", "part_ab": b"second"}
     folder = fetch("wiki18:index", report=quiet)
     assert path_of("data:wiki18:index").read_bytes() == b"first second"
@@ -383,9 +381,7 @@ def test_files_of_another_set_are_not_taken_for_those_of_this(
             shutil.rmtree(tmp_path / "data")
 
 
-def test_a_set_fetched_elsewhere_is_copied_whole_and_compared(
-    gsm8k: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_set_fetched_elsewhere_is_copied_whole_and_compared(gsm8k: HubServer, tmp_path: Path) -> None:
     fetch("gsm8k", report=quiet)
     (tmp_path / "data").rename(tmp_path / "stick")
     fetch("gsm8k", tmp_path / "stick", report=quiet)

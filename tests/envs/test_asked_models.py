@@ -120,7 +120,7 @@ def test_what_nearly_names_a_model_is_told_how_one_is_named(near: str) -> None:
         asked_models.AskedModel(near, "key")
 
 
-def test_what_is_not_there_is_said_before_a_run(server: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_there_is_said_before_a_run(server: Endpoint) -> None:
     assert "stone at http://127.0.0.1" in Debate(judge=server.player).check_ready()
     assert Debate().check_ready() == TwentyQuestions().check_ready() == ""
     for game, option in ((Debate, "judge"), (TwentyQuestions, "oracle"), (GuessMyCity, "oracle")):

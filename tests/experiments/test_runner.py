@@ -123,7 +123,7 @@ def test_a_gpu_that_is_not_there_is_refused_before_ray_starts(no_ray, monkeypatc
         runner.run_experiments([experiment], RunOptions(num_nodes=num_nodes, num_gpus=1))
 
 
-def test_what_a_killed_cluster_left_behind_is_not_waited_for(monkeypatch, tmp_path):
+def test_what_a_killed_cluster_left_behind_is_not_waited_for(monkeypatch):
     monkeypatch.setattr("ray._private.utils.read_ray_address", lambda: "127.0.0.1:1")
     monkeypatch.setattr(ray, "init", lambda **arguments: pytest.fail("Ray would wait for minutes"))
     monkeypatch.delenv("RAY_ADDRESS", raising=False)

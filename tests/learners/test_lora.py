@@ -91,9 +91,7 @@ def test_an_adapter_is_merged_into_no_noise(make_lora: Any, qwen_dir: str, tmp_p
         merged_checkpoint(tmp_path / "adapter", str(base))
 
 
-def test_the_policy_is_what_its_merged_weights_say(
-    make_lora: Any, make_module: Any, make_episodes: Any, tmp_path: Path
-) -> None:
+def test_the_policy_is_what_its_merged_weights_say(make_lora: Any, make_module: Any, make_episodes: Any) -> None:
     """Log-probabilities of a pack, with adapters and of a module that is loaded from the bundle for the engines."""
     learner = make_lora()
     base = {n: t for n, t in weights(learner).items() if "base_layer" in n}

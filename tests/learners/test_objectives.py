@@ -21,7 +21,7 @@ from rllib_lmgame.learners.critic.critic import Critic, is_held_out
 from rllib_lmgame.learners.data.batching import NO_ROWS, PackedBatch, TokenBatch
 from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
-from rllib_lmgame.learners.metrics import RunningMoments, UpdateMeter, explained_variance
+from rllib_lmgame.learners.metrics import UpdateMeter, explained_variance, moments
 from rllib_lmgame.learners.objectives import ModuleUpdate, PPOObjective, SupervisedObjective, resolve_objective
 from rllib_lmgame.learners.ranks import Ranks
 from rllib_lmgame.learners.settings import LearnerSettings
@@ -361,7 +361,7 @@ def test_moments_are_those_of_everybodys_numbers(seed: int, learners: int, centr
     values = centre + rng.normal(0.0, 0.01, 40)
     parts = np.split(values, np.sort(rng.integers(0, 41, learners - 1)))
     expected = {"mean": values.mean(), "std": values.std(), "min": values.min(), "max": values.max()}
-    for each in together(learners, lambda ranks: RunningMoments.of(parts[ranks.rank], ranks)):
+    for each in together(learners, lambda ranks: moments(parts[ranks.rank], ranks)):
         assert each == pytest.approx(expected, rel=1e-6)
 
 

@@ -78,7 +78,7 @@ def test_a_model_without_a_bound_takes_any_context() -> None:
     assert context_problem(AutoConfig.for_model("mamba"), 10**6) is None
 
 
-def test_contexts_longer_than_the_model_are_refused_by_key(tmp_path, tiny_model_dir: str) -> None:
+def test_contexts_longer_than_the_model_are_refused_by_key(tiny_model_dir: str) -> None:
     config = LMGamePPOConfig().environment("lmgame/TicTacToe-v0")
     positions = AutoConfig.from_pretrained(tiny_model_dir).max_position_embeddings
     with pytest.raises(ConfigError, match=rf"config\.language_model\.context_length: {positions + 1} is more than the"):

@@ -18,7 +18,7 @@ import torch
 from rllib_lmgame.learners import advantages as adv
 from rllib_lmgame.learners.data.batching import NO_ROWS, MinibatchSize, PackedBatch, TokenBatch
 from rllib_lmgame.learners.engines.torch_engine import PARTS, POLICY
-from rllib_lmgame.learners.metrics import RunningMoments, explained_variance
+from rllib_lmgame.learners.metrics import explained_variance, moments
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
 from rllib_lmgame.learners.objectives.policy_losses import (
     MAX_LOG_RATIO,
@@ -183,7 +183,7 @@ def distil(update: ModuleUpdate, teacher: TeacherOptions) -> None:
     if update.batch is not None:
         game = update.batch.advantages if teacher.game else 0.0
         update.batch.advantages = (game - teacher.coefficient * gap).astype(np.float32)
-    update.meter.before["teacher_kl"] = RunningMoments.of(gap, update.ranks)["mean"]
+    update.meter.before["teacher_kl"] = moments(gap, update.ranks)["mean"]
 
 
 def learned_from(
@@ -274,8 +274,8 @@ class PPOObjective(Objective):
             update.batch.advantages, update.batch.returns = normal, returns.astype(np.float32)
         if settings.teacher is not None:
             distil(update, settings.teacher)
-        meter.before |= {f"advantage_{name}": value for name, value in RunningMoments.of(raw, ranks).items()}
-        meter.before["return_mean"] = RunningMoments.of(returns, ranks)["mean"]
+        meter.before |= {f"advantage_{name}": value for name, value in moments(raw, ranks).items()}
+        meter.before["return_mean"] = moments(returns, ranks)["mean"]
         if critic:
             meter.before["vf_explained_var"] = explained_variance(inputs.values, returns, ranks)
 
