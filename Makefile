@@ -17,7 +17,7 @@ export RAY_USAGE_STATS_ENABLED ?= 0
 export TOKENIZERS_PARALLELISM ?= false
 
 .DEFAULT_GOAL := help
-.PHONY: help venv chromium install quickstart test test-parts test-system test-slow lint docs site format clean
+.PHONY: help venv chromium install quickstart test test-parts test-system test-slow lint docs format clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -63,10 +63,8 @@ lint: $(STAMP) ## formatter rules, linter, type checker, that imports run downwa
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python docs/prose.py
 
-docs: $(STAMP) ## write the pages that are generated from the code
+docs: $(STAMP) ## write the pages that are generated from the code, and the site, build/site/index.html; a dead link ends it
 	$(BIN)/python docs/generate.py
-
-site: $(STAMP) ## build the documentation as a site, build/site/index.html; a link that leads nowhere ends it
 	$(BIN)/mkdocs build --quiet
 
 format: $(STAMP) ## apply the linter's safe fixes and format the code

@@ -25,7 +25,7 @@ ALFWORLD = ["alfworld>=0.4.2,<0.5", *GAME_ENGINES["textworld"]]
 PRETRAINED = ["accelerate>=1.12", "gguf>=0.17"]
 # What searches by vectors: DeepSearch's retriever e5, and `rllib retriever`.
 RETRIEVER = ["faiss-cpu>=1.12,<2"]
-# The documentation as a site: `make site`.
+# The documentation as a site: `make docs`.
 SITE = ["mkdocs-material>=9.7,<10"]
 DEV = [
     *PRETRAINED,

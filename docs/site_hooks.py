@@ -1,4 +1,4 @@
-"""What MkDocs does beside its own for ``make site``: pages from elsewhere, links to files of the repository.
+"""What MkDocs does beside its own for ``make docs``: pages from elsewhere, links to files of the repository.
 
 - The README is the first page, ``CONTRIBUTING.md``, ``CHANGELOG.md`` and ``benchmarks/README.md`` are pages too.
 - A link to another file of the repository leads to a copy of it, as text, below ``files/``.
