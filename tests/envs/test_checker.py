@@ -8,6 +8,7 @@ import pytest
 
 from rllib_lmgame.envs.checking import apart
 from rllib_lmgame.envs.checking.checker import Report, check_game, inspect_game
+from rllib_lmgame.envs.games.adapted.agent_program.game import AgentProgram
 from rllib_lmgame.envs.registry import own_games
 
 VARIANTS = [
@@ -81,6 +82,15 @@ def test_a_sound_game_by_import_path_passes(game: str) -> None:
 def test_the_fault_of_a_broken_game_is_named(name: str, said: str) -> None:
     problems = check_game(f"broken_games:{name}")
     assert any(said in problem for problem in problems), problems
+
+
+def test_splits_are_compared_without_starting_what_levels_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent program would be begun for each of 450 levels."""
+    begun: list[int] = []
+    start = AgentProgram.start
+    monkeypatch.setattr(AgentProgram, "start", lambda game, level: begun.append(level) or start(game, level))
+    assert check_game("agent:rllib_lmgame.envs.games.adapted.agent_program.trail:follow") == []
+    assert 10 < len(begun) < 100
 
 
 def test_a_class_may_be_given_instead_of_a_name() -> None:

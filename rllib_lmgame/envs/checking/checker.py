@@ -29,7 +29,7 @@ from pettingzoo.utils.wrappers import BaseWrapper
 
 from rllib_lmgame.envs.checking.watched_calls import CONSTRUCTOR, CallBoard
 from rllib_lmgame.envs.contract.adapters import OUR_BASES
-from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.envs.contract.base import GameError, TextGame
 from rllib_lmgame.envs.contract.infos import plain_info
 from rllib_lmgame.envs.contract.session import GameSession, StepResult
 from rllib_lmgame.envs.contract.splits import SPLITS
@@ -428,6 +428,10 @@ def _splits(name: str, config: dict[str, Any], session: GameSession) -> list[str
 
 def _level_of(env: Any, seed: int) -> Any:
     """``info["level"]`` after ``reset``; in a game for several, that of any player."""
+    game = getattr(env, "unwrapped", env)
+    if isinstance(game, TextGame) and type(game).reset is TextGame.reset:  # Without what it starts, such as a program.
+        with contextlib.nullcontext() if board is None else board.calling("reset()"):
+            return game.level_of_seed(seed)[1]
     started = env.reset(seed=seed)
     if isinstance(env, gymnasium.Env):
         return started[1].get("level")

@@ -336,10 +336,7 @@ class TextGame(gymnasium.Env[str, str]):
         super().reset(seed=seed)
         if seed is None:
             seed = int(self.np_random.integers(2**31))
-        self.random = seeded(seed, "game")
-        level, self._level_digest = choose_level(
-            self.levels(self.random), self.options.split, self.level_key, self.split_of_level
-        )
+        level, self._level_digest = self.level_of_seed(seed)
         self.referee.begin()
         self._actions = 0
         self._said = ""
@@ -348,6 +345,11 @@ class TextGame(gymnasium.Env[str, str]):
         self._in_play = True
         rules = self.instructions if self.options.show_rules else ""
         return self._observe(rules), self._info(invalid=False)
+
+    def level_of_seed(self, seed: int) -> tuple[Any, str]:
+        """The level of ``seed``, and its digest; it is not started."""
+        self.random = seeded(seed, "game")
+        return choose_level(self.levels(self.random), self.options.split, self.level_key, self.split_of_level)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         """One reply: one move or several joined by ``||``."""
