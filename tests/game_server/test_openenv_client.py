@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import socket
 import subprocess
+import sys
 import time
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from served_games import TOKEN, played_at_random, running
+from served_games import OPENENV, OPENENV_BEGINS, TOKEN, played_at_random, running
 
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction
 from rllib_lmgame.envs.games.adapted.openenv.connection import _open
@@ -401,7 +401,6 @@ def test_what_cannot_be_asked_is_refused(game: str, options: dict[str, Any], sai
         make_game(game, options)
 
 
-OPENENV = os.environ.get("OPENENV_PYTHON")
 ENVIRONMENT = """
 import sys, uvicorn
 from openenv.core.env_server.http_server import create_app
@@ -433,14 +432,13 @@ uvicorn.run(create_app(Guessing, Guess, Told, max_concurrent_envs=2), port=int(s
 """
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(OPENENV is None, reason="OPENENV_PYTHON names no Python that has openenv")
 def test_an_environment_on_openenvs_own_server_is_played(tmp_path: Path) -> None:
-    (tmp_path / "environment.py").write_text(ENVIRONMENT)
+    pytest.importorskip("openenv")
+    (tmp_path / "environment.py").write_text(OPENENV_BEGINS + ENVIRONMENT)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = subprocess.Popen([str(OPENENV), str(tmp_path / "environment.py"), str(port)])
+    process = subprocess.Popen([OPENENV or sys.executable, str(tmp_path / "environment.py"), str(port)])
     try:
         for _ in range(3000):  # It takes half a minute to import what it is made of.
             with socket.socket() as probe:
