@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -39,11 +41,18 @@ async def listen(
             site = web.TCPSite(runner, host, port)
             await site.start()
         except OSError as error:
-            raise ConfigError("--port", f"cannot listen at {host}:{port}: {error.strerror or error}") from None
+            raise not_listening(host, port, error) from None
         ready(runner.addresses[0][1])
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()
+
+
+def not_listening(host: str, port: int, error: OSError) -> ConfigError:
+    """Why no program can listen at an address."""
+    number = error.errno or 0  # What asyncio says of it is long.
+    why = os.strerror(number) if number in errno.errorcode else error.strerror or str(error)
+    return ConfigError("--port", f"cannot listen at {host}:{port}: {why}")
 
 
 def is_loopback(host: str) -> bool:

@@ -128,8 +128,11 @@ async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> Non
 
     served = await open_games(games, args.seats, args.tasks)
     hall = Hall(served, args.max_sessions, args.session_timeout, args.call_limit)
+    began = False
 
     def ready(port: int) -> None:
+        nonlocal began
+        began = True
         host = in_address(args.host)
         if args.protocol == "mrlm":
             said = f", authorization: Bearer {token}" if token is not None and args.token_file is None else ""
@@ -147,7 +150,8 @@ async def _serve(args: argparse.Namespace, games: Any, token: str | None) -> Non
             await listen(app, args.host, args.port, ready, STOP_S, cancels=True)
     finally:
         hall.sessions.close()
-        print(f"stopped; {hall.begun:,} games were begun", file=sys.stderr)
+        if began:
+            print(f"stopped; {hall.begun:,} games were begun", file=sys.stderr)
 
 
 def _run_policy(args: argparse.Namespace, token: str | None) -> int:

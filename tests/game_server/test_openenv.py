@@ -560,7 +560,7 @@ def test_help_says_which_flags_go_with_which_kind_of_server() -> None:
     assert groups["with --games"] == {*OF_GAMES} and groups["with --policy"] == {*OF_POLICIES}
 
 
-def test_a_short_token_and_a_port_in_use_are_refused(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_short_token_and_a_port_in_use_are_refused(tmp_path: Any, capfd: pytest.CaptureFixture[str]) -> None:
     import socket
 
     (tmp_path / "token").write_text("short\n")
@@ -568,9 +568,12 @@ def test_a_short_token_and_a_port_in_use_are_refused(tmp_path: Any, capsys: pyte
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert main(["serve", "--games", LAKE, "--port", str(taken.getsockname()[1])]) == 2
-    error = capsys.readouterr().err
-    assert "its first line must be 8 to 4096" in error and "cannot listen at 127.0.0.1" in error
+        port = taken.getsockname()[1]
+        for protocol in ("openenv", "agentgym", "mrlm"):
+            assert main(["serve", "--games", LAKE, "--protocol", protocol, "--port", str(port)]) == 2
+    first, *others = capfd.readouterr().err.splitlines()
+    assert "its first line must be 8 to 4096" in first
+    assert others == [f"error: --port: cannot listen at 127.0.0.1:{port}: Address already in use"] * 3
 
 
 def test_openenvs_validator_passes() -> None:
