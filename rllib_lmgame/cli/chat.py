@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from dataclasses import replace
 from typing import Any
 
 from rllib_lmgame.cli.games import TRUST_HELP
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--max-tokens", f"must be at least 1, got {args.max_tokens}")
     if args.as_trained and args.system:
         raise ConfigError("--system", "does not go with --as-trained: the system message is then that of training")
-    player = make_player(args.player, args.player, player_settings(args, (), at_once=1))
+    player = make_player(args.player, args.player, replace(player_settings(args, (), at_once=1), flag="CHECKPOINT"))
     if not isinstance(player, LocalModel):
         raise ConfigError("", f"{args.player} is no language model of this machine; name a checkpoint or hf:DIR_OR_ID")
     return asyncio.run(_talk(player, args))

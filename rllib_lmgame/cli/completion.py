@@ -1,4 +1,4 @@
-"""``rllib completion``: a script by which a shell completes commands, flags and names of examples and games."""
+"""``rllib completion``: a script by which a shell completes commands, flags and their choices, examples and games."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
+GAME_FLAGS = ("--env", "--games", "--game")
+"""They take ids of games."""
+
 _SCRIPT = """# bash: eval "$(rllib completion)"; zsh: autoload -U +X bashcompinit && bashcompinit first.
 _rllib() {{
   local word="${{COMP_WORDS[COMP_CWORD]}}" known=""
   case "${{COMP_WORDS[1]}} ${{COMP_WORDS[2]}}" in
 {cases}
+  esac
+  case "${{COMP_WORDS[1]}} ${{COMP_WORDS[COMP_CWORD-1]}}" in
+{values}
   esac
   if [ "$COMP_CWORD" -eq 1 ]; then known="{commands} --help --version --debug"; fi
   COMPREPLY=($(compgen -W "$known" -- "$word"))
@@ -39,14 +45,17 @@ def script() -> str:
     """The script. Words hold no quotes and no spaces: names of this package, and flags."""
     from rllib_lmgame.cli.main import COMMANDS, make_parser
 
-    cases = []
+    cases, values = [], []
     for command in COMMANDS:
         parser = _commands(make_parser(command))[command]
         inner = _commands(parser)
+        for each in (parser, *inner.values()):
+            for flag, words in _values(each):
+                values.append(f'    "{command} {flag}") known="{" ".join(words)}" ;;')
         for name, below in inner.items():
             cases.append(f'    "{command} {name}") known="{" ".join(_words(command, name, below))}" ;;')
         cases.append(f'    "{command} "*) known="{" ".join([*inner, *_words(command, "", parser)])}" ;;')
-    return _SCRIPT.format(cases="\n".join(cases), commands=" ".join(COMMANDS))
+    return _SCRIPT.format(cases="\n".join(cases), values="\n".join(values), commands=" ".join(COMMANDS))
 
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -55,6 +64,17 @@ def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentPar
         if isinstance(action, argparse._SubParsersAction):
             found |= action.choices
     return found
+
+
+def _values(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[str]]]:
+    """Flags with the words that may follow them, where these are known."""
+    from rllib_lmgame.envs.registry import own_games
+
+    for action in parser._actions:
+        words = list(map(str, action.choices or ())) if action.help != argparse.SUPPRESS else []
+        for flag in action.option_strings:
+            if known := list(own_games()) if flag in GAME_FLAGS else words:
+                yield flag, known
 
 
 def _words(command: str, name: str, parser: argparse.ArgumentParser) -> Iterator[str]:

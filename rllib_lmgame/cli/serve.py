@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import secrets
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,8 @@ def _run_policy(args: argparse.Namespace, token: str | None) -> int:
     from rllib_lmgame.evaluation.players.language_model import LocalModel
     from rllib_lmgame.evaluation.players.naming import make_player
 
-    player = make_player(args.policy, args.policy, player_settings(args, (), at_once=args.at_once))
+    settings = replace(player_settings(args, (), at_once=args.at_once), flag="--policy")
+    player = make_player(args.policy, args.policy, settings)
     if not isinstance(player, LocalModel):
         raise ConfigError(
             "--policy", f"{args.policy} is no language model of this machine; name a checkpoint or hf:DIR"

@@ -113,6 +113,7 @@ def test_a_typed_conversation_goes_on_begins_anew_and_survives_what_is_too_long(
     [
         (["random"], "random is no language model"),
         (["/no/such"], "no such directory"),
+        (["nowhere"], "error: CHECKPOINT: unknown player 'nowhere'"),
         (["hf:PLACE", "--max-tokens", "0"], "must be at least 1"),
         (["hf:PLACE/hf", "--temperature", "-1"], "must be a number of at least 0"),
         (["PLACE", "--as-trained", "--system", "Be brief."], "the system message is then that of training"),

@@ -34,6 +34,8 @@ def test_the_command_prints_the_script(text: str, capsys: pytest.CaptureFixture[
         (["games", "ch"], ["check"]),
         (["games", "check", "lmgame/TicT"], ["lmgame/TicTacToe-v0"]),
         (["example", "run", "quick"], ["quickstart-sokoban"]),
+        (["serve", "--protocol", ""], ["openenv", "agentgym", "mrlm"]),
+        (["evaluate", "random", "--env", "lmgame/TicT"], ["lmgame/TicTacToe-v0"]),
         (["data", "fetch", "gsm"], ["gsm8k"]),
         (["train", "file", "an-exp"], ["an-experiment.yaml"]),
     ],
