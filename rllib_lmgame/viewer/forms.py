@@ -48,7 +48,6 @@ def _of_log(record: Mapping[str, Any]) -> dict[str, Any]:
     iteration = record.get("iteration")
     if iteration is None and found and found[1].startswith("train"):
         iteration = int(found[2]) + 1
-    summary = evaluated.get("summary") or {}
     return {
         "id": str(record["episode_id"]),
         "game": str(record.get("name") or record["game"]),
@@ -57,8 +56,8 @@ def _of_log(record: Mapping[str, Any]) -> dict[str, Any]:
         "group": record.get("group", ""),
         "iteration": iteration,
         "player": evaluated.get("player"),
-        "success": summary["success"] if "success" in summary else _success(seats),
-        "return": _return(seats),
+        "success": _number(record, "success"),
+        "return": _number(record, "return"),
         "stop": str(record["stop_reason"]),
         "instructions": str(record.get("instructions", "")),
         "seats": seats,
@@ -66,6 +65,10 @@ def _of_log(record: Mapping[str, Any]) -> dict[str, Any]:
         "final": dict(record.get("final_observations", {})),
         "infos": dict(record.get("infos", {})),
     }
+
+
+def _number(record: Mapping[str, Any], key: str) -> float | None:
+    return None if record.get(key) is None else _finite(record[key])
 
 
 def _step(step: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,22 +180,6 @@ def token_sums(seats: Sequence[Mapping[str, Any]]) -> list[float] | None:
                 terms = (1.0, abs(old - sampled), advantage or 0.0, entropy or 0.0)
                 sums = [total + term for total, term in zip(sums, terms, strict=True)]
     return sums if sums[0] else None
-
-
-def _success(seats: Sequence[Mapping[str, Any]]) -> float | None:
-    """As :func:`~rllib_lmgame.rollouts.episodes.summarize` has it: of the trained seats, or of all where none is."""
-    own = [seat for seat in seats if seat["trained"]] or seats
-    ranked = any(seat["outcome"] is not None for seat in seats)
-    if ranked and len(own) == len(seats):
-        return None
-    judged = [seat["outcome"] == "win" if ranked else seat["success"] for seat in own]
-    return None if all(each is None for each in judged) or not judged else sum(map(bool, judged)) / len(judged)
-
-
-def _return(seats: Sequence[Mapping[str, Any]]) -> float:
-    """Mean of the trained seats where others have seats; otherwise the sum over all."""
-    own = [seat["return"] for seat in seats if seat["trained"]]
-    return math.fsum(own) / len(own) if 0 < len(own) < len(seats) else math.fsum(seat["return"] for seat in seats)
 
 
 def _of_conversation(record: Mapping[str, Any], form: str, source: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import io
 import json
@@ -17,6 +18,7 @@ from rllib_lmgame.cli import main
 from rllib_lmgame.cli.view import _found
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.rollouts.collect import collect_episodes
+from rllib_lmgame.rollouts.episodes import own_return, summarize
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.taught.writing import FORMS, conversations
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
@@ -62,6 +64,25 @@ def test_an_episode_is_shown_as_it_was_played(records, tmp_path):
         assert row["t"] == len(record["steps"])
     assert {row["ok"] for row in _rows(library)[:4]} <= {0.0, 1.0}
     assert {row["ok"] for row in _rows(library)[4:]} == {None}, "one player's success is another's loss"
+
+
+def test_success_and_return_are_those_of_metrics(tmp_path):
+    """Also where a game says nothing of success, and where others have seats."""
+    played = [
+        each
+        for game in ("lmgame/FrozenLake-v0", "lmgame/TicTacToe-v0", "lmgame/PublicGoods-v0")
+        for each in collect_episodes(game, player="random", episodes=3)
+    ]
+    played[0].infos["player"].pop("success")
+    for one in played[4:]:
+        agent, seat = next(iter(one.plan.line_up.items()))
+        one.plan.line_up[agent] = dataclasses.replace(seat, trained=not seat.trained)
+    EpisodeLog(tmp_path / "games.jsonl").write(map(episode_record, played))
+    rows = _rows(_library(tmp_path))
+    summaries = [summarize(one) for one in played]
+    assert [row["ok"] for row in rows] == [summary.success for summary in summaries]
+    assert [row["r"] for row in rows] == [own_return(summary) for summary in summaries]
+    assert summaries[0].success == 0.0 and summaries[3].success is None
 
 
 @pytest.mark.parametrize("form", FORMS)

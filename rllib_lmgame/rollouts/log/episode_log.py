@@ -15,7 +15,7 @@ import numpy as np
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.json_files import parse
-from rllib_lmgame.rollouts.episodes import summarize
+from rllib_lmgame.rollouts.episodes import own_return, summarize
 from rllib_lmgame.rollouts.play import GameStep, PlayedEpisode
 from rllib_lmgame.rollouts.records import SeatSummary, Turn
 from rllib_lmgame.rollouts.seats import LanguageModelSeat
@@ -32,7 +32,8 @@ ALWAYS_THERE = TOKEN_COLUMNS[:3]
 def episode_record(played: PlayedEpisode) -> dict[str, Any]:
     """A JSON-ready record of ``played``.
 
-    ``name`` is that of the game's entry, where it has one. ``line_up`` says per agent the policy (``module_id``), who
+    ``name`` is that of the game's entry, where it has one. ``success`` and ``return`` are those that metrics are made
+    of. ``line_up`` says per agent the policy (``module_id``), who
     played (``player``, ``member``) and whether the policy learns from it. ``trajectories[*].turns[*]`` holds
     ``prompt_ids`` (a delta unless ``new_row``), ``response_ids``, ``rollout_logprobs``, ``reward``, ``policy_version``
     and ``stop_reason``; ``text_lengths`` are the characters of ``text`` that each id of the reply adds. The loss mask
@@ -58,6 +59,8 @@ def episode_record(played: PlayedEpisode) -> dict[str, Any]:
         "instructions": played.instructions,
         "terminated": played.terminated,
         "stop_reason": played.stop_reason.value,
+        "success": summary.success,
+        "return": own_return(summary),
         "infos": _without_legal_actions(played.infos),
         "steps": [_step_record(step) for step in played.steps],
         "final_observations": played.final_observations,
