@@ -6,6 +6,7 @@ import asyncio
 import errno
 import ipaddress
 import os
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -80,3 +81,13 @@ def check_port(port: int) -> None:
     """Raises: ConfigError: no program can listen at it."""
     if not 0 <= port < 1 << 16:
         raise ConfigError("--port", f"must be from 0 to 65535, got {port}")
+
+
+def check_free(host: str, port: int) -> None:
+    """Asked before what takes long is loaded. Raises: ConfigError: :func:`listen` would be refused."""
+    check_port(port)
+    try:
+        family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        socket.create_server(place[:2], family=family).close()
+    except OSError as error:
+        raise not_listening(host, port, error) from None

@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.listening import check_port
+from rllib_lmgame.listening import check_free
 from rllib_lmgame.new_files import new_file, writing
 from rllib_lmgame.threads import threads_here
 
@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
 
     if not 1 <= args.topk <= MOST_RESULTS:
         raise ConfigError("--topk", f"must be from 1 to {MOST_RESULTS}, got {args.topk}")
-    check_port(args.port)
+    if args.build is None:
+        check_free(args.host, args.port)
     faiss = load_faiss()
     import torch
 

@@ -18,7 +18,7 @@ from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
 from rllib_lmgame.cli.player_options import add_player_options, player_settings
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
-from rllib_lmgame.listening import check_port, in_address, is_loopback, listen
+from rllib_lmgame.listening import check_free, in_address, is_loopback, listen
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
 PROTOCOLS = ("openenv", "agentgym", "mrlm")
@@ -104,7 +104,6 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     _fill_in(args)
     token = _token(args)
-    check_port(args.port)
     counts = (("--max-sessions", args.max_sessions), ("--tasks", args.tasks), ("--at-once", args.at_once))
     for flag, value in counts:
         if value < 1:
@@ -112,6 +111,7 @@ def run(args: argparse.Namespace) -> int:
     for flag, seconds in (("--session-timeout", args.session_timeout), ("--call-limit", args.call_limit)):
         if not 0 < seconds <= 86_400:
             raise ConfigError(flag, f"must be above 0 and at most 86400 (a day), got {seconds:g}")
+    check_free(args.host, args.port)
     if args.policy is not None:
         return _run_policy(args, token)
     entries, env_config = listed(args.games), parse_env_config(args.env_config)

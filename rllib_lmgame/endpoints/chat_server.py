@@ -43,10 +43,12 @@ class ChatEndpoint:
     Args:
         model: The name that the model goes by; requests may use any.
         score: Log-probabilities of tokens, for all who may ask; ``None``: there are none.
+        unknown: What is said of a token that may not ask.
     """
 
-    def __init__(self, model: str, score: Score | None = None) -> None:
+    def __init__(self, model: str, score: Score | None = None, unknown: str = "no such token") -> None:
         self._model = model
+        self._unknown = unknown
         self._score = score
         self._answers: dict[str | None, Answer] = {}
 
@@ -102,7 +104,7 @@ class ChatEndpoint:
         found = [answer for token, answer in known if hmac.compare_digest(sent, token.encode())]
         if not found:
             raise RequestError(
-                "no such token: its episode may be over; send `Authorization: Bearer TOKEN` (the client's api_key)",
+                self._unknown if sent else "send `Authorization: Bearer TOKEN` (the client's api_key)",
                 code="invalid_api_key",
                 status=401,
             )

@@ -233,7 +233,7 @@ def read_score_request(body: Any) -> ScoreRequest:
         if body.get(key) not in allowed or isinstance(body.get(key), bool):
             raise RequestError(
                 "here `prompt_logprobs: 0` alone is to be had, of a `prompt` of token ids with `max_tokens: 0`; "
-                f"`{key}` may not be {describe(body.get(key))}",
+                f"`{key}` may not be {describe(body.get(key))}; replies are written at /v1/chat/completions",
                 key,
                 "unsupported_parameter",
             )

@@ -70,8 +70,9 @@ def test_a_policy_replies_also_in_a_stream_and_counts_its_tokens(with_clients: C
 def test_what_cannot_be_had_is_said_in_openais_form(with_clients: Callable[..., Any]) -> None:
     async def use(client: openai.AsyncOpenAI, address: str) -> None:
         async with openai.AsyncOpenAI(base_url=address, api_key="wrong", max_retries=0) as stranger:
-            with pytest.raises(openai.AuthenticationError):
+            with pytest.raises(openai.AuthenticationError, match="no such token") as refused:
                 await stranger.models.list()
+            assert "episode" not in str(refused.value)
         for more, param in (({"n": 2}, "n"), ({"stop": ["x"]}, "stop"), ({"temperature": -1}, "temperature")):
             with pytest.raises(openai.BadRequestError) as error:
                 await client.chat.completions.create(**{"model": "m", "messages": HELLO, **more})

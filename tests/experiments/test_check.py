@@ -325,6 +325,23 @@ def test_notices_for_what_may_be_a_mistake():
     assert any("repeats the whole grid" in n for n in checked.spec.notices)
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "config", "ends"),
+    [
+        ("LMGameSFT", "{}", True),
+        ("LMGameAgentEvol", "{}", True),
+        ("LMGameDPO", "{dpo: {epochs: 2}}", True),
+        ("LMGameDPO", "{}", False),
+        ("LMGamePPO", "{}", False),
+    ],
+)
+def test_a_run_without_stop_is_told_of_unless_it_ends_by_itself(algorithm: str, config: str, ends: bool) -> None:
+    experiments, source = load_text(GAME.replace("LMGamePPO", algorithm), "x.yaml")
+    (spec,) = make_specs(apply_overrides(experiments, source, ["stop={}", f"config={config}"]), source)
+    check_quickly([spec])
+    assert any("no `stop`" in notice for notice in spec.notices) is not ends
+
+
 @pytest.fixture
 def sokobans(monkeypatch):
     """``env_config`` of every Sokoban that somebody tries to make, filled as they are made."""

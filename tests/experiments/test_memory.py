@@ -28,6 +28,7 @@ from rllib_lmgame.algorithms.cluster.memory import (
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.cards import gpu_lines
+from rllib_lmgame.experiments.checks.check import check_experiment
 from rllib_lmgame.experiments.checks.dry_run import (
     LOWERED_BY,
     dry_run_lines,
@@ -36,6 +37,8 @@ from rllib_lmgame.experiments.checks.dry_run import (
     resolved_config,
 )
 from rllib_lmgame.experiments.checks.resources import check_memory, request_of, trials_at_once
+from rllib_lmgame.experiments.files.reading import load_text
+from rllib_lmgame.experiments.spec import make_specs
 from rllib_lmgame.learners.microbatch import LEAST_ACTIVATIONS, MOST_TOKENS, default_tokens, kept_per_token, plain_layer
 from rllib_lmgame.policies.model import isolation
 from rllib_lmgame.policies.model.isolation import Apart, Packing
@@ -333,6 +336,15 @@ def test_a_configuration_that_lacks_a_number_is_no_error(planned, tmp_path, mode
     shape = shape_of(config, "player")
     assert (shape and shape.kv_size) == kv_size
     assert shape is None or (shape.layers == 2 and shape.layer.values > 0)
+
+
+def test_where_nothing_is_played_no_key_value_cache_is_told_of(tmp_path):
+    (tmp_path / "talks.jsonl").write_text(
+        '{"messages": [{"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}]}\n'
+    )
+    text = "a:\n  run: LMGameSFT\n  config:\n    supervised: {data: %s}\n" % (tmp_path / "talks.jsonl")
+    told = "\n".join(dry_run_lines(check_experiment(make_specs(*load_text(text, "x.yaml"))[0])))
+    assert "learner of player" in told and "engine of" not in told and "key-value cache" not in told
 
 
 def test_the_dry_run_says_what_is_taken_and_evaluated(planned):

@@ -37,7 +37,7 @@ from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, dotted
 from rllib_lmgame.experiments.stock.keys import check_stock_config
 from rllib_lmgame.policies.model.files import check_model
 from rllib_lmgame.policies.model.tiny import check_shape
-from rllib_lmgame.settings.algorithms import OWN, AlgorithmEntry, entry_of, known_entry
+from rllib_lmgame.settings.algorithms import OWN, PREFERENCES, SUPERVISED, AlgorithmEntry, entry_of, known_entry
 from rllib_lmgame.settings.names import check_keys, check_top_level
 from rllib_lmgame.settings.plugins import REPORTS
 from rllib_lmgame.settings.schedules import ENV_STEPS, NUMBERS, place_of
@@ -395,8 +395,15 @@ def _check_stop(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> None:
             )
         hint = f" (did you mean 'env_runners/{metric}'?)" if head in EPISODE_NAMES else ""
         spec.notices.append(f"{key}.{metric}: not a metric of RLlib{hint}; the trial runs on if it is never reported")
-    if not any(_stops(spec)) and spec.options.time_budget_s is None:
+    if not any(_stops(spec)) and spec.options.time_budget_s is None and not _ends_itself(spec, entry):
         spec.notices.append("no `stop` and no `time_budget_s`: the run goes on until it is interrupted")
+
+
+def _ends_itself(spec: ExperimentSpec, entry: AlgorithmEntry | None) -> bool:
+    """Whether the algorithm has a last iteration: supervised steps, explorations, passes over pairs."""
+    learned_by = None if entry is None else entry.learned_by
+    pairs = spec.config.get(PREFERENCES)
+    return learned_by == SUPERVISED or (learned_by == PREFERENCES and bool((pairs or {}).get("epochs")))
 
 
 def _stops(spec: ExperimentSpec) -> Iterator[tuple[str, str]]:

@@ -281,7 +281,8 @@ def _memory_lines(experiment: CheckedExperiment) -> list[str]:
             if config.settings.is_trained(policy) and shape.layers:
                 lines.append(f"#     micro-batches of {_microbatch(config, policy, taken)}")
                 lines += layout_lines(config, policy)
-            lines += _cache_lines(config, policy, shape)
+            if any(processes.name.startswith(ENGINE) for processes in taken.processes):
+                lines += _cache_lines(config, policy, shape)
     for processes in taken.processes:
         lines += [_line(processes), *_lowering_lines(config, processes)]
     return [*lines, *_host_lines(taken), *gpu_lines(config, taken)]

@@ -54,7 +54,7 @@ class OpenEnv(OnServerGame):
         chosen = self.options
         if chosen.url is None:
             raise ConfigError("env_config.url", "is missing; write openenv:http://HOST:PORT as the game")
-        url = check_address(chosen.url, "env_config.url")
+        url = check_address(chosen.url, "env_config.url", "env_config.token_variable")
         self.connection = Connection(url, read_token(chosen.token_variable), chosen.timeout_s, chosen.retries)
         self._refuse_level_keys(chosen.reset, "seed", "split", "index", "episode_id")
         self._form: _ActionForm | None = None
