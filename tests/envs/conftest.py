@@ -41,5 +41,5 @@ def missing(game: str) -> str:
 def engine_is_installed(request: pytest.FixtureRequest) -> None:
     """Skip the tests of a game whose engine is missing."""
     game = game_of(request.node)
-    if game in games() and missing(game):
+    if game and game in games() and missing(game):
         pytest.skip(missing(game))

@@ -402,11 +402,7 @@ def place_parameters(shape: ModelShape, rank: int, modules: Collection[str]) -> 
     Layers that vLLM packs with one of them have their part of it.
     """
     found = {*modules, *(name for pack in PACKED if not set(pack).isdisjoint(modules) for name in pack)}
-    return rank * sum(sides for name, sides in shape.linear if last_part(name) in found)
-
-
-def last_part(name: str) -> str:
-    return name.rpartition(".")[2]
+    return rank * sum(sides for name, sides in shape.linear if name.rpartition(".")[2] in found)
 
 
 def engine_mib(

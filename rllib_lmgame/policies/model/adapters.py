@@ -395,7 +395,7 @@ def _named(modules: Iterable[str], ends: Sequence[str], key: str, those: Iterabl
 
 
 def _there(names: Iterable[str]) -> str:
-    return f"there are {', '.join(sorted(name for name in _last_parts(names) if not name.isdigit()))}"
+    return f"there are {', '.join(sorted(name for name in last_parts(names) if not name.isdigit()))}"
 
 
 def as_begun(options: LoraOptions) -> tuple[LoraOptions, dict[str, Any]]:
@@ -467,7 +467,7 @@ def served_rank(options: LoraOptions) -> int:
             if pattern:
                 message = "ranks or scales of single modules do not go with inference.adapters"
                 raise ConfigError(f"{KEY}.{name}", message)
-        if "lm_head" in _last_parts(begun.target_modules):  # vLLM 0.32 then scores no two replies at once.
+        if "lm_head" in last_parts(begun.target_modules):  # vLLM 0.32 then scores no two replies at once.
             raise ConfigError(f"{KEY}.target_modules", "lm_head is no layer that inference.adapters goes with")
         if begun.r > SERVED_RANKS[-1]:
             raise ConfigError(f"{KEY}.r", f"must be at most {SERVED_RANKS[-1]} with inference.adapters, got {begun.r}")
@@ -483,10 +483,11 @@ def served_modules(options: LoraOptions, directory: str, *, trust_remote_code: b
 
     config = AutoConfig.from_pretrained(directory, trust_remote_code=trust_remote_code)
     _, targets = _without_numbers(options, config, trust_remote_code=trust_remote_code)
-    return _last_parts(targets.adapted)
+    return last_parts(targets.adapted)
 
 
-def _last_parts(names: Iterable[str]) -> set[str]:
+def last_parts(names: Iterable[str]) -> set[str]:
+    """``q_proj`` of ``model.layers.0.self_attn.q_proj``, and so on."""
     return {name.rpartition(".")[2] for name in names}
 
 
