@@ -32,7 +32,8 @@ brings it. On a cluster every node needs it: let `RLLIB_LMGAME_DATA` lead to a f
 
 ## Fetching
 
-- Sets lie in `$RLLIB_LMGAME_DATA`, by default `~/.cache/rllib_lmgame/data`, each in a folder of its name.
+- Sets lie in `$RLLIB_LMGAME_DATA`, by default `~/.cache/rllib_lmgame/data` or `$RLLIB_LMGAME_CACHE/data`, each in a
+  folder of its name.
   Its `SOURCE.json` says where each file came from, its commit and its SHA-256.
 - A command that was interrupted goes on where it was. A file has its name when it is whole.
   Hashes are compared with the table's and the hub's.

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+CACHE = "RLLIB_LMGAME_CACHE"
+
 
 def is_uri(path: str | Path) -> bool:
     """Whether ``path`` is the URI of remote storage, which is no path of this machine."""
@@ -27,8 +29,11 @@ def expanded(path: str | Path) -> Path:
 
 
 def own_cache() -> Path:
-    """Where what this package fetches and makes is kept, which it can fetch and make again."""
-    return expanded(os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "rllib_lmgame"))
+    """Where what this package fetches and makes is kept, which it can fetch and make again: ``$RLLIB_LMGAME_CACHE``, by
+    default ``rllib_lmgame`` in ``$XDG_CACHE_HOME`` or ``~/.cache``.
+    """
+    above = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return expanded(os.environ.get(CACHE) or os.path.join(above, "rllib_lmgame")).absolute()
 
 
 def follow_umask(file: Path) -> None:

@@ -1,6 +1,6 @@
 """Where data sets lie, and the path that ``data:NAME[:PART]`` stands for.
 
-They lie in ``$RLLIB_LMGAME_DATA``, by default ``~/.cache/rllib_lmgame/data``, each in a folder of its name with a
+They lie in ``$RLLIB_LMGAME_DATA``, by default in ``data`` of the package's cache, each in a folder of its name with a
 ``SOURCE.json``. That file says which parts are there whole; it is written when they are.
 """
 
@@ -26,7 +26,7 @@ _MOST_BYTES = 64 << 20
 def data_root() -> Path:
     """The folder of all data sets."""
     named = os.environ.get("RLLIB_LMGAME_DATA")
-    return (expanded(named) if named else own_cache() / "data").absolute()
+    return expanded(named).absolute() if named else own_cache() / "data"
 
 
 def is_named(value: Any) -> bool:

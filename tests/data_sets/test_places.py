@@ -20,6 +20,19 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_sets_lie_in_the_cache_where_no_place_of_their_own_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RLLIB_LMGAME_DATA", "RLLIB_LMGAME_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert places.data_root() == tmp_path / "rllib_lmgame" / "data"
+    monkeypatch.setenv("RLLIB_LMGAME_CACHE", str(tmp_path / "large"))
+    assert places.data_root() == tmp_path / "large" / "data"
+    monkeypatch.setenv("RLLIB_LMGAME_DATA", str(tmp_path / "sets"))
+    assert places.data_root() == tmp_path / "sets"
+
+
 def put(root: Path, name: str, files: dict[str, bytes], parts: tuple[str, ...]) -> None:
     """A data set as `rllib data fetch` leaves it."""
     for path, content in files.items():

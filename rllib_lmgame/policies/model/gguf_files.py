@@ -4,8 +4,7 @@
 2. Two processes that want the same do the work once; the second waits. What a killed one left goes at the next time.
 3. The weights are those that Transformers reads from the file, in float32. None is left at an initial value.
 
-The cache is ``$RLLIB_LMGAME_CACHE``, by default ``rllib_lmgame`` in ``$XDG_CACHE_HOME`` or ``~/.cache``. Any of its
-directories may be removed; it is made again when it is needed.
+The cache is ``models`` of the package's own. Any of its directories may be removed; it is made again when it is needed.
 """
 
 from __future__ import annotations
@@ -30,12 +29,11 @@ from typing import Any
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.model.pretrained import EXTRA, PRETRAINED
-from rllib_lmgame.storage import expanded, follow_umask, own_cache
+from rllib_lmgame.storage import CACHE, expanded, follow_umask, own_cache
 from rllib_lmgame.text import first_line, one_line
 
 logger = logging.getLogger(__name__)
 
-CACHE = "RLLIB_LMGAME_CACHE"
 ENDING = ".gguf"
 VERSION = 1
 """Of what a conversion writes; another one is made anew."""
@@ -52,8 +50,7 @@ def is_gguf(source: str) -> bool:
 
 def cache_directory() -> Path:
     """Where converted models are kept."""
-    named = os.environ.get(CACHE)
-    return (expanded(named) if named else own_cache()).absolute() / "models"
+    return own_cache() / "models"
 
 
 def converted(source: str) -> Path:
