@@ -177,6 +177,15 @@ def test_rows_that_share_more_than_a_pass_go_one_by_one(
         module.forward_train(batch_of(rows))
 
 
+def test_a_published_models_noise_in_training_is_off(make_architecture: Any, make_module: Any) -> None:
+    """Phi-3.5-MoE's multiplies what experts and router read; the ratio of a first step would not be 1."""
+    noise = {"input_jitter_noise": 0.01, "router_jitter_noise": 0.01}
+    module = make_module(make_architecture("phimoe", num_local_experts=4, num_experts_per_tok=2, **noise))
+    module.train()
+    first, again = (module.forward_train(batch_of(some_rows()))["logprobs"] for _ in range(2))
+    assert torch.equal(first, again)
+
+
 @pytest.mark.parametrize("value_model", ["shared", "separate"])
 def test_recomputed_layers_know_the_rows_of_their_pack(
     value_model: str, make_architecture: Any, make_module: Any

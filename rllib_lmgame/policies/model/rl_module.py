@@ -458,8 +458,8 @@ class ScriptedRLModule(TorchRLModule):
 def load_language_model(
     model_dir: str, dtype: torch.dtype, attention: str, *, trust_remote_code: bool = False
 ) -> tuple[Any, Packing]:
-    """An ``AutoModelForCausalLM`` with dropout off and attention packed where that is right, and how rows go through
-    it.
+    """An ``AutoModelForCausalLM`` with dropout and noise off and attention packed where that is right, and how rows go
+    through it.
 
     Raises: ConfigError: no such model, of a kind that cannot be trained here, or weights are missing.
     """
@@ -469,9 +469,7 @@ def load_language_model(
     try:
         config = AutoConfig.from_pretrained(model_dir, trust_remote_code=trust_remote_code)
         packing = packing_of(config)
-        for name, value in vars(config).items():
-            if isinstance(value, float) and ("dropout" in name or name.endswith("pdrop")):
-                setattr(config, name, 0.0)
+        _silence(config)
         model = whole_model(
             model_dir,
             config=config,
@@ -499,6 +497,15 @@ def load_language_model(
     elif not packing.shares:
         logger.warning("%s: a prompt of several rows is computed for each: %s", model_dir, packing.error)
     return model, packing
+
+
+def _silence(config: Any) -> None:
+    """Turn off what a model draws at random in training: dropout, layers left out, the noise of some routers."""
+    for name, value in vars(config).items():
+        if isinstance(value, float) and ("drop" in name or "jitter" in name):
+            setattr(config, name, 0.0)
+        elif hasattr(value, "to_diff_dict"):  # Another configuration inside.
+            _silence(value)
 
 
 def _to_numpy(tensor: torch.Tensor) -> np.ndarray:

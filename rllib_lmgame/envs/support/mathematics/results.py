@@ -172,8 +172,8 @@ def same_answer(given: Answer, gold: Answer, tolerance: Fraction = Fraction(0)) 
     if (right := CHOICE.fullmatch(gold.text)) and (said := _choice(given.text)) and right["letter"].isupper():
         return said == right["letter"]
     compare = _Comparison(tolerance)
-    said = (*given.readings, *_concluded(given))
-    return any(compare.same(one, other) for one in said for other in gold.readings)
+    readings = (*given.readings, *_concluded(given))
+    return any(compare.same(one, other) for one in readings for other in gold.readings)
 
 
 def is_worked_out(answer: Answer, concluded: bool = False) -> bool:

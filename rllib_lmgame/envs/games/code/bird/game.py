@@ -72,7 +72,7 @@ class BIRD(PublishedLevels, WholeReplyGame):
     Action: one query in a fenced block marked ``sql``.
     Reward: 1/2^(k-1) for the right rows at try k; 0 for wrong rows or a failing query; -0.5 and the end for a reply
         without an SQL block (GRL). Rows are compared as a multiset, numbers to nine significant digits: a query that
-        repeats or drops duplicates is wrong.
+        repeats or drops duplicates is wrong, which BIRD's own measure, of rows as a set, lets pass.
     Horizon: 1 try, or 5 as ``BIRDFiveTries``.
     Levels: one of 10 generated databases and of 12 kinds of question (filters, aggregates, groups, joins, missing rows,
         averages, dates, shares) with values drawn from its rows; or the questions of BIRD itself (option ``data``). Of
