@@ -62,7 +62,7 @@ from rllib_lmgame.settings.old_names import check_saved
 from rllib_lmgame.storage import expanded, is_uri
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.metrics import PHASES, WEIGHT_SYNC_TIMER, flatten, with_columns
-from rllib_lmgame.telemetry.phases import CHOSEN, WHY_DROPPED, tell_phase
+from rllib_lmgame.telemetry.phases import CHOSEN, ENGINES, MODELS, WHY_DROPPED, WORKERS, tell_phase
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +105,6 @@ class LMGameAlgorithm(PPO):
     """
 
     config: LMGameConfig
-    _has_result = False
 
     def __init__(self, config: Any = None, *args: Any, **kwargs: Any) -> None:
         # RLlib's configuration object drops what Tune says of the trial before Tune's own base class looks for it.
@@ -123,7 +122,8 @@ class LMGameAlgorithm(PPO):
         self._curve = Curve()
         own = self.config.copy(copy_frozen=False)
         own.episode_log_dir = str(self.trial_directory() / "episodes")
-        self.tell("preparing the models")
+        own.watched_as = None if self._tune_trial is None else self._tune_trial.trial_id
+        self.tell(MODELS)
         if not own.model_files:
             check_on_hub(own)
             own.model_files = prepare_models(own)
@@ -133,7 +133,7 @@ class LMGameAlgorithm(PPO):
             if not ray.is_initialized():
                 be_connected(num_cpus=self._cpus_needed(own))
             own.learner_rooms = learner_rooms(own, machine_mib(), free_mib(), trials_at_once())
-            self.tell("starting the engines")
+            self.tell(ENGINES)
             self.engine_groups = engines.start_engines(own)
             self._places = places(own, len(engines.engine_bundles(own)))
             if not own.num_gpus_per_learner:
@@ -148,7 +148,7 @@ class LMGameAlgorithm(PPO):
             own.freeze()
             self.config = own
             self.line_ups = LineUps(own)
-            self.tell("starting env runners and learners")
+            self.tell(WORKERS)
             super().setup(own)
             self.tell(PHASES[WEIGHT_SYNC_TIMER].doing)
             self.push_weights()
@@ -292,9 +292,9 @@ class LMGameAlgorithm(PPO):
         self.metrics.log_value((TIMERS, name), time.perf_counter() - start, window=1, reduce="mean")
 
     def tell(self, words: str, what: str = "") -> None:
-        """Say to whoever watches the trial what it begins to do, until its first result here, or ``what`` else."""
+        """Say to whoever watches the trial what it begins to do, or ``what`` else."""
         trial = getattr(self, "_tune_trial", None)
-        if trial is not None and (what or not self._has_result):
+        if trial is not None:
             tell_phase(f"{trial.trial_id}{what}", words)
 
     def step(self) -> dict[str, Any]:
@@ -304,7 +304,6 @@ class LMGameAlgorithm(PPO):
         """
         result: dict[str, Any] = self._result_at_start() if self._begins_with_evaluation() else super().step()
         self._at_start = False
-        self._has_result = True
         self._curve.add(result)
         entry, stage = self.config.entry, self.config.supervised_options
         evaluates = bool(self.config.evaluation_interval) or (stage is not None and stage.stop_at is not None)

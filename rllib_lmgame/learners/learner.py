@@ -63,6 +63,7 @@ from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.rollouts.log.sample import SAMPLE_BYTES
 from rllib_lmgame.rollouts.records import Trajectory, trajectory_of
 from rllib_lmgame.settings.schedules import interpolate
+from rllib_lmgame.telemetry.phases import STEPS, telling
 
 if TYPE_CHECKING:
     from rllib_lmgame.learners.engines.asked_teacher import AskedTeacher
@@ -341,7 +342,7 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
         if lora is not None and lora.dropout:  # A resumed run drops the same.
             entropy = settings.minibatch_seed(self._weights_seq_no, 0, self.ranks.rank)
             torch.manual_seed(int(np.random.SeedSequence(entropy).generate_state(1)[0]))
-        UpdateLoop(
+        loop = UpdateLoop(
             update=self._module_update(module_id, settings, batch, meter),
             objective=self.objective(module_id),
             engine=self.engines[module_id],
@@ -349,7 +350,10 @@ class LMGameLearner(LearnerStateMixin, PPOTorchLearner):
             lr=float(self._optimizer_lr_schedules[optimizer].get_current_value()),
             steps=self._steps[module_id],
             device=self._device,
-        ).run(self._weights_seq_no)
+        )
+        watched = getattr(self.config, "watched_as", None) if self.ranks.rank == 0 else None
+        with telling(watched, STEPS, module_id, settings.num_epochs * settings.ppo.num_minibatches) as loop.share:
+            loop.run(self._weights_seq_no)
         self.updates[module_id] += 1
         if module_id in self.critics:
             self.critics[module_id].rescale()

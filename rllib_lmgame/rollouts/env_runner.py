@@ -35,7 +35,7 @@ from rllib_lmgame.rollouts.game_calls import run_to_end
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.log.sample import SAMPLE_BYTES, chosen, thin
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
-from rllib_lmgame.rollouts.play import PlayedEpisode, PlayedPlans, Sessions, first_error, play_many
+from rllib_lmgame.rollouts.play import GameInPlay, PlayedEpisode, PlayedPlans, Sessions, first_error, play_many
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies, sampled_in, take_seats
 from rllib_lmgame.rollouts.records import TEXT_SPACE, GameConfig, PlayResult, PlaySettings
 from rllib_lmgame.rollouts.runner_config import RunnerConfig
@@ -44,6 +44,7 @@ from rllib_lmgame.rollouts.sources import LineUps
 from rllib_lmgame.settings.sections.games import shares_of
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LIMITS
 from rllib_lmgame.settings.sections.text_rollouts import EPISODES_OF_SAMPLE
+from rllib_lmgame.telemetry.phases import GAMES, Share, telling
 
 if TYPE_CHECKING:
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
@@ -54,6 +55,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+MOST_SHOWN = 4000
+"""Characters of a game in play that who watches is told."""
 _SETS_OF_GAMES = 4
 """Games of so many sets are kept between episodes: those of training, of evaluations, and the ones before a change."""
 
@@ -74,6 +77,8 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         self._clients: dict[str, EngineClient] = {}
         self._games_played: list[frozenset[str]] = []
         self._sampled = 0
+        self._share = Share(0)
+        self._watched: GameInPlay | None = None
 
     def __repr__(self) -> str:
         """What Ray's dashboard and logs call its actor."""
@@ -104,7 +109,9 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         at_once = self.config.num_envs_per_env_runner
         try:
             coroutine = play_many(plans, settings.games, seats, self, options, at_once)
-            played = run_to_end(self._with_policies(_among(guests, coroutine)))
+            with telling(self.config.watched_as, GAMES, str(self.worker_index), len(plans)) as self._share:
+                self._share.game = self._in_play
+                played = run_to_end(self._with_policies(_among(guests, coroutine)))
             self._write_log(played.episodes, settings)
             result = _collect(played, settings.keep)
         except BaseExceptionGroup as group:
@@ -191,8 +198,20 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
 
     def forget(self, plan: EpisodePlan) -> None:
         """The episode is over: its prefixes need not stay where they are."""
+        self._share.done += 1
+        if self._watched is not None and self._watched.plan.episode_id == plan.episode_id:
+            self._watched = None
         for client in self._clients.values():
             client.forget(plan.episode_id)
+
+    def watch(self, game: GameInPlay) -> None:
+        """One game is shown from here to its end, then another one."""
+        if self._watched is None:
+            self._watched = game
+
+    def _in_play(self) -> str:
+        game = self._watched
+        return "" if game is None else game.text[:MOST_SHOWN]
 
     @cached_property
     def line_ups(self) -> LineUps:

@@ -58,6 +58,9 @@ class Sessions:
     def forget(self, plan: EpisodePlan) -> None:
         """The episode is over."""
 
+    def watch(self, game: GameInPlay) -> None:
+        """A game that goes on is before its next step."""
+
     def close(self) -> None:
         while self._sessions:
             for session in self._sessions.popitem()[1]:
@@ -123,7 +126,7 @@ async def play_one(
     try:
         async with asyncio.timeout(options.episode_timeout_s) as limit:
             session = sessions.free_session(game) or await open_session(game, options.env_step_timeout_s)
-            episode = await play_episode(session, plan, seats, options.env_step_timeout_s, game)
+            episode = await play_episode(session, plan, seats, options.env_step_timeout_s, game, sessions.watch)
             check_reached(episode)
         reusable = True
         return episode
@@ -222,13 +225,18 @@ async def play_episode(
     seat_factory: SeatFactory,
     step_timeout_s: float,
     config: GameConfig | None = None,
+    watch: Callable[[GameInPlay], None] | None = None,
 ) -> PlayedEpisode:
     """Play one episode; ``session`` is reset here, ``step_timeout_s`` limits calls into games of others.
+
+    ``watch`` is called with the game before each step.
 
     Raises: EpisodeFailed if the episode must be dropped; ConfigError if the run cannot go on.
     """
     game = await GameInPlay.begin(session, plan, seat_factory, step_timeout_s)
     while game.views:
+        if watch is not None:
+            watch(game)
         await game.advance()
     return PlayedEpisode(
         plan=game.plan,
@@ -293,6 +301,14 @@ class GameInPlay:
         self.infos: dict[str, dict[str, Any]] = {}
         self._in_game = list(seats)
         self._broken_off: StopReason | None = None
+
+    @property
+    def text(self) -> str:
+        """The last step and what is seen now; :attr:`views` is empty at the end."""
+        steps, lines = self.steps[-1:], [self.session.game_id]
+        for agent, action in steps[0].actions.items() if steps else ():
+            lines.append(f"{agent}> {action!r}   reward {steps[0].rewards.get(agent, 0.0):+.1f}")
+        return "\n".join([*lines, *(view.text for view in list(self.views.values()))])
 
     async def advance(self) -> None:
         self.views = await self._step(self.views)

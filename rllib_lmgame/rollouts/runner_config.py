@@ -22,6 +22,7 @@ class RunnerConfig(Protocol):
         model_files: Policy -> where its tokenizer is.
         engine_names: Policy -> the engines that hold its weights.
         episode_log_dir: ``None`` is the current directory.
+        watched_as: Id of the trial, by which is told how far it is; ``None``: nobody watches.
     """
 
     player_options: dict[str, PlayerOptions]
@@ -33,6 +34,7 @@ class RunnerConfig(Protocol):
     model_files: Mapping[str, ModelFiles]
     engine_names: Mapping[str, list[str]]
     episode_log_dir: str | None
+    watched_as: str | None
 
     def training_games(self) -> tuple[GameConfig, ...]:
         """The games that are trained on."""

@@ -22,7 +22,10 @@ from rllib_lmgame.settings.sections.rllib import (
 if TYPE_CHECKING:
     from rllib_lmgame.settings.algorithms import AlgorithmEntry, Section
 
-RUNTIME_FIELDS = ("engine_names", "model_files", "other_games", "episode_log_dir", "learner_rooms", "learner_threads")
+RUNTIME_FIELDS = (
+    *("engine_names", "model_files", "other_games", "episode_log_dir", "learner_rooms", "learner_threads"),
+    "watched_as",
+)
 """Set by the algorithm when it starts; not options."""
 
 

@@ -12,9 +12,8 @@ from ray.tune import Callback
 from rllib_lmgame.results import number_at
 from rllib_lmgame.telemetry.advice import Adviser
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, OVER_LEVELS, PHASES, RLLIB_EVALUATION, flatten, win_draw_loss
-from rllib_lmgame.telemetry.phases import CHOSEN, phase_of
+from rllib_lmgame.telemetry.phases import CHOSEN, STARTING, phase_of, shares_of
 
-STARTING = "starting the trial's process"
 SAY_EVERY_S = 10.0
 """Between two lines about what a trial does that has no result yet."""
 
@@ -54,7 +53,8 @@ class ProgressCallback(Callback):
         if silent and not told and len(silent) == len(trials):  # Nobody has got so far.
             told = {next(iter(silent)): STARTING}
         for name, phase in told.items():
-            self._print(silent[name], f"{now - self._began:5.0f} s  {phase}")
+            counts = [f"{share.done} of {share.of} {what}" for what, share in shares_of(name)[0].items()]
+            self._print(silent[name], f"{now - self._began:5.0f} s  " + "  ".join([phase, *counts]))
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Its processes are up, its first iteration begins."""

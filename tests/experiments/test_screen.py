@@ -13,6 +13,7 @@ from rich.console import Console
 
 from rllib_lmgame.experiments.run import screen
 from rllib_lmgame.experiments.run.screen import LiveScreen, bar, trial_lines, wanted
+from rllib_lmgame.telemetry.phases import Share
 from rllib_lmgame.telemetry.progress import ProgressCallback
 
 
@@ -52,9 +53,18 @@ def test_a_trial_has_its_phase_then_its_curve_bars_and_game(
     one = trial(path=str(tmp_path), status=status)
     live.on_step_begin(0, [one, trial("waits", status="PENDING")])
     assert screen.STARTING in text_of(live) and "waits" not in text_of(live)
+    phases["a"] = "starting the engines"
+    live.on_step_begin(0, [one])
+    assert text_of(live).endswith("  starting the engines\n  start    ██████████░░░░░░░░░░ 2 of 4")
     phases["a"] = "loading \x1b[2Jthe model"
     live.on_step_begin(0, [one])
     assert "loading \\x1b[2Jthe model" in text_of(live)
+    told = {"a": ({"steps": Share(8, 2), "games": Share(64, 48)}, "a board\x1b[2J\nin play")}
+    monkeypatch.setattr(screen, "shares_of", told.get)
+    live.on_step_begin(0, [one])
+    text = text_of(live)
+    assert "steps    █████░░░░░░░░░░░░░░░ 2 of 8" in text and "games    ███████████████░░░░░ 48 of 64" in text
+    assert text.endswith("a board\\x1b[2J\nin play")
     record = {
         "steps": [],
         "final_observations": {"player": "[red]solved\x1b[2J"},
@@ -65,6 +75,12 @@ def test_a_trial_has_its_phase_then_its_curve_bars_and_game(
     (tmp_path / "episodes" / "a-0.jsonl").write_text(json.dumps(record) + "\n")
     for i in (1, 2, 3):
         live.on_trial_result(i, [one], one, result(i))
+    phases["a"], told["a"] = "playing", ({"games": Share(4, 1)}, "another in play")
+    live.on_step_begin(3, [one])
+    text = text_of(live)
+    assert "playing" in text and "1 of 4" in text and text.endswith("another in play") and "solved" not in text
+    told["a"] = ({}, "")
+    live.on_step_begin(3, [one])
     text = text_of(live)
     assert "▁▅█  success rate 0.300" in text and "██████████░░░░░░░░░░ 50% busy" in text
     assert "[red]solved\\x1b[2J" in text and "ended: game over" in text and "loading" not in text

@@ -6,6 +6,8 @@ import json
 import math
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -42,6 +44,7 @@ from rllib_lmgame.settings.schema import build, declared, with_changes
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.token_ppo import LEAST_VALUE_LR, WARMUP_STEPS_AFTER_SUPERVISION, TokenPPOOptions
 from rllib_lmgame.telemetry.metrics import LEARNER_NAMES, OBSERVATION_NAMES
+from rllib_lmgame.telemetry.phases import Share
 
 SMALL = {"max_tokens_per_microbatch": 64, "head_chunk_tokens": 8}
 
@@ -148,6 +151,23 @@ def test_metrics_say_what_happened(make_learner: Any, make_episodes: Any) -> Non
     assert second["num_non_trainable_parameters"] == 0
     assert learner.module["player"].version == 2
     assert learner.module["player"].get_state(inference_only=True) == {"version": 2}
+
+
+def test_who_watches_is_told_of_each_step(
+    make_learner: Any, make_episodes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+
+    @contextmanager
+    def telling(*whose: Any) -> Iterator[Share]:
+        yield (share := Share(whose[-1]))
+        told.append((*whose[:-1], share.done, share.of))
+
+    monkeypatch.setattr("rllib_lmgame.learners.learner.telling", telling)
+    learner = make_learner(token_ppo=SMALL | {"num_minibatches": 3}, num_epochs=2)
+    learner.config.watched_as = "a trial"
+    update(learner, make_episodes(10))
+    assert told == [("a trial", "steps", "player", 6, 6)]
 
 
 def test_the_ratio_error_is_that_of_the_first_minibatch(

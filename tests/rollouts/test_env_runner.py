@@ -256,6 +256,22 @@ def test_results_of_runners_add_up(make_runner: MakeRunner) -> None:
     assert (len(total.episodes), len(total.summaries), total.wall_s) == (6, 6, 3.0)
 
 
+def test_who_watches_is_told_of_one_game_in_play_and_how_many_are_over(make_runner) -> None:
+    """From its begin to its end, then of another one."""
+    told: list[tuple[str, int]] = []
+
+    def answer(request: object) -> str:
+        told.append((runner._in_play(), runner._share.done))
+        return "5"
+
+    runner = make_runner("lmgame/TicTacToe-v0", answer, num_envs_per_env_runner=1)
+    play(runner, 3)
+    texts, counts = zip(*told, strict=True)
+    assert all(text.startswith("lmgame/TicTacToe-v0\n") for text in texts) and sorted(set(counts)) == [0, 1, 2]
+    assert any("X> '5'   reward" in text or "O> '5'   reward" in text for text in texts)
+    assert runner._share.done == runner._share.of == 3 and runner._in_play() == ""
+
+
 # -- episode log -----------------------------------------------------------------------------------------------------
 
 

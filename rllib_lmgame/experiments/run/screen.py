@@ -1,7 +1,8 @@
 """The live screen of a run on a terminal: lines of progress go by, below them stands how each trial does just now.
 
-Of each trial: its phase by name until the first result. Then its curve, how busy its engines were, what took its time,
-the time left, and the end of the last game in its log. Where output is no terminal there are plain lines alone.
+Of each trial: its phase by name, with a bar where it is known how much there is to do. From the first result on its
+curve, how busy its engines were, what took its time, and the time left. Of one trial alone also a game: one that is
+being played, else the end of the last one in its log. Where output is no terminal there are plain lines alone.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from rllib_lmgame.algorithms.checkpoints.cards import Curve, newest_record
 from rllib_lmgame.results import number_at
 from rllib_lmgame.rollouts.log.text import episode_text
 from rllib_lmgame.telemetry.metrics import PHASES
-from rllib_lmgame.telemetry.phases import phase_of
-from rllib_lmgame.telemetry.progress import STARTING, ProgressCallback
+from rllib_lmgame.telemetry.phases import START, STARTING, Share, phase_of, shares_of
+from rllib_lmgame.telemetry.progress import ProgressCallback
 from rllib_lmgame.text import printable, sparkline
 
 MOST_TRIALS = 6
 """Shown at the same time; of others the lines that go by tell."""
 LOOK_EVERY_S = 0.5
-"""Between two looks at what trials do that have no result yet."""
-GAME_LINES = 10
+"""Between two looks at what trials do."""
+GAME_LINES = 14
 BAR = 20
 
 
@@ -35,6 +36,8 @@ class _Shown:
     """What the screen knows of a trial."""
 
     phase: str = STARTING
+    shares: dict[str, Share] = field(default_factory=dict)
+    in_play: str = ""
     result: dict[str, Any] = field(default_factory=dict)
     curve: Curve = field(default_factory=Curve)
     eta_s: float | None = None
@@ -83,24 +86,27 @@ class LiveScreen(ProgressCallback):
             atexit.unregister(self.close)
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """What trials without a result do stands on the screen; Tune calls one pending until its processes are up."""
+        """What trials do stands on the screen; Tune calls one pending until its processes are up."""
         self._several = len(trials) > 1
-        silent = []
+        under_way = []
         for trial in trials:
-            if trial.status not in ("PENDING", "RUNNING"):
+            if trial.status in ("PENDING", "RUNNING"):
+                under_way.append(trial)
+            else:
                 self._shown.pop(trial.trial_id, None)
-            elif trial.trial_id not in self._with_result:
-                silent.append(trial)
         now = time.monotonic()
         if now < self._next_look:
             return
         self._next_look = now + LOOK_EVERY_S
-        for trial in silent:
+        for trial in under_way:
             phase = phase_of(trial.trial_id)
             if phase is not None or trial.status == "RUNNING":
-                self._of(trial).phase = phase or STARTING
-        if silent and not self._shown:  # Nobody has got so far.
-            self._of(silent[0])
+                shown = self._of(trial)
+                shown.phase = phase or STARTING
+                if list(self._shown).index(trial.trial_id) < MOST_TRIALS:
+                    shown.shares, shown.in_play = shares_of(trial.trial_id)
+        if under_way and not self._shown:  # Nobody has got so far.
+            self._of(under_way[0])
 
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
@@ -136,16 +142,19 @@ class LiveScreen(ProgressCallback):
             lines += [f"[{name}]"] * (len(shown) > 1) + trial_lines(trial)
         if len(shown) > MOST_TRIALS:
             lines.append(f"and {len(shown) - MOST_TRIALS} more")
-        if len(shown) == 1 and (game := shown[0][1].game):
-            lines += ["", *game.splitlines()]
+        if len(shown) == 1 and (game := shown[0][1].in_play or shown[0][1].game):
+            lines += ["", *game.splitlines()[-GAME_LINES:]]
         return Text("\n".join(printable(line) for line in lines), no_wrap=True, overflow="ellipsis")
 
 
 def trial_lines(shown: _Shown) -> list[str]:
     """A trial in a few lines."""
-    if not shown.result:
-        return [f"  {shown.phase}"]
-    lines = []
+    lines = [f"  {shown.phase}"]
+    if shown.phase in START:
+        over = START.index(shown.phase)
+        lines.append(f"  {'start':8} {bar(over / len(START))} {over} of {len(START)}")
+    for what, share in shown.shares.items():
+        lines.append(f"  {what:8} {bar(share.done / max(1, share.of))} {share.done} of {share.of}")
     if shown.curve.values:
         what = shown.curve.metric.rpartition("/")[2].replace("_", " ")
         lines.append(f"  {sparkline(shown.curve.values)}  {what} {shown.curve.values[-1]:.3f}")
@@ -173,6 +182,6 @@ def _last_game(trial: Any) -> str:
     """The end of the last game in a trial's log, where there is one."""
     try:
         record = newest_record(Path(str(trial.path)) / "episodes")
-        return "" if record is None else "\n".join(episode_text(record).splitlines()[-GAME_LINES:])
+        return "" if record is None else episode_text(record)
     except (KeyError, TypeError, AttributeError, ValueError):  # A log of another version.
         return ""

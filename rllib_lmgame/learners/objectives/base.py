@@ -47,6 +47,7 @@ from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.policies.model.layout import Layout
 from rllib_lmgame.policies.model.lm_head import num_chunks
 from rllib_lmgame.settings.plugins import OBJECTIVES, check_methods
+from rllib_lmgame.telemetry.phases import Share
 
 Loss = tuple[torch.Tensor, dict[str, Any]]
 """Summed over the action tokens of a micro-batch, to be divided by those of the minibatch; and sums for the metrics."""
@@ -241,7 +242,7 @@ class StepCounts:
 class UpdateLoop:
     """One update of one policy. All learners run it, those without rows too.
 
-    ``lr`` is the schedule's rate; ``steps`` are the policy's, counted on.
+    ``lr`` is the schedule's rate; ``steps`` are the policy's, counted on; ``share`` counts those of this update.
     """
 
     update: ModuleUpdate
@@ -251,6 +252,7 @@ class UpdateLoop:
     lr: float
     steps: StepCounts
     device: torch.device
+    share: Share | None = None
 
     def run(self, version: int) -> None:
         """Change the weights, which are of this version.
@@ -281,6 +283,8 @@ class UpdateLoop:
             for number, minibatch in enumerate(self._minibatches(rng, one_pass)):
                 self.update.meter.first_minibatch = epoch == number == 0
                 self._step(minibatch, one_pass)
+                if self.share is not None:
+                    self.share.done += 1
 
     @torch.no_grad()
     def measured_loss(self) -> float:
