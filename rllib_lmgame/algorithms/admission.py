@@ -34,6 +34,7 @@ from rllib_lmgame.policies.chat.replies import reply_format
 from rllib_lmgame.policies.model.files import (
     TOKENIZER_FILES,
     check_model,
+    config_problem,
     fetched,
     load_tokenizer,
     local_config,
@@ -275,6 +276,7 @@ def _check_language_model(s: Settings, *, trained: bool) -> None:
         refuse(rules.REPLIES, s, reply_format)
     except ConfigError as error:
         raise ConfigError(key(error.path.rpartition(".")[2]), error.message) from error
+    loaded_here = trained or s.inf.engine == TRANSFORMERS.name
     if s.lm.model == TINY_MODEL:
         most = check_shape(s.lm.tiny, key("tiny")).max_position_embeddings
         if s.lm.context_length > most:
@@ -284,11 +286,10 @@ def _check_language_model(s: Settings, *, trained: bool) -> None:
                 "(max_position_embeddings of the tiny model)",
             )
     else:
-        _check_files(s.lm, key)
+        _check_files(s.lm, key, loaded_here)
     refuse(rules.LENGTHS, s, None)
     if trained and s.lm.lora is not None:
         _check_lora(s.lm, key, served=s.inf.adapters)
-    loaded_here = trained or s.inf.engine == TRANSFORMERS.name
     config = local_config(model_directory(s.lm.model)) if s.lm.model != TINY_MODEL and loaded_here else None
     if config is None:
         return
@@ -327,10 +328,13 @@ _FIT: set[tuple[Any, ...]] = set()
 """Options and files that were found to go together in this process: a tokenizer takes long to load."""
 
 
-def _check_files(options: LanguageModelOptions, key: Callable[..., str]) -> None:
-    """Model and tokenizer of a directory, as far as local files tell."""
+def _check_files(options: LanguageModelOptions, key: Callable[..., str], loaded_here: bool) -> None:
+    """Model and tokenizer of a directory, as far as local files tell; ``loaded_here``: Transformers reads the model."""
     check_model(options.model, key("model"))
     directory = model_directory(options.model)
+    problem = config_problem(directory) if loaded_here and not options.trust_remote_code else None
+    if problem is not None:
+        raise ConfigError(key("model"), f"the config.json of {directory} cannot be read: {problem}")
     places = {str(directory), str(tokenizer_source(options, directory)), str(options.chat_template)}
     there = [
         Path(place) for place in places if os.path.exists(place)

@@ -19,8 +19,9 @@ from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, push_
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.engines.threaded import ThreadedEngine
-from rllib_lmgame.inference.protocol import InferenceEngine
+from rllib_lmgame.inference.protocol import EngineDeadError, InferenceEngine
 from rllib_lmgame.inference.serving.group import EngineGroup
+from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
 from rllib_lmgame.inference.weights import state_checksum, unpack_state
 from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.ranks import OtherLearnerError, Ranks
@@ -189,10 +190,13 @@ def test_engines_are_told_whether_code_of_the_model_is_trusted(make_config, monk
     assert told == [False, True]
 
 
+@pytest.mark.parametrize("kind", [OSError, RuntimeError, AssertionError])
 @pytest.mark.parametrize("own", [False, True])
-def test_a_model_that_an_engine_cannot_load_is_named_with_its_key(own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_an_engine_cannot_load_is_named_with_its_key(
+    own: bool, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails() -> None:
-        raise OSError("there is no such model\nand more")
+        raise kind("there is no such model\nand more")
 
     group = SimpleNamespace(wait_until_ready=fails, shutdown=lambda: None)
     monkeypatch.setattr(EngineGroup, "create", lambda *_, **__: group)
@@ -205,3 +209,18 @@ def test_a_model_that_an_engine_cannot_load_is_named_with_its_key(own: bool, mon
         start_engines(config)
     assert caught.value.path == key
     assert caught.value.message == "no engine starts with the model 'org/none': there is no such model"
+
+
+@pytest.mark.parametrize("error", [EngineDeadError("one died"), InterruptedWaitError("stopped"), TimeoutError("late")])
+def test_an_engine_that_died_or_is_late_is_not_blamed_on_the_model(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails() -> None:
+        raise error
+
+    group = SimpleNamespace(wait_until_ready=fails, shutdown=lambda: None)
+    monkeypatch.setattr(EngineGroup, "create", lambda *_, **__: group)
+    config = LMGamePPOConfig().environment("lmgame/Sokoban-v0").language_model(model="org/none")
+    config.model_files = {"player": ModelFiles("org/none")}
+    with pytest.raises(type(error), match=str(error)):
+        start_engines(config)

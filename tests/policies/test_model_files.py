@@ -129,6 +129,29 @@ def test_a_quantization_that_says_too_little_is_told_before_anything_starts(
         run.copy().validate()
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"model_type": "tomorrows"}, "has model type `tomorrows` but Transformers does not recognize"),
+        ({"model_type": None}, "Should have a `model_type` key"),
+        ({"num_hidden_layers": 7}, r"`num_hidden_layers` \(7\) must be equal to the number of `layer_types`"),
+        ({"hidden_size": "wide"}, "hidden_size"),
+    ],
+)
+def test_a_configuration_that_transformers_cannot_read_is_told_before_anything_starts(
+    changed: dict[str, object], said: str, folder: Path
+) -> None:
+    """And not called a fault of the tokenizer, whose class is looked up in the same file."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changed}))
+    run = LMGamePPOConfig().environment("lmgame/Sokoban-v0").language_model(model=str(folder))
+    with pytest.raises(
+        ConfigError, match=r"config\.language_model\.model: the config.json of .* cannot be read: "
+    ) as told:
+        run.validate()
+    assert re.search(said, str(told.value)) and "\n" not in str(told.value)
+
+
 def test_an_adapter_in_the_place_of_a_model_is_told_where_it_belongs(tmp_path: Path) -> None:
     save_file({"a": np.zeros(1, np.float32)}, tmp_path / "adapter_model.safetensors")
     (tmp_path / "adapter_config.json").write_text("{}")

@@ -13,7 +13,9 @@ import ray
 
 from rllib_lmgame.algorithms.cluster.threads import places
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup
+from rllib_lmgame.inference.protocol import EngineDeadError
+from rllib_lmgame.inference.serving.group import AdapterOf, EngineGroup, EngineMemoryError
+from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.settings.sections.inference import ADAPTER_ARGUMENTS
@@ -170,9 +172,9 @@ def _model_named(config: LMGameConfig, policy: str) -> Iterator[None]:
     """What an engine says of a model that it cannot load is said with the model's name and its key."""
     try:
         yield
-    except (ConfigError, TimeoutError):
+    except (ConfigError, TimeoutError, EngineDeadError, EngineMemoryError, InterruptedWaitError):
         raise
-    except (OSError, ValueError) as error:
+    except Exception as error:  # Weights that do not fit the configuration fail in many ways.
         key, source = config.settings.policy(policy).place("language_model.model"), config.model_files[policy].source
         raise ConfigError(key, f"no engine starts with the model {source!r}: {first_line(error)}") from error
 

@@ -13,7 +13,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from rllib_lmgame.inference.protocol import EngineStats
+from rllib_lmgame.inference.protocol import EngineDeadError, EngineStats
 from rllib_lmgame.inference.registry import find_engine
 from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
 from rllib_lmgame.inference.serving.client import address
@@ -160,7 +160,7 @@ class EngineGroup:
         if lost:
             for name in lost:
                 self._note_death(name)
-            raise RuntimeError(f"{', '.join(lost)} died while starting; Ray's logs of these actors say why")
+            raise EngineDeadError(f"{', '.join(lost)} died while starting; Ray's logs of these actors say why")
         self._watch()
 
     def push(

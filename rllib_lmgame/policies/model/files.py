@@ -27,7 +27,7 @@ from rllib_lmgame.policies.model.pretrained import check_name
 from rllib_lmgame.policies.model.tiny import check_shape
 from rllib_lmgame.settings.sections.language_model import TINY_MODEL, LanguageModelOptions
 from rllib_lmgame.storage import expanded
-from rllib_lmgame.text import first_line
+from rllib_lmgame.text import first_line, one_line
 
 MAX_CARRIED_BYTES = 64 * 2**20
 MAX_JSON_BYTES = 64 * 2**20
@@ -240,6 +240,19 @@ def local_config(directory: str) -> Any | None:
         return AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     except Exception:  # A damaged file fails in many ways.
         return None
+
+
+def config_problem(directory: str) -> str | None:
+    """Why Transformers cannot read the ``config.json`` of a directory, or ``None``: it can, or there is none."""
+    from transformers import AutoConfig
+
+    if not os.path.isfile(os.path.join(directory, "config.json")):
+        return None
+    try:
+        AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # A damaged file fails in many ways; the second line says more of some.
+        return one_line(" ".join(str(error).splitlines()[:2])) or type(error).__name__
+    return None
 
 
 def tokenizer_source(options: LanguageModelOptions, directory: str) -> str:
