@@ -99,7 +99,8 @@ def settings(method: str, seed: int, turns: int, model: str, teacher: str) -> di
     common |= {"config.warm_start": None}
     if method == "dpo":
         return common
-    common |= {"config.lr": [[0, 3.0e-4], [round(0.6 * turns), 3.0e-4], [turns, 1.0e-4]]}
+    lr = [[0, 3.0e-4], [round(0.6 * turns), 3.0e-4], [turns, 1.0e-4]]
+    common |= {"config.lr": lr}
     if method == "grpo_half":
         return common
     estimator = {"distillation": "reinforce_pp", "lora": "gae"}.get(method, method)
@@ -111,8 +112,8 @@ def settings(method: str, seed: int, turns: int, model: str, teacher: str) -> di
         "config.text_rollouts.group_size": GROUP if resolve_estimator(estimator).needs_groups else 1,
     }
     if method == "lora":
-        lr = [[at, 10 * rate] for at, rate in common["config.lr"]]
-        return common | {"config.lr": lr, "config.language_model.lora": {"r": 16, "alpha": 32}}
+        faster = [[at, 10 * rate] for at, rate in lr]
+        return common | {"config.lr": faster, "config.language_model.lora": {"r": 16, "alpha": 32}}
     if method == "distillation":
         return common | {"config.teacher": {"model": teacher, "game": False}}
     return common
@@ -227,10 +228,10 @@ def table(rows: Sequence[Mapping[str, Any]], starts: Mapping[int, Path]) -> str:
 
 def _over_seeds(rows: Sequence[Mapping[str, Any]], key: str) -> str:
     """Mean and interval; of one seed the interval of its levels, if there is one."""
-    mean, low, high = mean_interval([row[key] for row in rows])
+    mean, *ends = mean_interval([row[key] for row in rows])
     if len(rows) == 1:
-        low, high = (rows[0].get(f"{key}_{end}") for end in ("low", "high"))
-    return f"{mean:+.3f}" + ("" if low is None else f" ({low:+.3f} to {high:+.3f})")
+        ends = [rows[0][name] for name in (f"{key}_low", f"{key}_high") if name in rows[0]]
+    return f"{mean:+.3f}" + (" ({:+.3f} to {:+.3f})".format(*ends) if ends else "")
 
 
 def draw(rows: Sequence[Mapping[str, Any]], out: Path) -> Path:
