@@ -46,6 +46,7 @@ ASIDE = {
     "algorithms/checkpoints/cards": "what a model card tells of a run",
     "learners/data/token_log": "what is written down of tokens",
     "learners/metrics": "what is told of an update",
+    "learners/freed_memory": "memory that the system gets back",
 }
 """Rooms, and files that are a room of their own, that do not count as the way, each with the reason. What lies at the
 top of the package (errors, paths, text) does not count either.
