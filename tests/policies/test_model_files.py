@@ -133,7 +133,7 @@ def test_a_quantization_that_says_too_little_is_told_before_anything_starts(
     ("changed", "said"),
     [
         ({"model_type": "tomorrows"}, "has model type `tomorrows` but Transformers does not recognize"),
-        ({"model_type": None}, "Should have a `model_type` key"),
+        ({"model_type": None}, "Should have a `model_type` key|has model type `None`"),
         ({"num_hidden_layers": 7}, r"`num_hidden_layers` \(7\) must be equal to the number of `layer_types`"),
         ({"hidden_size": "wide"}, "hidden_size"),
     ],
