@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
-import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,7 +26,7 @@ from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.game_server.access import MOST_BYTES
 from rllib_lmgame.game_server.hall import MOST_SEED, Client, FullError, Hall, HeldPlaces, ServedGame
 from rllib_lmgame.game_server.table import GameLostError, View
-from rllib_lmgame.listening import in_address, not_listening
+from rllib_lmgame.listening import check_free, in_address
 from rllib_lmgame.text import in_words
 
 CUT_OFF_S = 0.1
@@ -52,10 +51,7 @@ async def serve_mrlm(hall: Hall, token: str | None, host: str, port: int, ready:
 
     # Without SO_REUSEPORT two servers at one port would share its clients.
     options = [("grpc.max_receive_message_length", MOST_BYTES), ("grpc.so_reuseport", 0)]
-    try:  # What gRPC says of it goes to the terminal, and is for its authors.
-        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
-    except OSError as error:
-        raise not_listening(host, port, error) from None
+    check_free(host, port)  # What gRPC says of it goes to the terminal, and is for its authors.
     server = grpc.aio.server(options=options)
     service = _Service(hall, token)
     server.add_generic_rpc_handlers((service.handlers(),))

@@ -71,7 +71,7 @@ def model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def make_runner(model_dir: Path) -> Callable[..., TextGameEnvRunner]:
+def make_runner(model_dir: Path, tmp_path: Path) -> Callable[..., TextGameEnvRunner]:
     """A runner for a game.
 
     Arguments: ``env``; ``answer`` (see :class:`FakeClient`); ``rollouts``, ``model``: options of these sections;
@@ -94,7 +94,7 @@ def make_runner(model_dir: Path) -> Callable[..., TextGameEnvRunner]:
         )
         if players:
             config.players(**players)
-        for name, value in attributes.items():
+        for name, value in {"episode_log_dir": str(tmp_path / "episodes"), **attributes}.items():
             setattr(config, name, value)
         config.model_files = {policy: ModelFiles(str(model_dir)) for policy in config.language_model_policies()}
         config.engine_names = {policy: ["engine"] for policy in config.language_model_policies()}
