@@ -123,8 +123,7 @@ def test_what_is_computed_lies_between_all_prefixes_and_all_tokens(seed: int) ->
 
 
 def shareable(row: Row) -> int:
-    last = len(read_of(row)) - 1
-    return min([last, *np.flatnonzero(row.loss_mask).tolist()])
+    return len(read_of(row)) - 1
 
 
 def test_what_nothing_shares_is_packed_as_before() -> None:
@@ -149,6 +148,16 @@ def test_a_group_and_the_rules_of_all_are_computed_once(monkeypatch: pytest.Monk
     assert pack.given_tokens == 24 * 83
     halves = TokenBatch.from_rows(rows).microbatches(60 + 20 + 8 * 3, repeat_cost=0.0)
     assert [half.num_tokens for half in halves] == [60 + 20 + 8 * 3] * 3
+
+
+def test_two_games_that_part_late_are_computed_once_up_to_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replies that both have gone through are read for both."""
+    monkeypatch.setattr(prompts, "LEAST_SAVED", 32)
+    rows = [make_row(90, [20, 21, 50, 51, 80, 81], number) for number in range(2)]
+    rows[1].input_ids = np.concatenate([rows[0].input_ids[:60], rows[0].input_ids[60:] + 100])
+    (pack,) = TokenBatch.from_rows(rows).microbatches(10**6, repeat_cost=0.0)
+    assert pack.num_tokens == 60 + 2 * (81 - 60)
+    assert pack.num_actions == 2 * 6 and len(np.unique(pack.predict_index)) == 4 + 2 * 2
 
 
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -25,7 +25,7 @@ def _none() -> np.ndarray:
 class PackedBatch:
     """What one forward pass sees: ``R`` rows of ``T`` tokens in all, end to end, sorted by length.
 
-    Where rows begin with the same prompt it is a row of its own: with ``parents`` a row continues another one.
+    What several rows begin with is a row of its own: with ``parents`` a row continues another one.
 
     Attributes:
         input_ids: int64 ``[T]``.
@@ -339,9 +339,9 @@ class TokenBatch:
     ) -> list[PackedBatch]:
         """All rows in micro-batches of which at most ``max_tokens`` are computed (a longer row goes alone).
 
-        With ``batched`` as many as they are side by side, with at most one filler to eight tokens. Otherwise prompts
-        are shared unless ``repeat_cost`` is ``None``: how much of a token counts where the attention repeats the keys
-        and values of a shared one.
+        With ``batched`` as many as they are side by side, with at most one filler to eight tokens. Otherwise what rows
+        begin with is shared unless ``repeat_cost`` is ``None``: how much of a token counts where the attention repeats
+        the keys and values of a shared one.
         """
         return self._pack(np.arange(self.num_rows), max_tokens, batched, repeat_cost)
 
@@ -372,13 +372,8 @@ class TokenBatch:
 
     @cached_property
     def _prompts(self) -> PromptOrder:
-        """What may be shared: tokens before the first that is learned, and never all of a row."""
-        shareable = self.row_lengths - 1
-        learned = ((self._action_position, self._row_actions), (self._observed_position, self._row_observed))
-        for position, offsets in learned:
-            first = np.append(position, 0)[offsets[:-1]] - self._row_starts
-            shareable = np.where(np.diff(offsets) > 0, np.minimum(first, shareable), shareable)
-        return PromptOrder(self._ids, self._row_starts, shareable)
+        """What rows may share: never all of one."""
+        return PromptOrder(self._ids, self._row_starts, self.row_lengths - 1)
 
     def _pack(self, rows: np.ndarray, max_tokens: int, batched: bool, repeat_cost: float | None) -> list[PackedBatch]:
         shared = repeat_cost is not None and not batched and len(rows) > 1
@@ -407,10 +402,11 @@ class TokenBatch:
             per_row = offsets[rows + 1] - offsets[rows]
             slot = _ranges(offsets[rows], per_row)
             source = position[slot]
-            read = source - 1 - np.repeat(self._row_starts[rows] + begin[leaf], per_row)
-            # What predicts a row's first own token is the last one of its parent.
-            before, own = np.repeat(ends[parent[leaf]] - 1, per_row), read + np.repeat(begins[leaf], per_row)
-            return slot, np.where(read < 0, before, own), self._ids[source].astype(np.int64)
+            read = source - 1 - np.repeat(self._row_starts[rows], per_row)
+            segment = np.repeat(leaf, per_row)
+            while (earlier := read < begin[segment]).any():
+                segment = np.where(earlier, parent[segment], segment)
+            return slot, begins[segment] + read - begin[segment], self._ids[source].astype(np.int64)
 
         slot, predict_index, target_ids = predicted(self._action_position, self._row_actions)
         _, observed_index, observed_ids = predicted(self._observed_position, self._row_observed)

@@ -1,7 +1,7 @@
-"""Which rows begin with the same prompt, and in which order and micro-batches they go so that it is computed once.
+"""Which rows begin alike, and in which order and micro-batches they go so that what they share is computed once.
 
-Rows that begin alike are a tree: a node is a stretch of prompt that all rows behind it have, a leaf is what a row has
-of its own. Only tokens before a row's first sampled token are shared, and a leaf is never empty.
+They are a tree: a node is a stretch that all rows behind it have, prompts and replies; a leaf is what a row has of its
+own, which is never nothing.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Segments(NamedTuple):
 
 
 class PromptOrder:
-    """Rows sorted by their prompts, of which neighbours have the most in common.
+    """Rows sorted by what they begin with, of which neighbours have the most in common.
 
     ``ids`` holds all rows, which begin at ``starts``; the first ``shareable`` tokens of each may be shared. All int
     ``[R]`` but for the ids.

@@ -346,7 +346,7 @@ class TokenPPOOptions:
     )
     share_prompts: bool = option(
         True,
-        "Rows of a micro-batch that begin with the same prompt [have it computed once](algorithms.md#shared-prompts). "
+        "What rows of a micro-batch begin with in common [is computed once](algorithms.md#shared-prompts). "
         "Nothing else changes but the rounding.",
         always=True,
     )
