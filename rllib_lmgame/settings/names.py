@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rllib_lmgame.errors import ConfigError, nearest
+from rllib_lmgame.settings.algorithms import OWN, AlgorithmEntry, Section
 from rllib_lmgame.settings.old_names import OLD_NAMES, check_name, check_old
 from rllib_lmgame.settings.schedules import ScheduleOptions
 from rllib_lmgame.settings.schema import declared, walk
@@ -18,9 +19,6 @@ from rllib_lmgame.settings.sections.rllib import (
     rllib_words,
     without_effect,
 )
-
-if TYPE_CHECKING:
-    from rllib_lmgame.settings.algorithms import AlgorithmEntry, Section
 
 RUNTIME_FIELDS = (
     *("engine_names", "model_files", "other_games", "episode_log_dir", "learner_rooms", "learner_threads"),
@@ -100,7 +98,9 @@ def unknown_at_top(key: str, groups: Mapping[str, type], flat: Iterable[str]) ->
 
 
 def _unknown(key: str, match: str | None) -> ConfigError:
-    return ConfigError(f"config.{key}", f"unknown key; did you mean {match!r}?" if match else "unknown key")
+    others = ", ".join(name for name, entry in OWN.items() if key in entry.sections)
+    hint = f"did you mean {match!r}?" if match else others and f"it is one of {others}"
+    return ConfigError(f"config.{key}", f"unknown key; {hint}" if hint else "unknown key")
 
 
 def check_keys(values: Any, section: str, groups: Mapping[str, type], path: str) -> None:
