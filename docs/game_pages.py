@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tables import option_table, table, yaml_text
+from tables import option_table, table
 
 from rllib_lmgame.envs.checking.sample import docstring_text, example_turn
 from rllib_lmgame.envs.games.adapted.agentgym.tasks import TASKS
 from rllib_lmgame.envs.games.adapted.agentgym.told import CALLS
 from rllib_lmgame.envs.registry import AGENT_PROGRAMS, AT_ADDRESSES, GameSpec, load_factory, own_games, served
+from rllib_lmgame.settings.schema import yaml_text
 
 
 def games_index() -> str:
@@ -118,6 +119,8 @@ What a killed process left open is closed by the next one on its machine. SQLGym
 then it gives out old ones again: play at most eight games at once, in one env runner.
 - **What goes wrong**, an error, a time-out, an answer of another form, drops the episode and counts it; \
 another takes its place. A server that is busy (503) or not there is asked again, up to `retries` times.
+- **The token** of a server that asks for one, as [this package's](../serving-games.md#agentgyms-clients), \
+stands in an environment variable, which `token_variable` names. It is sent to that address alone.
 - **Time** of a request is limited by `timeout_s`, not by `text_rollouts.env_step_timeout_s`. No other game waits.
 - **Replies** are what the task asks for, read by `reply_format`. What belongs to a reply of AgentGym's own form \
 (`Action:`, a fence) is put around the action where a server looks for it.

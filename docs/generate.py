@@ -27,12 +27,12 @@ from gpu_examples import gpu_examples
 from notebook_page import notebook
 from parts_page import parts_page
 from rules_section import rules_section
-from tables import OPTION_HEAD, option_rows, option_table, table, wrapped, yaml_text
+from tables import OPTION_HEAD, option_rows, option_table, table, wrapped
 from trust_page import trust_page
 
 from rllib_lmgame.envs.registry import INDEX
 from rllib_lmgame.errors import MissingDependencyError
-from rllib_lmgame.settings.schema import NAMED, declared, walk
+from rllib_lmgame.settings.schema import NAMED, declared, default_text, walk
 from rllib_lmgame.settings.sections.games import GameConfig
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions, TalkOptions
 
@@ -163,7 +163,7 @@ def _rllib_section() -> str:
     rows = []
     for row, field in zip(option_rows(RLlibOptions), dataclasses.fields(RLlibOptions), strict=True):
         here, there = getattr(ours, field.name), getattr(stock, field.name)
-        rows.append((*row, "" if here == there else f"`{yaml_text(there)}`"))
+        rows.append((*row, "" if here == there else f"`{default_text(there)}`"))
     text = (
         "Keys of RLlib's `PPOConfig` that matter most, with this package's defaults; what else it knows is taken, too. "
         "`train_batch_size_per_learner` and `minibatch_size` are refused: a batch is made of whole episodes "

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rllib_lmgame.settings.schema import REQUIRED, declared, digits, given, tag_of, type_name, value_at
+from rllib_lmgame.settings.schema import REQUIRED, declared, default_text, digits, type_name
 
 OPTION_HEAD = ("key", "type", "default", "allowed", "what it is")
 
@@ -27,40 +26,9 @@ def option_rows(group: type) -> list[tuple[str, ...]]:
         doc = str(each.says.get("doc", ""))
         if each.says.get("of"):
             doc = f"Of {' and '.join(f'`{kind}`' for kind in each.says['of'])}. {doc}"
-        rows.append((f"`{key}`", type_name(each.hint), default_text(each.default), limits_text(each.says), doc))
+        default = default_text(each.default) if each.default is REQUIRED else f"`{default_text(each.default)}`"
+        rows.append((f"`{key}`", type_name(each.hint), default, limits_text(each.says), doc))
     return rows
-
-
-def default_text(default: Any) -> str:
-    """A default as YAML would have it; of a long text its beginning."""
-    if default is REQUIRED:
-        return "must be given"
-    text = yaml_text(_plain(default))
-    return f"`{text}`" if len(text) <= 100 else f'`{text[:60].rsplit(" ", 1)[0]} ..."`'
-
-
-def _plain(value: Any) -> Any:
-    """A group as YAML would have it: its type alone if nothing else is set, else what is set."""
-    if not dataclasses.is_dataclass(value):
-        return value
-    kind = tag_of(type(value))
-    said = {key: _plain(value_at(value, key)) for key in sorted(given(value))}
-    return value_at(value, kind) if kind and said.keys() <= {kind} else said
-
-
-def yaml_text(value: Any) -> str:
-    """A simple value as it stands in YAML."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return value if value and re.fullmatch(r"[\w./-]+", value) else f'"{value}"'
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(yaml_text(v) for v in value) + "]"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{k}: {yaml_text(v)}" for k, v in value.items()) + "}"
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def limits_text(metadata: Mapping[str, Any]) -> str:

@@ -83,9 +83,10 @@ def _cells(numbers: Mapping[str, Any]) -> list[list[str]]:
         row += [_shown(game.get("pass_at_k", {}), str(k), "{:.3f}") for k in passed] + [_shown(game, own, "{:+.3f}")]
         row += [_shown(game, "best_return_mean", "{:+.3f}")] * bool(passed)
         row += [_gain(game, key) for key in ("success_gain", "return_gain")] * bool(baseline)
-        row += [_shown(game, "turns_per_episode", "{:.2f}"), _shown(game, "tokens_per_turn", "{:.1f}")]
-        rates = ("format_error_rate", "illegal_action_rate", "truncated_rate")
-        rows.append(row + [_shown(game, rate, "{:.3f}") for rate in rates])
+        written = {} if game.get("response_tokens") == 0 else game  # Of a player without a model no reply is read.
+        row += [_shown(game, "turns_per_episode", "{:.2f}"), _shown(written, "tokens_per_turn", "{:.1f}")]
+        row += [_shown(written, "format_error_rate", "{:.3f}")]
+        rows.append(row + [_shown(game, rate, "{:.3f}") for rate in ("illegal_action_rate", "truncated_rate")])
     return [head, *rows]
 
 

@@ -128,7 +128,7 @@ def about_game(game: str) -> Iterator[str]:
     from rllib_lmgame.envs.contract.base import GameError
     from rllib_lmgame.envs.registry import game_spec, load_factory
     from rllib_lmgame.imports import find_in_current_directory
-    from rllib_lmgame.settings.schema import declared, type_name
+    from rllib_lmgame.settings.schema import declared, default_text, type_name
 
     find_in_current_directory(game)
     spec = game_spec(game)
@@ -149,9 +149,15 @@ def about_game(game: str) -> Iterator[str]:
     if (group := getattr(factory, "Options", None)) is not None:
         yield from ("", "options (env_config)")
         options = [
-            (f"  {key}", type_name(each.hint), str(each.says.get("doc", ""))) for key, each in declared(group).items()
+            (
+                f"  {key}",
+                default_text(spec.defaults.get(key, each.default)),
+                type_name(each.hint),
+                each.says.get("doc", ""),
+            )
+            for key, each in declared(group).items()
         ]
-        yield from columns(options, left=3)
+        yield from columns([("  key", "default", "type", ""), *options], left=4)
     try:
         turn = example_turn(spec)
     except (ConfigError, MissingDependencyError, GameError) as error:

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from itertools import pairwise
 
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_patient
 from rllib_lmgame.cli.signals import Ending, raised_signals
@@ -127,6 +128,8 @@ def _open_standard_streams() -> None:
 def _dispatch(arguments: list[str], started: float) -> int:
     if arguments and arguments[0] == "rollout":
         raise ConfigError("", "`rllib rollout` was replaced by `rllib evaluate`")
+    if any(not word.strip() and not before.startswith("-") for before, word in pairwise(arguments)):
+        raise ConfigError("", f"an empty name is given; `rllib {arguments[0]} --help` says what is to stand there")
     parser = make_parser(arguments[0] if arguments else None)
     parsed, rest = parser.parse_known_args(arguments)
     if rest and hasattr(parsed, "words") and not any(r.startswith("-") for r in rest):

@@ -11,8 +11,9 @@ import urllib.parse
 from dataclasses import dataclass
 
 from rllib_lmgame import json_files
-from rllib_lmgame.data_sets.web import BROKEN, open_address, refused
+from rllib_lmgame.data_sets.web import BROKEN, TIMEOUT_S, WITHOUT, open_address, refused
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.text import first_line
 
 _MOST_LISTED = 64 << 20
 _YES = ("1", "on", "yes", "true")
@@ -52,9 +53,27 @@ def check_online(what: str) -> None:
     """Raises: ConfigError: the environment forbids requests."""
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         if os.environ.get(name, "").lower() in _YES:
-            raise ConfigError(
-                "", f"{name} is set, so {what} is not asked for; unset it, or give `--from DIR` with the files"
-            )
+            raise ConfigError("", f"{name} is set, so {what} is not asked for; unset it, or: {WITHOUT}")
+
+
+def silence(repository: str) -> str | None:
+    """That the hub does not answer its own library, which would ask for half a minute; ``None``: it answers.
+
+    Also ``None`` where ``repository`` can be none, which that library says in words.
+    """
+    from huggingface_hub.utils import HFValidationError, get_session, validate_repo_id
+
+    try:
+        validate_repo_id(repository)
+    except HFValidationError:
+        return None
+    try:
+        get_session().head(endpoint(), timeout=TIMEOUT_S)
+    except Exception as error:  # Of the HTTP client that the library has.
+        return (
+            f"{endpoint()} does not answer ({first_line(error) or type(error).__name__}), and this machine has no copy"
+        )
+    return None
 
 
 def listing(repository: str, revision: str) -> tuple[str, list[HubFile]]:

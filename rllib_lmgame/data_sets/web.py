@@ -28,6 +28,8 @@ TRIES = 5
 PAUSE_S = 1.0
 """Times the tries without a byte, before the next."""
 
+WITHOUT = "`--from DIR` takes the files from a folder and asks nobody"
+
 CHUNK = 1 << 20
 _PART, _ABOUT = ".part", ".part.json"
 BROKEN = (OSError, http.client.HTTPException)
@@ -57,8 +59,9 @@ def refused(url: str, error: Exception) -> ConfigError:
         return ConfigError("", f"{url}: the server answers {error.code} {error.reason}")
     reason = getattr(error, "reason", error)
     if isinstance(reason, TimeoutError):
-        return ConfigError("", f"{url}: no answer within {TIMEOUT_S:g} s")
-    return ConfigError("", f"cannot fetch {url}: {reason or type(error).__name__}")
+        return ConfigError("", f"{url}: no answer within {TIMEOUT_S:g} s; {WITHOUT}")
+    why = getattr(reason, "strerror", None) or str(reason) or type(reason).__name__
+    return ConfigError("", f"cannot fetch {url}: {why}; {WITHOUT}")
 
 
 def download(

@@ -16,6 +16,7 @@ import pytest
 from transformers import AutoTokenizer
 
 from rllib_lmgame.cli import main
+from rllib_lmgame.cli.evaluation_table import evaluation_markdown
 from rllib_lmgame.cli.game_list import listed, suite
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
@@ -47,6 +48,8 @@ def test_the_table_says_what_the_records_say(tmp_path: Path, capsys: pytest.Capt
     assert printed[0].split()[:5] == ["player", "game", "split", "episodes", "levels"] and "avg@3" in printed[0]
     markdown = (out / "results.md").read_text().splitlines()
     assert len(markdown) == 2 + 6 and "| pass@2 | pass@3 |" in markdown[0]
+    cells = [dict(zip(*(line.split(" | ") for line in (markdown[0], row)), strict=True)) for row in markdown[2:]]
+    assert {(row["tokens"], row["unreadable"]) for row in cells} == {("-", "-")}, "they write none"
     assert {line.split(" | ")[1] for line in markdown[2:]} == {"lmgame/FrozenLake-v0", "small", "lmgame/KuhnPoker-v0"}
     rows, played = table(out), records(out)
     for (player, game), levels in played.items():
@@ -309,6 +312,8 @@ def test_an_endpoint_plays_games_for_one_and_its_tokens_are_counted(endpoint, ca
     assert row["player"] == "far" and row["num_episodes"] == 3 and row["format_error_rate"] == 0.0
     assert numbers["counts"]["far"]["requests"] == len(endpoint.asked) == row["turns_per_episode"] * 3
     assert row["response_tokens"] == 3 * len(endpoint.asked) and row["tokens_per_turn"] == 3
+    head, _, far, scripted = (line.split(" | ") for line in evaluation_markdown(numbers).splitlines())
+    assert [one[head.index("tokens")] for one in (far, scripted)] == ["3.0", "-"]
     endpoint.text = "no answer"
     assert main([*command, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["evaluated"][0]["format_error_rate"] == 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -152,6 +153,9 @@ def test_a_game_has_its_page_and_a_turn(capsys: pytest.CaptureFixture[str]) -> N
     assert main(["info", "lmgame/TicTacToe-v0"]) == 0
     text = capsys.readouterr().out
     assert "numbered_marks" in text and "[observation of O]" in text and "rllib play lmgame/TicTacToe-v0" in text
+    assert re.search(r"\n  invalid_action_penalty +-0\.1 +a number ", text), "the defaults of options"
+    assert main(["info", "lmgame/SokobanLarge-v0"]) == 0
+    assert re.search(r"\n  dim_room +\[8, 8\] +a list", capsys.readouterr().out), "those of the id go first"
     assert main(["info", "agentgym:textcraft"]) == 0
     assert "none can be shown here: env_config.url" in capsys.readouterr().out
 

@@ -171,6 +171,18 @@ def test_offline_nothing_is_asked(gsm8k: HubServer, monkeypatch: pytest.MonkeyPa
     assert not gsm8k.asked
 
 
+def test_a_machine_without_internet_is_told_how_files_come_from_a_folder(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(web, "PAUSE_S", 0.0)
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert main(["data", "fetch", "gsm8k"]) == 2
+    said = capsys.readouterr().err
+    assert "cannot fetch http://127.0.0.1:9/api/" in said and "Connection refused; `--from DIR` takes" in said
+    with pytest.raises(ConfigError, match="Connection refused; `--from DIR` takes"):
+        download("http://127.0.0.1:9/file", Path("file"))
+
+
 def test_a_disk_without_room_is_told_before_the_first_file(gsm8k: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 10**9 - 3000, 3000))

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rllib_lmgame.cli.main import main
 from rllib_lmgame.envs.games.web.deep_search import DeepSearch, retrievers
 from rllib_lmgame.envs.support.retrieval import client
 from rllib_lmgame.envs.support.retrieval import dense as dense_module
@@ -41,6 +42,20 @@ WORDS = re.findall(
     r"\w+", "oslo rome paris river capital of italy norway france old new town lake north king bridge the is a"
 )
 KEYS = Keys("--corpus", "--index", "--model")
+
+
+def test_a_hub_that_does_not_answer_is_told_without_a_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The hub's own library tries six times, for 24 seconds and with a line each."""
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: pytest.fail("it is asked again"))
+    (tmp_path / "corpus.jsonl").write_text('{"contents": "a"}')
+    words = ["--corpus", str(tmp_path / "corpus.jsonl"), "--index", str(tmp_path / "index")]
+    assert main(["retriever", *words, "--model", "nobody/no-such-model", "--build"]) == 2
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == 1 and said[0].startswith("error: --model: 'nobody/no-such-model' cannot be loaded: http://127")
+    assert "does not answer" in said[0] and "this machine has no copy" in said[0]
 
 
 def make_encoder(folder: Path, size: int = 16, seed: int = 0) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -14,7 +15,8 @@ from commands import Command
 from served_games import TOKEN, Served, expert, hanging, idle_time, serving
 
 from rllib_lmgame.cli.main import main
-from rllib_lmgame.envs.registry import make_session
+from rllib_lmgame.envs.registry import make_game, make_session
+from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.game_server import agentgym
 from rllib_lmgame.game_server.agentgym import agentgym_app
 from rllib_lmgame.game_server.table import GameLostError
@@ -240,13 +242,24 @@ def test_clients_that_are_killed_leave_no_session(monkeypatch: pytest.MonkeyPatc
     asyncio.run(play())
 
 
-def test_our_client_of_textcraft_servers_plays_our_textcraft() -> None:
-    command = Command("serve --protocol agentgym --games lmgame/TextCraft-v0 --no-token --port 0 --max-sessions 1")
+def test_our_client_of_textcraft_servers_plays_our_textcraft(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    monkeypatch.setenv("GAMES_TOKEN", TOKEN)
+    line = "serve --protocol agentgym --games lmgame/TextCraft-v0 --port 0 --max-sessions 1"
+    command = Command(f"{line} --token-file {tmp_path}/token")
     try:
         command.wait_for("TextCraft-v0 at http")
-        url = command.text.split(" at ")[1].strip()
+        url = command.text.split(" at ")[1].strip().replace(f"token:{TOKEN}@", "")
+        options = {"url": url, "ids": "0-4", "split": "all", "retries": 0}
+        with pytest.raises(
+            ConfigError, match=r"opened: .* \(status 401\); env_config.token_variable names one"
+        ) as without:
+            make_game("agentgym:textcraft", options).check_ready()
+        assert TOKEN not in str(without.value)
+        options["token_variable"] = "GAMES_TOKEN"
+        assert "opens sessions" in make_game("agentgym:textcraft", options).check_ready()
         own = make_session("lmgame/TextCraft-v0", {"split": "train"})
-        there = make_session("agentgym:textcraft", {"url": url, "ids": "0-4", "split": "all", "retries": 0})
+        there = make_session("agentgym:textcraft", options)
         for seed in (0, 1):
             there.reset(seed)
             for number in range(5):

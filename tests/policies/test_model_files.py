@@ -410,6 +410,7 @@ def on_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(cache))
     monkeypatch.setattr("transformers.utils.hub.is_offline_mode", lambda: False)
     monkeypatch.setattr("transformers.utils.hub.hf_hub_download", download)
+    monkeypatch.setattr("rllib_lmgame.data_sets.hub.silence", lambda repository: None)
     return put
 
 
@@ -420,6 +421,22 @@ def test_what_the_hub_has_without_a_configuration_is_no_model(on_hub: Callable[.
         ConfigError, match=r"KEY: no directory here, and the hub does not give it: it has no config\.json"
     ):
         fetched("some/quantized", "KEY")
+
+
+def test_a_hub_that_does_not_answer_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in the cache of its library is taken from there."""
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: pytest.fail("it is asked again"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(
+        ConfigError, match=r"127\.0\.0\.1:9 does not answer \(.*refused.*\), and this machine has no copy"
+    ):
+        fetched("some/model", "KEY")
+    place, commit = tmp_path / "models--some--model", "c0ffee" * 6 + "abcd"
+    for name, text in {"refs/main": commit, f"snapshots/{commit}/config.json": "{}"}.items():
+        (place / name).parent.mkdir(parents=True)
+        (place / name).write_text(text)
+    assert fetched("some/model", "KEY") == str(place / "snapshots" / commit)
 
 
 @pytest.mark.parametrize("file", TOKENIZER_FILES)

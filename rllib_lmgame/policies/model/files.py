@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.data_sets import hub
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.policies.chat.guard import spelling_problem
@@ -187,16 +188,17 @@ def fetched(source: str, key: str, needed: Sequence[str] = ("config.json",)) -> 
     from transformers.utils import cached_file
 
     found: str | None = None
+    silent = hub.silence(directory)
     problem = f"it has no {' or '.join(needed)} there"
     for name in needed:
-        try:
-            found = found or cached_file(directory, name)  # None where the hub has the model, and no configuration.
+        try:  # None where the hub has the model, and no configuration.
+            found = found or cached_file(directory, name, local_files_only=silent is not None)
         except (OSError, ValueError) as error:
             problem = first_line(error)
     if found is None:
-        raise ConfigError(key, f"no directory here, and the hub does not give it: {problem}")
+        raise ConfigError(key, f"no directory here, and the hub does not give it: {silent or problem}")
     with suppress(OSError, ValueError):  # Some models have other files of their vocabulary.
-        cached_file(directory, "tokenizer.json")
+        cached_file(directory, "tokenizer.json", local_files_only=silent is not None)
     return str(Path(found).parent)
 
 

@@ -21,7 +21,7 @@ from rllib_lmgame.waiting import WaitedTooLong, waiting
 CHECK_S = 10.0
 """Seconds that a server has to answer before a run."""
 LONGEST_PAUSE_S = 5.0
-"""Between two tries to begin a session."""
+"""Between a request that finds no server, or a full one, and the next try."""
 MOST_BYTES = 16_000_000
 """Of one answer."""
 
@@ -51,6 +51,16 @@ def patiently(ask: Callable[[], T], where: str, retries: int) -> T:
     raise WaitedTooLong(f"{where} {problem}{tries}")
 
 
+TOKEN = "Environment variable that holds the token of the server; null: it needs none."
+
+
+def refusal(status: int) -> str:
+    """What a server did that answers so."""
+    if status in (401, 403):
+        return f"refuses the token, or its absence (status {status}); env_config.token_variable names one"
+    return f"answers status {status}"
+
+
 def read_token(variable: str | None) -> str | None:
     """The token in an environment variable. Raises: ConfigError: it holds none."""
     if variable is None:
@@ -70,9 +80,7 @@ class OnServerOptions(TextGameOptions):
     max_invalid_actions: int | None = option(
         None, "Such replies in a row that end the episode; null never ends it.", low=1
     )
-    token_variable: str | None = option(
-        None, "Environment variable that holds the token of the server; null: it needs none."
-    )
+    token_variable: str | None = option(None, TOKEN)
     rules: str = option("", "What players are told, beside what the environment shows.")
     success_above: float = option(
         0.0, "Where the environment gives no `info.success`: an episode is a success if its return is above this."

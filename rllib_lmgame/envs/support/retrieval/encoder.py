@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rllib_lmgame.data_sets import hub
 from rllib_lmgame.data_sets.places import path_of
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.telemetry.quiet import no_bars_for
@@ -39,12 +40,14 @@ class Encoder:
         from transformers import AutoModel, AutoTokenizer
 
         name = str(path_of(model, key)) if model.startswith("data:") or Path(model).exists() else model
+        silent = None if Path(name).is_dir() else hub.silence(name)
+        how: Any = {"trust_remote_code": False, "local_files_only": silent is not None}
         try:
             with no_bars_for(name):
-                self._tokenizer: Any = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-                self._model: Any = AutoModel.from_pretrained(name, dtype=torch.float32, trust_remote_code=False)
+                self._tokenizer: Any = AutoTokenizer.from_pretrained(name, **how)
+                self._model: Any = AutoModel.from_pretrained(name, dtype=torch.float32, **how)
         except Exception as error:
-            why = first_line(error)[:300].rstrip(".")
+            why = silent or first_line(error)[:300].rstrip(".")
             message = f"{model!r} cannot be loaded: {why}; give a directory, or a model of the hub"
             raise ConfigError(key, message) from error
         self.size = int(self._model.config.hidden_size)

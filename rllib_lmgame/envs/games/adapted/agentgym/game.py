@@ -13,6 +13,7 @@ from rllib_lmgame.envs.games.adapted.agentgym.items import Item, categories_in, 
 from rllib_lmgame.envs.games.adapted.agentgym.server import Server, Session
 from rllib_lmgame.envs.games.adapted.agentgym.tasks import ITEM, SCHEME, TASKS, Task
 from rllib_lmgame.envs.games.adapted.agentgym.told import RULES, functions_of
+from rllib_lmgame.envs.games.adapted.on_server import TOKEN, read_token
 from rllib_lmgame.envs.support.addresses import check_address
 from rllib_lmgame.envs.support.listed_levels import ListedLevels
 from rllib_lmgame.envs.support.replies import WholeReplyGame
@@ -36,6 +37,7 @@ class AgentGymOptions(TextGameOptions):
         None, "Replies in a row without an action that end the episode; null never ends it.", low=1
     )
     url: str | None = option(None, "Where the server is: `http://HOST:PORT`. Maze and Wordle add their own paths.")
+    token_variable: str | None = option(None, TOKEN)
     ids: str | int | None = option(
         None,
         "Items: a file of AgentGym's, a JSON list of `{item_id}`; `data:agentgym-ids:TASK`; or numbers, as `7` or "
@@ -88,9 +90,10 @@ class AgentGym(ListedLevels, WholeReplyGame):
             start = f"{self.task.start} --host 127.0.0.1 --port 36001"
             message = f"{name} needs the address of a server ({self.task.package} of AgentGym): start one with"
             raise ConfigError("env_config.url", f"{message} `{start}` and write url: http://127.0.0.1:36001")
-        address = check_address(chosen.url, "env_config.url")
+        address = check_address(chosen.url, "env_config.url", "env_config.token_variable")
         url = address if address.endswith(self.task.path) else address + self.task.path
-        self.server = Server(url, self.task.start, chosen.timeout_s, chosen.retries)
+        token = read_token(chosen.token_variable)
+        self.server = Server(url, self.task.start, chosen.timeout_s, chosen.retries, token)
         self._items = self._items_of(chosen.ids, "ids")
         self._test_items = self._items if chosen.test_ids is None else self._items_of(chosen.test_ids, "test_ids")
         self._tested = frozenset(item.number for item in self._test_items) if chosen.test_ids is not None else ()

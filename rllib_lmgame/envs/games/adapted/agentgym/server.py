@@ -11,6 +11,8 @@ Guarantees (each has a test):
 4. A session is closed when its game is, and at the end of the process. What a killed process left open is closed by the
    next one on its machine that opens a session (:mod:`.left_open`).
 5. No two games of a process share a session, also where a server gives one out twice, or begins to count anew.
+6. A token is sent to the address alone, and stands in no message and no file. What a killed process left open on a
+   server with a token is closed by one that plays there with it, and otherwise left to that server's own limits.
 
 Requests run in one thread with an event loop of its own. Whoever makes one waits in the thread of the call.
 """
@@ -34,30 +36,23 @@ import aiohttp
 from rllib_lmgame import json_files
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agentgym.left_open import LeftOpen
+from rllib_lmgame.envs.games.adapted.on_server import CHECK_S, LONGEST_PAUSE_S, MOST_BYTES, refusal
 from rllib_lmgame.envs.support.loop_thread import submitted, waited_for
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.text import in_words, shown
 from rllib_lmgame.waiting import WaitedTooLong, waiting
 
-MOST_BYTES = 16_000_000
-"""Of an answer."""
-
-LONGEST_PAUSE_S = 5.0
-"""Between a request and the next try."""
-
 CLOSING_S = 5.0
 """Seconds a server has to close sessions before they are left to it."""
 
-CHECK_S = 10.0
-"""Seconds a server has to answer before a run starts."""
-
 CREATE_S = 60.0
-"""Seconds it then has to open a session."""
+"""Seconds that a server has to open a session before a run, once it has answered."""
 
 SLOW_S = 60.0
 """For so long nobody waits for a server to close sessions that has not closed one in time."""
 
 _BUSY = 503
+CLOSE = "/close"
 
 
 class _Unreachable(Exception):
@@ -82,10 +77,11 @@ class Session:
 
 @dataclass
 class _Held:
-    """Names of the sessions of a server that games of this process have, and how often it was started anew."""
+    """Names of the sessions of a server that games of this process have, how often it was started anew, its token."""
 
     names: set[str] = field(default_factory=set)
     start: int = 0
+    token: str | None = None
 
 
 _held: dict[str, _Held] = {}
@@ -100,12 +96,14 @@ class Server:
         start: How it is started, for messages.
         timeout_s: Of one request.
         retries: Times a request is sent again.
+        token: Sent with each request; ``None``: the server needs none.
     """
 
     url: str
     start: str
     timeout_s: float = 600.0
     retries: int = 10
+    token: str | None = field(default=None, repr=False)
 
     def get(self, path: str, **query: Any) -> Any:
         """The answer to ``GET``. Raises: GameError, WaitedTooLong: see the top."""
@@ -122,7 +120,7 @@ class Server:
     def check(self) -> None:
         """Ask whether it is there. Raises: ConfigError: says how it is started."""
         try:
-            waited_for(_ask("GET", self._root, None, min(self.timeout_s, CHECK_S)))
+            waited_for(_ask("GET", self._root, None, min(self.timeout_s, CHECK_S), self.token))
         except TimeoutError:
             raise ConfigError("env_config.url", f"{self.url} does not answer; {self._how}") from None
         except (_Unreachable, _Broken, ValueError) as error:
@@ -143,12 +141,13 @@ class Server:
                 held.start += 1
                 held.names.clear()
             held.names.add(session.name)
+            held.token = self.token
             session.start = held.start
         asker = _the_asker()
         if anew:
-            asker.left_open.forget(f"{self.url}/close")
+            asker.left_open.forget(self.url + CLOSE)
         if closes:
-            asker.left_open.add(f"{self.url}/close", session.fields)
+            asker.left_open.add(self.url + CLOSE, session.fields)
             for url, body in asker.left_open.take_over():
                 submitted(_quietly(url, body))
         return True
@@ -164,7 +163,7 @@ class Server:
             held = _held.setdefault(self.url, _Held())
             if held.start == session.start:
                 held.names.discard(session.name)
-        asker, url = _the_asker(), f"{self.url}/close"
+        asker, url = _the_asker(), self.url + CLOSE
         if not self.knows(session) or not asker.left_open.remove(url, session.fields):
             return
         done = submitted(_quietly(url, session.fields))
@@ -190,6 +189,8 @@ class Server:
             answer = json_files.parse(content)
         except ValueError:
             answer = None
+        if status in (401, 403):
+            raise self._error(path, refusal(status))
         if status == 200 and answer is None:
             raise self._error(path, f"answers what is no JSON: {_said(content)}")
         if status != 200 or (isinstance(answer, Mapping) and answer.get("error")):
@@ -206,7 +207,7 @@ class Server:
                     time.sleep(min(LONGEST_PAUSE_S, 0.1 * 2 ** (attempt - 1)))
             try:
                 with waiting():
-                    status, content = waited_for(_ask(method, f"{self.url}{path}", body, self.timeout_s))
+                    status, content = waited_for(_ask(method, f"{self.url}{path}", body, self.timeout_s, self.token))
             except TimeoutError:
                 raise self._error(path, f"gave no whole answer in timeout_s={self.timeout_s:g}") from None
             except _Unreachable as error:
@@ -289,18 +290,19 @@ def _forget() -> None:
 os.register_at_fork(after_in_child=_forget)
 
 
-async def _ask(method: str, url: str, body: Mapping[str, Any] | None, limit_s: float) -> tuple[int, bytes]:
+async def _ask(
+    method: str, url: str, body: Mapping[str, Any] | None, limit_s: float, token: str | None
+) -> tuple[int, bytes]:
     """Status and content of one answer. Raises: TimeoutError, _Unreachable, _Broken; ValueError: it is too long."""
     content = bytearray()
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    limit = aiohttp.ClientTimeout(total=None)
+    client = _the_asker().session()
     try:
         async with asyncio.timeout(limit_s):
-            async with (
-                _the_asker()
-                .session()
-                .request(
-                    method, url, json=body, timeout=aiohttp.ClientTimeout(total=None), allow_redirects=False
-                ) as response
-            ):
+            async with client.request(
+                method, url, json=body, headers=headers, timeout=limit, allow_redirects=False
+            ) as response:
                 async for part in response.content.iter_any():
                     content += part
                     if len(content) > MOST_BYTES:
@@ -320,7 +322,8 @@ async def _ask(method: str, url: str, body: Mapping[str, Any] | None, limit_s: f
 async def _quietly(url: str, body: Mapping[str, Any]) -> None:
     """Ask, whatever comes of it."""
     with contextlib.suppress(TimeoutError, _Unreachable, _Broken, ValueError):
-        await _ask("POST", url, body, CLOSING_S)
+        held = _held.get(url.removesuffix(CLOSE))
+        await _ask("POST", url, body, CLOSING_S, held and held.token)
 
 
 def _close_all() -> None:

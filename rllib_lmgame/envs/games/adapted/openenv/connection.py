@@ -29,7 +29,7 @@ import aiohttp
 
 from rllib_lmgame import json_files
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction
-from rllib_lmgame.envs.games.adapted.on_server import MOST_BYTES, NotNow, Wrong, patiently
+from rllib_lmgame.envs.games.adapted.on_server import MOST_BYTES, NotNow, Wrong, patiently, refusal
 from rllib_lmgame.envs.support.loop_thread import submitted, waited_for
 from rllib_lmgame.text import in_words, shown
 from rllib_lmgame.waiting import waiting
@@ -115,7 +115,7 @@ class Connection:
         except (aiohttp.ClientError, OSError) as error:
             raise NotNow(f"is not there ({in_words(error)})") from None
         if response.status != 200:
-            raise Wrong(_refusal(response.status))
+            raise Wrong(refusal(response.status))
         try:
             return json_files.parse(bytes(content))
         except ValueError:
@@ -151,7 +151,7 @@ class Connection:
         try:
             self._socket = await self._http.ws_connect(f"{self.url}/ws", max_msg_size=MOST_BYTES)
         except aiohttp.WSServerHandshakeError as error:
-            raise Wrong(_refusal(error.status)) from None
+            raise Wrong(refusal(error.status)) from None
         except (aiohttp.ClientError, OSError) as error:
             if isinstance(error, TimeoutError):
                 raise
@@ -185,13 +185,7 @@ _DATA = (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY)
 
 
 async def _refuse_redirect(session: Any, context: Any, params: aiohttp.TraceRequestRedirectParams) -> None:
-    raise Wrong(_refusal(params.response.status))
-
-
-def _refusal(status: int) -> str:
-    if status in (401, 403):
-        return f"refuses the token, or its absence (status {status}); env_config.token_variable names one"
-    return f"answers status {status}"
+    raise Wrong(refusal(params.response.status))
 
 
 def _observation(message: aiohttp.WSMessage, action: Mapping[str, Any]) -> Mapping[str, Any]:
