@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hub_server import parquet_of
 
 from rllib_lmgame.envs.games.talk.debate.topics import read_topics
 from rllib_lmgame.envs.games.talk.negotiation.contexts import read_contexts
@@ -54,6 +55,21 @@ def test_a_damaged_gz_is_named(read: Reader, damage: str, tmp_path: Path) -> Non
     path.write_bytes(damaged[damage])
     with pytest.raises(ConfigError, match=r"tasks\.gz.* \(or a broken \.gz\)"):
         read(path)
+
+
+@pytest.mark.parametrize("damage", ["page", "text", "cut", "empty"])
+def test_a_damaged_table_is_named_in_one_line(damage: str, tmp_path: Path) -> None:
+    content = parquet_of(
+        [{"n": number, "text": f"text {number}" + ", quirk" * (number == 50)} for number in range(300)]
+    )
+    at = content.index(b"quirk") if damage == "text" else 4
+    path = tmp_path / "tasks.parquet"
+    path.write_bytes({"cut": content[:300], "empty": b""}.get(damage, content[:at] + b"\xff" * 4 + content[at + 4 :]))
+    with pytest.raises(
+        ConfigError, match=r"tasks\.parquet is no table .* \(.*\); name a whole one, or a file of JSON"
+    ) as said:
+        [*stream_records(path, {"n": int})]
+    assert "\n" not in said.value.message
 
 
 @pytest.mark.parametrize("where", ["is_file", "open"])

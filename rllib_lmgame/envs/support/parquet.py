@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.text import first_line
 
 ROWS_AT_ONCE = 256
 
@@ -32,5 +33,6 @@ def stream_table(path: Path, key: str = "env_config.data") -> Iterator[tuple[str
                 for record in batch.to_pylist():
                     number += 1
                     yield f"{path}, row {number}", record
-    except (pyarrow.ArrowException, OSError) as error:
-        raise ConfigError(key, f"{path} is no table in Parquet's form that can be read: {error}") from None
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        why = f"{path} is no table in Parquet's form that can be read ({first_line(error)})"
+        raise ConfigError(key, f"{why}; name a whole one, or a file of JSON lines") from None

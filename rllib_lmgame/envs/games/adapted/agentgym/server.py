@@ -323,7 +323,7 @@ async def _quietly(url: str, body: Mapping[str, Any]) -> None:
     """Ask, whatever comes of it."""
     with contextlib.suppress(TimeoutError, _Unreachable, _Broken, ValueError):
         held = _held.get(url.removesuffix(CLOSE))
-        await _ask("POST", url, body, CLOSING_S, held and held.token)
+        await _ask("POST", url, body, CLOSING_S, None if held is None else held.token)
 
 
 def _close_all() -> None:
