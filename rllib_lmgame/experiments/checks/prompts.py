@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.algorithms.admission import check_teacher
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
 from rllib_lmgame.experiments.checks.taught import begins_with_expert, check_written, data_of
 from rllib_lmgame.rollouts.records import GameConfig
+from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 
 BUDGET_S = 20.0
 """Seconds of processor time that the games may take, all together."""
@@ -39,7 +42,8 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                     *(config.games_for_evaluation() if config.evaluation_interval else ()),
                 )
                 options = {policy: config.language_model_of(policy) for policy in config.language_model_policies()}
-                what = repr((games, options, config.supervised_options, data_of(config), config.seat_mapping_spec))
+                of_game = (games, options, config.supervised_options, config.teacher_options)
+                what = repr((*of_game, data_of(config), config.seat_mapping_spec))
                 if what not in seen:
                     seen.add(what)
                     chats = _Chats(config, budget)
@@ -53,12 +57,25 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                         written.add(data)
                         check_written(config, chats.of, experiment.taught)
                     experiment.first_prompt = experiment.first_prompt or chats.first_prompt
+                    if not experiment.spec.options.restore:  # Else it has the vocabulary of its checkpoint.
+                        _check_tiny_teacher(config, chats)
         experiment.taught.clear()
         if left_out:
             experiment.spec.notices.append(
                 f"first prompts of {', '.join(sorted(left_out))} were not looked at: games have {BUDGET_S:g} s of "
                 f"processor time for it, and {WALL_FACTOR * BUDGET_S:g} s in all"
             )
+
+
+def _check_tiny_teacher(config: Any, chats: _Chats) -> None:
+    """Compare the vocabularies that are made for tiny models with their teacher's, if that is a directory here."""
+    made = {}
+    with tempfile.TemporaryDirectory() as directory:
+        for policy in config.trained_policies() if config.teacher_options is not None else ():
+            if config.language_model_of(policy).model == TINY_MODEL and chats.of(policy) is not None:
+                made[policy] = str(Path(directory, TINY_MODEL, policy))
+                chats.of(policy).tokenizer.save_pretrained(made[policy])
+        check_teacher(config, made)
 
 
 def _check_shown(config: Any, games: Iterable[tuple[str, Mapping[str, Collection[str]]]]) -> None:
@@ -169,7 +186,6 @@ class _Chats:
     def _tokenizer(self, policy: str) -> Any:
         from rllib_lmgame.policies.model.files import load_tokenizer, model_directory, tokenizer_source
         from rllib_lmgame.policies.model.tiny import build_tokenizer, check_shape
-        from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 
         options = self.config.language_model_of(policy)
         if options.model == TINY_MODEL and options.tokenizer is None:
