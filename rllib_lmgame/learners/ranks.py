@@ -41,12 +41,16 @@ class Ranks:
         """Element-wise maximum over learners, float64, in the shape of ``values``."""
         return self._reduce(values, dist.ReduceOp.MAX)
 
-    def union(self, names: Iterable[str]) -> list[str]:
+    def gathered(self, part: Any) -> list[Any]:
+        """What each learner has."""
         if self.world == 1:
-            return sorted(names)
-        gathered: list[Any] = [None] * self.world
-        dist.all_gather_object(gathered, list(names))
-        return sorted({name for part in gathered for name in part})
+            return [part]
+        found: list[Any] = [None] * self.world
+        dist.all_gather_object(found, part)
+        return found
+
+    def union(self, names: Iterable[str]) -> list[str]:
+        return sorted({name for part in self.gathered(list(names)) for name in part})
 
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Replace each gradient by its sum over learners; every learner must have gradients for the same parameters."""

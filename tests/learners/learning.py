@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -141,15 +141,12 @@ class ThreadRanks(Ranks):
         self.parts, self.barrier = parts, barrier
 
     def sum(self, values: Any) -> np.ndarray:
-        return np.sum([np.asarray(part, np.float64) for part in self._exchange(values)], axis=0)
+        return np.sum([np.asarray(part, np.float64) for part in self.gathered(values)], axis=0)
 
     def max(self, values: Any) -> np.ndarray:
-        return np.max([np.asarray(part, np.float64) for part in self._exchange(values)], axis=0)
+        return np.max([np.asarray(part, np.float64) for part in self.gathered(values)], axis=0)
 
-    def union(self, names: Iterable[str]) -> list[str]:
-        return sorted({name for part in self._exchange(list(names)) for name in part})
-
-    def _exchange(self, part: Any) -> list[Any]:
+    def gathered(self, part: Any) -> list[Any]:
         self.parts[self.rank] = part
         self.barrier.wait()
         found = list(self.parts)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
+from rllib_lmgame.learners.data.batching import NO_ROWS, PackedBatch, TokenBatch
 from rllib_lmgame.learners.engines.torch_engine import POLICY
 from rllib_lmgame.learners.objectives.base import Loss, ModuleUpdate, Objective
 from rllib_lmgame.learners.settings import LearnerSettings
@@ -115,12 +116,13 @@ class PreferenceObjective(Objective):
         return bool(update.ranks.max(missing) > 0)
 
     def asked_reference(self, update: ModuleUpdate) -> None:
-        """The reference has said what it gives all tokens."""
-        batch = update.batch
-        if self.of_files and batch is not None:
-            for number, name in enumerate(batch.episodes):
-                a, b = batch.trajectory_offsets[number : number + 2]
-                update.reference_known[name] = batch.ref_logprobs[a:b].copy()
+        """The reference has said what it gives all tokens; later a pair may come to another learner."""
+        if self.of_files:
+            batch = NO_ROWS if update.batch is None else update.batch
+            bounds = pairwise(batch.trajectory_offsets)
+            own = {name: batch.ref_logprobs[a:b].copy() for name, (a, b) in zip(batch.episodes, bounds, strict=True)}
+            for said in update.ranks.gathered(own):
+                update.reference_known.update(said)
 
     def forward_flags(self, update: ModuleUpdate) -> dict[str, Any]:
         return {"temperature": update.settings.temperature, "with_values": False, "with_entropy": False}
