@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.evaluation.comparison.files import KEY as EVALUATED
+from rllib_lmgame.evaluation.tournament.results import payoffs_of
 from rllib_lmgame.policies.chat.transcripts import ASSISTANT, SYSTEM, Said
 from rllib_lmgame.rollouts.episodes import level_in
 from rllib_lmgame.rollouts.log.episode_log import ALWAYS_THERE, TOKEN_COLUMNS
@@ -22,6 +23,8 @@ from rllib_lmgame.settings.sections.supervised import MESSAGES
 
 COLUMNS = dict(zip(TOKEN_COLUMNS, ("old", "advantages", "entropy", "values", "ref", "weight"), strict=True))
 """What updates knew of tokens -> its name in a turn."""
+SEAT = ("agent", "role", "policy", "player", "return", "outcome", "payoff")
+"""What the list knows of each seat."""
 _EXACT = 2**53
 """Whole numbers from here on are no numbers of JavaScript."""
 _ITERATION = re.compile(r"([a-z][a-z0-9-]*)-(\d+)-\d+(?:\+\d+)?")
@@ -43,7 +46,8 @@ def episode_of(record: Mapping[str, Any], source: str = "") -> dict[str, Any]:
 def _of_log(record: Mapping[str, Any]) -> dict[str, Any]:
     steps = [_step(step) for step in record["steps"]]
     evaluated = record.get(EVALUATED) or {}
-    seats = [_seat(each, record) for each in record["trajectories"]]
+    payoffs = payoffs_of(record)
+    seats = [{**_seat(each, record), "payoff": float(payoffs[each["agent_id"]])} for each in record["trajectories"]]
     found = _ITERATION.fullmatch(str(record["episode_id"]))
     iteration = record.get("iteration")
     if iteration is None and found and found[1].startswith("train"):
@@ -211,6 +215,7 @@ def _of_conversation(record: Mapping[str, Any], form: str, source: str) -> dict[
         "player": "",
         "trained": True,
         "return": earned,
+        "payoff": earned,
         "success": success,
         "outcome": None,
         "stop": "",
@@ -296,7 +301,7 @@ def row_of(episode: Mapping[str, Any], source: int, line: int) -> dict[str, Any]
         "v": max(versions, default=None),
         "p": episode["player"],
         "x": token_sums(seats),
-        "s": [[each[key] for key in ("agent", "role", "policy", "player", "return", "outcome")] for each in seats],
+        "s": [[each[key] for key in SEAT] for each in seats],
     }
 
 

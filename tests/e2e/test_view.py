@@ -301,12 +301,52 @@ def test_the_page_of_a_run_goes_on_by_itself(records, tmp_path):
         _visit(viewer.address, look)
 
 
-def _tables(path: Path) -> dict[tuple[str, str], float]:
-    """The pay-offs of a tournament, as it wrote them down."""
-    (standings,) = json.loads((path / "standings.json").read_text())["standings"]
-    names = [player["player"] for player in standings["players"]]
-    table = zip(names, standings["matrix"], strict=True)
-    return {(a, b): cell for a, row in table for b, cell in zip(names, row, strict=True) if cell is not None}
+def _tables(path: Path) -> dict[tuple[str, str, str], float]:
+    """The pay-offs of a tournament, as it wrote them down: game, row, column, cell."""
+    found = {}
+    for table in json.loads((path / "standings.json").read_text())["standings"]:
+        names = [player["player"] for player in table["players"]]
+        for a, row in zip(names, table["matrix"], strict=True):
+            found |= {(table["game"], a, b): cell for b, cell in zip(names, row, strict=True) if cell is not None}
+    return found
+
+
+CELLS = """[...document.querySelectorAll('#matrix table')].flatMap(table => {
+  const rows = [...table.querySelectorAll('tr')], names = [...rows[0].querySelectorAll('th')].map(th => th.textContent);
+  return rows.slice(1).flatMap(tr => [...tr.querySelectorAll('td')].map((td, i) =>
+    [table.caption.textContent.split(':')[0], tr.querySelector('th').textContent, names[i + 1], td.textContent]));
+})"""
+
+
+async def _payoffs(page: browser.Page) -> dict[tuple[str, str, str], float]:
+    return {(game, a, b): float(cell) for game, a, b, cell in await page.evaluate(CELLS) if cell}
+
+
+@in_browser
+def test_pay_offs_are_told_game_by_game_as_the_tournament_tells_them(tmp_path):
+    games = ("lmgame/TicTacToe-v0", "lmgame/ConnectFour-v0", "lmgame/IteratedPrisonersDilemma-v0")
+    players = ["--players", "random", "third=random", "other=random", "--games", "4"]
+    assert main(["tournament", *games, *players, "--out", str(tmp_path)]) == 0
+    log = tmp_path / "games.jsonl"
+    records = [json.loads(line) for line in log.read_text().splitlines()]
+    records[0]["trajectories"][0]["return"] -= 0.1  # a penalty for a reply: no part of who won
+    log.write_text("".join(json.dumps(record) + "\n" for record in records))
+    wanted = _tables(tmp_path)
+    assert {game for game, *_ in wanted} == {*games, "all zero-sum games"}
+
+    async def look(page: browser.Page) -> None:
+        await page.until("36 of 36")
+        await _press(page, "m")
+        assert "TicTacToe-v0: share of the points" in await page.until("a cell shows its games")
+        assert "Dilemma-v0: mean return" in await page.text()
+        assert await _payoffs(page) == pytest.approx(wanted, abs=6e-4)
+        await page.evaluate("document.querySelectorAll('#matrix table')[1].querySelector('button').click()")
+        await page.until("4 of 36, of one pair")
+        assert await page.evaluate("document.getElementById('f-g').value") == games[2]
+        assert await _payoffs(page) == pytest.approx(wanted, abs=6e-4), "the other games can be clicked on"
+
+    with Viewer(Library(sources_of([str(tmp_path)])), "cup", 0, lambda: ()) as viewer:
+        _visit(viewer.address, look)
 
 
 @in_browser
@@ -322,13 +362,7 @@ def test_pay_offs_open_their_games_and_curves_their_iterations(tmp_path):
         await page.until("pay-offs")
         await _press(page, "m")
         await page.until("a cell shows its games")
-        cells = await page.evaluate(
-            "[...document.querySelectorAll('#matrix tr')].slice(1)"
-            ".flatMap(tr => [...tr.querySelectorAll('td')].map((td, i)"
-            " => [tr.querySelector('th').textContent, document.querySelectorAll('#matrix tr th')[i + 1].textContent,"
-            " td.textContent]))"
-        )
-        assert {(a, b): float(cell) for a, b, cell in cells if cell} == pytest.approx(wanted, abs=6e-4)
+        assert await _payoffs(page) == pytest.approx(wanted, abs=6e-4)
         await page.evaluate("document.querySelector('#matrix button').click()")
         await page.until("6 of 18, of one pair")
         assert "success_rate: 1" in await page.text()

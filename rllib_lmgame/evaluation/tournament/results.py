@@ -64,13 +64,12 @@ def _score(first: str | None, second: str | None) -> float | None:
 def result_of(record: Mapping[str, Any]) -> GameResult:
     """The result in a record of the episode log. Raises: KeyError, TypeError, ValueError, AttributeError if not."""
     infos, line_up, trajectories = record["infos"], record["line_up"], record["trajectories"]
-    named = {agent: info["result"] for agent, info in infos.items() if isinstance(info.get("result"), int | float)}
-    all_named = named.keys() >= {seat["agent_id"] for seat in trajectories}
+    payoffs = payoffs_of(record)
     seats = tuple(
         SeatResult(
             agent_id=seat["agent_id"],
             player=str(line_up[seat["agent_id"]]["module_id"]),
-            payoff=_payoff(named[seat["agent_id"]] if all_named else seat["return"]),
+            payoff=_payoff(payoffs[seat["agent_id"]]),
             outcome=seat["outcome"],
             success=seat["success"],
         )
@@ -82,6 +81,13 @@ def result_of(record: Mapping[str, Any]) -> GameResult:
             raise ValueError(f"{seat} is no result of a seat")
     level = level_in((infos, *(step.get("infos", {}) for step in record.get("steps", ()))))
     return GameResult(str(record["episode_id"]), str(record["game"]), seats, record.get("seed"), level)
+
+
+def payoffs_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What each agent of a record got: its result, without penalties, where the game names all; else its return."""
+    infos, returns = record.get("infos", {}), {each["agent_id"]: each["return"] for each in record["trajectories"]}
+    named = {agent: info["result"] for agent, info in infos.items() if isinstance(info.get("result"), int | float)}
+    return named if named.keys() >= returns.keys() else returns
 
 
 def _payoff(value: Any) -> float:
