@@ -8,6 +8,7 @@ from typing import Any
 
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.scheduled import scheduled_games
+from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import StopReason
@@ -25,6 +26,9 @@ CORPUS_VARIANTS = 32
 """Ways in which schedules change a game that a tiny model's tokenizer reads texts of, about: each is played 64 times,
 and all of them would keep a run of two schedules waiting for minutes.
 """
+
+CORPUS_HANGS = 3
+"""Episodes of a game that may run into the time limit before no more are read."""
 
 CORPUS_CONVERSATIONS = 1000
 """Conversations of files that it reads, at most."""
@@ -85,23 +89,30 @@ def _conversations(config: LMGameConfig) -> Iterable[Conversation]:
 
 def _texts_of(game: GameConfig, timeout_s: float) -> list[str]:
     """Texts of one game for a tiny model's tokenizer; each call into the game has a time limit."""
+    sessions: list[GameSession] = []
+
+    def opened() -> GameSession:
+        sessions.append(run_to_end(open_session(game, timeout_s)))
+        return sessions[-1]
+
+    def after(failure: EpisodeFailed) -> GameSession | None:
+        if failure.reason != StopReason.TIMEOUT:
+            return sessions[-1]
+        abandon(sessions[-1])  # What hangs is in it still.
+        return opened() if len(sessions) < CORPUS_HANGS else None
+
     try:
-        session = run_to_end(open_session(game, timeout_s))
+        session = opened()
+        if session.trusted:
+            return game_corpus(session, seed=0)
         calls = GameCalls(session.game_id, session.trusted, timeout_s)
 
         def call(what: str, function: Callable[..., Any], *args: Any) -> Any:
-            try:
-                return run_to_end(calls(what, function, *args))
-            except EpisodeFailed as error:
-                if error.reason == StopReason.TIMEOUT:  # Each further episode would take as long.
-                    raise ConfigError("", str(error)) from None
-                raise
+            return run_to_end(calls(what, function, *args))
 
-        try:
-            if session.trusted:
-                return game_corpus(session, seed=0)
-            return game_corpus(session, seed=0, call=call, tolerated=EpisodeFailed)
-        finally:
-            abandon(session)
+        return game_corpus(session, seed=0, call=call, tolerated=EpisodeFailed, after=after)
     except EpisodeFailed as error:
         raise ConfigError("", f"no episode could be played for the tiny model's tokenizer: {error}") from None
+    finally:
+        if sessions:
+            abandon(sessions[-1])

@@ -89,11 +89,13 @@ class BadGame(gymnasium.Env[str, str]):
 
     metadata: dict[str, Any] = {}
     instructions = "Play."
+    opened = 0
 
     def __init__(self, fault: str = "", where: str = "step") -> None:
         self.observation_space = self.action_space = text_space()
         self.fault, self.where = fault, where
         self.closed = False
+        BadGame.opened += 1
         if where == "constructor":
             self.misbehave()
 
@@ -119,7 +121,7 @@ class BadGame(gymnasium.Env[str, str]):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         self.odd = bool(seed and seed % 2)
-        if self.odd and self.where == "reset":
+        if self.where == "every reset" or (self.odd and self.where == "reset"):
             self.misbehave()
         return "go", {}
 
@@ -513,7 +515,7 @@ def test_a_judge_that_fails_or_is_slow_costs_its_own_episodes(make_runner, limit
 @pytest.mark.parametrize(
     ("fault", "where", "says"),
     [
-        ("hang", "reset", "BadGame: reset took longer than env_step_timeout_s=600"),
+        ("hang", "every reset", "no episode could be played.*BadGame: reset took longer than env_step_timeout_s=600"),
         ("hang", "constructor", "BadGame: the constructor took longer than env_step_timeout_s=600"),
         ("raise", "constructor", "no episode could be played.*BadGame: the constructor: ValueError: boom"),
     ],
@@ -523,3 +525,10 @@ def test_a_game_that_gives_a_tiny_models_tokenizer_no_texts_is_named(limits, fau
     rollouts = {"text_rollouts": {"env_step_timeout_s": LIMIT_S}}
     with pytest.raises(ConfigError, match=says):
         models.initial_model(LMGamePPOConfig().update_from_dict(game | rollouts), "player")
+
+
+def test_a_game_that_hangs_now_and_then_gives_a_tiny_models_tokenizer_its_other_texts(limits, monkeypatch) -> None:
+    monkeypatch.setattr(BadGame, "opened", 0)
+    texts = models._texts_of(GameConfig(f"{__name__}:BadGame", {"fault": "hang", "where": "step"}), LIMIT_S)
+    assert set(texts) == {"Play.", "go", "Up", "done"}
+    assert BadGame.opened == models.CORPUS_HANGS, "one that hangs is not played on; several have been waited for enough"

@@ -20,21 +20,28 @@ def game_corpus(
     seed: int = 0,
     call: Call = lambda what, function, *args: function(*args),
     tolerated: type[Exception] | tuple[()] = (),
+    after: Callable[[Any], GameSession | None] | None = None,
 ) -> list[str]:
     """Observations, legal and expert actions of episodes, half played by the expert, half at random, as ``seed`` says.
 
     ``call`` makes each call into the game. An episode that fails with ``tolerated`` is left out; raised if all fail.
+    ``after`` such a failure gives the session to play on with, or ``None`` where no more are to be played.
     """
     rng = random.Random(seed)
     texts = [session.instructions]
-    failures: list[Exception] = []
+    played, failure = 0, None
     for episode in range(episodes):
         try:
             texts += _episode_texts(session, rng, call, solved=episode % 2 == 0)
+            played += 1
         except tolerated as error:
-            failures.append(error)
-    if failures and len(failures) == episodes:
-        raise failures[-1]
+            failure = error
+            on = session if after is None else after(error)
+            if on is None:
+                break
+            session = on
+    if failure is not None and not played:
+        raise failure
     return [text for text in texts if text]
 
 
