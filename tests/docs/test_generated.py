@@ -146,3 +146,8 @@ def test_what_starts_prometheus_and_grafana_fits_together() -> None:
     assert paths[0] == "$LMGAME_DASHBOARDS" and paths[1].startswith("/tmp/ray/session_latest/")
     addresses = flags["web.listen-address"], environment["GF_SERVER_HTTP_ADDR"]
     assert all(address.startswith("127.0.0.1") for address in addresses)
+    by_hand = (DOCS / "monitoring.md").read_text(encoding="utf-8").split("Without Docker")[1].split("```")[1]
+    assert f"--web.listen-address={addresses[0]} --storage" in by_hand, "and nothing of it lands in the repository"
+    assert all(
+        f"{name}={environment[name]}" in by_hand for name in ("GF_SERVER_HTTP_ADDR", "GF_AUTH_ANONYMOUS_ENABLED")
+    )
