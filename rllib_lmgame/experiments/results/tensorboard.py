@@ -76,7 +76,7 @@ _GROUPS = [
         ("timers/(?=[^/]+_s$)", "7_speed_and_size"),
         ("(?=overlap/)", "7_speed_and_size"),
         ("(?=validation_loss|conversations_left_out)", "5_update"),
-        ("(?=phase$|ppo_iteration$|supervised_steps$|num_env_steps_sampled_lifetime$|time_total_s$)", "8_progress"),
+        ("(?=phase$|ppo_iteration$|supervised_|num_env_steps_sampled_lifetime$|time_total_s$)", "8_progress"),
         (_any("done", "time_.*", "num_.*", "iterations_since_restore", "timers", "perf", "fault_tolerance"), "rllib"),
         (_any("env_runners", "learners", "env_runner_group", "counters", "info", "custom_metrics", "config"), "rllib"),
     )
