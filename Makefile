@@ -76,14 +76,14 @@ PARTS := tests/envs tests/sandbox tests/data_sets tests/settings tests/learners 
 # Ray gives its workers the lowest priority: they would wait for the other half.
 test test-parts test-system: export RAY_worker_niceness = 0
 
-test: $(STAMP) chromium lint ## linter, type checker and all tests but the slow ones
+test: $(STAMP) ## linter, type checker and all tests but the slow ones
 	@echo 'Tests run as two halves side by side, about twenty minutes; each prints when it is over.'
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target test-parts test-system
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target lint test-system test-parts
 
 test-parts: $(STAMP) chromium ## the tests of parts by themselves: games, data, settings, models, learners, engines, measures, viewer, servers
 	$(BIN)/python -m pytest -m "not slow" $(PARTS) $(PYTEST_ARGS)
 
-test-system: $(STAMP) ## the tests of everything else
+test-system: $(STAMP) chromium ## the tests of everything else
 	$(BIN)/python -m pytest -m "not slow" tests $(addprefix --ignore=,$(PARTS)) $(PYTEST_ARGS)
 
 test-slow: $(STAMP) chromium ## the slow tests: whole training runs, process kills, several nodes

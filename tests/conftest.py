@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +19,9 @@ sys.path.insert(0, GAMES_OF_TESTS)
 sys.path.insert(0, str(Path(__file__).parent))
 # For Ray's workers.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (GAMES_OF_TESTS, os.environ.get("PYTHONPATH"))))
+
+# What is started in the background of a shell ignores SIGINT, and so would the commands that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Ray reads its settings when it is imported.
 import own_home  # noqa: E402
