@@ -255,6 +255,29 @@ def test_files_that_cannot_be_converted_say_why(tmp_path: Path, cache: Path, mon
     assert not [path for path in cache.iterdir() if not path.name.endswith(".lock")]
 
 
+def test_a_damaged_file_is_named_as_it_was_given(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not the scratch directory in which Transformers reads it."""
+
+    def refusal() -> str:
+        with pytest.raises(ConfigError) as refused:
+            check_model(str(file))
+        assert str(cache) not in refused.value.message
+        return refused.value.message
+
+    file = write_gguf(tmp_path / "small.gguf", llama())
+    content = file.read_bytes()
+    at = content.index("Ġt".encode())
+    file.write_bytes(content[:at] + b"\xff" + content[at + 1 :])
+    assert "it is damaged ('utf-8' codec can't decode" in refusal()
+
+    def fail(source: Path, directory: Path, _: Any) -> None:
+        raise OSError(f"there is nothing in {source}, nor in {source.parent}")
+
+    monkeypatch.setattr(gguf_files, "_save_model", fail)
+    file.write_bytes(content)
+    assert refusal().endswith(f"cannot be converted: there is nothing in {file}, nor in {file}")
+
+
 def no_permission(path: Path, mode: str = "r") -> Any:
     if path.suffix == ".gguf":
         raise PermissionError(13, "Permission denied")

@@ -138,7 +138,10 @@ def _make(source: str, target: Path, key: str) -> None:
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:  # Transformers' own, about the file, have none.
             raise
-        raise ConfigError(key, f"{source} cannot be converted: {one_line(str(error))}") from error
+        why = one_line(str(error)).replace(str(file), source).replace(str(scratch), source)
+        if isinstance(error.__context__, UnicodeDecodeError):  # To Transformers a configuration in no form of JSON.
+            why = f"it is damaged ({error.__context__})"
+        raise ConfigError(key, f"{source} cannot be converted: {why}") from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
