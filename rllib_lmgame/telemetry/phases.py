@@ -23,8 +23,8 @@ START = (
 )
 """Phases of a trial's start, one after the other."""
 STARTING, MODELS, ENGINES, WORKERS = START
-GAMES, STEPS = "games", "steps"
-"""What is counted in a phase: episodes, and optimizer steps."""
+GAMES, STEPS, UP = "games", "steps", "engines"
+"""What is counted in a phase: episodes, optimizer steps, and engines that are up."""
 
 _SHARES = "/shares/"
 _NAMESPACE = b"rllib_lmgame_phase"

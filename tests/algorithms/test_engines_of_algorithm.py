@@ -175,11 +175,11 @@ def test_pushed_weights_outlive_the_learner_that_packed_them(make_config, ray_cl
 
 
 def test_engines_are_told_whether_code_of_the_model_is_trusted(make_config, monkeypatch) -> None:
-    told = []
+    told, counted = [], []
 
     def create(*args: Any, trust_remote_code: bool, **kwargs: Any) -> Any:
         told.append(trust_remote_code)
-        return SimpleNamespace(wait_until_ready=lambda: None)
+        return SimpleNamespace(wait_until_ready=lambda up: counted.append(up.of))
 
     monkeypatch.setattr("rllib_lmgame.algorithms.cluster.engines.EngineGroup.create", create)
     monkeypatch.setattr("ray.util.get_current_placement_group", lambda: None)  # It would start Ray.
@@ -188,6 +188,7 @@ def test_engines_are_told_whether_code_of_the_model_is_trusted(make_config, monk
         config.model_files = dict.fromkeys(config.language_model_policies(), "nowhere")
         start_engines(config)
     assert told == [False, True]
+    assert counted == [1, 1], "engines whose start is counted"
 
 
 @pytest.mark.parametrize("kind", [OSError, RuntimeError, AssertionError])
@@ -195,7 +196,7 @@ def test_engines_are_told_whether_code_of_the_model_is_trusted(make_config, monk
 def test_a_model_that_an_engine_cannot_load_is_named_with_its_key(
     own: bool, kind: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails() -> None:
+    def fails(up: Any) -> None:
         raise kind("there is no such model\nand more")
 
     group = SimpleNamespace(wait_until_ready=fails, shutdown=lambda: None)
@@ -215,7 +216,7 @@ def test_a_model_that_an_engine_cannot_load_is_named_with_its_key(
 def test_an_engine_that_died_or_is_late_is_not_blamed_on_the_model(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails() -> None:
+    def fails(up: Any) -> None:
         raise error
 
     group = SimpleNamespace(wait_until_ready=fails, shutdown=lambda: None)

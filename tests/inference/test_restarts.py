@@ -13,6 +13,7 @@ from fake_engine import BAD, kill, request
 from inference_reference import ask
 
 from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.telemetry.phases import Share
 
 WEIGHTS = {"w": np.ones(3, np.float32)}
 
@@ -35,6 +36,12 @@ def wait_until(condition) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+def test_engines_are_counted_as_they_come_up(make_group: Any) -> None:
+    up = Share(of=5, done=3)  # Of another policy's group.
+    make_group(2).wait_until_ready(up)
+    assert up.done == 5
 
 
 def test_an_engine_that_did_not_load_again_is_tried_until_it_does(make_group: Any, tmp_path) -> None:

@@ -19,6 +19,7 @@ from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
 from rllib_lmgame.policies.model.files import model_directory
 from rllib_lmgame.rollouts.plans import stable_seed
 from rllib_lmgame.settings.sections.inference import ADAPTER_ARGUMENTS
+from rllib_lmgame.telemetry.phases import UP, telling
 from rllib_lmgame.text import first_line
 from rllib_lmgame.threads import AUTO
 
@@ -129,9 +130,10 @@ def start_engines(config: LMGameConfig, *, training: bool = True) -> dict[str, E
                 bundle_indices=None if bundles is None else [next(bundles) for _ in range(engines.count)],
                 wait=False,
             )
-        for engines in sets:
-            with _model_named(config, engines.policy):
-                groups[engines.key].wait_until_ready()
+        with telling(config.watched_as, UP, "driver", sum(engines.count for engines in sets)) as up:
+            for engines in sets:
+                with _model_named(config, engines.policy):
+                    groups[engines.key].wait_until_ready(up)
     except BaseException:
         for group in groups.values():
             group.shutdown()
