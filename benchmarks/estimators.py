@@ -5,17 +5,17 @@ its weights every method goes on until ``--turns`` replies were played, with the
 (``tuned_examples/quickstart-sokoban.yaml``) less its curriculum and its averaged weights, which are for a longer run,
 with one learner and a learning rate of its own: PPO with three kinds of GAE, GRPO, RLOO, REINFORCE++, GiGPO and vine,
 those that need groups with eight games on each level. ``sft`` goes on learning from the solver, from about three
-quarters as many replies. ``lora`` is PPO with adapters alone. GRPO on half of its groups (``grpo_half``), DPO and
-AgentEvol have the settings of their own examples; AgentEvol imitates its own successes alone, from the warm start.
-``distillation`` has no reward of the game: a teacher, what ``tuned_examples/sokoban-sft-tiny.yaml`` ends with, judges
-each token. Turns are those that are learnt from; what vine plays on from their states comes on top, a
-number of its own. Success is measured on the same held-out levels, so differences are paired, and between iterations on
-validation levels. Each run is ``rllib train file ...``, printed before it starts; what has its ``report.json`` is not
-run again. Written are ``OUT.csv`` and ``OUT.png``, success at the end of every run, and ``OUT-curves.csv`` and
-``OUT-curves.png``, success over the turns.
+quarters as many replies. ``lora`` is PPO with adapters alone, ``overlap`` PPO that plays the next iteration meanwhile.
+GRPO on half of its groups (``grpo_half``), DPO and AgentEvol have the settings of their own examples; AgentEvol
+imitates its own successes alone, from the warm start. ``distillation`` has no reward of the game: a teacher, what
+``tuned_examples/sokoban-sft-tiny.yaml`` ends with, judges each token. Turns are those that are learnt from; what vine
+plays on from their states comes on top, a number of its own. Success is measured on the same held-out levels, so
+differences are paired, and between iterations on validation levels. Each run is ``rllib train file ...``, printed
+before it starts; what has its ``report.json`` is not run again. Written are ``OUT.csv`` and ``OUT.png``, success at
+the end of every run, and ``OUT-curves.csv`` and ``OUT-curves.png``, success over the turns.
 
     python benchmarks/estimators.py [--turns 60000] [--seeds 0 1 2] [--only gae grpo] --out docs/results/estimators
-    python benchmarks/estimators.py --only gae lora grpo_half dpo agentevol distillation sft --out algorithms
+    python benchmarks/estimators.py --only gae lora overlap grpo_half dpo agentevol distillation sft --out algorithms
     python benchmarks/estimators.py --redraw --out docs/results/estimators
 """
 
@@ -53,7 +53,7 @@ FILES = {
 """Experiment of a method; all others are the quick start's."""
 GROUP = 8
 ESTIMATORS = ("gae", "turn_gae", "bilevel_gae", "grpo", "rloo", "reinforce_pp", "gigpo", "vine")
-METHODS = (*ESTIMATORS, "sft", "lora", "grpo_half", "dpo", "agentevol", "distillation")
+METHODS = (*ESTIMATORS, "sft", "lora", "grpo_half", "dpo", "agentevol", "distillation", "overlap")
 TURNS = "env_runners/num_env_steps_sampled_lifetime"
 HELD_OUT = "evaluation/env_runners/success_rate"
 STEPS = "supervised_steps"
@@ -103,7 +103,7 @@ def settings(method: str, seed: int, turns: int, model: str, teacher: str) -> di
     common |= {"config.lr": lr}
     if method == "grpo_half":
         return common
-    estimator = {"distillation": "reinforce_pp", "lora": "gae"}.get(method, method)
+    estimator = {"distillation": "reinforce_pp", "lora": "gae", "overlap": "gae"}.get(method, method)
     common |= {
         "config.env_config.min_distance": 3,
         "config.num_learners": 0,
@@ -114,6 +114,8 @@ def settings(method: str, seed: int, turns: int, model: str, teacher: str) -> di
     if method == "lora":
         faster = [[at, 10 * rate] for at, rate in lr]
         return common | {"config.lr": faster, "config.language_model.lora": {"r": 16, "alpha": 32}}
+    if method == "overlap":
+        return common | {"config.overlap": {"max_staleness": 1}, "config.num_env_runners": 1}
     if method == "distillation":
         return common | {"config.teacher": {"model": teacher, "game": False}}
     return common
