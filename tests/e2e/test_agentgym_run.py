@@ -7,9 +7,11 @@ import signal
 import threading
 from typing import Any
 
+import pytest
 from agentgym_server import serving
 
 
+@pytest.mark.slow
 def test_a_run_plays_items_drops_what_fails_and_leaves_no_session_open(start: Any, make_config: Any) -> None:
     def fault(path: str, body: dict[str, Any]) -> tuple[int, bytes] | None:
         return (200, b'{"error": "broken item"}') if path == "/reset" and body["data_idx"] % 5 == 0 else None

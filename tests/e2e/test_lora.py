@@ -36,7 +36,7 @@ RUN = {
 }
 
 
-@pytest.mark.parametrize("engine", [pytest.param("transformers", marks=pytest.mark.slow), "vllm"])
+@pytest.mark.parametrize("engine", ["transformers", pytest.param("vllm", marks=pytest.mark.slow)])
 def test_what_learns_is_what_plays_and_what_is_saved(engine: str, start: Any, make_config: Any, tmp_path: Path) -> None:
     if engine == "vllm":
         pytest.importorskip("vllm")

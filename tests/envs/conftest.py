@@ -9,8 +9,9 @@ import pytest
 from rllib_lmgame.envs.registry import games, make_game
 from rllib_lmgame.errors import MissingDependencyError
 
-SLOW_GAMES = ("lmgame/MiniWoB-v0", "lmgame/SciWorld-v0")
-"""Setting up a level takes a tenth of a second or more, and the tests of all games set up some thousand."""
+SLOW_GAMES = ("lmgame/MiniWoB-v0", "lmgame/SciWorld-v0", "lmgame/TextNav-v0")
+"""Setting up a level takes a tenth of a second or more, and the tests of all games set up some thousand.
+TextNavPartial, the same code with smaller houses, stays."""
 
 
 def game_of(item: pytest.Item) -> str:

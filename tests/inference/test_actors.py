@@ -346,13 +346,15 @@ def test_vllm_generates_with_choices_after_a_push(vllm_group: Any, models: Any) 
     assert all(len(g.choice_logprobs) in (3, 5) for g in generations[100:])
     assert sound(models[1], batch, generations)
     assert result.num_bytes > 0 and result.lost == ()
+    pid = ray.get(ray.get_actor(vllm_group.names[0]).alive.remote())
+    assert psutil.Process(pid).children(recursive=True) == []  # nothing that could outlive the actor
 
 
+@pytest.mark.slow
 def test_vllm_killed_while_generating_comes_back_with_its_weights(vllm_group: Any, models: Any) -> None:
     vllm_group.push(state_of(models[1]), 3)
     handle = ray.get_actor(vllm_group.names[0])
     pid = ray.get(handle.alive.remote())
-    assert psutil.Process(pid).children(recursive=True) == []  # nothing that could outlive the actor
 
     async def run() -> list[Generation]:
         client = EngineClient(vllm_group.names)
