@@ -61,7 +61,7 @@ EXPERT_TURNS = 2.0
 """Replies that an episode of the solver counts as: most have one or two of up to five moves, 1.5 in the mean."""
 GAME_TURNS = 3.3
 """Replies of one game from the warm start, about."""
-FINAL, GREEDY = "after PPO", "after PPO, greedy"
+FINAL, GREEDY = "after training", "after training, greedy"
 """Milestones of the report that stand for the end of any run."""
 
 

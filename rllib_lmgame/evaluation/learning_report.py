@@ -46,7 +46,7 @@ def _report_trial(directory: Path, checkpoint: Path, episodes: int, split: str) 
     milestones: dict[str, dict[str, float]] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     with loaded_policies(checkpoint, log_dir=str(directory / "episodes"), trust=True) as policies:
         games = policies.config.games_for_evaluation(split)
-        temperatures = {"after PPO": None, "after PPO, greedy": 0.0}
+        temperatures = {"after training": None, "after training, greedy": 0.0}
         played = {
             name: policies.play(games, episodes, temperature=temperature).summaries
             for name, temperature in temperatures.items()

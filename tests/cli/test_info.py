@@ -143,7 +143,7 @@ def test_no_text_of_a_checkpoint_passes_for_another_line(checkpoint, capsys: pyt
 @pytest.mark.parametrize("success", ["NaN", "5", "1" + "0" * 400])
 def test_milestones_that_are_none_are_damaged(success: str, checkpoint, capsys: pytest.CaptureFixture[str]) -> None:
     place = Path(checkpoint())
-    (place / "milestones.json").write_text(f'{{"after PPO": {{"g 1": {success}, "g 2": 1.0}}}}')
+    (place / "milestones.json").write_text(f'{{"after training": {{"g 1": {success}, "g 2": 1.0}}}}')
     write_manifest(place)
     assert main(["info", str(place)]) == 2
     assert "milestones.json is damaged" in capsys.readouterr().err

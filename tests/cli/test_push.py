@@ -131,7 +131,7 @@ def with_run(checkpoint: Path) -> None:
     rows = [{"training_iteration": i, "env_runners": {"success_rate": 0.1 * i}} for i in (1, 2, 3)]
     (checkpoint.parent / "result.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
     played = {f"lmgame/Sokoban-v0 {seed}": float(seed < 3) for seed in range(4)}
-    (checkpoint.parent / "report.json").write_text(json.dumps({"successes": {"after PPO": played}}))
+    (checkpoint.parent / "report.json").write_text(json.dumps({"successes": {"after training": played}}))
     (checkpoint.parent / "episodes").mkdir()
     (checkpoint.parent / "episodes" / "report-0.jsonl").write_text(json.dumps(RECORD) + "\n" + '{"cut')
 
@@ -149,7 +149,7 @@ def test_a_policy_is_pushed_with_its_card_curve_report_and_a_game(
     card = hub.files.pop("README.md").decode()
     assert hub.files.pop("learning-curve.png").startswith(b"\x89PNG")
     assert hub.files == {name: content for name, content in of_model.items() if name != "README.md"}
-    assert card.startswith("# A model\n") and "| after PPO | 4 | 4 | 0.750 |" in card
+    assert card.startswith("# A model\n") and "| after training | 4 | 4 | 0.750 |" in card
     assert "solved\\x1b[2J" in card and "![learning curve](learning-curve.png)" in card
     asked = dict(hub.asked)
     assert asked["create"]["visibility"] == "private" and asked["create"]["token"] == f"Bearer {SECRET}"

@@ -45,7 +45,7 @@ def levels(*successes: float) -> dict[str, float]:
 @pytest.fixture
 def experiment(tmp_path: Path) -> Path:
     """Two seeds with a warm start of two iterations, then 10 and 12 of PPO."""
-    verdicts = {"after warm start": levels(1, 0, 0, 0), "after PPO": levels(1, 1, 1, 0)}
+    verdicts = {"after warm start": levels(1, 0, 0, 0), "after training": levels(1, 1, 1, 0)}
     report = {"episodes": 4, "split": "test", "successes": verdicts}
     for seed, last in ((0, 10), (1, 12)):
         played = [result(2 + i, 1, i, 0.4 + 0.1 * seed + 0.01 * i) for i in range(1, last + 1)]
@@ -126,7 +126,7 @@ def test_figure_and_tables_are_written(experiment: Path, tmp_path: Path) -> None
     rows = list(csv.DictReader((out.parent / "curve.csv").open()))
     assert len(rows) == 10 + 12 and rows[0]["trial"] == "seed0" and float(rows[0]["env_runners/success_rate"]) == 0.41
     heldout = list(csv.DictReader((out.parent / "curve-heldout.csv").open()))
-    after = next(row for row in heldout if row["milestone"] == "after PPO")
+    after = next(row for row in heldout if row["milestone"] == "after training")
     assert float(after["low"]) < float(after["success"]) == 0.75 < float(after["high"]) and after["levels"] == "4"
 
 

@@ -186,7 +186,7 @@ def test_a_full_disk_costs_the_rest_of_the_file(trial, tmp_path, monkeypatch, ca
         "TensorBoard's file ends here, it cannot be written: [Errno 28] No space left on device"
     ) == 1
     assert events_of(tmp_path).Scalars("8_progress/phase")[-1].step == 1
-    successes = {"after PPO": {"lmgame/Sokoban-v0 1 a": 1.0}}
+    successes = {"after training": {"lmgame/Sokoban-v0 1 a": 1.0}}
     (tmp_path / "report.json").write_text(json.dumps({"successes": successes}))
     add_heldout(tmp_path)
 
@@ -200,18 +200,18 @@ def test_held_out_levels_are_added_when_a_run_is_over(trial, tmp_path):
     for damaged in (
         "{",
         '{"successes": 3}',
-        '{"successes": {"after PPO": {"a": "b"}}}',
+        '{"successes": {"after training": {"a": "b"}}}',
         f'{{"successes": {{"x": {{"a": {"9" * 400}}}}}}}',
     ):
         report.write_text(damaged)
         add_heldout(tmp_path)  # It costs nothing else.
     report.write_text(
-        json.dumps({"successes": {"after PPO": {"lmgame/Sokoban-v0 1 a": 1.0, "lmgame/Sokoban-v0 2 b": 0.0}}})
+        json.dumps({"successes": {"after training": {"lmgame/Sokoban-v0 1 a": 1.0, "lmgame/Sokoban-v0 2 b": 0.0}}})
     )
     add_heldout(tmp_path)
     events = events_of(tmp_path)
     (table,) = texts(events, "held_out_levels").values()
-    assert "| after PPO | 2 | 2 | 0.500 |" in table
+    assert "| after training | 2 | 2 | 0.500 |" in table
     assert events.Scalars("8_progress/phase")[-1].step == 2
     pytest.importorskip("matplotlib")
     assert [image.step for image in events.Images("learning_curve")] == [2]

@@ -98,7 +98,7 @@ def _draw_heldout(axes: Any, curves: Sequence[Curve], name: str, colour_of_run: 
     places = {
         "before warm start": (0.0, "tab:gray"),
         "after warm start": (0.0, "tab:orange"),
-        "after PPO": (last, "tab:green"),
+        "after training": (last, "tab:green"),
     }
     for milestone, (place, colour) in places.items():
         verdicts = [verdict for curve in curves for verdict in curve.heldout.get(milestone, [])]
