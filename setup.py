@@ -46,6 +46,7 @@ DEV = [
     "ruff>=0.8",
     "setuptools>=78.1.1,<81",
     "tensorboard>=2.16",
+    "trl>=1.16,<2",
     "types-PyYAML>=6.0",
 ]
 

@@ -166,7 +166,8 @@ def serve(model_dir: str, groups: int, group_size: int, reply: int, stop: str, c
             train_dataset=datasets.Dataset.from_dict({"prompt": [str(group) for group in range(groups)]}),
             callbacks=[Iterations()],
         )
-        trainer.vllm_generation.sync_weights = watch.on("push", push_of(trainer.vllm_generation))
+        push = watch.on("push", push_of(trainer.vllm_generation))
+        trainer.vllm_generation.sync_weights = push  # type: ignore[method-assign]
         play = watch.on("rollout", trainer._generate_and_score_completions)
         trainer._generate_and_score_completions = play  # type: ignore[method-assign]
         ready()

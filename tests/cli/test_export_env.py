@@ -1,6 +1,6 @@
 """``rllib export-env``: what TRL and verifiers load plays the game, with stand-ins for them and with themselves.
 
-``TRL_PYTHON`` and ``VERIFIERS_PYTHON`` name Pythons that have them, and what a game of this package needs.
+``VERIFIERS_PYTHON`` names a Python that has verifiers, and what a game of this package needs.
 """
 
 from __future__ import annotations
@@ -235,7 +235,6 @@ def test_modules_are_named_after_games() -> None:
     assert {game: module_name(game) for game in names} == names
 
 
-TRL = os.environ.get("TRL_PYTHON")
 STEP = """
 import sys
 import torch
@@ -291,14 +290,12 @@ assert any(not torch.equal(before[name], value) for name, value in model.state_d
 """
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(TRL is None, reason="TRL_PYTHON names no Python that has trl")
 def test_trl_learns_a_step_of_it() -> None:
     path = exported("trl")
     Path("step.py").write_text(STEP, encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{path.parent.resolve()}", "TRL_EXPERIMENTAL_SILENCE": "1"}
     done = subprocess.run(
-        [str(TRL), "step.py", "out"], env=environment, check=False, text=True, capture_output=True, timeout=1200
+        [sys.executable, "step.py", "out"], env=environment, check=False, text=True, capture_output=True, timeout=1200
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
 
