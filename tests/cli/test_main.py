@@ -381,16 +381,6 @@ def test_an_example_runs_with_flags(capsys):
     assert "gamma: 0.7" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", sorted(examples()))
-def test_every_example_passes_all_checks(name, capsys):
-    assert main(["example", "run", name, "--dry-run"]) == 0
-    captured = capsys.readouterr()
-    assert "# resources of one trial" in captured.out
-    said = [line for line in captured.err.splitlines() if " is converted once into " not in line]
-    assert all(line.startswith("note: ") and "`rllib data fetch " in line for line in said), said
-    assert bool(said) == bool(re.search("^[^#]*[\"' ]data:[a-z]", examples()[name].read_text(), re.MULTILINE))
-
-
 def test_every_notice_is_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
     from rllib_lmgame.cli.train import _print_notices
 

@@ -1,15 +1,18 @@
-"""Every tuned example is checked as `rllib train file ... --dry-run` checks it: keys, types, combinations, games,
+"""Every tuned example is checked as `rllib example run ... --dry-run` checks it: keys, types, combinations, games,
 resources.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
+import math
 import re
 import shlex
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
 from pathlib import Path
 
@@ -22,13 +25,14 @@ from rllib_lmgame.algorithms.facts import PolicyFacts, RunFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.checks import check, prompts
 from rllib_lmgame.experiments.checks.cards import gpu_lines
 from rllib_lmgame.experiments.checks.check import CheckedExperiment, check_experiments, check_quickly
 from rllib_lmgame.experiments.checks.data_sets import look_alike_lines, stand_in_for_missing
 from rllib_lmgame.experiments.checks.dry_run import dry_run_lines
 from rllib_lmgame.experiments.checks.resources import request_of
 from rllib_lmgame.experiments.files.reading import apply_overrides, load_file, read_experiments
-from rllib_lmgame.experiments.spec import make_specs
+from rllib_lmgame.experiments.spec import ExperimentSpec, make_specs
 from rllib_lmgame.learners.advantages import resolve_estimator
 from rllib_lmgame.learners.microbatch import MOST_TOKENS
 from rllib_lmgame.policies.model.pretrained import PRETRAINED
@@ -48,11 +52,25 @@ TINY_FILES = [path for path in HERE if path not in GPU_FILES and path.stem != "c
 
 
 @cache
+def dry_run(path: Path) -> tuple[list[CheckedExperiment], str, list[str]]:
+    """The experiments that `rllib example run NAME --dry-run` checks, what it prints, and what it says beside that."""
+    found: list[CheckedExperiment] = []
+
+    def keeping(specs: Iterable[ExperimentSpec]) -> list[CheckedExperiment]:
+        found.extend(check_experiments(specs))
+        return found
+
+    name = path.relative_to(EXAMPLES).with_suffix("").as_posix()
+    printed, said = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed), redirect_stderr(said):
+        patch.setattr(check, "check_experiments", keeping)
+        patch.setattr(prompts, "BUDGET_S", math.inf)  # How long it takes says how busy the machine is.
+        assert main(["example", "run", name, "--dry-run"]) == 0, said.getvalue()
+    return found, printed.getvalue(), said.getvalue().splitlines()
+
+
 def checked_all(path: Path) -> list[CheckedExperiment]:
-    specs = read_experiments(str(path), [])
-    check_quickly(specs)
-    stand_in_for_missing(specs)  # As a dry run on a machine without the data sets.
-    return check_experiments(specs)
+    return dry_run(path)[0]
 
 
 def checked(path: Path) -> CheckedExperiment:
@@ -64,15 +82,18 @@ def checked(path: Path) -> CheckedExperiment:
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models of the examples are hub ids; checking an example must not ask the hub."""
 
+    connect = socket.socket.connect
+
     def refuse(self, address) -> None:
-        raise AssertionError(f"a dry run connects to {address}")
+        assert address[0] == "127.0.0.1", f"a dry run connects to {address}"
+        connect(self, address)  # Whether the games of a server on this machine are there.
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
 
 
 @pytest.mark.parametrize("path", HERE, ids=lambda path: path.stem)
 def test_example_passes_every_check_without_network(path: Path) -> None:
-    experiments = checked_all(path)
+    experiments, printed, said = dry_run(path)
     hardware = path.stem.partition("-")[2]
     if len(experiments) > 1:
         assert all(experiment.spec.name.endswith(f"-{hardware}") for experiment in experiments)
@@ -82,6 +103,10 @@ def test_example_passes_every_check_without_network(path: Path) -> None:
         assert experiment.spec.options.stop, "an example ends by itself"
         text = "\n".join(dry_run_lines(experiment))
         assert "in all" in text and experiment.spec.name in text
+    assert "# resources of one trial" in printed
+    said = [line for line in said if " is converted once into " not in line]
+    assert all(line.startswith("note: ") and "`rllib data fetch " in line for line in said), said
+    assert bool(said) == bool(re.search("^[^#]*[\"' ]data:[a-z]", path.read_text(), re.MULTILINE))
 
 
 @pytest.fixture(scope="module")
