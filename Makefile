@@ -72,7 +72,7 @@ format: $(STAMP) ## apply the linter's safe fixes and format the code
 	$(BIN)/ruff format $(SOURCES)
 
 # Most tests wait for a process or use one core, so two halves run side by side. Each prints when it is over; `make test-system` alone shows its progress.
-PARTS := tests/envs tests/sandbox tests/data_sets tests/settings tests/learners tests/policies tests/inference tests/measures tests/evaluation tests/viewer tests/telemetry tests/game_server
+PARTS := tests/envs tests/sandbox tests/data_sets tests/settings tests/learners tests/policies tests/inference tests/measures tests/telemetry
 # Ray gives its workers the lowest priority: they would wait for the other half.
 test test-parts test-system: export RAY_worker_niceness = 0
 
@@ -80,7 +80,7 @@ test: $(STAMP) ## linter, type checker and all tests but the slow ones
 	@echo 'Tests run as two halves side by side, about twenty minutes; each prints when it is over.'
 	@$(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target lint test-system test-parts
 
-test-parts: $(STAMP) chromium ## the tests of parts by themselves: games, data, settings, models, learners, engines, measures, viewer, servers
+test-parts: $(STAMP) chromium ## the tests of parts by themselves: games, data, settings, models, learners, engines, measures
 	$(BIN)/python -m pytest -m "not slow" $(PARTS) $(PYTEST_ARGS)
 
 test-system: $(STAMP) chromium ## the tests of everything else
