@@ -93,6 +93,7 @@ def _export(library: Library, paths: list[str], out: str) -> int:
         head = {
             "title": _title(paths),
             "files": [source.label for source in library.sources],
+            "zero_sum": library.zero_sum(),
             "problems": [*library.problems, *library.unfinished],
             "curves": curves.figures(),
         }

@@ -68,7 +68,9 @@ def silence(repository: str) -> str | None:
     except HFValidationError:
         return None
     try:
-        get_session().head(endpoint(), timeout=TIMEOUT_S)
+        # What that library asks first: a mirror may have no front page, or lead to another machine from there.
+        asked = f"{endpoint()}/{repository}/resolve/main/config.json"
+        get_session().head(asked, timeout=TIMEOUT_S, follow_redirects=False)
     except Exception as error:  # Of the HTTP client that the library has.
         return (
             f"{endpoint()} does not answer ({first_line(error) or type(error).__name__}), and this machine has no copy"

@@ -7,7 +7,6 @@ vLLM's ``prompt_logprobs`` name the ids that they are of. Other servers are aske
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +19,9 @@ ALONE: Mapping[str, Any] = {"max_tokens": 0, "echo": True}
 """Of a request: the prompt is all that is wanted."""
 FORMS: tuple[Mapping[str, Any], ...] = ({"prompt_logprobs": 0}, {"logprobs": 1})
 """How it says that its log-probabilities are, the surer one first."""
+
+LEAST, MOST = -1e6, 1e-3
+"""Of a log-probability; rounding may take it above 0."""
 
 BROKEN = "\ufffd"
 """In the text of a token that is a part of a character."""
@@ -98,8 +100,6 @@ class ScoringClient(EndpointClient):
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             why = str(error) if isinstance(error, ValueError) else "they are not there"
             raise NotScored(f"{self.address.url} sent no log-probabilities of the prompt: {why}") from None
-        if not all(map(math.isfinite, found.logprobs)):
-            raise NotScored(f"{self.address.url} sent log-probabilities that are no numbers")
         return found
 
 
@@ -127,4 +127,6 @@ def _echoed(choice: Any, ids: Sequence[int]) -> Scored:
 def _number(given: Any) -> float:
     if isinstance(given, bool) or not isinstance(given, int | float):
         raise TypeError
+    if not LEAST <= given <= MOST:
+        raise ValueError("some are no numbers, or no logarithms of probabilities")
     return float(given)

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rllib_lmgame.json_files import parse
+from rllib_lmgame.evaluation.tournament.files import STANDINGS_FILE
+from rllib_lmgame.json_files import parse, read_mapping
 from rllib_lmgame.rollouts.log.episode_log import TOKENS
 from rllib_lmgame.text import first_line, printable
 from rllib_lmgame.viewer.forms import episode_of, join_tokens, row_of, words_of
@@ -313,9 +314,21 @@ class Library:
                 "again": [[number, json.loads(self.rows[number])] for number in again],
                 "reading": self.reading or start + len(rows) < len(self.rows),
                 "files": [source.label for source in self.sources],
+                "zero_sum": self.zero_sum(),
                 "problems": [*self.problems, *([] if self.reading else self.unfinished)],
             }
         return rows, head
+
+    def zero_sum(self) -> dict[str, bool]:
+        """Game -> whether the standings beside its log tell it by wins: what a game declares stands in no episode."""
+        found = {}
+        for place in {source.path.parent: None for source in self.sources}:
+            try:
+                for table in read_mapping(place / STANDINGS_FILE, LONGEST_LINE)["standings"]:
+                    found[str(table["game"])] = bool(table["zero_sum"])
+            except (OSError, ValueError, LookupError, TypeError):  # There are none, or somebody else's.
+                continue
+        return found
 
     def episode(self, number: int) -> dict[str, Any]:
         """An episode as :func:`~.forms.episode_of` has it, read from its file.

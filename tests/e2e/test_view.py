@@ -350,6 +350,23 @@ def test_pay_offs_are_told_game_by_game_as_the_tournament_tells_them(tmp_path):
 
 
 @in_browser
+def test_pay_offs_of_games_that_all_ended_with_nothing_are_what_the_standings_say(tmp_path):
+    deal = ["lmgame/Negotiation-v0", "--players", "random", "other=random", "--games", "2", "--seed", "1"]
+    assert main(["tournament", *deal, "--env-config", "{max_turns: 3}", "--out", str(tmp_path)]) == 0
+    wanted = _tables(tmp_path)
+    assert set(wanted.values()) == {0.0}, "no deal in any of them: its returns look like those of a zero-sum game"
+
+    async def look(page: browser.Page) -> None:
+        await page.until("2 of 2")
+        await _press(page, "m")
+        await page.until("mean return of the row")
+        assert await _payoffs(page) == wanted
+
+    with Viewer(Library(sources_of([str(tmp_path)])), "cup", 0, lambda: ()) as viewer:
+        _visit(viewer.address, look)
+
+
+@in_browser
 def test_pay_offs_open_their_games_and_curves_their_iterations(tmp_path):
     cup = tmp_path / "cup"
     players = ["--players", "random", "solver", "other=random", "--games", "6"]

@@ -11,10 +11,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 from commands import Command
-from served_games import TOKEN, Served, expert, hanging, idle_time, serving
+from served_games import TOKEN, Served, expert, hanging, idle_time, running, serving
 
 from rllib_lmgame.cli.main import main
+from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.envs.games.adapted.agentgym.server import Server
 from rllib_lmgame.envs.registry import make_game, make_session
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.game_server import agentgym
@@ -299,3 +302,17 @@ def test_a_session_that_is_closed_while_it_begins_a_game_leaves_none() -> None:
 def test_protocols_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--games", LAKE, "--protocol", "telnet"]) == 2
     assert "invalid choice: 'telnet'" in capsys.readouterr().err
+
+
+def test_a_token_that_a_server_says_again_stands_in_no_message() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(status=500, text=f"cannot route: Authorization: {request.headers['Authorization']}")
+
+    def application(hall: Any, token: str | None) -> web.Application:
+        gateway = web.Application()
+        gateway.router.add_route("*", "/{path:.*}", answer)
+        return gateway
+
+    with running(application, LAKE) as served, pytest.raises(GameError) as error:
+        Server(served.url, "env_config.url", 5, 0, TOKEN).post("/create")
+    assert TOKEN not in str(error.value) and "parts of the token" in str(error.value)

@@ -326,3 +326,23 @@ def test_what_cannot_be_asked_is_refused() -> None:
             make_game("mrlm:math@h", options)
     one, other = (make_game(f"mrlm:math@127.0.0.1:{port}") for port in (8000, 8001))
     assert [one.level_key(seed) for seed in range(9)] == [other.level_key(seed) for seed in range(9)]
+
+
+def test_a_token_that_a_server_says_again_stands_in_no_message() -> None:
+    class Gateway(grpc.GenericRpcHandler):
+        def service(self, details: Any) -> Any:
+            said = f"bad {dict(details.invocation_metadata)['authorization']}"
+            return grpc.unary_unary_rpc_method_handler(
+                lambda _, call: call.abort(grpc.StatusCode.PERMISSION_DENIED, said)
+            )
+
+    server = grpc.server(ThreadPoolExecutor(2))
+    server.add_generic_rpc_handlers((Gateway(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        with pytest.raises((ConfigError, GameError)) as error:
+            there(f"x@127.0.0.1:{port}").reset(0)
+        assert TOKEN not in str(error.value) and "parts of the token" in str(error.value)
+    finally:
+        server.stop(0)

@@ -462,3 +462,25 @@ def test_an_environment_on_openenvs_own_server_is_played(tmp_path: Path) -> None
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize("opens", [True, False])
+def test_a_token_that_a_server_says_again_stands_in_no_message(opens: bool) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        said = f"no rights for {request.headers['Authorization']}"
+        if not opens or request.path != "/ws":
+            return web.Response(status=500, text=said)
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        async for _ in socket:
+            await socket.send_json({"type": "error", "data": {"code": "X", "message": said}})
+        return socket
+
+    def application(hall: Any, token: str | None) -> web.Application:
+        gateway = web.Application()
+        gateway.router.add_route("*", "/{path:.*}", answer)
+        return gateway
+
+    with running(application, LAKE) as served, pytest.raises((ConfigError, GameError)) as error:
+        there(served.url).reset(0)
+    assert TOKEN not in str(error.value)

@@ -174,7 +174,10 @@ def test_other_servers_echo_the_prompt(status: int) -> None:
         ({"prompt_logprobs": [None, {"3": {"logprob": -1.0}}]}, "2 for 4 tokens"),
         ({"prompt_logprobs": [None, *({str(n): {"logprob": -1.0}} for n in (3, 4, 9))]}, "token 5, at place 2"),
         ({"prompt_logprobs": [None, *({str(n): {"logprob": None}} for n in (3, 5, 9))]}, "they are not there"),
-        ({"prompt_logprobs": [None, *({str(n): {"logprob": float("nan")}} for n in (3, 5, 9))]}, "are no numbers"),
+        *(
+            ({"prompt_logprobs": [None, *({str(n): {"logprob": number}} for n in (3, 5, 9))]}, "are no numbers, or no")
+            for number in (float("nan"), 3.0, -1e308, 10**400)
+        ),
         ({"logprobs": {"token_logprobs": [None, -1.0, -1.0], "tokens": ["a", "b", "c"]}}, "3 for 4 tokens"),
     ],
 )

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 import torch
 from learner_weights import hf_state, set_adam_eps
-from learning import TIMES, by_state_and_files, difference, restored, update, weights, zero
+from learning import TIMES, by_state_and_files, difference, restored, step_gradients, update, weights, zero
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
 
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.learners import learner_state
 from rllib_lmgame.learners.data.batching import PackedBatch
-from rllib_lmgame.learners.data.rows import build_rows
+from rllib_lmgame.learners.data.rows import WholeEpisodes, build_rows
 from rllib_lmgame.learners.engines.reference import WeightAverage
 from rllib_lmgame.learners.engines.torch_engine import (
     PARTS,
@@ -39,6 +39,7 @@ from rllib_lmgame.learners.settings import LearnerSettings
 from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.policies.model.attention import PackedRows
 from rllib_lmgame.policies.model.rl_module import ScriptedRLModule
+from rllib_lmgame.rollouts.pairs import alone
 from rllib_lmgame.rollouts.records import Trajectory, Turn, trajectory_of
 from rllib_lmgame.settings.schema import build, declared, with_changes
 from rllib_lmgame.settings.sections.inference import InferenceOptions
@@ -788,3 +789,20 @@ def test_supervised_learning_is_cross_entropy_on_replies(make_learner: Any, make
     assert losses[0] == pytest.approx(total / count, abs=1e-4)
     assert losses[-1] < losses[0] - 0.5
     assert difference(value_head, dict(learner.module["player"].value_head.named_parameters())) == 0.0
+
+
+@pytest.mark.parametrize("weight", [0.25, 1.75])
+def test_an_episode_that_fills_a_step_counts_what_it_weighs(weight: float, make_learner, make_episodes) -> None:
+    """Weights are 1 in the mean of all that is imitated, not of a step: here each episode has one of its own."""
+    part = make_episodes(1)[0].agent_episodes["player"]
+    learner, found = make_learner(critic=False, grad_clip=None), []
+    gradients = step_gradients(learner)
+    before = {name: value.clone() for name, value in learner.module["player"].state_dict().items()}
+    for each in (1.0, weight):
+        learner.module["player"].load_state_dict(before)
+        episodes = WholeEpisodes(episodes=[alone(part, "kept-0", weight=each)])
+        metrics = update(learner, episodes, objective=SupervisedObjective(1, 1e-3))
+        found.append((metrics["policy_loss"], {name: value.clone() for name, value in gradients.items()}))
+    (plain, gradient), (weighed, other) = found
+    assert weighed == pytest.approx(weight * plain, rel=1e-5)
+    assert difference({name: weight * value for name, value in gradient.items()}, other) < 1e-5

@@ -6,7 +6,9 @@ import json
 import os
 import re
 import shutil
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import jinja2
@@ -16,6 +18,7 @@ from safetensors.numpy import save_file
 
 from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.data_sets import hub
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import (
@@ -455,3 +458,19 @@ def test_a_tokenizer_on_the_hub_is_compared_with_a_teachers(on_hub: Callable[...
     config.language_model(model=str(folder), tokenizer="some/words")
     with pytest.raises(ConfigError, match=r"the teacher of player must have the same vocabulary: token 0 is 'a' in"):
         check_teacher(config, {}, fetch=True)
+
+
+def test_a_mirror_whose_front_page_leads_elsewhere_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mirror(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            self.send_response(302 if self.path in ("", "/") else 404)
+            self.send_header("Location", "http://127.0.0.1:9/login")
+            self.end_headers()
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Mirror) as server:
+        threading.Thread(target=server.serve_forever).start()
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        try:
+            assert hub.silence("some/model") is None
+        finally:
+            server.shutdown()

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
+from pyarrow import parquet
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.data.batching import TokenBatch
@@ -124,6 +126,7 @@ def test_tools_and_their_calls_are_kept_as_templates_want_them() -> None:
         ({"messages": [MESSAGES[1], {**MESSAGES[2], "content": " "}]}, "message 2: content is empty"),
         ({"messages": [MESSAGES[1], {**MESSAGES[2], "weight": -1}]}, "weight is -1; it must be"),
         ({"messages": [MESSAGES[1], {**MESSAGES[2], "weight": True}]}, "weight is True; it must be"),
+        ({"messages": [MESSAGES[1], {**MESSAGES[2], "weight": 10**400}]}, "it must be a number of at least 0"),
         ({"messages": [{**MESSAGES[1], "weight": 1}, MESSAGES[2]]}, "message 1: asks for a loss of what user says"),
         ({"conversations": [{"from": "gpt", "value": "x", "loss": 1}]}, "loss is 1; it must be true, false or null"),
         ({"messages": MESSAGES, "tools": "{"}, "tools is no JSON"),
@@ -362,6 +365,13 @@ def test_a_parquet_file_that_is_none(tmp_path: Path) -> None:
         list(records_of(tmp_path / "x.parquet"))
 
 
+@pytest.mark.parametrize("kind", [pyarrow.date32(), pyarrow.timestamp("us", tz="Mars/Phobos")])
+def test_a_parquet_file_with_dates_that_python_has_not(kind: pyarrow.DataType, tmp_path: Path) -> None:
+    parquet.write_table(pyarrow.table({"messages": pyarrow.array([2**30], kind)}), tmp_path / "x.parquet")
+    with pytest.raises(ConfigError, match=r"x\.parquet is no table in Parquet's form"):
+        list(records_of(tmp_path / "x.parquet"))
+
+
 def test_names_stand_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("b.jsonl", "a.json", "train-0.parquet", "notes.txt"):
         (tmp_path / name).touch()
@@ -570,7 +580,7 @@ def test_rows_learn_the_replies_alone_with_their_weights(source, make_runner: Ma
         for turn, own in enumerate((0.5, 1.0)):
             assert [next(weights) for _ in replies[turn]] == pytest.approx([own * number / 1.0] * len(replies[turn]))
     size = batch.size_of(batch.microbatches(1000))
-    assert size.weight == pytest.approx(batch.action_weights.sum()) and size.tokens == batch.num_actions
+    assert size.weighed == size.tokens == batch.num_actions
 
 
 def test_long_conversations_are_dropped_and_counted_or_cut_or_an_error(source, make_runner: MakeRunner) -> None:

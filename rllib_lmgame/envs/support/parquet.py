@@ -33,6 +33,6 @@ def stream_table(path: Path, key: str = "env_config.data") -> Iterator[tuple[str
                 for record in batch.to_pylist():
                     number += 1
                     yield f"{path}, row {number}", record
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError, LookupError) as error:
         why = f"{path} is no table in Parquet's form that can be read ({first_line(error)})"
         raise ConfigError(key, f"{why}; name a whole one, or a file of JSON lines") from None

@@ -118,14 +118,14 @@ MOST_FILLERS = 1 / 8
 
 
 class MinibatchSize(NamedTuple):
-    """Number of learned action tokens, and of turns and trajectories with any, the sum of the tokens' weights, and the
-    number of learned tokens of the game's text; floats, to be summed over learners.
+    """Number of learned action tokens, of turns and trajectories with any, of tokens whose supervised loss counts, and
+    of learned tokens of the game's text; floats, to be summed over learners.
     """
 
     tokens: float
     turns: float
     trajectories: float
-    weight: float
+    weighed: float
     observed: float
 
 
@@ -318,9 +318,9 @@ class TokenBatch:
         slots = np.concatenate([_none(), *(pack.token_slot for pack in minibatch)])
         slots = slots[self.kept[slots]]
         turns, trajectories = (np.count_nonzero(np.bincount(of[slots])) for of in (self.turn, self.trajectory))
-        weight = self.action_weights[slots].sum(dtype=np.float64)
+        weighed = np.count_nonzero(self.action_weights[slots])
         observed = sum(len(pack.observed_ids) for pack in minibatch)
-        return MinibatchSize(float(len(slots)), float(turns), float(trajectories), float(weight), float(observed))
+        return MinibatchSize(float(len(slots)), float(turns), float(trajectories), float(weighed), float(observed))
 
     def stretches(self, by: str) -> np.ndarray:
         """Number of each action token's stretch of a row, int64 ``[A]``, rising; ``by`` ``turn`` or ``trajectory``."""

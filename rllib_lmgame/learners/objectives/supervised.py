@@ -50,8 +50,8 @@ class SupervisedObjective(Objective):
         of the probability.
         """
         weights, size = update.column(pack, "action_weights", like=out["logprobs"]), update.minibatch
-        # The mean is taken over weights, not tokens.
-        share = size.tokens / size.weight if size is not None and size.weight else 1.0
+        # Tokens of weight 0 are context. Over the others, whatever these weigh: else a step's weights were relative.
+        share = size.tokens / size.weighed if size is not None and size.weighed else 1.0
         loss = -(weights * out["logprobs"]).sum() * share
         sums = {
             "count": float(pack.num_actions),

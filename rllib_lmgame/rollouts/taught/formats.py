@@ -6,7 +6,6 @@ Of every form the replies of the assistant are learnt, unless the record says wh
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -259,7 +258,7 @@ def _weight(message: Mapping[str, Any], role: str) -> float:
     if loss is not None and not isinstance(loss, bool):
         raise ValueError(f"loss is {shown(loss)}; it must be true, false or null")
     if weight is not None and (
-        isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf
+        isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight <= 1e30
     ):
         raise ValueError(f"weight is {shown(weight)}; it must be a number of at least 0")
     asked = (loss is None or loss) and (weight is None or weight > 0)

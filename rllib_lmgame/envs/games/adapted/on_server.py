@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
+from rllib_lmgame.endpoints.secrecy import gives_away
 from rllib_lmgame.envs.contract.base import GameError, TextGameOptions
 from rllib_lmgame.envs.support.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError
@@ -59,6 +60,13 @@ def refusal(status: int) -> str:
     if status in (401, 403):
         return f"refuses the token, or its absence (status {status}); env_config.token_variable names one"
     return f"answers status {status}"
+
+
+def without(token: str | None, said: object) -> str:
+    """What a server said, unless it gives its token away."""
+    if token is not None and gives_away(str(said), token):
+        return "says something that holds parts of the token, and is not shown"
+    return str(said)
 
 
 def read_token(variable: str | None) -> str | None:

@@ -36,7 +36,7 @@ import aiohttp
 from rllib_lmgame import json_files
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.agentgym.left_open import LeftOpen
-from rllib_lmgame.envs.games.adapted.on_server import CHECK_S, LONGEST_PAUSE_S, MOST_BYTES, refusal
+from rllib_lmgame.envs.games.adapted.on_server import CHECK_S, LONGEST_PAUSE_S, MOST_BYTES, refusal, without
 from rllib_lmgame.envs.support.loop_thread import submitted, waited_for
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.text import in_words, shown
@@ -226,7 +226,7 @@ class Server:
         raise WaitedTooLong(f"{problem}{tries and f' (asked{tries})'}")
 
     def _error(self, path: str, problem: str) -> GameError:
-        return GameError(f"{self.url}{path.partition('?')[0]} {problem}")
+        return GameError(f"{self.url}{path.partition('?')[0]} {without(self.token, problem)}")
 
 
 def _said(content: bytes) -> str:

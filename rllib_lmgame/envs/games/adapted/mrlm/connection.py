@@ -20,7 +20,7 @@ from typing import Any
 
 from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.adapted.mrlm.protocol import METHODS, SERVICE, messages, writable
-from rllib_lmgame.envs.games.adapted.on_server import MOST_BYTES, NotNow, Wrong, patiently
+from rllib_lmgame.envs.games.adapted.on_server import MOST_BYTES, NotNow, Wrong, patiently, without
 from rllib_lmgame.text import shown
 from rllib_lmgame.waiting import waiting
 
@@ -51,6 +51,7 @@ class Connection:
     def __init__(self, address: str, environment: str, token: str | None, timeout_s: float, retries: int) -> None:
         self.address, self.environment = address, environment
         self.timeout_s, self.retries = timeout_s, retries
+        self._token = token
         self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
         self._channel: Any = None
         self._session = ""
@@ -118,14 +119,14 @@ class Connection:
             raise self._refusal(error.code(), error.details() or "") from None
         status = getattr(answer, "status", "")
         if status not in DONE:
-            raise Wrong(f"answers {shown(status, 300)}")
+            raise Wrong(f"answers {without(self._token, shown(status, 300))}")
         return answer
 
     def _refusal(self, code: Any, details: str) -> Exception:
         """What a status says."""
         from grpc import StatusCode
 
-        said = f": {shown(details, 300)}" if details else ""
+        said = f": {without(self._token, shown(details, 300))}" if details else ""
         if code is StatusCode.UNAVAILABLE:
             return NotNow(f"is not there{said}")
         if code is StatusCode.RESOURCE_EXHAUSTED and "larger than max" not in details:  # That says gRPC itself.

@@ -29,7 +29,7 @@ import aiohttp
 
 from rllib_lmgame import json_files
 from rllib_lmgame.envs.contract.base import GameError, InvalidAction
-from rllib_lmgame.envs.games.adapted.on_server import MOST_BYTES, NotNow, Wrong, patiently, refusal
+from rllib_lmgame.envs.games.adapted.on_server import MOST_BYTES, NotNow, Wrong, patiently, refusal, without
 from rllib_lmgame.envs.support.loop_thread import submitted, waited_for
 from rllib_lmgame.text import in_words, shown
 from rllib_lmgame.waiting import waiting
@@ -53,6 +53,7 @@ class Connection:
 
     def __init__(self, url: str, token: str | None, timeout_s: float, retries: int) -> None:
         self.url, self.timeout_s, self.retries = url, timeout_s, retries
+        self._token = token
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._http: aiohttp.ClientSession | None = None
         self._socket: aiohttp.ClientWebSocketResponse | None = None
@@ -89,12 +90,12 @@ class Connection:
         try:
             with waiting():
                 return waited_for(self._ask(message, opens))
-        except NotNow:
+        except NotNow as error:
             self.close()
-            raise
+            raise NotNow(without(self._token, error)) from None
         except Wrong as error:
             self.close()
-            raise GameError(f"{self.url} {error}") from None
+            raise GameError(f"{self.url} {without(self._token, error)}") from None
 
     # -- in the loop --------------------------------------------------------------------------------------------------
 
