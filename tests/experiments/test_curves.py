@@ -157,7 +157,7 @@ def test_names_that_are_no_formula_stand_in_figures(name: str, experiment: Path,
                     "learners": {"player": {"policy_loss": 1.0}},
                 }
             ],
-            f"no result has a number for {SUCCESS}; there is learners/player/policy_loss\n",
+            f"no result has a number for {SUCCESS}; there is learners/player/policy_loss (--metric",
         ),
     ],
 )
@@ -226,6 +226,18 @@ def test_the_table_and_the_json_say_what_is_compared(sweep: Path, capsys: pytest
     assert first.split()[:3] == ["a", "2", "11"] and "0.9 (0.8 - 0.95)" in second
     assert main(["compare", str(sweep), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"][1]["figures"]["evaluation/gap"] == [0.25, None, None]
+
+
+def test_a_run_from_files_is_compared_by_what_was_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Supervised runs and DPO from files play no games; their evaluation or their loss is there."""
+    rows = [{"training_iteration": i, "env_runners": {}, "validation_loss": 1.0 / i} for i in (1, 2)]
+    trial = write_trial(tmp_path / "sft" / "trial", rows)
+    assert main(["compare", str(trial)]) == 0
+    assert "validation_loss: mean of the last 2 iterations;" in capsys.readouterr().out
+    evaluated = [{**row, "evaluation": {"env_runners": {"success_rate": 0.5}}} for row in rows[:1]]
+    trial = write_trial(tmp_path / "dpo" / "trial", evaluated)
+    assert main(["compare", str(trial)]) == 0
+    assert f"evaluation/{SUCCESS}: last measured;" in capsys.readouterr().out
 
 
 def test_a_sweep_ends_with_its_curves_and_the_means_of_seeds(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:

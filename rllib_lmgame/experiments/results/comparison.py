@@ -37,8 +37,9 @@ COMPARED = "comparison"
 def compare(curves: Sequence[Curve], metric: str) -> dict[str, Any]:
     """What is said of runs, the seeds of each taken together: ``runs`` and ``differing``, as JSON can hold it.
 
-    A run has its ``name``, ``trials``, the last ``iteration``, and ``figures``: metric or milestone -> value, low and
-    high. Of several seeds these are mean and Student's t over seeds, of one what the evaluation itself tells.
+    A run has its ``name``, ``trials``, the last ``iteration``, over how many the metric is ``averaged``, and
+    ``figures``: metric or milestone -> value, low and high. Of several seeds these are mean and Student's t over seeds,
+    of one what the evaluation itself tells.
     """
     runs = seeds_of_runs(curves)
     names, others = names_of_runs(runs), _measured(curves, metric)
@@ -47,6 +48,7 @@ def compare(curves: Sequence[Curve], metric: str) -> dict[str, Any]:
             "name": name,
             "trials": [curve.name for curve in run],
             "iteration": max(curve.iterations[-1] for curve in run),
+            "averaged": max(min(SMOOTHING, len(curve.values)) for curve in run),
             "figures": _figures(run, metric, others),
         }
         for name, run in zip(names, runs, strict=True)
@@ -122,7 +124,9 @@ def comparison_lines(said: Mapping[str, Any]) -> list[str]:
         for run in runs
     ]
     lines = columns([head, *rows], left=1)
-    lines.append(f"{said['metric']}: mean of the last {SMOOTHING} iterations; others: last measured; intervals: 95 %")
+    most = max(run["averaged"] for run in runs)
+    over = "last measured" if most == 1 else f"mean of the last {most} iterations"
+    lines.append(f"{said['metric']}: {over}; others: last measured; intervals: 95 %")
     if said["differing"]:
         head = ["key", *(run["name"] for run in runs)]
         rows = [

@@ -19,7 +19,10 @@ from rllib_lmgame.measures.statistics import rate_over_levels
 from rllib_lmgame.rollouts.episodes import seed_and_level
 from rllib_lmgame.telemetry.metrics import OVER_LEVELS, flatten
 
-METRICS = ("env_runners/success_rate", "env_runners/episode_return_mean")
+METRICS = (
+    *("env_runners/success_rate", "env_runners/episode_return_mean"),
+    *("evaluation/env_runners/success_rate", "evaluation/env_runners/episode_return_mean", "validation_loss"),
+)
 """What curves are drawn of where nothing else is named: the first that all trials have."""
 SMOOTHING = 9
 RANKED_BY = (
@@ -95,7 +98,7 @@ def read_curve(directory: Path, metric: str, rows: Sequence[Mapping[str, float]]
         telling = ("success", "return_mean", "policy_loss", "validation_loss")
         known = sorted({key for key in _measured(rows) if any(word in key for word in telling)})
         there = f"there is {', '.join(known)}" if known else "there is no such metric"
-        raise ConfigError("", f"{directory}: no result has a number for {metric}; {there}")
+        raise ConfigError("", f"{directory}: no result has a number for {metric}; {there} (--metric names one)")
     return curve
 
 
