@@ -116,6 +116,7 @@ def test_what_a_pair_says(record: dict[str, Any], chosen: str, rejected: str) ->
             {"chosen": messages("u 1+1", "a 2"), "rejected": messages("u 1+2", "a 2")},
             "begin differently and have no prompt; a pair is of one level",
         ),
+        ({"chosen": "2", "rejected": "3"}, "chosen and rejected are texts, which need a prompt beside them"),
         (
             {"chosen": messages("u 1+1", "a 2"), "rejected": messages("u 1+1", "a 2")},
             "chosen has no reply of the assistant that is its own",
