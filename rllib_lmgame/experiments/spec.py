@@ -17,6 +17,7 @@ from rllib_lmgame.settings.algorithms import OWN, PPO, known_entry
 from rllib_lmgame.settings.names import find_key
 from rllib_lmgame.settings.plugins import CALLBACKS, REPORTS
 from rllib_lmgame.settings.schema import REQUIRED, Holds, build, describe, option
+from rllib_lmgame.settings.sections.rllib import FLAT_KEYS
 from rllib_lmgame.settings.trust import is_name, is_number
 from rllib_lmgame.text import shown
 
@@ -309,7 +310,7 @@ def _check_keys(settings: Mapping[str, Any]) -> None:
     run = settings.get("run")
     entry = known_entry(run) if isinstance(run, str) else PPO
     for key in settings:
-        if key in known or nearest(str(key), known):
+        if key in known or (nearest(str(key), known) and key not in FLAT_KEYS):
             continue
         found = find_key(str(key), entry.groups if entry else {})
         if found is not None:

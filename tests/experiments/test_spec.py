@@ -49,6 +49,7 @@ def test_a_section_at_the_top_of_a_file_is_told_where_its_keys_belong():
     error = error_of("language_model:\n  lora: {r: 16}\n")
     assert (error.path, error.source) == ("lora", "x.yaml:2")
     assert "did you mean 'config.language_model.lora'" in error.message
+    assert "did you mean 'config.env_config'" in error_of(BASE + "  env_config: {max_turns: 3}\n").message
 
 
 def test_old_names_are_translated_with_a_notice():
