@@ -298,7 +298,8 @@ def reference(entry: AlgorithmEntry) -> str:
 def unknown_algorithm(name: str, others: list[str] | None = None) -> ConfigError:
     """The error for an unknown name; ``others`` may be meant, beside :func:`known_names`."""
     known = [*known_names(), *(others or ())]
-    match = {other.lower(): other for other in known}.get(name.lower()) or nearest(name, known)
+    folded = {other.lower(): other for other in known}
+    match = folded.get(name.lower()) or folded.get(f"lmgame{name.lower()}") or nearest(name, known)
     hint = f"did you mean {match!r}?" if match else f"available: {', '.join(known)}, or package.module:Class"
     return ConfigError("run", f"there is no algorithm {name!r}; {hint}")
 

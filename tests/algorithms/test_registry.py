@@ -172,6 +172,7 @@ def test_an_entry_and_classes_that_do_not_belong_together_are_refused() -> None:
             "there is no algorithm 'OtherLop'; did you mean 'OtherLoop'",
         ),
         ({}, "LMGameppo", "there is no algorithm 'LMGameppo'; did you mean 'LMGamePPO'"),
+        ({}, "DPO", "there is no algorithm 'DPO'; did you mean 'LMGameDPO'"),
     ],
 )
 def test_what_packages_announce_is_checked(announce, points, name, words) -> None:
