@@ -23,6 +23,7 @@ $ rllib data verify gsm8k               # read all files and compare their hashe
 Where a configuration could name a file, it may say `data:NAME` or `data:NAME:PART`:
 
 ```yaml
+# below `config`
 env: lmgame/GSM8K-v0
 env_config: {data: data:gsm8k, split: train}
 ```
