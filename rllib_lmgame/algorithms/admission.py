@@ -406,8 +406,14 @@ def check_teacher(config: Any, made: Mapping[str, str], *, fetch: bool = False) 
         model = made.get(policy) or model_directory(learner.lm.model)
         tokenizer = _fetched_tokenizer(learner, model) if fetch else tokenizer_source(learner.lm, model)
         problem = other(learner.lm, tokenizer)
-        if problem is not None:
-            raise ConfigError(TEACHER, f"the teacher of {policy} must have the same vocabulary: {problem}")
+        if problem is None:
+            continue
+        cure = ""
+        if learner.lm.model == TINY_MODEL:  # Its directory is one of this package, and its tokenizer may be any.
+            problem = problem.replace(model, TINY_MODEL)
+            theirs = "" if teacher.is_asked else model_directory(teacher.model, TEACHER)
+            cure = theirs and f"; with language_model.tokenizer: {theirs} it has the teacher's"
+        raise ConfigError(TEACHER, f"the teacher of {policy} must have the same vocabulary: {problem}{cure}")
 
 
 def _vocabulary_of(teacher: TeacherOptions, fetch: bool) -> Callable[[LanguageModelOptions, str], str | None]:

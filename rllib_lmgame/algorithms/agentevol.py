@@ -33,7 +33,7 @@ from rllib_lmgame.settings.algorithms import LEFT_OUT
 from rllib_lmgame.settings.sections.evolution import BASE, EvolutionOptions
 from rllib_lmgame.settings.sections.games import shares_of
 from rllib_lmgame.settings.sections.supervised import SupervisedOptions
-from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER
+from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, READING, ROLLOUT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER
 
 if TYPE_CHECKING:
     from typing import Self
@@ -126,7 +126,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
     def _original(self) -> list[MultiAgentEpisode]:
         """The data that is there from the start, made once in a process: always the same."""
         if self._first is None:
-            with self.timed(EXPERT_TIMER):
+            with self.timed(EXPERT_TIMER, None if self._data is None else READING):
                 self._first = self._data_of_files() if self._data is not None else self._expert_episodes()
         return self._first
 

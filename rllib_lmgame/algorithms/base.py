@@ -284,9 +284,9 @@ class LMGameAlgorithm(PPO):
                 group.call("wake_up")
 
     @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        """Log the seconds a phase of this iteration took as ``timers/<name>``."""
-        self.tell(PHASES[name].doing if name in PHASES else name)
+    def timed(self, name: str, doing: str | None = None) -> Iterator[None]:
+        """Log the seconds a phase of this iteration took as ``timers/<name>``; ``doing``: what else is said of it."""
+        self.tell(doing or (PHASES[name].doing if name in PHASES else name))
         start = time.perf_counter()
         yield
         self.metrics.log_value((TIMERS, name), time.perf_counter() - start, window=1, reduce="mean")

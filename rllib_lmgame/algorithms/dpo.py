@@ -18,7 +18,7 @@ from rllib_lmgame.rollouts.taught.pairs import TaughtPairs
 from rllib_lmgame.settings import algorithms as registry
 from rllib_lmgame.settings.algorithms import LEFT_OUT
 from rllib_lmgame.settings.sections.preferences import DPOOptions
-from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, UPDATE_TIMER
+from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, READING, UPDATE_TIMER
 
 if TYPE_CHECKING:
     from typing import Self
@@ -70,7 +70,7 @@ class LMGameDPO(LMGamePPO):
             result.episodes = self._sides(result.episodes)
             return result
         count = self.options.pairs_per_iteration
-        with self.timed(EXPERT_TIMER):
+        with self.timed(EXPERT_TIMER, READING):
             episodes = self._data.episodes(self._ppo_iteration * count, count, self.env_runner)
         self.metrics.log_value(LEFT_OUT, self._data.passed_over, window=1, reduce="mean")
         return PlayResult(episodes=episodes)

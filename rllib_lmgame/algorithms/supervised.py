@@ -17,7 +17,7 @@ from rllib_lmgame.rollouts.taught.source import TaughtEpisodes
 from rllib_lmgame.settings.algorithms import LEFT_OUT
 from rllib_lmgame.settings.sections.games import shares_of
 from rllib_lmgame.settings.sections.supervised import StopOptions, SupervisedOptions
-from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER
+from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, READING, UPDATE_TIMER, WEIGHT_SYNC_TIMER
 
 if TYPE_CHECKING:
     from rllib_lmgame.algorithms.base import LMGameAlgorithm
@@ -43,7 +43,7 @@ class SupervisedStage:
             self._milestone("before warm start")
             self._validate_by_loss("validation_loss_before")
         steps = min(options.steps_per_iteration, self._last_step - self.steps)
-        with algorithm.timed(EXPERT_TIMER):
+        with algorithm.timed(EXPERT_TIMER, None if self._data is None else READING):
             result = self._episodes(steps * options.episodes_per_step)
         with algorithm.timed(UPDATE_TIMER):
             results = self._update(result, steps)

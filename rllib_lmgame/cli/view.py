@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     if args.export is not None:
         return _export(library, args.words, args.export)
     if args.text is not None:
-        return _print(library, args.text)
+        return _print(library, args.words, args.text)
     return _serve(library, args)
 
 
@@ -69,7 +69,7 @@ def _title(paths: list[str]) -> str:
     return ", ".join(Path(path).absolute().name for path in paths)
 
 
-def _read(library: Library) -> None:
+def _read(library: Library, paths: list[str]) -> None:
     """Raises: ConfigError: there is no episode in any file."""
     for _ in library.refresh():
         pass
@@ -77,7 +77,18 @@ def _read(library: Library) -> None:
         print(f"warning: {problem}", file=sys.stderr)
     if not library.rows:
         read = ", ".join(source.label for source in library.sources) or "no file"
-        raise ConfigError("", f"there are no episodes (read: {read}); a run writes them with text_rollouts.episode_log")
+        raise ConfigError("", f"there are no episodes (read: {read}){_why_none(library, paths)}")
+
+
+def _why_none(library: Library, paths: list[str]) -> str:
+    """What is known of why there are none."""
+    from rllib_lmgame.experiments.results.curves import read_settings
+    from rllib_lmgame.viewer.places import trials_of
+
+    logs = [(read_settings(trial).get("text_rollouts") or {}).get("episode_log") for trial in trials_of(paths)]
+    if not logs:
+        return "" if library.sources else "; a run writes them with text_rollouts.episode_log"
+    return "; its text_rollouts.episode_log is off" if set(logs) == {"off"} else "; no game was played to its end"
 
 
 def _export(library: Library, paths: list[str], out: str) -> int:
@@ -87,7 +98,7 @@ def _export(library: Library, paths: list[str], out: str) -> int:
     from rllib_lmgame.viewer.places import trials_of
 
     with new_file(out) as file:
-        _read(library)
+        _read(library, paths)
         curves = Curves(trials_of(paths))
         curves.refresh()
         head = {
@@ -107,11 +118,11 @@ def _export(library: Library, paths: list[str], out: str) -> int:
     return file.status()
 
 
-def _print(library: Library, number: int) -> int:
+def _print(library: Library, paths: list[str], number: int) -> int:
     from rllib_lmgame.text import columns
     from rllib_lmgame.viewer.terminal import listed, told
 
-    _read(library)
+    _read(library, paths)
     if number == 0:
         print("\n".join(columns(listed([json.loads(row) for row in library.rows]), 4)))
         return 0

@@ -37,7 +37,7 @@ from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals
 from rllib_lmgame.experiments.run.memory_deaths import memory_deaths_are_failures
 from rllib_lmgame.experiments.run.options import RunOptions
 from rllib_lmgame.experiments.run.placement_waits import WaitingCallback
-from rllib_lmgame.experiments.run.resume import Resumption, check_unchanged, save_settings, with_settings_of
+from rllib_lmgame.experiments.run.resume import Resumption, check_unchanged, reached, save_settings, with_settings_of
 from rllib_lmgame.experiments.run.state import StateCopy, adopt_newest, is_started, mend, ways_on
 from rllib_lmgame.experiments.run.whole_paths import with_paths_of_here
 from rllib_lmgame.experiments.search.schedulers import make_scheduler
@@ -120,7 +120,9 @@ def _run_all(checked: Sequence[CheckedExperiment], options: RunOptions) -> int:
             if experiment.spec.name in best:
                 own = experiment.algorithm.own
                 plays = not own or experiment.configs[0].settings.plays
-                lines = next_commands(best[experiment.spec.name], own=own, plays=plays)
+                found = best[experiment.spec.name]
+                stopped = reached(stopping_criteria(experiment.spec.options), found.last_result)
+                lines = next_commands(found, own=own, plays=plays, stopped=stopped)
                 print("", *lines, sep="\n", flush=True)
         print(f"{time.monotonic() - options.started:.0f} s in all", flush=True)
         return EXIT_OK

@@ -22,6 +22,8 @@ PHASES = {
     "update_s": Phase("updating", "update"),
     "weight_sync_s": Phase("sending the weights to the engines", "sync"),
 }
+READING = "reading the data"
+"""What is said in place of the expert's episodes where files have them."""
 EXPERT_TIMER, ROLLOUT_TIMER, VINE_TIMER, UPDATE_TIMER, WEIGHT_SYNC_TIMER = PHASES
 
 MOSTLY = 0.5

@@ -174,6 +174,7 @@ def _numbers(result: Mapping[str, Any]) -> list[str]:
         ("loss", number_at(learner, "policy_loss") if not ppo else None, "{:.3f}"),
         ("held out", number_at(result, "validation_loss") if not ppo else None, "{:.3f}"),
         ("valid", number_at(result, "evaluation/env_runners/success_rate") if not ppo else None, "{:.3f}"),
+        ("accuracy", number_at(learner, "reward_accuracy"), "{:.3f}"),
         ("kl", number_at(learner, "mean_kl_loss"), "{:.4f}"),
         ("entropy", number_at(learner, "entropy"), "{:.3f}"),
         ("gap", number_at(learner, "logprob_gap") if ppo else None, "{:.0e}"),

@@ -36,7 +36,7 @@ class Loop(LMGameAgentEvol):
     def play(self, plans: Any, settings: Any, **kwargs: Any) -> PlayResult:
         raise NotPlayed(settings)
 
-    def timed(self, timer: str) -> Any:
+    def timed(self, *told: Any) -> Any:
         return nullcontext()
 
     @property

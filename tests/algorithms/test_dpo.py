@@ -23,6 +23,16 @@ class Resumed(LMGameDPO):
         return 0
 
 
+def test_files_are_read_and_no_expert_plays() -> None:
+    told: list[str] = []
+    loop = Resumed(SimpleNamespace(passed_over=0, episodes=lambda *args: []))
+    loop.metrics, loop.env_runner = SimpleNamespace(log_value=lambda *args, **more: None), None
+    loop.tell = told.append
+    loop.at_present = lambda: SimpleNamespace(sections={"dpo": loop.config.dpo_options})
+    loop.play_batch()
+    assert told == ["reading the data"]
+
+
 def test_a_resumed_run_goes_on_counting_what_it_leaves_out() -> None:
     state = Resumed(SimpleNamespace(passed_over=7)).lmgame_state()
     data = SimpleNamespace(passed_over=0)

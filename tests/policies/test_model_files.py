@@ -452,6 +452,30 @@ def test_a_tokenizer_on_the_hub_needs_one_of_its_files_and_no_model(
     check_on_hub(config)
 
 
+def test_a_tiny_models_other_vocabulary_is_told_with_the_cure(folder: Path, tmp_path: Path) -> None:
+    made = tmp_path / "scratch" / "player"
+    made.mkdir(parents=True)
+    (made / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0}}}))
+    config = LMGamePPOConfig().environment("lmgame/FrozenLake-v0").teacher(model=str(folder))
+    config.language_model(model="tiny")
+    with pytest.raises(ConfigError, match="token 0 is 'a' in tiny, and") as caught:
+        check_teacher(config, {"player": str(made)})
+    assert str(made) not in caught.value.message
+    assert caught.value.message.endswith(f"; with language_model.tokenizer: {folder} it has the teacher's")
+
+
+def test_of_a_runs_directory_the_newest_model_is_named(folder: Path, tmp_path: Path) -> None:
+    trial = tmp_path / "run" / "trial"
+    for number in (1, 2):
+        shutil.copytree(folder, trial / f"checkpoint_00000{number}" / "hf", copy_function=shutil.copy)
+    for place in (trial, trial.parent):
+        with pytest.raises(ConfigError) as caught:
+            check_model(str(place))
+        assert caught.value.message == (
+            f"{place} has no config.json; its newest checkpoint has {trial}/checkpoint_000002/hf"
+        )
+
+
 def test_a_tokenizer_on_the_hub_is_compared_with_a_teachers(on_hub: Callable[..., None], folder: Path) -> None:
     on_hub("some/words", {"tokenizer.json": json.dumps({"model": {"vocab": {"a": 0}}})})
     config = LMGamePPOConfig().environment("lmgame/FrozenLake-v0").teacher(model=str(folder))

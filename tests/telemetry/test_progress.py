@@ -109,6 +109,11 @@ def test_a_line_leaves_out_what_is_not_known() -> None:
     assert progress_line(result) == "iter    3  1.2s"
 
 
+def test_a_line_says_how_often_the_chosen_one_is_preferred() -> None:
+    learners = {"player": {"reward_accuracy": 0.75}}
+    assert progress_line({"training_iteration": 3, "learners": learners}).endswith("  accuracy 0.750")
+
+
 def test_self_play_shows_who_won_in_place_of_success() -> None:
     rates = {"win_rate": {"p": {"first": 0.5, "second": 0.3}}, "draw_rate": {"p": {"first": 0.2, "second": 0.2}}}
     runners = {

@@ -11,10 +11,11 @@ from rllib_lmgame.experiments.results.outcome import TrialSummary
 _EVALUATED = "--episodes 512 --split test"
 
 
-def next_commands(best: TrialSummary, *, own: bool, plays: bool = True) -> list[str]:
+def next_commands(best: TrialSummary, *, own: bool, plays: bool = True, stopped: bool = True) -> list[str]:
     """Commands to go on with after a trial (the best of several): measure its policy, watch it, train on.
 
-    Without ``plays`` it was trained on files alone, and the commands leave the game open.
+    Without ``plays`` it was trained on files alone, and the commands leave the game open. Unless it was ``stopped`` by
+    ``stop``, it is through with what it had to do, and no command goes on.
     """
     lines = []
     if best.checkpoint:
@@ -25,7 +26,7 @@ def next_commands(best: TrialSummary, *, own: bool, plays: bool = True) -> list[
         lines += [f"Watch it play:  {_program('rllib')} play {game}--checkpoint {checkpoint}"] if own else []
     return [
         *lines,
-        f"Train on:       raise its `stop`, then {resume_command()}",
+        *([f"Train on:       raise its `stop`, then {resume_command()}"] if stopped else []),
         f"TensorBoard:    {_program('tensorboard')} --logdir {shlex.quote(str(Path(best.path).parent))}",
     ]
 

@@ -126,15 +126,16 @@ def with_settings_of(resumption: Resumption, scheduler: type) -> type:
 
 def _update(trial: Any, options: ExperimentOptions) -> None:
     criteria, last = stopping_criteria(options), trial.last_result
-    ended = trial.status == "TERMINATED" and _reached(trial.stopping_criterion, last)
-    if ended and not _reached(criteria, last):
+    ended = trial.status == "TERMINATED" and reached(trial.stopping_criterion, last)
+    if ended and not reached(criteria, last):
         trial.set_status("PENDING")
     trial.stopping_criterion = criteria
     trial.max_failures = options.max_failures
     trial.invalidate_json_state()
 
 
-def _reached(stop: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
+def reached(stop: Mapping[str, Any], result: Mapping[str, Any]) -> bool:
+    """Whether a result meets one of the criteria; a trial that ended otherwise does not go on with others."""
     from ray.tune.utils import flatten_dict
 
     flat = flatten_dict(dict(result))

@@ -102,7 +102,9 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
     if (path / ADAPTER_FILE).exists() and not (path / "config.json").exists():
         problem: str | None = f"{source} is an adapter, and no model; language_model.lora.init takes adapters"
     elif not (path / "config.json").is_file():
-        problem = f"{source} has no config.json; a Hugging Face model directory is needed"
+        newest = _newest_model(path)
+        cure = "a Hugging Face model directory is needed" if newest is None else f"its newest checkpoint has {newest}"
+        problem = f"{source} has no config.json; {cure}"
     elif not any(path.glob("*.safetensors")):
         problem = f"{source} has no *.safetensors weights"
     else:
@@ -110,6 +112,17 @@ def check_model(source: str, key: str = "config.language_model.model") -> None:
     if problem is not None:
         cure = f"; remove {path}, and it is converted again" if path.parent == cache_directory() else ""
         raise ConfigError(key, f"{problem}{cure}")
+
+
+def _newest_model(path: Path) -> Path | None:
+    """The model of the newest checkpoint in the directory of a trial or an experiment, if there is one."""
+    found = [
+        file
+        for trial in ("", "*/")
+        for policy in ("", "*/")
+        for file in path.glob(f"{trial}checkpoint_*/{HF_DIRECTORY}/{policy}config.json")
+    ]
+    return max(found, key=lambda file: (file.stat().st_mtime, str(file))).parent if found else None
 
 
 def model_directory(source: str, key: str = "config.language_model.model") -> str:
