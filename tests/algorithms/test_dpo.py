@@ -26,7 +26,8 @@ class Resumed(LMGameDPO):
 def test_files_are_read_and_no_expert_plays() -> None:
     told: list[str] = []
     loop = Resumed(SimpleNamespace(passed_over=0, episodes=lambda *args: []))
-    loop.metrics, loop.env_runner = SimpleNamespace(log_value=lambda *args, **more: None), None
+    loop.metrics = SimpleNamespace(log_value=lambda *args, **more: None)
+    loop.env_runner_group = SimpleNamespace(local_env_runner=None)
     loop.tell = told.append
     loop.at_present = lambda: SimpleNamespace(sections={"dpo": loop.config.dpo_options})
     loop.play_batch()
