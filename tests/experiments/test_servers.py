@@ -133,7 +133,9 @@ def test_the_vocabulary_that_is_made_for_a_tiny_model_is_compared_with_its_teach
     assert main(["train", "file", str(tmp_path / "a.yaml"), "--dry-run"]) == 2
     said = capsys.readouterr().err
     assert "a.yaml:6: config.teacher.model: the teacher of player must have the same vocabulary: token " in said
-    assert f" in tiny, and " in said and said.endswith(f"; with language_model.tokenizer: {tiny_model_dir} it has the teacher's\n")
+    assert " in tiny, and " in said and said.endswith(
+        f"; with language_model.tokenizer: {tiny_model_dir} it has the teacher's\n"
+    )
 
 
 def test_a_teacher_behind_an_endpoint_is_asked_before_a_run(
