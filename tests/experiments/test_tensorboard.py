@@ -20,7 +20,7 @@ from tensorboardX.record_writer import RecordWriter
 
 from rllib_lmgame.experiments.results import tensorboard
 from rllib_lmgame.experiments.results.tensorboard import TensorBoardFile, add_heldout, evaluation_text, tags_of
-from rllib_lmgame.settings.algorithms import SUPERVISED_METRICS
+from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, LEAGUE_NAMES, LEARNER_NAMES, PHASES, RESULT_HEADS
 
 GAMES = {"lmgame_Kuhn": {"num_episodes": 4, "success_rate": 0.25}, "lake": {"num_episodes": 8, "success_rate": 0.5}}
@@ -107,7 +107,8 @@ def test_whatever_is_reported_there_are_a_dozen_groups():
         *(f"timers/{name}" for name in PHASES),
         *(f"league/{name}" for name in LEAGUE_NAMES),
         *(f"{head}/x" for head in RESULT_HEADS),
-        *(*SUPERVISED_METRICS, "anything"),
+        *{name for entry in OWN.values() for name in entry.metrics},
+        "anything",
     ]
     tags = {name: tags_of(f"ray/tune/{name}")[0] for name in names}
     assert len(set(tags.values())) == len(set(names)), "two numbers have one tag"

@@ -22,6 +22,7 @@ from rllib_lmgame.experiments.results.curves import heldout_file, read_curves, s
 from rllib_lmgame.experiments.results.figures import draw, figure
 from rllib_lmgame.experiments.results.files import ITERATION
 from rllib_lmgame.results import number_at
+from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.telemetry.metrics import (
     EPISODE_NAMES,
     OVER_LEVELS,
@@ -50,6 +51,7 @@ def _any(*names: str) -> str:
 
 
 _POLICY = "learners/(?!__all_modules__/)"
+_REPORTED = sorted({name for entry in OWN.values() for name in entry.metrics})
 _GROUPS = [
     (re.compile(pattern), group)
     for pattern, group in (
@@ -76,7 +78,7 @@ _GROUPS = [
         ("timers/(?=[^/]+_s$)", "7_speed_and_size"),
         ("(?=overlap/)", "7_speed_and_size"),
         ("(?=validation_loss|conversations_left_out)", "5_update"),
-        ("(?=phase$|ppo_iteration$|supervised_|num_env_steps_sampled_lifetime$|time_total_s$)", "8_progress"),
+        (_any(*_REPORTED, "num_env_steps_sampled_lifetime", "time_total_s"), "8_progress"),
         (_any("done", "time_.*", "num_.*", "iterations_since_restore", "timers", "perf", "fault_tolerance"), "rllib"),
         (_any("env_runners", "learners", "env_runner_group", "counters", "info", "custom_metrics", "config"), "rllib"),
     )
