@@ -19,7 +19,6 @@ from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.supervised import success_on_test
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.errors import ConfigError, did_you_mean
-from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.log.sample import end_before, log_of_training
@@ -225,11 +224,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
         if own.start == BASE and (self._imitated or self._explored):
             self._base.begin_again(self.config.trained_policies())
         stage = self._stage
-        data = WholeEpisodes(
-            episodes=list(learnt),
-            modules=self.config.trained_policies(),
-            share_prompts=self.config.token_ppo_options.share_prompts,
-        )
+        data = self.training_data(learnt)
         steps = max(1, math.ceil(len(learnt) / stage.episodes_per_step))
         objective = SupervisedObjective(steps, stage.lr, stage.lr_warmup_steps, stage.observation_weight)
         with self.timed(UPDATE_TIMER), self.engines_asleep():

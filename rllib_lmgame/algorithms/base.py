@@ -49,6 +49,7 @@ from rllib_lmgame.algorithms.measuring.measures import LAST, measure_policies, m
 from rllib_lmgame.algorithms.models import prepare_models
 from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.inference.protocol import StopReason
+from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.weights import WeightUse
 from rllib_lmgame.results import number_at
 from rllib_lmgame.rollouts.episodes import OVER_SAMPLES, over_levels, over_samples
@@ -366,6 +367,15 @@ class LMGameAlgorithm(PPO):
         prefix = (key,) if isinstance(key, str) else key
         for path, value in flatten(numbers):
             self.metrics.log_value((*prefix, *path), float(value), window=1, reduce="mean")
+
+    def training_data(self, episodes: Sequence[Any], needs_groups: bool = False) -> WholeEpisodes:
+        """Whole ``episodes`` for one update; ``needs_groups``: those of a group stay on one learner."""
+        return WholeEpisodes(
+            episodes=list(episodes),
+            modules=self.config.trained_policies(),
+            needs_groups=needs_groups,
+            share_prompts=self.config.token_ppo_options.share_prompts,
+        )
 
     def after_update(self, results: list[dict[str, Any]]) -> None:
         """An update is over: the weights have a new version, the learners' numbers are logged."""

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
-from ray.rllib.utils.metrics import NUM_ENV_STEPS_SAMPLED_LIFETIME
 
-from rllib_lmgame.algorithms.cluster.learner_calls import update_learners
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
-from rllib_lmgame.learners.data.rows import WholeEpisodes, played_parts
+from rllib_lmgame.learners.data.rows import played_parts
 from rllib_lmgame.learners.objectives import PreferenceObjective
 from rllib_lmgame.rollouts.pairs import Candidate, choose_pairs, has_choice, parted, side_of
 from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY, PlayResult
@@ -18,7 +16,7 @@ from rllib_lmgame.rollouts.taught.pairs import TaughtPairs
 from rllib_lmgame.settings import algorithms as registry
 from rllib_lmgame.settings.algorithms import LEFT_OUT
 from rllib_lmgame.settings.sections.preferences import DPOOptions
-from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, READING, UPDATE_TIMER
+from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, READING
 
 if TYPE_CHECKING:
     from typing import Self
@@ -100,18 +98,8 @@ class LMGameDPO(LMGamePPO):
         self.metrics.log_value("pairs", count, window=1, reduce="mean")
         if count < max(1, self.config.num_learners):
             return []
-        data = WholeEpisodes(
-            episodes=result.episodes,
-            modules=self.config.trained_policies(),
-            needs_groups=pairs,
-            share_prompts=self.config.token_ppo_options.share_prompts,
-        )
         objective = PreferenceObjective(options.loss, options.beta, options.sft_weight, of_files=self._data is not None)
-        timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: self._env_steps()}
-        with self.timed(UPDATE_TIMER), self.engines_asleep():
-            return update_learners(
-                self.learner_group, data, timesteps, scheduled=self.scheduled_values(), objective=objective
-            )
+        return self.update_on(result, pairs, objective=objective)
 
     def after_update(self, results: list[dict[str, Any]]) -> None:
         """Nothing is new where there was nothing to learn from."""

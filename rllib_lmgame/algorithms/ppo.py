@@ -31,7 +31,6 @@ from rllib_lmgame.algorithms.selection import COUNTS, SELECTION, Selected, play_
 from rllib_lmgame.algorithms.state_values import Wanted, play_for_values
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.rollouts.item_order import ItemOrder, is_list
 from rllib_lmgame.rollouts.log.sample import end_before, log_of_training
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_games, plan_episodes, stable_seed
@@ -342,15 +341,14 @@ class LMGamePPO(LMGameAlgorithm):
 
     def update(self, result: PlayResult) -> list[dict[str, Any]]:
         """Train on the episodes just played."""
-        data = WholeEpisodes(
-            episodes=result.episodes,
-            modules=self.config.trained_policies(),
-            needs_groups=self._needs_groups,
-            share_prompts=self.config.token_ppo_options.share_prompts,
-        )
+        return self.update_on(result, self._needs_groups)
+
+    def update_on(self, result: PlayResult, needs_groups: bool, **how: Any) -> list[dict[str, Any]]:
+        """Train on these episodes by the values of schedules; ``how``: more arguments of the learners' ``update``."""
+        data = self.training_data(result.episodes, needs_groups)
         with self.timed(UPDATE_TIMER), self.engines_asleep():
             timesteps = {NUM_ENV_STEPS_SAMPLED_LIFETIME: self._env_steps()}
-            return update_learners(self.learner_group, data, timesteps, scheduled=self.scheduled_values())
+            return update_learners(self.learner_group, data, timesteps, scheduled=self.scheduled_values(), **how)
 
     def scheduled_values(self) -> dict[str, Any]:
         """Options of updates that follow a schedule -> their values in this iteration."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS
 
 from rllib_lmgame.algorithms.cluster.learner_calls import measured_losses, update_learners
-from rllib_lmgame.learners.data.rows import WholeEpisodes
 from rllib_lmgame.learners.objectives import SupervisedObjective
 from rllib_lmgame.rollouts.episodes import success_by_seed
 from rllib_lmgame.rollouts.metrics import episode_metrics
@@ -91,12 +90,7 @@ class SupervisedStage:
         return self.algorithm.play(plans, PlaySettings(games, expert=self.options.expert))
 
     def _update(self, result: PlayResult, steps: int) -> list[dict[str, Any]]:
-        config = self.algorithm.config
-        data = WholeEpisodes(
-            episodes=result.episodes,
-            modules=config.trained_policies(),
-            share_prompts=config.token_ppo_options.share_prompts,
-        )
+        data = self.algorithm.training_data(result.episodes)
         with self.algorithm.engines_asleep():
             return update_learners(self.algorithm.learner_group, data, {}, objective=self.objective(steps))
 
