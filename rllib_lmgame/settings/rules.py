@@ -7,7 +7,7 @@ say of them (:mod:`rllib_lmgame.algorithms.facts`). Importing this loads neither
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from rllib_lmgame.settings.schema import declared, leaves, value_at
 from rllib_lmgame.settings.sections.exploiters import share_without_members
 from rllib_lmgame.settings.sections.inference import ADAPTER_ARGUMENTS
 from rllib_lmgame.settings.sections.league import is_league
-from rllib_lmgame.settings.sections.preferences import OF_PAIRS
+from rllib_lmgame.settings.sections.preferences import OF_PAIRS, DPOOptions
 from rllib_lmgame.settings.sections.supervised import (
     OF_DATA,
     SupervisedOptions,
@@ -314,22 +314,12 @@ OWN_MODELS = (
 # -- the update of one policy -----------------------------------------------------------------------------------------
 
 
-def _read_without_data(s: Any) -> ConfigError | None:
+def _read_without_data(s: Any, group: type[Any], keys: Sequence[str], instead: str) -> ConfigError | None:
     """The first option of what is read of files that is not as it is by default, where no file is."""
-    for stage, options in s.sections.items():
-        if isinstance(options, SupervisedOptions) and options.data is None:
-            for key in OF_DATA:
-                if value_at(options, key) != declared(SupervisedOptions)[key].default:
-                    return ConfigError(f"config.{stage}.{key}", "has no effect without data: an expert plays")
-    return None
-
-
-def _pairs_without_data(s: Any) -> ConfigError | None:
-    """As :func:`_read_without_data`, of what pairs are read of."""
-    own = s.sections.get(PREFERENCES)
-    for key in OF_PAIRS if own is not None and own.data is None else ():
-        if value_at(own, key) != declared(type(own))[key].default:
-            return ConfigError(f"config.{PREFERENCES}.{key}", "has no effect without data: groups are played")
+    for section, options in s.sections.items():
+        for key in keys if isinstance(options, group) and options.data is None else ():
+            if value_at(options, key) != declared(group)[key].default:
+                return ConfigError(f"config.{section}.{key}", f"has no effect without data: {instead}")
     return None
 
 
@@ -374,13 +364,13 @@ TAUGHT = (
     ),
     Rule(
         "warm_start.format",
-        lambda s, f: _read_without_data(s),
+        lambda s, f: _read_without_data(s, SupervisedOptions, OF_DATA, "an expert plays"),
         "has no effect without data: an expert plays",
         "warm_start: {format: messages}",
     ),
     Rule(
         "dpo.epochs",
-        lambda s, f: _pairs_without_data(s),
+        lambda s, f: _read_without_data(s, DPOOptions, OF_PAIRS, "groups are played"),
         "has no effect without data: groups are played",
         "{run: LMGameDPO, dpo: {epochs: 1}}",
     ),

@@ -57,7 +57,8 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                         written.add(data)
                         check_written(config, chats.of, experiment.taught)
                     experiment.first_prompt = experiment.first_prompt or chats.first_prompt
-                    if not experiment.spec.options.restore:  # Else it has the vocabulary of its checkpoint.
+                    # Restored, it has the vocabulary of its checkpoint.
+                    if config.teacher_options is not None and not experiment.spec.options.restore:
                         _check_tiny_teacher(config, chats)
         experiment.taught.clear()
         if left_out:
@@ -71,7 +72,7 @@ def _check_tiny_teacher(config: Any, chats: _Chats) -> None:
     """Compare the vocabularies that are made for tiny models with their teacher's, if that is a directory here."""
     made = {}
     with tempfile.TemporaryDirectory() as directory:
-        for policy in config.trained_policies() if config.teacher_options is not None else ():
+        for policy in config.trained_policies():
             if config.language_model_of(policy).model == TINY_MODEL and chats.of(policy) is not None:
                 made[policy] = str(Path(directory, TINY_MODEL, policy))
                 chats.of(policy).tokenizer.save_pretrained(made[policy])

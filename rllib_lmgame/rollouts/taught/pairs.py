@@ -167,8 +167,6 @@ def _says_itself(record: Mapping[str, Any]) -> bool:
 
 def _of_record(where: str, record: Mapping[str, Any], options: DPOOptions) -> Iterator[tuple[Side, ...]]:
     """What a record says by itself."""
-    if any(key.endswith("input_ids") for key in map(str, record)):
-        raise ConfigError("data", f"{where}: holds token ids, maybe of another tokenizer; it must hold texts")
     if not _says_itself(record):
         return
     if options.rejected is not None:

@@ -237,6 +237,8 @@ def numbered(data: str | Sequence[str]) -> Iterator[Numbered]:
         empty = True
         for where, record in records_of(path):
             empty = False
+            if any(key.endswith("input_ids") for key in map(str, record)):
+                raise ConfigError("data", f"{where}: holds token ids, maybe of another tokenizer; it must hold texts")
             yield where, record
         if empty:
             raise ConfigError("data", f"{path} holds no episodes or conversations")
@@ -244,8 +246,6 @@ def numbered(data: str | Sequence[str]) -> Iterator[Numbered]:
 
 def conversation(where: str, record: Mapping[str, Any], form: str) -> Conversation:
     """That of a record. Raises: ConfigError: naming ``where`` it stands and what is wrong."""
-    if any(key.endswith("input_ids") for key in map(str, record)):
-        raise ConfigError("data", f"{where}: holds token ids, maybe of another tokenizer; it must hold texts")
     if form == AUTO:
         try:
             form = form_of(record)
