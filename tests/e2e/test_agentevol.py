@@ -71,7 +71,7 @@ def test_it_imitates_explores_and_begins_again(start: Any, evolving: Any, tmp_pa
 
 
 def test_filtered_cloning_online_goes_on_from_what_it_has(start: Any, evolving: Any) -> None:
-    """Without other data it explores at once; a share of the best is kept, weighed by return."""
+    """Without other data it explores at once; a share of the best is kept."""
     options = {"original_episodes": 0, "one_per_level": None, "top_share": 0.25, "start": "last", "epochs": 2}
     algorithm = start(evolving(**options, levels=8))
     seen: list[Any] = []
