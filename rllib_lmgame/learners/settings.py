@@ -109,6 +109,11 @@ class LearnerSettings:
         """Without a value function there is none to warm up."""
         return replace(self, ppo=with_changes(self.ppo, {"critic.warmup": None}))
 
+    def of_another_loss(self, **options: Any) -> LearnerSettings:
+        """Without what only PPO's loss asks for, and with other ``options`` of ``token_ppo``."""
+        off = dict.fromkeys(("critic.warmup", "ema_decay", "kl", "entropy", "staleness_limit"))
+        return replace(self, ppo=with_changes(self.ppo, {**off, **options}))
+
     def minibatch_seed(self, version: int, epoch: int, rank: int) -> list[int]:
         """Entropy of the generator that orders minibatches; of counters alone, so that a resumed run repeats it."""
         return [self.seed % _SEED_STRIDE, version, epoch, rank]

@@ -450,7 +450,7 @@ class _NoRows:
     games: tuple[str, ...] = ()
     episodes: tuple[str, ...] = ()
     trajectory_offsets = turn_offsets = np.zeros(1, np.int64)
-    role = game = group = turn_observation = policy_version = np.zeros(0, np.int64)
+    role = game = group = trajectory = turn_observation = policy_version = np.zeros(0, np.int64)
     needs_bootstrap = np.zeros(0, bool)
 
     def __getattr__(self, name: str) -> np.ndarray:

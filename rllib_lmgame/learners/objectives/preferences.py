@@ -90,9 +90,7 @@ class PreferenceObjective(Objective):
     _recorded: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list, init=False, repr=False)
 
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
-        critic = replace(settings.ppo.critic, warmup=None)
-        ppo = replace(settings.ppo, critic=critic, ema_decay=None, kl=None, entropy=None, staleness_limit=None)
-        return replace(settings, ppo=ppo, temperature=1.0)
+        return replace(settings.of_another_loss(), temperature=1.0)
 
     def needs_groups(self, settings: LearnerSettings) -> bool:
         return self.loss_options.pairs
@@ -105,10 +103,8 @@ class PreferenceObjective(Objective):
         if not self.loss_options.asks_reference:
             return False
         known = update.reference_known if self.of_files else {}
-        batch, missing = update.batch, 0
-        for number, name in enumerate(batch.episodes if batch is not None else ()):
-            assert batch is not None
-            a, b = batch.trajectory_offsets[number : number + 2]
+        batch, missing = update.batch or NO_ROWS, 0
+        for name, (a, b) in zip(batch.episodes, pairwise(batch.trajectory_offsets), strict=True):
             if name in known and len(known[name]) == b - a:
                 batch.ref_logprobs[a:b] = known[name]
             else:
@@ -118,7 +114,7 @@ class PreferenceObjective(Objective):
     def asked_reference(self, update: ModuleUpdate) -> None:
         """The reference has said what it gives all tokens; later a pair may come to another learner."""
         if self.of_files:
-            batch = NO_ROWS if update.batch is None else update.batch
+            batch = update.batch or NO_ROWS
             bounds = pairwise(batch.trajectory_offsets)
             own = {name: batch.ref_logprobs[a:b].copy() for name, (a, b) in zip(batch.episodes, bounds, strict=True)}
             for said in update.ranks.gathered(own):
@@ -138,14 +134,16 @@ class PreferenceObjective(Objective):
 
     def prepare(self, update: ModuleUpdate) -> None:
         """What each token's log-probability counts in the loss of the minibatch that was recorded."""
-        batch, recorded, self._recorded = update.batch, self._recorded, []
-        found = self._sums(batch, *map(np.concatenate, zip(*recorded, strict=True))) if batch and recorded else None
-        sides, chosen, group, token, which = found or _NOTHING
+        batch = update.batch or NO_ROWS
+        slots, logprobs = map(np.concatenate, zip(_NOTHING, *self._recorded, strict=True))
+        self._recorded = []
+        numbers, which = np.unique(batch.trajectory[slots], return_inverse=True)
+        sides, chosen = self._sums(batch, slots, logprobs, which)
         policy = sides.policy.requires_grad_()
         gains = sides.gain.detach()
         total, count = (float(each) for each in update.ranks.sum([float(gains.sum()), len(gains)]))
         if self.loss_options.pairs:
-            first, second = _in_pairs(chosen, group)
+            first, second = _in_pairs(chosen, batch.group[numbers])
             losses = pair_losses(self.loss_options, self.beta, sides.at(first), sides.at(second))
             good, bad = first, second
             units = count / 2
@@ -157,26 +155,24 @@ class PreferenceObjective(Objective):
         if self.sft_weight:
             w = sides.at(good)
             loss = loss - self.sft_weight * (w.policy / w.tokens).sum() / max(units, 1.0)
-        (derivative,) = torch.autograd.grad(loss, policy) if len(policy) else (torch.zeros(0),)
-        if batch is not None and len(token):
-            batch.loss_weights[token] = derivative.numpy()[which]
+        (derivative,) = torch.autograd.grad(loss, policy)
+        batch.loss_weights[slots] = derivative.numpy()[which]
         with torch.no_grad():
             self._log(update, float(loss), sides, good, bad)
 
-    def _sums(self, batch: TokenBatch, slots: np.ndarray, logprobs: np.ndarray) -> tuple[Any, ...]:
-        """The trajectories of some tokens with these log-probabilities: sums, which are chosen, and groups; the tokens
-        and whose each is.
-        """
-        numbers, which = np.unique(batch.trajectory[slots], return_inverse=True)
+    def _sums(
+        self, batch: TokenBatch, slots: np.ndarray, logprobs: np.ndarray, which: np.ndarray
+    ) -> tuple[Sides, torch.Tensor]:
+        """Of ``N`` trajectories, and bool ``[N]`` whether each is chosen; ``which`` of them each token is of."""
 
         def summed(values: np.ndarray) -> torch.Tensor:
-            return torch.from_numpy(np.bincount(which, values.astype(np.float64), len(numbers)))
+            return torch.from_numpy(np.bincount(which, values)).double()  # Of nothing it gives whole numbers.
 
         policy, tokens = summed(logprobs), summed(np.ones(len(slots)))
         asks = self.loss_options.asks_reference
         reference = summed(batch.ref_logprobs[slots]) if asks else torch.zeros_like(policy)
         chosen = summed(batch.rewards[slots]) > 0
-        return Sides(policy, reference, tokens), chosen, batch.group[numbers], slots, which
+        return Sides(policy, reference, tokens), chosen
 
     def _log(self, update: ModuleUpdate, loss: float, sides: Sides, good: Any, bad: Any) -> None:
         """Means over pairs or sides, so weighted that the meter's mean over tokens is that.
@@ -220,11 +216,5 @@ def _in_pairs(chosen: torch.Tensor, group: np.ndarray) -> tuple[torch.Tensor, to
     return torch.from_numpy(first.copy()), torch.from_numpy(second.copy())
 
 
-_NONE = torch.zeros(0, dtype=torch.float64)
-_NOTHING = (
-    Sides(_NONE, _NONE, _NONE),
-    torch.zeros(0, dtype=torch.bool),
-    np.zeros(0, np.int64),
-    np.zeros(0, np.int64),
-    np.zeros(0, np.int64),
-)
+_NOTHING = np.zeros(0, np.int64), np.zeros(0, np.float32)
+"""What is recorded of no tokens."""

@@ -30,17 +30,8 @@ class SupervisedObjective(Objective):
     learns_observations: ClassVar[bool] = True
 
     def adapted(self, settings: LearnerSettings) -> LearnerSettings:
-        ppo = replace(
-            settings.ppo,
-            num_minibatches=self.num_minibatches,
-            critic=replace(settings.ppo.critic, warmup=None),
-            ema_decay=None,
-            kl=None,
-            entropy=None,
-            staleness_limit=None,
-            observation_weight=self.observation_weight,
-        )
-        return replace(settings, ppo=ppo, lr_warmup_steps=self.lr_warmup_steps, num_epochs=1)
+        own = settings.of_another_loss(num_minibatches=self.num_minibatches, observation_weight=self.observation_weight)
+        return replace(own, lr_warmup_steps=self.lr_warmup_steps, num_epochs=1)
 
     def forward_flags(self, update: ModuleUpdate) -> dict[str, Any]:
         return {"temperature": 1.0, "with_values": False}
