@@ -234,6 +234,9 @@ def test_a_run_from_files_is_compared_by_what_was_measured(tmp_path: Path, capsy
     trial = write_trial(tmp_path / "sft" / "trial", rows)
     assert main(["compare", str(trial)]) == 0
     assert "validation_loss: mean of the last 2 iterations;" in capsys.readouterr().out
+    learnt = [{"training_iteration": 1, "learners": {"player": {"policy_loss": 0.5}}}]
+    assert main(["compare", str(write_trial(tmp_path / "pairs" / "trial", learnt))]) == 0
+    assert "learners/player/policy_loss: last measured;" in capsys.readouterr().out
     evaluated = [{**row, "evaluation": {"env_runners": {"success_rate": 0.5}}} for row in rows[:1]]
     trial = write_trial(tmp_path / "dpo" / "trial", evaluated)
     assert main(["compare", str(trial)]) == 0

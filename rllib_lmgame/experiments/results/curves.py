@@ -66,14 +66,16 @@ class Curve:
 
 
 def read_curves(directories: Sequence[Path], metric: str | None = None) -> tuple[list[Curve], str]:
-    """The curves of trials, and the metric they are of: the one named, or the first of :data:`METRICS` that all have.
+    """The curves of trials, and the metric they are of: the one named, or the first of :data:`METRICS`, or a
+    loss, that all have.
 
     Raises: ConfigError: a trial has no results, or none with the metric.
     """
     results = {directory: read_results(directory) for directory in directories}
     if metric is None:
         everywhere = set.intersection(*(set(_measured(rows)) for rows in results.values()))
-        metric = next((name for name in METRICS if name in everywhere), METRICS[0])
+        losses = sorted(name for name in everywhere if name.startswith("learners/") and name.endswith("/policy_loss"))
+        metric = next((name for name in (*METRICS, *losses) if name in everywhere), METRICS[0])
     return [read_curve(directory, metric, rows) for directory, rows in results.items()], metric
 
 
