@@ -18,7 +18,7 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
 from rllib_lmgame.inference.protocol import GenerationRequest, SamplingSpec, WeightUpdateError
 from rllib_lmgame.inference.weights import pack_state, unpack_state
-from rllib_lmgame.policies.model.action_values import FILE, PREFIX, Layers, PlayedValues
+from rllib_lmgame.policies.model.action_values import FILE, PREFIX, Layers, PlayedValues, load_values
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 
@@ -214,6 +214,14 @@ def test_saved_values_that_are_damaged_or_do_not_fit_are_refused_with_their_file
     with pytest.raises(ConfigError) as raised:
         start_engine(str(tmp_path))
     assert str(file) in str(raised.value) and problem in str(raised.value)
+
+
+def test_values_that_are_no_file_are_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / FILE).parent.mkdir()
+    assert load_values(tmp_path) == {}
+    (tmp_path / FILE).symlink_to("nowhere")
+    with pytest.raises(ConfigError, match="it is no file"):
+        load_values(tmp_path)
 
 
 def test_values_of_rows_that_are_no_tokens_are_left_out() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -185,9 +186,11 @@ def load_values(directory: str | Path) -> dict[str, torch.Tensor]:
     from rllib_lmgame.errors import ConfigError
 
     path = Path(directory) / FILE
-    if not path.is_file():
+    if not os.path.lexists(path):
         return {}
     try:
+        if not path.is_file():  # A pipe would be waited for; without its values a policy would play in silence.
+            raise OSError("it is no file")
         return dict(load_file(path))
     except (OSError, SafetensorError) as error:
         raise ConfigError("language_model.model", f"{path} cannot be read ({error})") from error
