@@ -101,7 +101,7 @@ def test_a_checkpoint_goes_on_where_it_was(start, config, tmp_path) -> None:
 
 
 def test_the_measured_loss_is_the_loss_of_an_update_that_changes_nothing(start, config) -> None:
-    """The mean over tokens, weighted as the messages say, of all rows."""
+    """The mean over all tokens that count, each times its message's weight, of all rows."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -117,7 +117,7 @@ def test_the_measured_loss_is_the_loss_of_an_update_that_changes_nothing(start, 
     objective = SupervisedObjective(1, 1e-3)
     (measured,) = foreach_learner(algorithm.learner_group, lambda learner: learner.measured_losses(episodes, objective))
     model = AutoModelForCausalLM.from_pretrained(algorithm.config.language_model_options.model, dtype=torch.float32)
-    total = weights = 0.0
+    total = counted = 0.0
     for trajectory in [trajectory_of(part) for episode in episodes for part in played_parts(episode, ["player"])]:
         (row,) = build_rows([trajectory], max_row_tokens=1000)
         ids = torch.from_numpy(row.input_ids.astype("int64"))[None]
@@ -126,8 +126,8 @@ def test_the_measured_loss_is_the_loss_of_an_update_that_changes_nothing(start, 
         logprobs = torch.log_softmax(logits.float(), -1)[:-1].gather(-1, ids[0, 1:, None])[:, 0].numpy()
         of_tokens = row.weights[row.turn[1:]] * row.loss_mask[1:]
         total += float(-(logprobs * of_tokens).sum())
-        weights += float(of_tokens.sum())
-    assert measured["player"] == pytest.approx(total / weights, rel=1e-4)
+        counted += float((of_tokens > 0).sum())
+    assert measured["player"] == pytest.approx(total / counted, rel=1e-4)
 
 
 def test_a_warm_start_on_messages_comes_before_play(start, tiny_dict, tmp_path) -> None:
