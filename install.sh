@@ -54,7 +54,7 @@ version=$("$VENV/bin/python" -c 'import platform; print(platform.python_version(
 
 # Run a command, its output on the terminal (less the list of packages) and in the log; if it fails, say why in one line.
 run() {
-    { "$@" && echo 0 >"$log.status" || echo 1 >"$log.status"; } 2>&1 | tee "$log" | grep -v '^ [+~-] ' >&2 || true
+    { "$@" && echo 0 >"$log.status" || echo 1 >"$log.status"; } 2>&1 | tee "$log" | grep --line-buffered -v '^ [+~-] ' >&2 || true
     [ "$(cat "$log.status")" = 0 ] || failed
 }
 failed() {
@@ -84,10 +84,10 @@ quickstart) install --constraint constraints.txt --editable '.[cpu]' ;;
 all)
     install --constraint constraints.txt --editable '.[cpu,games,dev]'
     install --no-deps --group files
-    if command -v g++ >/dev/null && command -v make >/dev/null; then
+    if command -v g++ >/dev/null && command -v make >/dev/null && command -v cmake >/dev/null; then
         install --constraint constraints.txt --editable '.[all-games]'
     else
-        echo 'There is no C++ compiler (g++, make): TextWorld, ALFWorld and reasoning-gym are left out, and their tests are skipped.' >&2
+        echo 'There is no C++ compiler with make and cmake: TextWorld, ALFWorld and reasoning-gym are left out, and their tests are skipped.' >&2
     fi
     ;;
 *) stop "install.sh takes quickstart or all" ;;

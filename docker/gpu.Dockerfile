@@ -1,29 +1,25 @@
 # docker build --file docker/gpu.Dockerfile --tag rllib-lmgame:gpu .
 # docker run --rm --gpus all --shm-size 16g rllib-lmgame:gpu doctor
-FROM ghcr.io/astral-sh/uv:0.8.17 AS uv
-
-# With nvcc, which flash-attn is built with.
-FROM nvidia/cuda:12.9.1-devel-ubuntu22.04
+# The host needs NVIDIA's driver 580 or newer: PyTorch's wheels bring CUDA 13.0 themselves.
+FROM python:3.13.9-slim-bookworm
 
 SHELL ["/bin/bash", "-o", "pipefail", "-c"]
+# A compiler for Triton, which builds what launches its kernels when they are first used.
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends build-essential ca-certificates git \
+    && apt-get install --yes --no-install-recommends build-essential cmake \
     && rm -rf /var/lib/apt/lists/*
-COPY --from=uv /uv /usr/local/bin/uv
-
-ENV UV_PYTHON_INSTALL_DIR=/opt/python VIRTUAL_ENV=/opt/venv PATH=/opt/venv/bin:$PATH
-RUN uv venv --no-cache --python 3.11.11 /opt/venv
 
 WORKDIR /opt/rllib-lmgame
 COPY . .
-# torch first: flash-attn is built against it.
-RUN uv pip install --no-cache --constraints constraints.txt torch numpy setuptools wheel ninja packaging \
-    && MAX_JOBS=4 uv pip install --no-cache --constraints constraints.txt --no-build-isolation '.[gpu,lora,games]'
+RUN python -m venv /opt/venv \
+    && /opt/venv/bin/pip install --no-cache-dir --constraint constraints.txt uv \
+    && /opt/venv/bin/uv pip install --no-cache --compile-bytecode --python /opt/venv/bin/python \
+        --constraint constraints.txt '.[gpu,lora,all-games]'
 
 RUN useradd --uid 1000 --create-home player && mkdir /results && chown player /results
 USER 1000
-ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+ENV PATH=/opt/venv/bin:$PATH NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 VOLUME /results
 WORKDIR /results
 ENTRYPOINT ["rllib"]

