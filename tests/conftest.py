@@ -78,6 +78,8 @@ def ray_cluster() -> Iterator[Any]:
     """A local Ray; it over-declares its CPUs, since most processes wait most of the time."""
     import ray
 
+    if ray.is_initialized():  # An algorithm that a test before built without this fixture started one.
+        ray.shutdown()
     ray.init(address="local", num_cpus=16, include_dashboard=False, log_to_driver=False)
     yield ray
     ray.shutdown()
