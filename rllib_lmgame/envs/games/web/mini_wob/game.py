@@ -85,7 +85,8 @@ class MiniWoB(WholeReplyGame):
     Speed: some ten replies a second and browser. A process has one, of some 400 MB, and 100 MB more for each game.
     Setting up: ``apt-get install chromium`` and ``pip install --no-deps browsergym-core browsergym-miniwob miniwob``
         (the tasks and their pages), both of which ``make test`` does; or ``RLLIB_LMGAME_CHROMIUM`` names the browser
-        and ``MINIWOB_URL`` a server of the pages. The browser runs without its own sandbox, as Playwright starts it: show it no pages that you do not trust.
+        and ``MINIWOB_URL`` a server of the pages. The browser runs without its own sandbox, as Playwright starts it:
+        show it no pages that you do not trust.
     Solver: a script for each of some twenty tasks.
     """
 
