@@ -26,8 +26,7 @@ _TAG = "state"
 _MOST_PER_BUCKET = 500_000_000
 """DeepSpeed's own ``reduce_bucket_size``, in entries."""
 _MISSING = (
-    "deepspeed: the section needs the package deepspeed; install it (pip install deepspeed), "
-    "or leave the section out"
+    "deepspeed: the section needs the package deepspeed; install it (pip install deepspeed), or leave the section out"
 )
 _REPLACED_BY = {
     "optimizer": "`lr`, `token_ppo.adam_betas` and `token_ppo.weight_decay`",
