@@ -14,6 +14,7 @@ from transformers import AutoConfig
 from rllib_lmgame.algorithms.cluster.footprint import HELD, USABLE, footprint, learner_rooms
 from rllib_lmgame.algorithms.cluster.memory import (
     MIB,
+    QWEN2_5,
     ModelShape,
     engine_mib,
     kv_token_mib,
@@ -85,15 +86,26 @@ SHAPE = ModelShape(1_000_000, layers=4, hidden_size=64, kv_size=32, vocab_size=1
 
 @pytest.mark.parametrize(
     ("stage", "weights", "gradients", "optimizer"),
-    [(0, 2, 2, 12), (1, 2, 2, 12 / 4), (2, 2, 2 / 4, 12 / 4), (3, 2 / 4, 2 / 4, 12 / 4)],
+    [(0, 2, 2, 12), (1, 2, 4, 12 / 4), (2, 2, 4 / 4, 12 / 4), (3, 2 / 4, 4 / 4, 12 / 4)],
 )
 def test_zero_divides_what_it_says(stage, weights, gradients, optimizer):
-    """16-bit mixed precision on 4 learners: the table of the ZeRO paper, bytes per parameter."""
+    """16-bit mixed precision on 4 learners: the table of the ZeRO paper with gradients in float32, bytes a parameter."""
     parts = learner_mib(SHAPE, mixed_precision=True, zero={"stage": stage, "reduce_bucket_size": 1000}, num_learners=4)
     per_parameter = {name: value * MIB / trained_parameters(SHAPE) for name, value in parts.items()}
     assert per_parameter["weights"] == pytest.approx(weights)
     assert per_parameter["gradients"] == pytest.approx(gradients)
     assert per_parameter["optimizer"] == pytest.approx(optimizer)
+
+
+@pytest.mark.parametrize(("model", "learners", "gib"), [("32B", 16, 87.7), ("72B", 64, 150.2)])
+def test_zero_3_holds_whole_weights_at_a_push(model, learners, gib):
+    """Beside each learner's part of weights and optimizer, unless that is in host memory."""
+    shape, options = QWEN2_5[model], {"microbatch_tokens": 1024, "gradient_checkpointing": True, "critic": False}
+    for offload in ({}, {"offload_optimizer": {"device": "cpu"}}):
+        zero = {"stage": 3, "reduce_bucket_size": 5e8} | offload
+        parts = learner_mib(shape, mixed_precision=True, zero=zero, num_learners=learners, **options)
+        on_host = parts["optimizer"] / 1024 if offload else 0
+        assert sum(parts.values()) / 1024 - on_host == pytest.approx(gib - on_host, abs=0.1)
 
 
 def test_zero_has_buffers_beside_the_states():

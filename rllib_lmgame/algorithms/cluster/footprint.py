@@ -214,7 +214,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
     teacher = memory.shape_of_model(config.teacher_options.model) if held else None
     if teacher is not None:
         parts[TEACHER] = weights_mib(teacher, _learner_width(config, policy))
-    if zero.get("offload_optimizer"):
+    if memory.offloaded(zero):
         parts[OFFLOADED] = parts.pop("optimizer")
     # Without one of its own it is the algorithm's.
     process = memory.LEARNER_PROCESS_MIB if config.num_learners else 0.0
