@@ -89,7 +89,7 @@ SHAPE = ModelShape(1_000_000, layers=4, hidden_size=64, kv_size=32, vocab_size=1
     [(0, 2, 2, 12), (1, 2, 4, 12 / 4), (2, 2, 4 / 4, 12 / 4), (3, 2 / 4, 4 / 4, 12 / 4)],
 )
 def test_zero_divides_what_it_says(stage, weights, gradients, optimizer):
-    """16-bit mixed precision on 4 learners: the table of the ZeRO paper with gradients in float32, bytes a parameter."""
+    """16-bit mixed precision on 4 learners: the ZeRO paper's bytes a parameter, with gradients in float32."""
     parts = learner_mib(SHAPE, mixed_precision=True, zero={"stage": stage, "reduce_bucket_size": 1000}, num_learners=4)
     per_parameter = {name: value * MIB / trained_parameters(SHAPE) for name, value in parts.items()}
     assert per_parameter["weights"] == pytest.approx(weights)

@@ -286,7 +286,10 @@ def test_a_local_learner_with_deepspeed_equals_a_plain_one(
 def test_bfloat16_weights_with_float32_masters_learn(
     stage: int, dtype: str, make_learner: Any, make_episodes: Any, tmp_path: Path
 ) -> None:
-    """Gradients are summed in float32 with ZeRO. Shards can be saved, loaded and exported. Most steps are smaller than a bfloat16 weight of 0.2 can change."""
+    """And can be saved, loaded and exported. Most steps are smaller than a bfloat16 weight of 0.2 can change.
+
+    With ZeRO gradients are summed in float32.
+    """
     from transformers import AutoModelForCausalLM
 
     section = {"bf16": {"enabled": True}, **zero(stage)}
