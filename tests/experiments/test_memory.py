@@ -28,7 +28,7 @@ from rllib_lmgame.algorithms.cluster.memory import (
 )
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks import resources
-from rllib_lmgame.experiments.checks.cards import gpu_lines
+from rllib_lmgame.experiments.checks.cards import check_fits, gpu_lines
 from rllib_lmgame.experiments.checks.check import check_experiment
 from rllib_lmgame.experiments.checks.dry_run import (
     LOWERED_BY,
@@ -38,8 +38,9 @@ from rllib_lmgame.experiments.checks.dry_run import (
     resolved_config,
 )
 from rllib_lmgame.experiments.checks.resources import check_memory, request_of, trials_at_once
+from rllib_lmgame.experiments.checks.told import is_mixture
 from rllib_lmgame.experiments.files.reading import load_text
-from rllib_lmgame.experiments.spec import make_specs
+from rllib_lmgame.experiments.spec import Source, make_specs
 from rllib_lmgame.learners.microbatch import LEAST_ACTIVATIONS, MOST_TOKENS, default_tokens, kept_per_token, plain_layer
 from rllib_lmgame.policies.model import isolation
 from rllib_lmgame.policies.model.isolation import Apart, Packing
@@ -621,3 +622,63 @@ def test_the_dry_run_says_when_cores_idle(planned, monkeypatch, inference, updat
     text = "\n".join(dry_run_lines(dataclasses.replace(planned, configs=[config])))
     assert re.search(f"#   {line}", text)
     assert ("idle cores" in text) == line.startswith("idle")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"language_model": {"model": "Qwen/Qwen2.5-7B", "context_length": 8192}},
+            r"config\.inference\.kv_cache_memory_mb: 256 MiB hold less than one context .* \(8,192 tokens\): .* 896,",
+        ),
+        (
+            {"num_learners": 1, "num_gpus_per_learner": 1},
+            r"config\.inference\.num_gpus_per_engine: is 0, but config\.num_gpus_per_learner is not",
+        ),
+        (
+            {
+                "language_model": {"model": "Qwen/Qwen2.5-72B"},
+                "inference": {"engine": "vllm", "num_gpus_per_engine": 8, "tensor_parallel_size": 8},
+                "num_learners": 2,
+                "num_gpus_per_learner": 1,
+                "deepspeed": {"bf16": {"enabled": True}, "zero_optimization": {"stage": 3}},
+            },
+            r"each GPU with a learner: learner \d{3}\.\d GiB, .* no card of 192 GB or less fits",
+        ),
+    ],
+    ids=["cache", "engines on CPUs", "no card"],
+)
+def test_what_fits_nowhere_is_refused_before_anything_starts(changes, message):
+    config = EXPERIMENT["config"] | {"inference": {"engine": "vllm"}} | changes
+    specs = make_specs({"big": EXPERIMENT | {"config": config}}, Source("here"))
+    with pytest.raises(ConfigError, match=message):
+        check_fits([check_experiment(spec) for spec in specs])
+
+
+@pytest.mark.parametrize(
+    ("model", "mixture"),
+    [
+        ("Qwen/Qwen3-30B-A3B", True),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", True),
+        ("openai/gpt-oss-20b", True),
+        ("allenai/OLMoE-1B-7B-0924", True),
+        ("Qwen/Qwen2.5-7B-Instruct", False),
+        ("meta-llama/Llama-3.1-8B", False),
+        ({"model_type": "mixtral", "num_local_experts": 8}, True),
+        ({"model_type": "deepseek_v3", "n_routed_experts": 8}, True),
+        ({"model_type": "qwen3"}, False),
+    ],
+    ids=str,
+)
+def test_mixtures_of_experts_are_known(model, mixture, tmp_path):
+    if isinstance(model, dict):
+        (tmp_path / "config.json").write_text(json.dumps(model))
+        model = str(tmp_path)
+    assert is_mixture(model) == mixture
+
+
+def test_a_mixture_of_experts_is_told_of():
+    config = EXPERIMENT["config"] | {"language_model": {"model": "Qwen/Qwen3-30B-A3B"}}
+    (spec,) = make_specs({"big": EXPERIMENT | {"config": config}}, Source("here"))
+    check_experiment(spec)
+    assert any("mixture of experts" in notice and "logprob_gap" in notice for notice in spec.notices)
