@@ -98,11 +98,11 @@ def test_settings_in_commands_are_taken(command: str, tmp_path: Path, monkeypatc
 
 
 def test_cluster_files_start_what_the_documentation_says() -> None:
-    from ray.autoscaler._private.util import validate_config
+    from ray.autoscaler._private.util import prepare_config, validate_config
 
     ray_up = yaml.safe_load((ROOT / "docs" / "cluster" / "ray-cluster.yaml").read_text(encoding="utf-8"))
     assert ray_up["head_node_type"] in ray_up["available_node_types"]
-    validate_config(ray_up)
+    validate_config(prepare_config(ray_up))
     options = ray_up["docker"]["run_options"]
     assert "--entrypoint=" in options and "--shm-size=64g" in options and not ray_up.get("setup_commands")
     job = yaml.safe_load((ROOT / "docs" / "cluster" / "kuberay-rayjob.yaml").read_text(encoding="utf-8"))

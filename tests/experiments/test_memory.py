@@ -682,3 +682,18 @@ def test_a_mixture_of_experts_is_told_of():
     (spec,) = make_specs({"big": EXPERIMENT | {"config": config}}, Source("here"))
     check_experiment(spec)
     assert any("mixture of experts" in notice and "logprob_gap" in notice for notice in spec.notices)
+
+
+def test_shared_memory_of_engines_with_tensor_parallelism_is_counted(planned):
+    """Ray's copy, the packed one and one for each engine: 7 B on two engines."""
+    config = planned.configs[0].copy(copy_frozen=False)
+    config.language_model(model="Qwen/Qwen2.5-7B", dtype="bfloat16")
+    config.num_gpus_per_learner, config.num_learners = 1, 4
+    config.deepspeed_config = {"bf16": {"enabled": True}, "zero_optimization": {"stage": 2}}
+    config.inference(engine="vllm", num_engines=2, num_gpus_per_engine=2, tensor_parallel_size=1)
+    without = footprint(config)
+    config.inference(tensor_parallel_size=2)
+    taken, weights = footprint(config), 2 * QWEN2_5["7B"].parameters / MIB
+    assert without.shared_memory == 0
+    assert taken.shared_memory - taken.object_store == pytest.approx(2 * weights)
+    assert taken.on_host - without.on_host == pytest.approx(2 * weights)

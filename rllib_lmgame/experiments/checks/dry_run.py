@@ -358,7 +358,8 @@ def _host_lines(taken: Footprint) -> list[str]:
         else ""
     )
     return [
-        f"#   host memory in all {'' if known else 'at least '}{_size(taken.on_host)}{stored}: {verdict} {_size(here)}"
+        f"#   host memory in all {'' if known else 'at least '}{_size(taken.on_host)}{stored}: {verdict} {_size(here)}",
+        *([f"#   /dev/shm in all up to {_size(taken.shared_memory)}"] if taken.shared_memory else []),
     ]
 
 
