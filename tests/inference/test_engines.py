@@ -650,7 +650,7 @@ def check_agreement(
 class Transfer:
     """Reloads a worker's model as vLLM's NCCL and IPC receivers do, from tensors that are here."""
 
-    reset_weight_update_target = staticmethod(lambda: None)
+    reset_weight_update_target = shutdown = staticmethod(lambda: None)
 
     def __init__(self, worker: Any, state: dict[str, torch.Tensor]) -> None:
         self.model, self.config, self.state = worker.model_runner.get_model(), worker.model_config, state
@@ -661,8 +661,8 @@ class Transfer:
         vllm_engine_module._forget_expert_kernels(self.model)
         initialize_layerwise_reload(self.model)
 
-    def update_weights(self, names: list[str]) -> None:
-        for name in names:
+    def update_weights(self, update_info: dict[str, list[str]]) -> None:
+        for name in update_info["names"]:
             self.model.load_weights([(name, self.state[name])])
 
     def finish_weight_update(self) -> None:
