@@ -61,18 +61,12 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.11,<3.15",
-    packages=find_packages(include=["rllib_lmgame", "rllib_lmgame.*"]),
-    # rllib_lmgame/tuned_examples is a link to the folder at the top of the repository: a wheel holds its files.
+    packages=[*find_packages(include=["rllib_lmgame", "rllib_lmgame.*"]), "rllib_lmgame.tuned_examples"],
+    # The folder at the top of the repository: the link to it in the package is no link in a ZIP file or on Windows.
+    package_dir={"rllib_lmgame.tuned_examples": "tuned_examples"},
     package_data={
-        "rllib_lmgame": [
-            "py.typed",
-            "tuned_examples/*.json",
-            "tuned_examples/*.yaml",
-            "tuned_examples/*/*.yaml",
-            "envs/index.json",
-            "envs/data/*",
-            "viewer/page.html",
-        ]
+        "rllib_lmgame": ["py.typed", "envs/index.json", "envs/data/*", "viewer/page.html"],
+        "rllib_lmgame.tuned_examples": ["*.json", "*.yaml", "*/*.yaml"],
     },
     include_package_data=True,
     install_requires=[

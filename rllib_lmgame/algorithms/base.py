@@ -42,7 +42,7 @@ from rllib_lmgame.algorithms.cluster.env_runners import RunnerGroup
 from rllib_lmgame.algorithms.cluster.footprint import free_mib, learner_rooms, machine_mib
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, push_from_learners
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
-from rllib_lmgame.algorithms.cluster.threads import places, thread_words, threads_of
+from rllib_lmgame.algorithms.cluster.threads import learners_use_cores, places, thread_words, threads_of
 from rllib_lmgame.algorithms.cluster.trials import trials_at_once
 from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN, LMGameConfig
 from rllib_lmgame.algorithms.measuring.measures import LAST, measure_policies, measured_columns
@@ -137,7 +137,7 @@ class LMGameAlgorithm(PPO):
             self.tell(ENGINES)
             self.engine_groups = engines.start_engines(own)
             self._places = places(own, len(engines.engine_bundles(own)))
-            if not own.num_gpus_per_learner:
+            if learners_use_cores(own):
                 own.learner_threads = self._places.learner_threads()
             own.engine_names = {module_id: list(group.names) for module_id, group in self.engine_groups.items()}
             self._measured: tuple[tuple[str, ...], ...] = ()

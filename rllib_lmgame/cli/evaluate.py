@@ -192,6 +192,8 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(numbers | {"counts": results.counts}, indent=1))
     else:
         print(evaluation_table(numbers | {"counts": results.counts}))
+    for player, game in sorted(results.left_out):
+        print(f"note: {player} does not play {game}, which lists no legal actions", file=sys.stderr)
     if results.failures and directory is not None:
         print(f"{directory.path}: the same command plays what was dropped again", file=sys.stderr)
     return 1 if results.failures else 0

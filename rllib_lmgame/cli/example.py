@@ -14,7 +14,12 @@ CPU = "On two CPU cores"
 KINDS = {CPU: "", "On one GPU": "-1gpu", "On four GPUs": "-4gpu", "On eight GPUs": "-8gpu"}
 """What examples run on -> how their names end, where they say so."""
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "tuned_examples"
+_PACKAGE = Path(__file__).resolve().parent.parent
+EXAMPLES = next(
+    (folder for folder in (_PACKAGE / "tuned_examples", _PACKAGE.parent / "tuned_examples") if folder.is_dir()),
+    _PACKAGE / "tuned_examples",
+)
+"""In a checkout without symbolic links (a ZIP file, Windows) they are beside the package."""
 
 
 def add_parser(subparsers: Any, summary: str) -> None:

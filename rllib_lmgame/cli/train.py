@@ -165,6 +165,10 @@ def run(args: argparse.Namespace) -> int:
 
     check_servers(checked, needed=not args.dry_run)
     check_prompts(checked)
+    if args.memory_check:
+        from rllib_lmgame.experiments.checks.cards import check_fits
+
+        check_fits(checked)
     from rllib_lmgame.experiments.run.reruns import place_runs
 
     place_runs(specs, resume=args.resume)

@@ -18,6 +18,7 @@ from rllib_lmgame.envs.registry import (
     register_game,
     register_own_games,
 )
+from rllib_lmgame.plug_in import stand_for
 
 __all__ = [
     "GameError",
@@ -38,5 +39,8 @@ if TYPE_CHECKING:
         """The modules of games, which type checkers do not see."""
 
 
-register_own_games()
-add_game_modules()
+if __name__ == "rllib_lmgame.envs":
+    register_own_games()
+    add_game_modules()
+else:  # By the link at the top of the repository.
+    stand_for("rllib_lmgame.envs", __name__)

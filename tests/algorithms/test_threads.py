@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rllib_lmgame import threads
 from rllib_lmgame.algorithms.cluster import trials
-from rllib_lmgame.algorithms.cluster.threads import HERE, Places, in_group, places
+from rllib_lmgame.algorithms.cluster.threads import HERE, Places, in_group, places, threads_of
 from rllib_lmgame.learners.settings import learner_threads
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.threads import cores_of_trial, first_environment, openmp_threads, threads_each, usable_cores
@@ -216,3 +216,11 @@ def test_what_tune_reserved_is_read_in_the_trial(ray_cluster, make_config) -> No
     cores = cores_of_trial(usable_cores(), declared, 2)
     asked = openmp_threads(os.environ)
     assert found == Places({here: pytest.approx(cores)}, [here], [here], [], asked)
+
+
+@pytest.mark.parametrize(("gpus", "device", "threads"), [(0, "none", 8), (1, "none", None), (1, "cpu", 8)])
+def test_an_offloaded_optimizer_has_the_threads_of_a_learner_on_cpus(make_config, gpus, device, threads) -> None:
+    zero = {"stage": 2, "offload_optimizer": {"device": device}}
+    config = make_config(num_gpus_per_learner=gpus)
+    config.deepspeed_config = {"zero_optimization": zero}
+    assert threads_of(config, Places({HERE: 8}, [HERE], [HERE], []))[1] == threads

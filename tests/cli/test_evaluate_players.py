@@ -277,13 +277,27 @@ def test_options_that_a_game_refuses_as_it_deals_are_told_before_anybody_plays(t
     }
 
 
-def test_a_random_player_is_refused_where_nothing_says_what_can_be_replied(tmp_path: Path, capsys) -> None:
-    out = tmp_path / "table"
-    games = f"{RPS},lmgame/MathReasoning-v0"
-    assert main(["evaluate", "guess=random", "solver", "--episodes", "2", "--out", str(out), "--games", games]) == 2
-    said = capsys.readouterr().err
-    assert "--games: lmgame/MathReasoning-v0 lists no legal actions: the player `random` cannot play it" in said
-    assert not list(out.glob("*.json*"))
+def test_a_random_player_plays_the_games_of_a_list_that_say_what_can_be_replied(tmp_path: Path, capsys) -> None:
+    """Where it could play none, or not against others, it is refused before anything is written."""
+    math, out, refused = "lmgame/MathReasoning-v0", tmp_path / "table", tmp_path / "refused"
+    command = ["evaluate", "--episodes", "2", "--games"]
+    for games, players in ((math, ["random"]), (f"{RPS},{math}", ["solver", "--against", "random"])):
+        assert main([*command, games, "--out", str(refused), *players]) == 2
+        said = capsys.readouterr().err
+        assert f"--games: {math} lists no legal actions: the player `random` cannot play it" in said
+        assert not list(refused.glob("*.json*"))
+    for _ in range(2):  # Again: there is nothing left to play.
+        assert main([*command, f"{RPS},{math}", "--out", str(out), "guess=random", "solver"]) == 0
+        said = capsys.readouterr()
+        assert f"note: guess does not play {math}" in said.err
+        assert set(records(out)) == {("guess", RPS), ("solver", RPS), ("solver", math)}
+        assert [
+            (row["player"], row["name"]) for row in json.loads((out / "results.json").read_text())["evaluated"]
+        ] == [
+            ("guess", RPS),
+            ("solver", RPS),
+            ("solver", math),
+        ]
 
 
 def test_entries_of_a_list_are_parted_where_nothing_is_open() -> None:

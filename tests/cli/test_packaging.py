@@ -31,9 +31,12 @@ COPIED = [
 ]
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> zipfile.ZipFile:
-    """A wheel built from a copy of the source, links kept as links, so that nothing is written beside the source."""
+@pytest.fixture(scope="module", params=["links", "no links"])
+def wheel(request, tmp_path_factory) -> zipfile.ZipFile:
+    """A wheel built from a copy of the source, so that nothing is written beside the source.
+
+    Links are kept, or are files with the name of their target, as in a ZIP file and on Windows.
+    """
     copy = tmp_path_factory.mktemp("source")
     for name in COPIED:
         source = ROOT / name
@@ -43,6 +46,11 @@ def wheel(tmp_path_factory) -> zipfile.ZipFile:
             shutil.copytree(source, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         elif source.is_file():
             shutil.copy(source, copy / name)
+    for link in (copy / "envs", copy / "policies", copy / "rllib_lmgame" / "tuned_examples"):
+        if request.param == "no links":
+            target = str(link.readlink())
+            link.unlink()
+            link.write_text(target)
     out = tmp_path_factory.mktemp("wheel")
     flags = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     command = [sys.executable, "-m", "pip", "wheel", *flags, "-w", str(out), str(copy)]
@@ -90,6 +98,27 @@ def test_links_at_the_top_lead_into_the_package():
     }.items():
         assert (ROOT / name).is_symlink()
         assert (ROOT / name).resolve() == ROOT / target
+
+
+@pytest.mark.parametrize("first", ["link", "package"])
+def test_modules_by_the_links_are_those_of_the_package(first):
+    names = ["envs", "envs.contract.base", "envs.support", "policies", "policies.mapping", "policies.chat.format"]
+    program = (
+        "import importlib, sys\n"
+        f"for name in {names!r}:\n"
+        "    pair = [name, f'rllib_lmgame.{name}']\n"
+        f"    pair = pair if {first == 'link'} else pair[::-1]\n"
+        "    one, other = map(importlib.import_module, pair)\n"
+        "    assert one is other, name\n"
+        "    assert one.__name__ == one.__spec__.name == f'rllib_lmgame.{name}', one.__spec__\n"
+        "import envs.contract.base\n"
+        "from envs import GameError, kuhn_poker_v0\n"
+        "import rllib_lmgame.envs as real\n"
+        "assert GameError is real.GameError is envs.contract.base.GameError\n"
+        "assert kuhn_poker_v0 is real.kuhn_poker_v0\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_constraints_pin_every_direct_requirement():

@@ -98,9 +98,13 @@ def test_settings_in_commands_are_taken(command: str, tmp_path: Path, monkeypatc
 
 
 def test_cluster_files_start_what_the_documentation_says() -> None:
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
     ray_up = yaml.safe_load((ROOT / "docs" / "cluster" / "ray-cluster.yaml").read_text(encoding="utf-8"))
     assert ray_up["head_node_type"] in ray_up["available_node_types"]
-    assert any("rllib-lmgame[gpu" in command for command in ray_up["setup_commands"])
+    validate_config(prepare_config(ray_up))
+    options = ray_up["docker"]["run_options"]
+    assert "--entrypoint=" in options and "--shm-size=64g" in options and not ray_up.get("setup_commands")
     job = yaml.safe_load((ROOT / "docs" / "cluster" / "kuberay-rayjob.yaml").read_text(encoding="utf-8"))
     words = shlex.split(job["spec"]["entrypoint"])
     assert job["kind"] == "RayJob" and words[:3] == ["rllib", "train", "file"]
@@ -111,6 +115,9 @@ def test_cluster_files_start_what_the_documentation_says() -> None:
         group["template"]["spec"]["containers"][0] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])
     ]
     assert all({"name": "HF_HOME", "value": "/shared/hf"} in container["env"] for container in containers)
+    assert {container["image"] for container in containers} == {ray_up["docker"]["image"]}
+    (memory,) = (volume["emptyDir"] for volume in cluster["headGroupSpec"]["template"]["spec"]["volumes"][1:])
+    assert memory == {"medium": "Memory", "sizeLimit": "64Gi"}, "two engines of 7 B on two cards each take 46 GB"
 
 
 def test_ray_version_in_the_cluster_file_is_the_one_installed() -> None:

@@ -67,12 +67,12 @@ def test_hidden_gpus_are_left_alone(variable: str | None, ids: str) -> None:
         ("push-nccl", cards(80, 8), "needs 12 GB on each card; here: 8"),
         ("sleep", cards(80, 8), ""),
         ("zero3", Here((), (), 1.0, "no GPU"), "needs 4 GiB of memory; 1.0 are free"),
-        ("flash", cards(80), "needs flash_attn, not installed"),
+        ("adapters", cards(80), "needs peft, not installed"),
         ("attention", cards(80), ""),
     ],
 )
 def test_what_cannot_run_here_says_why(name: str, here: Here, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "_importable", lambda name: name != "flash_attn")
+    monkeypatch.setattr(checks, "_importable", lambda name: name != "peft")
     monkeypatch.setattr(checks, "_has", lambda name: False)
     assert here.lacking(CHECK[name]) == why
 
@@ -292,7 +292,7 @@ class Toy:
         return SimpleNamespace(seconds=0.5, num_bytes=1 << 20)
 
     def digests(self) -> list[Any]:
-        return [[{"w": str(self.held), "packed": engines.EMPTY}]]
+        return [[{"w": str(self.held), "packed": ""}]]
 
 
 @pytest.mark.parametrize(

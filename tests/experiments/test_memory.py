@@ -14,6 +14,7 @@ from transformers import AutoConfig
 from rllib_lmgame.algorithms.cluster.footprint import HELD, USABLE, footprint, learner_rooms
 from rllib_lmgame.algorithms.cluster.memory import (
     MIB,
+    QWEN2_5,
     ModelShape,
     engine_mib,
     kv_token_mib,
@@ -27,7 +28,7 @@ from rllib_lmgame.algorithms.cluster.memory import (
 )
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks import resources
-from rllib_lmgame.experiments.checks.cards import gpu_lines
+from rllib_lmgame.experiments.checks.cards import check_fits, gpu_lines
 from rllib_lmgame.experiments.checks.check import check_experiment
 from rllib_lmgame.experiments.checks.dry_run import (
     LOWERED_BY,
@@ -37,8 +38,9 @@ from rllib_lmgame.experiments.checks.dry_run import (
     resolved_config,
 )
 from rllib_lmgame.experiments.checks.resources import check_memory, request_of, trials_at_once
+from rllib_lmgame.experiments.checks.told import is_mixture
 from rllib_lmgame.experiments.files.reading import load_text
-from rllib_lmgame.experiments.spec import make_specs
+from rllib_lmgame.experiments.spec import Source, make_specs
 from rllib_lmgame.learners.microbatch import LEAST_ACTIVATIONS, MOST_TOKENS, default_tokens, kept_per_token, plain_layer
 from rllib_lmgame.policies.model import isolation
 from rllib_lmgame.policies.model.isolation import Apart, Packing
@@ -85,15 +87,26 @@ SHAPE = ModelShape(1_000_000, layers=4, hidden_size=64, kv_size=32, vocab_size=1
 
 @pytest.mark.parametrize(
     ("stage", "weights", "gradients", "optimizer"),
-    [(0, 2, 2, 12), (1, 2, 2, 12 / 4), (2, 2, 2 / 4, 12 / 4), (3, 2 / 4, 2 / 4, 12 / 4)],
+    [(0, 2, 2, 12), (1, 2, 4, 12 / 4), (2, 2, 4 / 4, 12 / 4), (3, 2 / 4, 4 / 4, 12 / 4)],
 )
 def test_zero_divides_what_it_says(stage, weights, gradients, optimizer):
-    """16-bit mixed precision on 4 learners: the table of the ZeRO paper, bytes per parameter."""
+    """16-bit mixed precision on 4 learners: the ZeRO paper's bytes a parameter, with gradients in float32."""
     parts = learner_mib(SHAPE, mixed_precision=True, zero={"stage": stage, "reduce_bucket_size": 1000}, num_learners=4)
     per_parameter = {name: value * MIB / trained_parameters(SHAPE) for name, value in parts.items()}
     assert per_parameter["weights"] == pytest.approx(weights)
     assert per_parameter["gradients"] == pytest.approx(gradients)
     assert per_parameter["optimizer"] == pytest.approx(optimizer)
+
+
+@pytest.mark.parametrize(("model", "learners", "gib"), [("32B", 16, 87.7), ("72B", 64, 150.2)])
+def test_zero_3_holds_whole_weights_at_a_push(model, learners, gib):
+    """Beside each learner's part of weights and optimizer, unless that is in host memory."""
+    shape, options = QWEN2_5[model], {"microbatch_tokens": 1024, "gradient_checkpointing": True, "critic": False}
+    for offload in ({}, {"offload_optimizer": {"device": "cpu"}}):
+        zero = {"stage": 3, "reduce_bucket_size": 5e8} | offload
+        parts = learner_mib(shape, mixed_precision=True, zero=zero, num_learners=learners, **options)
+        on_host = parts["optimizer"] / 1024 if offload else 0
+        assert sum(parts.values()) / 1024 - on_host == pytest.approx(gib - on_host, abs=0.1)
 
 
 def test_zero_has_buffers_beside_the_states():
@@ -609,3 +622,78 @@ def test_the_dry_run_says_when_cores_idle(planned, monkeypatch, inference, updat
     text = "\n".join(dry_run_lines(dataclasses.replace(planned, configs=[config])))
     assert re.search(f"#   {line}", text)
     assert ("idle cores" in text) == line.startswith("idle")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"language_model": {"model": "Qwen/Qwen2.5-7B", "context_length": 8192}},
+            r"config\.inference\.kv_cache_memory_mb: 256 MiB hold less than one context .* \(8,192 tokens\): .* 896,",
+        ),
+        (
+            {"num_learners": 1, "num_gpus_per_learner": 1},
+            r"config\.inference\.num_gpus_per_engine: is 0, but config\.num_gpus_per_learner is not",
+        ),
+        (
+            {
+                "language_model": {"model": "Qwen/Qwen2.5-72B"},
+                "inference": {"engine": "vllm", "num_gpus_per_engine": 8, "tensor_parallel_size": 8},
+                "num_learners": 2,
+                "num_gpus_per_learner": 1,
+                "deepspeed": {"bf16": {"enabled": True}, "zero_optimization": {"stage": 3}},
+            },
+            r"each GPU with a learner: learner \d{3}\.\d GiB, .* no card of 192 GB or less fits",
+        ),
+    ],
+    ids=["cache", "engines on CPUs", "no card"],
+)
+def test_what_fits_nowhere_is_refused_before_anything_starts(changes, message):
+    config = EXPERIMENT["config"] | {"inference": {"engine": "vllm"}} | changes
+    specs = make_specs({"big": EXPERIMENT | {"config": config}}, Source("here"))
+    with pytest.raises(ConfigError, match=message):
+        check_fits([check_experiment(spec) for spec in specs])
+
+
+@pytest.mark.parametrize(
+    ("model", "mixture"),
+    [
+        ("Qwen/Qwen3-30B-A3B", True),
+        ("mistralai/Mixtral-8x7B-Instruct-v0.1", True),
+        ("openai/gpt-oss-20b", True),
+        ("allenai/OLMoE-1B-7B-0924", True),
+        ("Qwen/Qwen2.5-7B-Instruct", False),
+        ("meta-llama/Llama-3.1-8B", False),
+        ({"model_type": "mixtral", "num_local_experts": 8}, True),
+        ({"model_type": "deepseek_v3", "n_routed_experts": 8}, True),
+        ({"model_type": "qwen3"}, False),
+    ],
+    ids=str,
+)
+def test_mixtures_of_experts_are_known(model, mixture, tmp_path):
+    if isinstance(model, dict):
+        (tmp_path / "config.json").write_text(json.dumps(model))
+        model = str(tmp_path)
+    assert is_mixture(model) == mixture
+
+
+def test_a_mixture_of_experts_is_told_of():
+    config = EXPERIMENT["config"] | {"language_model": {"model": "Qwen/Qwen3-30B-A3B"}}
+    (spec,) = make_specs({"big": EXPERIMENT | {"config": config}}, Source("here"))
+    check_experiment(spec)
+    assert any("mixture of experts" in notice and "logprob_gap" in notice for notice in spec.notices)
+
+
+def test_shared_memory_of_engines_with_tensor_parallelism_is_counted(planned):
+    """Ray's copy, the packed one and one for each engine: 7 B on two engines."""
+    config = planned.configs[0].copy(copy_frozen=False)
+    config.language_model(model="Qwen/Qwen2.5-7B", dtype="bfloat16")
+    config.num_gpus_per_learner, config.num_learners = 1, 4
+    config.deepspeed_config = {"bf16": {"enabled": True}, "zero_optimization": {"stage": 2}}
+    config.inference(engine="vllm", num_engines=2, num_gpus_per_engine=2, tensor_parallel_size=1)
+    without = footprint(config)
+    config.inference(tensor_parallel_size=2)
+    taken, weights = footprint(config), 2 * QWEN2_5["7B"].parameters / MIB
+    assert without.shared_memory == 0
+    assert taken.shared_memory - taken.object_store == pytest.approx(2 * weights)
+    assert taken.on_host - without.on_host == pytest.approx(2 * weights)

@@ -32,6 +32,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, Phi3Config
 from rllib_lmgame.algorithms.cluster.engines import adapter_arguments
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.inference.engines import vllm_engine as vllm_engine_module
 from rllib_lmgame.inference.protocol import (
     GenerationRequest,
     SamplingSpec,
@@ -642,6 +643,59 @@ def check_agreement(
                 tensor.add_(0.05 * torch.randn(tensor.shape))
         asyncio.run(engine.update_weights(dict(module.as_checkpoint(module.hf_state())), 1))
         assert bounds[0] <= largest_gap(engine, module, context) < bounds[1]
+    finally:
+        asyncio.run(engine.shutdown())
+
+
+class Transfer:
+    """Reloads a worker's model as vLLM's NCCL and IPC receivers do, from tensors that are here."""
+
+    reset_weight_update_target = shutdown = staticmethod(lambda: None)
+
+    def __init__(self, worker: Any, state: dict[str, torch.Tensor]) -> None:
+        self.model, self.config, self.state = worker.model_runner.get_model(), worker.model_config, state
+
+    def start_weight_update(self) -> None:
+        from vllm.model_executor.model_loader.reload import initialize_layerwise_reload
+
+        vllm_engine_module._forget_expert_kernels(self.model)
+        initialize_layerwise_reload(self.model)
+
+    def update_weights(self, update_info: dict[str, list[str]]) -> None:
+        for name in update_info["names"]:
+            self.model.load_weights([(name, self.state[name])])
+
+    def finish_weight_update(self) -> None:
+        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload
+
+        finalize_layerwise_reload(self.model, self.config)
+        vllm_engine_module._repack_for_cpu(self.model)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", ["gpt_oss", "llama"])
+def test_a_transfer_over_devices_replaces_every_weight(model_type: str, make_dir: Any) -> None:
+    pytest.importorskip("vllm")
+    model_dir = make_dir(model_type, **WINDOWS.get(model_type, {}))
+    engine = make_engine(EngineSpec("e", model_dir, InferenceOptions(engine="vllm", kv_cache_memory_mb=32), 64))
+    module = learner_module(model_dir, 64)
+    asyncio.run(engine.start())
+    try:
+        with torch.no_grad():
+            for tensor in module.hf_state().values():
+                tensor.add_(0.05 * torch.randn(tensor.shape))
+        state = dict(module.as_checkpoint(module.hf_state()))
+        asyncio.run(engine.pause())
+        engine._core._client.collective_rpc(lambda w: setattr(w.worker, "weight_transfer_engine", Transfer(w, state)))
+        before = asyncio.run(engine.call("weight_digests"))
+        for method, arguments in (("start", {}), ("update", {"update_info": {"names": list(state)}}), ("finish", {})):
+            name = f"{method}_weight{'s' if method == 'update' else '_update'}"
+            asyncio.run(engine.call("worker_call", name, **arguments))
+        (held,), (now,) = before, asyncio.run(engine.call("weight_digests"))
+        assert held.keys() == now.keys() and not {n for n in held if held[n] and held[n] == now[n]}
+        asyncio.run(engine.reset_prefix_cache())
+        asyncio.run(engine.resume())
+        assert largest_gap(engine, module, 64) < 1e-4
     finally:
         asyncio.run(engine.shutdown())
 

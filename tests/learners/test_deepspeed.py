@@ -282,11 +282,14 @@ def test_a_local_learner_with_deepspeed_equals_a_plain_one(
         learner.load_shard(tmp_path)
 
 
-@pytest.mark.parametrize(("stage", "dtype"), [(0, "auto"), (2, "bfloat16")])
+@pytest.mark.parametrize(("stage", "dtype"), [(0, "auto"), (1, "bfloat16"), (2, "bfloat16"), (3, "bfloat16")])
 def test_bfloat16_weights_with_float32_masters_learn(
     stage: int, dtype: str, make_learner: Any, make_episodes: Any, tmp_path: Path
 ) -> None:
-    """And can be saved, loaded and exported. Most steps are smaller than a bfloat16 weight of 0.2 can change."""
+    """And can be saved, loaded and exported. Most steps are smaller than a bfloat16 weight of 0.2 can change.
+
+    With ZeRO gradients are summed in float32.
+    """
     from transformers import AutoModelForCausalLM
 
     section = {"bf16": {"enabled": True}, **zero(stage)}
@@ -301,6 +304,8 @@ def test_bfloat16_weights_with_float32_masters_learn(
         losses.append(update(learner, episodes, objective=objective)["policy_loss"])
     assert {p.dtype for p in learner.module["player"].parameters()} == {torch.bfloat16}
     assert losses[-1] < losses[0] - 0.02
+    if stage:
+        assert learner.engines["player"].engine.get_data_types() == (torch.bfloat16, torch.float32)
     learner.begin_ppo()
     (metrics,) = train(learner, make_episodes, 0, 1)
     assert metrics["nan_steps"] == 0
@@ -462,6 +467,23 @@ def test_what_the_learner_decides_is_set_and_the_rest_is_passed_on() -> None:
     assert not optimizer_is_guarded({"zero_optimization": {"stage": 1}})
     assert half_dtype({"bf16": {"enabled": True}}) == torch.bfloat16
     assert half_dtype({"bf16": {"enabled": False}}) is None
+
+
+@pytest.mark.parametrize(
+    ("section", "stage", "sums"),
+    [
+        ({"bf16": {"enabled": True}}, 1, "fp32"),
+        ({"fp16": {"enabled": True}, **zero(2)}, 2, "fp32"),
+        ({"bf16": {"enabled": True}, **zero(3), "data_types": {"grad_accum_dtype": "bf16"}}, 3, "bf16"),
+        ({"bf16": {"enabled": True}, **zero(0)}, 0, None),  # DeepSpeed refuses two data types there.
+        (zero(2), 2, None),
+        ({}, 0, None),
+    ],
+)
+def test_half_precision_sums_gradients_in_float32(section: dict[str, Any], stage: int, sums: str | None) -> None:
+    config = deepspeed_config(section)
+    assert config["zero_optimization"]["stage"] == stage
+    assert config.get("data_types", {}).get("grad_accum_dtype") == sums
 
 
 def test_buckets_are_no_larger_than_the_model_unless_the_user_sets_them() -> None:

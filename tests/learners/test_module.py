@@ -326,7 +326,7 @@ def test_attention_choice() -> None:
     from transformers.utils import is_flash_attn_2_available
 
     if not is_flash_attn_2_available():
-        with pytest.raises(MissingDependencyError, match=r"rllib-lmgame\[gpu\]"):
+        with pytest.raises(MissingDependencyError, match=r"rllib-lmgame\[flash\]"):
             resolve_implementation("flash_attention_2", torch.bfloat16, on_gpu=True)
 
 

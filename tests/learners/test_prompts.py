@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,12 @@ from rllib_lmgame.learners.data.batching import PackedBatch, TokenBatch
 from rllib_lmgame.learners.data.rows import Row
 from rllib_lmgame.learners.objectives.base import UpdateLoop
 from rllib_lmgame.policies.model import attention, branches, isolation, rl_module
-from rllib_lmgame.policies.model.attention import PackedRows, packed_flash_attention
+from rllib_lmgame.policies.model.attention import (
+    PackedRows,
+    packed_attention,
+    packed_flash_attention,
+    packed_varlen_attention,
+)
 from rllib_lmgame.policies.model.layout import Layout
 
 VOCABULARY = 64
@@ -279,6 +285,62 @@ def test_flash_attention_is_told_where_longer_keys_lie(monkeypatch: pytest.Monke
         torch.testing.assert_close(results[1], results[0], atol=1e-5, rtol=1e-5)
 
     check()
+
+
+def varlen_reference(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    cu_seq_q: torch.Tensor,
+    cu_seq_k: torch.Tensor,
+    max_q: int,
+    max_k: int,
+    *,
+    scale: float | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    """What PyTorch documents of ``varlen_attn``: row by row, the last query at the last key."""
+    assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32 and window_size[1] == 0
+    assert (max_q, max_k) == (cu_seq_q.diff().max(), cu_seq_k.diff().max())
+    assert enable_gqa or query.shape[1] == key.shape[1]
+    out = []
+    for (a, b), (c, d) in zip(pairwise(cu_seq_q.tolist()), pairwise(cu_seq_k.tolist()), strict=True):
+        distance = torch.arange(d - c - (b - a), d - c)[:, None] - torch.arange(d - c)
+        seen = (distance >= 0) & ((distance <= window_size[0]) | (window_size[0] < 0))
+        q, k, v = (x.transpose(0, 1) for x in (query[a:b], key[c:d], value[c:d]))
+        out.append(torch.nn.functional.scaled_dot_product_attention(q, k, v, seen, scale=scale, enable_gqa=enable_gqa))
+    return torch.cat(out, 1).transpose(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("size", "kwargs"),
+    [(8, {}), (8, {"sliding_window": 3, "scaling": 0.3}), (6, {}), (8, {"softcap": 2.0})],
+    ids=["plain", "window", "head size", "capped"],
+)
+def test_varlen_attention_is_packed_attention(
+    size: int, kwargs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows with and without shared prompts, grouped queries; what the kernel does not take goes row by row."""
+    from torch.nn.attention import varlen
+
+    known = inspect.signature(varlen.varlen_attn).parameters
+    assert set(inspect.signature(varlen_reference).parameters) <= set(known)
+    calls = []
+    monkeypatch.setattr(varlen, "varlen_attn", lambda *a, **k: calls.append(1) or varlen_reference(*a, **k))
+    monkeypatch.setattr(attention, "_half_dtype", lambda x: x.dtype)
+    shapes = ((1, 4, 11, size), (1, 2, 11, size), (1, 2, 11, size))
+    query, key, value = (torch.randn(shape, generator=torch.Generator().manual_seed(0)) for shape in shapes)
+    for parents in (None, torch.tensor([-1, 0, 0])):
+        with PackedRows(torch.tensor([0, 5, 8, 11]), parents):
+            expected = packed_attention(torch.nn.Module(), query, key, value, None, **kwargs)[0]
+            found = packed_varlen_attention(torch.nn.Module(), query, key, value, None, **kwargs)[0]
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    with torch.no_grad():
+        expected = packed_attention(torch.nn.Module(), query, key, value, None, **kwargs)[0]
+        found = packed_varlen_attention(torch.nn.Module(), query, key, value, None, **kwargs)[0]
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert len(calls) == 3 * (size == 8 and "softcap" not in kwargs)
 
 
 @pytest.mark.parametrize(

@@ -104,11 +104,16 @@ def test_numerics_that_work_are_taken(language_model: dict[str, Any], settings: 
     ppo_config(language_model, **settings).validate()
 
 
-@pytest.mark.parametrize(("gpus", "chosen"), [(0, attention.PACKED), (0.5, attention.FLASH)])
-def test_a_gpu_in_sight_is_not_one_to_use(gpus: float, chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("gpus", "installed", "chosen"),
+    [(0, True, attention.PACKED), (0.5, True, attention.FLASH), (0.5, False, attention.PACKED_VARLEN)],
+)
+def test_a_gpu_in_sight_is_not_one_to_use(
+    gpus: float, installed: bool, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A learner without GPUs may still see those of its machine."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(attention, "_flash_installed", lambda: True)
+    monkeypatch.setattr(attention, "_flash_installed", lambda: installed)
     model_config = ppo_config({}, num_gpus_per_learner=gpus).module_spec("player").model_config
     assert attention.resolve_implementation("auto", torch.bfloat16, model_config["on_gpu"]) == chosen
 

@@ -76,17 +76,24 @@ class Footprint:
         processes: Of the policies with known shapes, and the env runners.
         microbatches: Tokens of a micro-batch of the trained policies with known shapes; at most as many on GPUs.
         object_store: MiB of weights on their way to the engines: in Ray's object store, and while they are packed.
+        copied: MiB of files in ``/dev/shm`` by which engines with tensor parallelism take weights.
     """
 
     policies: dict[str, memory.ModelShape | None]
     processes: tuple[Processes, ...]
     microbatches: dict[str, int]
     object_store: float
+    copied: float = 0.0
+
+    @property
+    def shared_memory(self) -> float:
+        """MiB of ``/dev/shm`` that weights take, where engines have tensor parallelism, if all are on one machine."""
+        return self.object_store + self.copied if self.copied else 0.0
 
     @property
     def on_host(self) -> float:
         """MiB of host memory, if all processes are on one machine."""
-        return sum(p.on_host for p in self.processes) + self.object_store + memory.RAY_MIB
+        return sum(p.on_host for p in self.processes) + self.object_store + self.copied + memory.RAY_MIB
 
 
 def footprint(config: Any, microbatch: int | None = None) -> Footprint:
@@ -124,7 +131,10 @@ def footprint(config: Any, microbatch: int | None = None) -> Footprint:
     few = any(config.language_model_of(policy).lora is not None for policy in trained)
     packed = max(pushed, default=0.0) if config.num_gpus_per_learner or zero.get("stage", 0) >= 2 or few else 0.0
     main = [Processes("algorithm", 1, memory.MAIN_PROCESS_MIB, {})]
-    return Footprint(policies, (*learners, *engines, *main, *runners), tokens, sum(pushed) + members + packed)
+    stored, split = sum(pushed) + members + packed, config.inference_options.tensor_parallel_size > 1
+    # Engines of one policy take their weights at once.
+    copied = config.inference_options.num_engines * max(pushed, default=0.0) * split
+    return Footprint(policies, (*learners, *engines, *main, *runners), tokens, stored, copied)
 
 
 def _member_mib(config: Any, policy: str, shape: memory.ModelShape) -> float:
@@ -214,7 +224,7 @@ def _learner(config: Any, policy: str, shape: memory.ModelShape, microbatch: int
     teacher = memory.shape_of_model(config.teacher_options.model) if held else None
     if teacher is not None:
         parts[TEACHER] = weights_mib(teacher, _learner_width(config, policy))
-    if zero.get("offload_optimizer"):
+    if memory.offloaded(zero):
         parts[OFFLOADED] = parts.pop("optimizer")
     # Without one of its own it is the algorithm's.
     process = memory.LEARNER_PROCESS_MIB if config.num_learners else 0.0

@@ -1,8 +1,9 @@
 """Estimates of the most memory each process takes, from the model's shape and the numerics.
 
 Learner: weights, gradients and optimizer states as in Rajbhandari et al. 2020 (ZeRO), section 3.1. A parameter of ``b``
-bytes takes ``b`` for the weight, ``b`` for the gradient, 8 for Adam's moments, and 4 for a float32 master copy if ``b``
-is 2. ZeRO stage 1 divides the optimizer states over the learners, stage 2 also the gradients, stage 3 also the weights.
+bytes takes ``b`` for the weight, ``b`` for the gradient (4 with ZeRO, which sums in float32), 8 for Adam's moments, and
+4 for a float32 master copy if ``b`` is 2. ZeRO stage 1 divides the optimizer states over the learners, stage 2 also
+the gradients, stage 3 also the weights, but for :data:`WHOLE`.
 
 Activations: :func:`~rllib_lmgame.learners.microbatch.kept_per_token`.
 
@@ -41,6 +42,7 @@ RAY_MIB = 700.0
 WORKSPACE_MIB = 60.0
 """The first update adds this to a learner of any model: temporary blocks, numerical libraries. Measured on CPU."""
 ZERO_BUFFERS = "ZeRO's buffers"
+WHOLE = "whole weights at the start or a push"
 ZERO_3_LIVE = 1_000_000_000
 """Gathered weights that ZeRO 3 holds at once, in entries: DeepSpeed's ``stage3_max_live_parameters``."""
 LOGITS_WHILE_SAMPLING = 4
@@ -277,7 +279,20 @@ def learner_mib(
         parts[ZERO_BUFFERS] = _zero_buffers(zero or {}, trained, width, world, (adapters and shape.parameters) or 0)
     elif world > 1:  # Gradients are summed in one copy of them, when activations and logits have gone.
         parts["sum of gradients"] = max(0.0, parts["gradients"] - parts["activations"] - parts["logits"])
+    if stage >= 3 and world > 1:
+        frozen = shape.parameters * (adapters is not None)
+        start = (trained + frozen) * width  # Before DeepSpeed divides them.
+        states = parts["weights"] + parts["optimizer"] * (not offloaded(zero))
+        push = states + (shape.parameters if adapters is None else adapters) * width
+        peak = sum(parts.values()) - parts["optimizer"] * offloaded(zero)
+        parts[WHOLE] = max(0.0, max(start, push) - peak)
     return {name: value / MIB for name, value in parts.items()}
+
+
+def offloaded(zero: Mapping[str, Any] | None) -> bool:
+    """Whether ``zero_optimization`` puts the optimizer's states into host memory."""
+    section = (zero or {}).get("offload_optimizer")
+    return isinstance(section, Mapping) and section.get("device", "none") != "none"
 
 
 def _training_states(trained: int, width: int, world: int, stage: int) -> dict[str, float]:
@@ -285,7 +300,7 @@ def _training_states(trained: int, width: int, world: int, stage: int) -> dict[s
     masters = width == 2 or stage in (1, 2)  # Stages 1 and 2 keep them beside float32 weights too.
     return {
         "weights": trained * width / (world if stage >= 3 else 1),
-        "gradients": trained * width / (world if stage >= 2 else 1),
+        "gradients": trained * (4 if stage else width) / (world if stage >= 2 else 1),  # Summed in float32.
         "optimizer": trained * (8 + 4 * masters) / (world if stage >= 1 else 1),
     }
 

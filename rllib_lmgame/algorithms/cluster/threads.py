@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from rllib_lmgame.algorithms.cluster.memory import shape_of
+from rllib_lmgame.algorithms.cluster.memory import offloaded, shape_of
 from rllib_lmgame.algorithms.cluster.trials import trials_at_once
 from rllib_lmgame.learners.settings import learner_threads
 from rllib_lmgame.threads import (
@@ -117,12 +117,17 @@ def in_group(
     return Places(cores, where[others:], learners, runners, most, _together(config))
 
 
+def learners_use_cores(config: LMGameConfig) -> bool:
+    """Whether learners compute on CPUs; on GPUs only an offloaded optimizer does."""
+    return not config.num_gpus_per_learner or offloaded((config.deepspeed_config or {}).get("zero_optimization"))
+
+
 def threads_of(config: LMGameConfig, places: Places) -> tuple[int | None, int | None]:
-    """Threads of each engine and of each learner; ``None`` on GPUs, and where nobody set a number."""
+    """Threads of each engine and of each learner; ``None`` on GPUs, and where no number was set."""
     inference, update = config.inference_options.num_threads, config.token_ppo_options.num_threads
     engine = places.engine_threads() if inference == AUTO else inference
     learner = places.learner_threads() if update == AUTO else learner_threads(config)
-    return (None if config.inference_options.on_gpu else engine, None if config.num_gpus_per_learner else learner)
+    return (None if config.inference_options.on_gpu else engine, learner if learners_use_cores(config) else None)
 
 
 def thread_words(engine: int | None, learner: int | None) -> list[str]:

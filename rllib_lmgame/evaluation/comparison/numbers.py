@@ -34,6 +34,7 @@ def rows(evaluation: Evaluation, results: Results, baseline: str | None = None) 
         row
         for name, game in evaluation.games.items()
         for contender in evaluation.contenders
+        if (contender.name, name) not in results.left_out
         for row in _rows_of(evaluation, results, (name, game), contender, baseline)
     ]
 

@@ -3,7 +3,7 @@
 1. Who plays what on which level with which seed follows from the player, the game, the level and the sample alone:
    other players and games beside them change nothing, nor does an interruption.
 2. What a game needs beside it and is not there (a server, a judge), and options that it refuses as it deals its first
-   level, are told before anybody plays. So is a random player where no legal actions are listed.
+   level, are told before anybody plays. A random player leaves out games that list no legal actions.
 3. A failed episode is dropped, counted and written down with its reason, and played again by the same command.
 4. Players are loaded one after the other, and one who has played everything is not loaded again.
 """
@@ -80,11 +80,15 @@ class Evaluation:
 
 @dataclass
 class Results:
-    """What was played, also by earlier calls, in the order of the plans; ``failures`` of this one, by place."""
+    """What was played, also by earlier calls, in the order of the plans; ``failures`` of this one, by place.
+
+    ``left_out``: players and the games that they cannot play.
+    """
 
     played: dict[Place, EpisodeSummary] = field(default_factory=dict)
     failures: dict[Place, Failure] = field(default_factory=dict)
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    left_out: set[tuple[str, str]] = field(default_factory=set)
 
     def of(self, player: str, game: str) -> dict[Place, EpisodeSummary]:
         return {place: one for place, one in self.played.items() if (place.player, place.game) == (player, game)}
@@ -116,9 +120,15 @@ async def play_evaluation(
     seeds = {plan.game: plan.seed for _, plan in reversed(left.values())}
     who: list[Contender | Player] = [*evaluation.contenders, *evaluation.opponents.values()]
     guesses = any(each.source in RandomPlayer.names for each in who)
-    roles = [await _roles(game, seeds.get(number), guesses) for number, game in enumerate(evaluation.games.values())]
+    roles, silent = [], []
+    for number, (name, game) in enumerate(evaluation.games.items()):
+        found, can_guess = await _roles(game, seeds.get(number), guesses)
+        roles.append(found)
+        silent += [] if can_guess else [name]
+    left_out = _left_out(evaluation, silent)
+    planned, left = ({p: v for p, v in each.items() if (p.player, p.game) not in left_out} for each in (planned, left))
     begun(len(played), len(planned))
-    results = Results(dict(played))
+    results = Results(dict(played), left_out=left_out)
     if directory is not None:
         directory.begin(settings)
     async with AsyncExitStack() as stack:
@@ -142,18 +152,33 @@ async def play_evaluation(
     return results
 
 
-async def _roles(game: GameConfig, seed: int | None, guesses: bool) -> Roles:
-    """The roles of a game; the level of ``seed``, the first it is to be played on, is dealt once as a trial.
+def _left_out(evaluation: Evaluation, silent: Sequence[str]) -> set[tuple[str, str]]:
+    """Random players and the games that tell them no replies (``silent``).
+
+    Raises: ConfigError: a random player could play none, or is an opponent in one.
+    """
+    guessing = [each.name for each in evaluation.contenders if each.source in RandomPlayer.names]
+    opposes = any(each.source in RandomPlayer.names for each in evaluation.opponents.values())
+    if silent and (opposes or (guessing and len(silent) == len(evaluation.games))):
+        env = evaluation.games[silent[0]].env
+        raise ConfigError("--games", f"{env} lists no legal actions: the player `random` cannot play it")
+    return {(player, game) for player in guessing for game in silent}
+
+
+async def _roles(game: GameConfig, seed: int | None, guesses: bool) -> tuple[Roles, bool]:
+    """The roles of a game, and whether a random player can play it (only looked at if one ``guesses``).
+
+    The level of ``seed``, the first it is to be played on, is dealt once as a trial.
 
     Raises: ConfigError: it cannot be built, what it needs beside it is not there, or an option of its is wrong, which
-    some games find only then. Also if a random player takes part (``guesses``), and nothing says what it can reply.
-    All else may be the level's fault, or pass.
+    some games find only then. All else may be the level's fault, or pass.
     """
     try:
         if seed is not None:
             await asyncio.to_thread(found_beside, game)
     except ConfigError as error:
         raise ConfigError("--games", f"{game.env}: {error}") from None
+    can_guess = True
     try:
         session = await open_session(game, CALL_LIMIT_S)
     except EpisodeFailed as failure:
@@ -162,15 +187,15 @@ async def _roles(game: GameConfig, seed: int | None, guesses: bool) -> Roles:
         if seed is not None:
             call = GameCalls(session.game_id, session.trusted, CALL_LIMIT_S)
             await call("reset", session.reset, seed)
-            if guesses and not await call("legal actions", _can_guess, session):
-                raise ConfigError("--games", f"{game.env} lists no legal actions: the player `random` cannot play it")
+            if guesses:
+                can_guess = await call("legal actions", _can_guess, session)
     except EpisodeFailed as failure:
         wrong = _wrong_option(failure)
         if wrong is not None:
             raise ConfigError("--games", f"{game.env}: {wrong}") from None
     finally:
         abandon(session)
-    return dict(session.roles)
+    return dict(session.roles), can_guess
 
 
 def _can_guess(session: GameSession) -> bool:

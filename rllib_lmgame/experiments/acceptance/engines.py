@@ -7,7 +7,6 @@ more than five times what both may differ by.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,6 @@ from rllib_lmgame.experiments.acceptance.measured import Measured, Setting
 REQUESTS, PROMPT, REPLY = 16, 64, 48
 SHARE = 0.35
 """Of a card, for an engine that has a learner beside it."""
-EMPTY = hashlib.sha256(b"").hexdigest()
 
 
 class Bench:
@@ -207,7 +205,7 @@ def _flat(digests: Sequence[Any]) -> list[tuple[str, str]]:
         for engine, workers in enumerate(digests)
         for worker, tensors in enumerate(workers)
         for name, digest in sorted(tensors.items())
-        if digest != EMPTY
+        if digest
     ]
 
 

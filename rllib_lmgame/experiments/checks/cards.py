@@ -1,13 +1,26 @@
-"""What shares a GPU, and the smallest card that has room for it."""
+"""What shares a GPU, the smallest card that has room for it, and runs that fit nowhere."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rllib_lmgame.algorithms.cluster import memory
-from rllib_lmgame.algorithms.cluster.footprint import Footprint, Processes, engine_numerics, engines_beside
+from rllib_lmgame.algorithms.cluster.footprint import (
+    Footprint,
+    Processes,
+    engine_numerics,
+    engines_beside,
+    machine_mib,
+)
+from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.checks.check import CheckedExperiment
+from rllib_lmgame.experiments.checks.resources import asked_by, footprints_here
+from rllib_lmgame.inference.registry import VLLM, find_engine
+from rllib_lmgame.policies.model.files import local_config, model_directory
+from rllib_lmgame.settings.sections.language_model import TINY_MODEL
 
 
 @dataclass(frozen=True)
@@ -34,6 +47,67 @@ def cards_of(config: Any, taken: Footprint) -> list[Card]:
         return [_card(config, learners, engines, beside)]
     alone = [_card(config, learners, [], 0)] if learners else []
     return alone + ([_card(config, [], engines, max(1, engines_beside(taken, 1.0)))] if engines else [])
+
+
+def check_fits(checked: Sequence[CheckedExperiment]) -> None:
+    """Check that engines can start beside the learners and that their caches and cards are large enough.
+
+    Raises: ConfigError: with the key to change and, of memory, the estimate.
+    """
+    for experiment in checked:
+        if not experiment.algorithm.own:
+            continue
+        for config, taken in zip(experiment.configs, footprints_here(experiment, machine_mib()), strict=True):
+            with experiment.spec.source.attached():
+                _check_engines(config, taken)
+            for card in cards_of(config, taken):
+                if card.size is None:
+                    raise ConfigError(
+                        "",
+                        f"{experiment.spec.name} ({asked_by(experiment)}): each GPU with {card.text}; take a smaller "
+                        "config.language_model.model, config.language_model.lora, or a smaller part of the card for "
+                        "the engine (config.inference.gpu_memory_utilization; --no-memory-check starts anyway)",
+                    )
+
+
+def _check_engines(config: Any, taken: Footprint) -> None:
+    """Refuse vLLM on CPUs beside learners on GPUs, and a cache that holds no whole context."""
+    options = config.inference_options
+    engines = [p for p in taken.processes if p.name.startswith("engine")]
+    if engines and find_engine(options.engine) is VLLM and config.num_gpus_per_learner and not options.on_gpu:
+        raise ConfigError(
+            "config.inference.num_gpus_per_engine",
+            "is 0, but config.num_gpus_per_learner is not: an installation has vLLM for CPUs or for GPUs; set it, "
+            "0.4 to share a card with a learner of 0.6",
+        )
+    dtype, cache = engine_numerics(config)
+    for policy, shape in taken.policies.items():
+        if cache is None or shape is None or not engines or not _keeps_whole_context(config, policy):
+            continue
+        context = config.language_model_of(policy).context_length
+        needed = context * memory.kv_token_mib(shape, dtype=dtype, tensor_parallel_size=options.tensor_parallel_size)
+        if needed > cache:
+            raise ConfigError(
+                "config.inference.kv_cache_memory_mb",
+                f"{cache:,.0f} MiB hold less than one context of {policy} ({context:,} tokens): set at least "
+                f"{math.ceil(needed):,}, or lower config.language_model.context_length",
+            )
+
+
+def _keeps_whole_context(config: Any, policy: str) -> bool:
+    """Whether all layers keep keys and values of the whole context: no windows, states or compressed keys."""
+    model = config.language_model_of(policy).model
+    found = None if model == TINY_MODEL else local_config(model_directory(model))
+    if found is None:
+        return True
+    text = found.get_text_config()
+    kinds = getattr(text, "layer_types", None) or ["full_attention" if _window(text) is None else "sliding_attention"]
+    return set(kinds) == {"full_attention"} and not getattr(text, "kv_lora_rank", None)
+
+
+def _window(text: Any) -> int | None:
+    used = getattr(text, "use_sliding_window", True)
+    return getattr(text, "sliding_window", None) if used else None
 
 
 def one_learner_mib(learners: Sequence[Processes]) -> tuple[float, float]:

@@ -20,7 +20,7 @@ from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyE
 from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, resolve_algorithm
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
 from rllib_lmgame.experiments.checks.taught import check_data, check_taught
-from rllib_lmgame.experiments.checks.told import idle_notices
+from rllib_lmgame.experiments.checks.told import idle_notices, mixture_notices
 from rllib_lmgame.experiments.results.outcome import load_report
 from rllib_lmgame.experiments.search.mutations import MUTATIONS, mutated_alone, mutated_key, mutated_points
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, split_scheduler
@@ -135,7 +135,7 @@ def _check(spec: ExperimentSpec) -> CheckedExperiment:
             _check_success(spec, config)
             _check_evaluated(spec, config)
             _check_restored(spec, config)
-        for notice in (*idle_notices(configs), *_unknown_metrics(spec, configs)):
+        for notice in (*idle_notices(configs), *mixture_notices(configs), *_unknown_metrics(spec, configs)):
             _notice(spec, notice)
     return CheckedExperiment(spec, algorithm, configs, num_trials, taught=taught)
 

@@ -73,6 +73,7 @@ LOWERED_BY: dict[str, dict[str, tuple[str, ...]]] = {
         OFFLOADED: _sharded(1),
         "activations": ("config.token_ppo.max_tokens_per_microbatch", _RECOMPUTED),
         "logits": ("config.token_ppo.head_chunk_tokens",),
+        memory.WHOLE: (_SMALLER,),
         memory.ZERO_BUFFERS: ("config.deepspeed.zero_optimization.reduce_bucket_size",),
         "sum of gradients": _sharded(2),
         TEACHER: ("config.teacher.model (a smaller one)",),
@@ -357,7 +358,8 @@ def _host_lines(taken: Footprint) -> list[str]:
         else ""
     )
     return [
-        f"#   host memory in all {'' if known else 'at least '}{_size(taken.on_host)}{stored}: {verdict} {_size(here)}"
+        f"#   host memory in all {'' if known else 'at least '}{_size(taken.on_host)}{stored}: {verdict} {_size(here)}",
+        *([f"#   /dev/shm in all up to {_size(taken.shared_memory)}"] if taken.shared_memory else []),
     ]
 
 

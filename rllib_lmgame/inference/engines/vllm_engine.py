@@ -53,6 +53,9 @@ CPU_BLOCK_SIZE = 32
 CPU_STEP_TOKENS = 4096
 """Most tokens in one step on CPU unless ``max_num_batched_tokens`` says otherwise; at least one whole context."""
 
+GPU_STEP_TOKENS = 8192
+"""The same on a GPU, where vLLM by itself takes 2,048."""
+
 LIKELIEST = 32
 """Of the tokens that one was chosen among, whose log-probabilities are told."""
 
@@ -214,11 +217,14 @@ class VLLMCore(Core):
         if not self._tensor_parallel:
             self._client.collective_rpc(function, args=(tensors,))
             return
+        import shutil
         import tempfile
 
         from safetensors.torch import save_file
 
-        folder = "/dev/shm" if os.path.isdir("/dev/shm") else None
+        needed = sum(tensor.nbytes for tensor in tensors.values())
+        in_memory = os.path.isdir("/dev/shm") and shutil.disk_usage("/dev/shm").free > needed
+        folder = "/dev/shm" if in_memory else None  # Containers have little there; a file on disk is slower.
         with tempfile.NamedTemporaryFile(dir=folder, suffix=".safetensors") as file:
             save_file({name: t.contiguous() for name, t in tensors.items()}, file.name)
             self._client.collective_rpc(function, args=(file.name,))
@@ -263,10 +269,10 @@ class VLLMCore(Core):
 
     def worker_call(self, method: str, **kwargs: Any) -> list[Any]:
         """Call ``method`` on every vLLM worker: its weight-transfer operations."""
-        return self._client.collective_rpc(method, kwargs=kwargs)
+        return self._client.collective_rpc(transfer_in_worker, args=(method, kwargs))
 
     def weight_digests(self) -> list[dict[str, str]]:
-        return self._client.collective_rpc("compute_weight_checksums")
+        return self._client.collective_rpc(digests_of_worker)
 
 
 class VLLMEngine(ThreadedEngine):
@@ -284,6 +290,44 @@ def load_into_worker(worker: Any, source: Mapping[str, Any] | str) -> None:
         worker.reload_weights(weights_iterator=iter(source.items()))
     if on_cpu:
         _repack_for_cpu(model)
+
+
+def transfer_in_worker(worker: Any, method: str, arguments: Mapping[str, Any]) -> Any:
+    """Call one of a vLLM worker's weight-transfer operations, which also reload its model."""
+    with _copies_loaded(worker.model_runner.get_model()):
+        return getattr(worker, method)(**arguments)
+
+
+DIGEST_ENTRIES = 1 << 24
+"""Entries of a tensor that :func:`digest_of` adds up at once: 128 MiB of int64."""
+
+
+def digests_of_worker(worker: Any) -> dict[str, str]:
+    """Digest of each parameter of one vLLM worker's model, by :func:`digest_of`."""
+    from vllm.model_executor.model_loader.weight_checksum import _weights
+
+    return {name: digest_of(tensor) for name, tensor in _weights(worker.model_runner.get_model())}
+
+
+def digest_of(tensor: Any) -> str:
+    """Shape, dtype and two sums of a tensor's bits, computed where the tensor is; "" of an empty one.
+
+    The second sum counts each entry by its place, so that entries which changed places are noticed. Sums of integers
+    are the same in any order.
+    """
+    import torch
+
+    if not tensor.numel():
+        return ""
+    bits = tensor.detach().contiguous().reshape(-1)
+    bits = bits.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[bits.element_size()])
+    sums = torch.zeros(2, dtype=torch.int64, device=bits.device)
+    for begin in range(0, len(bits), DIGEST_ENTRIES):
+        part = bits[begin : begin + DIGEST_ENTRIES].long()
+        place = torch.arange(begin + 1, begin + 1 + len(part), device=bits.device)
+        sums += torch.stack((part.sum(), (part * (place * 2 + 1)).sum()))
+    plain, placed = sums.tolist()
+    return f"{tuple(tensor.shape)} {tensor.dtype} {plain:x} {placed:x}"
 
 
 def values_into_worker(worker: Any, source: Mapping[str, Any] | str) -> None:
@@ -395,8 +439,6 @@ def _engine_args(
         "disable_log_stats": True,
         "seed": seed,
     }
-    if options.max_num_batched_tokens is not None:
-        values["max_num_batched_tokens"] = options.max_num_batched_tokens
     if options.cache_mib is not None:
         values["kv_cache_memory_bytes"] = options.cache_mib << 20
     if options.over_devices:
@@ -416,6 +458,7 @@ def _device_args(options: InferenceOptions, context_length: int) -> dict[str, An
         return {
             "gpu_memory_utilization": options.gpu_memory_utilization,
             "enable_sleep_mode": options.sleep_during_update,
+            "max_num_batched_tokens": options.max_num_batched_tokens or max(GPU_STEP_TOKENS, options.max_num_seqs),
         }
     values: dict[str, Any] = {
         "block_size": CPU_BLOCK_SIZE,

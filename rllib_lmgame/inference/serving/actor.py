@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import inspect
 import logging
 import os
+import re
 import tempfile
 import uuid
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -77,6 +79,26 @@ def make_engine(spec: EngineSpec) -> InferenceEngine:
         settings["tokenizer"] = spec.tokenizer
     engine: InferenceEngine = cls(model, spec.options, **settings)
     return engine
+
+
+@contextlib.asynccontextmanager
+async def alone_on_card(options: InferenceOptions) -> AsyncIterator[None]:
+    """Inside it no other engine of this user starts on the same part of a machine's GPUs.
+
+    vLLM measures the free memory before and after its own start, and counts what others take meanwhile as its own.
+    """
+    if not 0 < options.num_gpus_per_engine < 1:
+        yield
+        return
+    cards = re.sub(r"\W", "-", os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
+    path = Path(tempfile.gettempdir()) / f"rllib-lmgame-{os.getuid()}-card-{cards}.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        await asyncio.get_running_loop().run_in_executor(None, fcntl.flock, descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
 
 
 @dataclass
@@ -298,13 +320,13 @@ class EngineActor:
         await self._engine.call("worker_call", method, **kwargs)
 
     async def finish_device_update(self, digests: bool) -> list[dict[str, str]]:
-        """All weights have arrived; returns each worker's digests if wanted: they take a copy to the host."""
+        """All weights have arrived; returns each worker's digests if ``digests``."""
         await self._engine.call("worker_call", "finish_weight_update")
         await self._engine.reset_prefix_cache()
         return await self._engine.call("weight_digests") if digests else []
 
     async def weight_digests(self) -> list[dict[str, str]]:
-        """Each worker's digest of every tensor it holds; takes a copy to the host."""
+        """Each worker's digest of every tensor it holds."""
         await self.start()
         digests: list[dict[str, str]] = await self._engine.call("weight_digests")
         return digests
@@ -345,8 +367,9 @@ class EngineActor:
     async def _load(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            self._engine = await loop.run_in_executor(None, make_engine, self._spec)
-            await self._engine.start()
+            async with alone_on_card(self._spec.options):
+                self._engine = await loop.run_in_executor(None, make_engine, self._spec)
+                await self._engine.start()
         except Exception as error:
             if self._needs_weights:  # started again: what it lacks may be there soon (memory of the process before it)
                 self._leave(error)

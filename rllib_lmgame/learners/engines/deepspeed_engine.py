@@ -64,7 +64,8 @@ def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) ->
         raise ConfigError(
             "deepspeed.gradient_clipping", f"{clipping} differs from `grad_clip` ({grad_clip}); leave it out"
         )
-    zero = config.setdefault("zero_optimization", {"stage": 0})
+    half = _half_precision(config)
+    zero = config.setdefault("zero_optimization", {"stage": int(half)})
     if not isinstance(zero, Mapping):
         raise ConfigError(
             "deepspeed.zero_optimization", f"expected a mapping such as {{stage: 2}}, got {describe(zero)}"
@@ -74,10 +75,12 @@ def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) ->
         raise ConfigError("deepspeed.zero_optimization.stage", f"must be 0, 1, 2 or 3, got {describe(stage)}")
     if stage < 2 and zero.get("overlap_comm"):
         raise ConfigError("deepspeed.zero_optimization.overlap_comm", f"needs stage 2 or 3, got stage {stage}")
+    if stage and half:  # DeepSpeed would sum in 16 bits: off by 1 % after 140 micro-batches, by 8 % after 1,400.
+        config["data_types"] = {"grad_accum_dtype": "fp32", **(config.get("data_types") or {})}
     config.pop("activation_checkpointing", None)
     config.setdefault("steps_per_print", 2**31 - 1)
     # Without ZeRO and half precision the optimizer itself clips, since it has to look at the norm anyway.
-    by_optimizer = stage == 0 and not _half_precision(config)
+    by_optimizer = stage == 0 and not half
     return config | {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,

@@ -1,8 +1,9 @@
 """Attention over packed rows.
 
 Rows lie end to end in one sequence, sorted by length. Each run of equal lengths is one causal attention call on a
-``[rows, heads, length, head_dim]`` view: nothing crosses rows and no padding is computed. It is registered with
-Transformers' attention interface, so models that support attention back ends run on it unchanged.
+``[rows, heads, length, head_dim]`` view: nothing crosses rows and no padding is computed. On GPUs, in half precision,
+one kernel takes rows of all lengths: flash-attn's where it is installed, else PyTorch's ``varlen_attn``. They are
+registered with Transformers' attention interface, so models that support attention back ends run on them unchanged.
 
 Rows that continue others see these too (:mod:`~rllib_lmgame.policies.model.branches`).
 
@@ -32,7 +33,11 @@ from rllib_lmgame.policies.model.branches import (
 
 PACKED = "lmgame_packed"
 PACKED_EAGER = "lmgame_packed_eager"
+PACKED_VARLEN = "lmgame_packed_varlen"
 FLASH = "flash_attention_2"
+
+MOST_VARLEN_HEAD = 256
+"""Entries of a head that PyTorch's ``varlen_attn`` takes; a multiple of 8."""
 
 RowGroup = tuple[int, int]
 """Rows in the group and their length."""
@@ -187,6 +192,53 @@ def packed_flash_attention(
     return flash_attention_forward(module, query, key, value, attention_mask, **(kwargs | packed))
 
 
+def packed_varlen_attention(
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """:func:`packed_attention` in one call of PyTorch's ``varlen_attn``, which computes in half precision.
+
+    :func:`packed_attention` itself where that kernel cannot: caps, sinks, values of another width, other head sizes.
+    """
+    dtype, size = _half_dtype(query), query.shape[-1]
+    special = any(kwargs.get(name) is not None for name in ("softcap", "s_aux", "position_bias"))
+    if dtype is None or special or value.shape[-1] != size or size % 8 or size > MOST_VARLEN_HEAD:
+        options = (attention_mask, scaling, dropout, sliding_window)
+        return packed_attention(module, query, key, value, *options, **kwargs)
+    from torch.nn.attention.varlen import varlen_attn
+
+    rows = current_rows()
+    q, k, v = (x[0].transpose(0, 1).to(dtype) for x in (query, key, value))
+    at = (
+        PackedRows(torch.tensor([0, len(q)], device=q.device)).flash_arguments if rows is None else rows.flash_arguments
+    )
+    if rows is not None and rows.branches is not None:
+        rows.branches.repeats = True
+        k, v = (x.index_select(0, rows.branches.flash_keys) for x in (k, v))
+        at = at | rows.branches.flash_arguments
+    lengths = (at["cu_seq_lens_q"], at["cu_seq_lens_k"], at["max_length_q"], at["max_length_k"])
+    # A window counts the query itself, the kernel's does not.
+    left = -1 if sliding_window is None or sliding_window >= at["max_length_k"] else sliding_window - 1
+    grouped = k.shape[1] != q.shape[1]
+    out: torch.Tensor = varlen_attn(q, k, v, *lengths, scale=scaling, window_size=(left, 0), enable_gqa=grouped)
+    return out.unsqueeze(0), None
+
+
+def _half_dtype(x: torch.Tensor) -> torch.dtype | None:
+    """Half precision that attention computes in here; ``None``: another one, or not on a GPU."""
+    if not x.is_cuda:
+        return None
+    dtype = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+    return dtype if dtype in (torch.float16, torch.bfloat16) else None
+
+
 def repeat_heads(x: torch.Tensor, heads: int) -> torch.Tensor:
     """Key or value heads ``[rows, key_heads, length, head_dim]`` repeated for grouped queries."""
     return x if x.shape[1] == heads else x.repeat_interleave(heads // x.shape[1], dim=1)
@@ -229,12 +281,11 @@ def resolve_implementation(choice: str, dtype: torch.dtype, on_gpu: bool) -> str
     if choice == FLASH and not _flash_installed():
         raise MissingDependencyError(
             "language_model.attn_implementation: flash_attention_2 needs flash-attn; install the extra "
-            "`rllib-lmgame[gpu]` or set `auto`"
+            "`rllib-lmgame[flash]` or set `auto`"
         )
-    if choice == FLASH or (
-        choice == "auto" and on_gpu and dtype in (torch.float16, torch.bfloat16) and _flash_installed()
-    ):
-        return FLASH
+    half = choice == "auto" and on_gpu and dtype in (torch.float16, torch.bfloat16)
+    if choice == FLASH or half:
+        return FLASH if _flash_installed() else PACKED_VARLEN
     return PACKED_EAGER if choice == "eager" else PACKED
 
 
@@ -250,4 +301,5 @@ def register() -> None:
 
     AttentionInterface.register(PACKED, packed_attention)
     AttentionInterface.register(PACKED_EAGER, packed_attention_eager)
+    AttentionInterface.register(PACKED_VARLEN, packed_varlen_attention)
     AttentionInterface.register(FLASH, packed_flash_attention)

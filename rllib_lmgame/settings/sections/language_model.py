@@ -120,8 +120,8 @@ class LanguageModelOptions:
     )
     attn_implementation: str = option(
         "auto",
-        "`auto` takes flash attention for learners on GPUs, in half precision, where it is installed, and "
-        "row-wise SDPA elsewhere.",
+        "`auto` takes one kernel for rows of all lengths for learners on GPUs, in half precision (flash-attn's "
+        "where it is installed, else PyTorch's), and row-wise SDPA elsewhere.",
         choices=("auto", "sdpa", "flash_attention_2", "eager"),
         carded=False,
     )

@@ -1,0 +1,78 @@
+"""Engines on GPUs, as far as CPUs show it: who starts when, what vLLM is asked for, which weights it says it holds."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from rllib_lmgame.inference.engines import vllm_engine
+from rllib_lmgame.inference.serving import actor
+from rllib_lmgame.inference.serving.actor import EngineActor, EngineSpec
+from rllib_lmgame.settings.sections.inference import InferenceOptions
+
+
+@pytest.mark.parametrize(("gpus", "most"), [(0.4, 1), (1, 3), (0, 3)])
+def test_engines_on_one_card_start_one_after_the_other(
+    gpus: float, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actor.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    starting, at_once = set(), []
+
+    class Slow:
+        async def start(self) -> None:
+            starting.add(self)
+            at_once.append(len(starting))
+            for _ in range(100):
+                await asyncio.sleep(0)
+            starting.remove(self)
+
+    monkeypatch.setattr(actor, "make_engine", lambda spec: Slow())
+    options = InferenceOptions(num_gpus_per_engine=gpus)
+
+    async def start() -> None:
+        actors = [EngineActor(EngineSpec(f"e{i}", "none", options, 64), restarted=False) for i in range(3)]
+        # All engines are made before the first start goes on, unless one waits for another.
+        await asyncio.gather(*(each._load() for each in actors))
+
+    asyncio.run(start())
+    assert len(at_once) == 3 and (max(at_once) == 1) == (most == 1)
+
+
+def test_vllm_on_a_gpu_takes_long_prompts_in_few_steps() -> None:
+    def budget(**options: Any) -> int:
+        return vllm_engine._device_args(InferenceOptions(num_gpus_per_engine=1, **options), 64)[
+            "max_num_batched_tokens"
+        ]
+
+    assert (budget(), budget(max_num_batched_tokens=512), budget(max_num_seqs=9000)) == (8192, 512, 9000)
+
+
+def test_a_digest_tells_every_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = torch.arange(1.0, 13.0).bfloat16().reshape(3, 4)
+    changed, swapped = plain.clone(), plain.clone()
+    changed[1, 2] = -changed[1, 2]
+    swapped[0, 0], swapped[2, 3] = plain[2, 3], plain[0, 0]
+    others = [changed, swapped, plain.view(torch.int16), plain.reshape(4, 3), plain.float(), plain[:2], plain[:0]]
+    digest = vllm_engine.digest_of(plain)
+    assert digest not in {vllm_engine.digest_of(other) for other in others}
+    assert vllm_engine.digest_of(plain[:0]) == ""
+    monkeypatch.setattr(vllm_engine, "DIGEST_ENTRIES", 5)
+    assert vllm_engine.digest_of(plain.t().contiguous().t()) == digest
+
+
+@pytest.mark.parametrize(("free", "shared"), [(10**9, True), (10, False)])
+def test_weights_for_several_workers_go_to_disk_where_shared_memory_is_full(
+    free: int, shared: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=free))
+    core, files = vllm_engine.VLLMCore.__new__(vllm_engine.VLLMCore), []
+    core._tensor_parallel = True
+    core._client = SimpleNamespace(collective_rpc=lambda function, args: files.append(Path(args[0])))
+    core._send(vllm_engine.load_into_worker, {"w": torch.ones(8)})
+    assert (files[0].parent == Path("/dev/shm")) == shared
