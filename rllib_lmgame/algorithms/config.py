@@ -244,7 +244,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
             self.players(_without_specs(policies))
             if isinstance(policies_to_train, list | tuple | set | frozenset):
                 models = (name for name, each in self.player_options.items() if each.player == LANGUAGE_MODEL)
-                learn = {name: {"trained": name in policies_to_train} for name in models}
+                learn: dict[str, Any] = {name: {"trained": name in policies_to_train} for name in models}
                 self._set_players(
                     {
                         name: dataclasses.replace(each, **learn.get(name, {}))

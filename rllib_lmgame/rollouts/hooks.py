@@ -72,8 +72,9 @@ class Hooks:
         shown = self._in_play.get(played.plan.episode_id)
         if shown is not None:
             shown.episode = to_multi_agent_episode(played, shown.episode)
-            for hook in ("on_episode_step", "on_episode_end"):
-                self._tell(hook, shown, session)
+            if len(played.steps) > shown.steps:  # Else it was broken off before a step that was not taken.
+                self._tell("on_episode_step", shown, session)
+            self._tell("on_episode_end", shown, session)
 
     def episode_of(self, played: PlayedEpisode) -> MultiAgentEpisode:
         """RLlib's episode, the one that callbacks have seen."""
@@ -116,6 +117,7 @@ class _Shown:
     def __init__(self, plan: EpisodePlan) -> None:
         modules = {agent: assignment.module_id for agent, assignment in plan.line_up.items()}
         self.index = plan.index
+        self.steps = 0
         self.episode = MultiAgentEpisode(
             id_=plan.episode_id, agent_module_ids=modules, agent_to_module_mapping_fn=module_of_agent
         )
@@ -128,7 +130,7 @@ class _Shown:
         if not game.steps:
             episode.add_env_reset(observations=seen)
             return
-        step = game.steps[-1]
+        step, self.steps = game.steps[-1], len(game.steps)
         over = {agent: end.terminated for agent, end in ends.items() if end.step == len(game.steps)}
         seen |= {agent: game.final[agent].text for agent in over}
         self._waiting |= step.actions.keys()

@@ -119,21 +119,6 @@ def test_one_class_hears_the_same_kinds_of_events_of_stock_ppo_and_here(make_con
         assert numbers["env_runners"]["moves_seen"] > 1 and numbers["evaluation"]["env_runners"]["moves_seen"] > 1
 
 
-def test_what_callbacks_log_in_other_processes_arrives(make_config, start) -> None:
-    result = start(lmgame(make_config, Recorder, num_env_runners=2, evaluation_num_env_runners=1)).train()
-    assert result["env_runners"]["moves_seen"] > 1 and result["evaluation"]["env_runners"]["moves_seen"] > 1
-
-
-class Broken(RLlibCallback):
-    def on_episode_step(self, **kwargs: Any) -> None:
-        raise KeyError("missing")
-
-
-def test_an_error_of_a_callback_is_its_own_and_no_games(make_config, start) -> None:
-    with pytest.raises(ConfigError, match=r"config.callbacks: on_episode_step fails: .*missing"):
-        start(lmgame(make_config, Broken)).train()
-
-
 PATH = "test_callbacks:Recorder"
 
 
