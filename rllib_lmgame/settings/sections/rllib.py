@@ -260,7 +260,7 @@ WITHOUT_EFFECT = {
         ),
         (
             "learners build rows of tokens themselves; set token_ppo",
-            "learner_connector add_default_connectors_to_learner_pipeline torch_ddp_kwargs torch_skip_nan_gradients",
+            "learner_connector torch_ddp_kwargs torch_skip_nan_gradients",
         ),
         ("set language_model", "model_config rl_module_spec"),
         ("set lr and deepspeed", "torch_grad_scaler_class torch_lr_scheduler_classes"),
