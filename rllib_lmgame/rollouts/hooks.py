@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.env.env_context import EnvContext
+from ray.rllib.env.env_runner import EnvRunner
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 from ray.rllib.utils import force_list
 
@@ -21,7 +22,6 @@ from rllib_lmgame.rollouts.records import CUSTOM_DATA_KEY
 
 if TYPE_CHECKING:
     from rllib_lmgame.envs.contract.session import GameSession
-    from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
     from rllib_lmgame.rollouts.plans import EpisodePlan
     from rllib_lmgame.rollouts.play import GameInPlay, PlayedEpisode
     from rllib_lmgame.rollouts.records import GameConfig
@@ -34,7 +34,7 @@ HOOKS = ("on_environment_created", *EPISODE_HOOKS, "on_sample_end")
 class Hooks:
     """The callbacks of an env runner. Hooks that nobody has overridden cost nothing."""
 
-    def __init__(self, runner: TextGameEnvRunner) -> None:
+    def __init__(self, runner: EnvRunner) -> None:
         config: Any = runner.config
         self._runner = runner
         self._objects = [made() for made in force_list(config.callbacks_class)]
