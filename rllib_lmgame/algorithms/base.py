@@ -17,6 +17,7 @@ from typing import Any
 
 import ray
 from ray.rllib.algorithms.ppo import PPO
+from ray.rllib.callbacks.utils import make_callback
 from ray.rllib.core import COMPONENT_LEARNER_GROUP, DEFAULT_MODULE_ID
 from ray.rllib.core.rl_module.rl_module import RLModule
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
@@ -29,7 +30,8 @@ from ray.rllib.utils.metrics import (
     NUM_EPISODES_LIFETIME,
     TIMERS,
 )
-from ray.tune import PlacementGroupFactory
+from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
+from ray.tune import PlacementGroupFactory, register_trainable
 from ray.tune.result import TRIAL_INFO
 
 from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher
@@ -106,6 +108,12 @@ class LMGameAlgorithm(PPO):
     """
 
     config: LMGameConfig
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """What this package has, ``tune.Tuner`` finds by its name."""
+        super().__init_subclass__(**kwargs)
+        if cls.__module__.startswith(f"{__package__}."):
+            register_trainable(cls.__name__, cls)
 
     def __init__(self, config: Any = None, *args: Any, **kwargs: Any) -> None:
         # RLlib's configuration object drops what Tune says of the trial before Tune's own base class looks for it.
@@ -225,8 +233,11 @@ class LMGameAlgorithm(PPO):
     def _heal(self, runners: EnvRunnerGroup) -> None:
         """Bring back engines and runners that died."""
         self._restart_engines()
-        if runners.num_remote_env_runners():
-            self.restore_env_runners(runners)
+        if runners.num_remote_env_runners() and (restored := self.restore_env_runners(runners)):
+            config = self.config if runners is self.env_runner_group else self.evaluation_config
+            self._make_on_env_runners_recreated_callbacks(
+                config=config, env_runner_group=runners, restored_env_runner_indices=restored
+            )
 
     def restore_env_runners(self, env_runner_group: EnvRunnerGroup) -> list[int]:
         """RLlib's; one thread at a time, since another may play ahead."""
@@ -347,6 +358,7 @@ class LMGameAlgorithm(PPO):
         if result.failures:
             reasons = sorted({failure.message for failure in result.failures})
             self.tell("; ".join(reasons[:_REASONS]) + "; ..." * (len(reasons) > _REASONS), WHY_DROPPED)
+        self.log_of_callbacks(result)
         numbers = _numbers_of(result)
         numbers["generated_tokens_per_s"] = numbers.get("response_tokens", 0) / max(result.wall_s, 1e-9)
         numbers |= engine_numbers
@@ -361,6 +373,11 @@ class LMGameAlgorithm(PPO):
         self.metrics.log_value(
             (ENV_RUNNER_RESULTS, NUM_EPISODES_LIFETIME), len(result.summaries), reduce="lifetime_sum"
         )
+
+    def log_of_callbacks(self, result: PlayResult) -> None:
+        """Log what callbacks of env runners have logged there, under ``env_runners`` as RLlib does."""
+        if result.metrics:
+            self.metrics.aggregate(result.metrics, key=ENV_RUNNER_RESULTS)
 
     def log_numbers(self, key: str | tuple[str, ...], numbers: dict[str, Any]) -> None:
         """Log this iteration's ``numbers``, which may be nested, below ``key``."""
@@ -389,6 +406,7 @@ class LMGameAlgorithm(PPO):
 
         If evaluation uses averaged weights, the last iterate is measured too.
         """
+        self._call_back("on_evaluate_start")
         games = self.config.games_for_evaluation()
         measured: dict[str, Any] = {}
         if self.config.settings.averages:
@@ -399,7 +417,17 @@ class LMGameAlgorithm(PPO):
             result = self.evaluate_games(games, duration, temperature=sampling, samples=own.samples)
             self._measure(measured)
         numbers = {**_numbers_of(result), **_over_levels(result), **over_samples(result.summaries, own.samples)}
-        return {ENV_RUNNER_RESULTS: numbers, **measured}
+        logged = MetricsLogger(root=True, stats_cls_lookup=self.config.stats_cls_lookup)
+        logged.aggregate(result.metrics)
+        evaluated = {ENV_RUNNER_RESULTS: {**logged.compile(), **numbers}, **measured}
+        self._call_back("on_evaluate_end", evaluation_metrics=evaluated)
+        return evaluated
+
+    def _call_back(self, hook: str, **given: Any) -> None:
+        functions = getattr(self.config, f"callbacks_{hook}")
+        make_callback(
+            hook, self.callbacks, functions, kwargs={"algorithm": self, "metrics_logger": self.metrics, **given}
+        )
 
     def _measure(self, result: dict[str, Any], suffix: str = "") -> None:
         """Add the measures of the weights that the engines hold to ``result``."""

@@ -8,9 +8,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.callbacks.callbacks import RLlibCallback
 from ray.rllib.core.rl_module.multi_rl_module import MultiRLModuleSpec
 from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.policy.policy import PolicySpec
+from ray.rllib.utils import force_list
 from ray.rllib.utils.from_config import NotProvided
+from ray.tune.registry import ENV_CREATOR, _global_registry
 from ray.tune.search.variant_generator import parse_spec_vars
 from ray.util import log_once
 
@@ -19,7 +23,9 @@ from rllib_lmgame.algorithms.demonstrations import with_demonstrations
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.algorithms.games import on_split
 from rllib_lmgame.algorithms.measuring.measures import check_measures
+from rllib_lmgame.envs.registry import games
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.imports import import_path
 from rllib_lmgame.learners.microbatch import Room
 from rllib_lmgame.policies.mapping import MappingFn, make_mapping
 from rllib_lmgame.policies.model.files import ModelFiles
@@ -30,7 +36,7 @@ from rllib_lmgame.settings.names import RUNTIME_FIELDS, check_keys, own_attribut
 from rllib_lmgame.settings.old_names import check_old
 from rllib_lmgame.settings.plugins import MEASURES
 from rllib_lmgame.settings.schedules import ScheduleOptions, is_meant_as_schedule, with_schedules, without_schedules
-from rllib_lmgame.settings.schema import check_value, with_changes
+from rllib_lmgame.settings.schema import check_value, describe, with_changes
 from rllib_lmgame.settings.sections.games import read_games
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import (
@@ -208,13 +214,59 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         return self
 
     def environment(self, env: Any = NotProvided, *, env_config: Any = NotProvided, **options: Any) -> Self:
-        """As RLlib's; options of the game may be schedules."""
+        """As RLlib's; ``env`` names a game, or is its class or a function of a module. Its options may be schedules.
+
+        Raises: ConfigError: for what env runners could not import.
+        """
+        env = env if env is NotProvided else _game_named(env)
         if env_config is not NotProvided:
             env_config, found = without_schedules(RLlibOptions, {"env_config": env_config}, "config")
             env_config = env_config["env_config"]
             self._follow([f"env_config.{name}" for name in env_config or ()], found)
             self._give(*written({"env_config": env_config}))
         super().environment(env, env_config=env_config, **options)
+        return self
+
+    def multi_agent(
+        self,
+        *,
+        policies: Any = NotProvided,
+        policy_mapping_fn: Any = NotProvided,
+        policies_to_train: Any = NotProvided,
+        **options: Any,
+    ) -> Self:
+        """As RLlib's, for language models by name; :meth:`players` has more.
+
+        Raises: ConfigError: for a ``PolicySpec`` with a class, spaces or a configuration.
+        """
+        super().multi_agent(**options)
+        if policies is not NotProvided:
+            self.players(_without_specs(policies))
+            if isinstance(policies_to_train, list | tuple | set | frozenset):
+                models = (name for name, each in self.player_options.items() if each.player == LANGUAGE_MODEL)
+                learn: dict[str, Any] = {name: {"trained": name in policies_to_train} for name in models}
+                self._set_players(
+                    {
+                        name: dataclasses.replace(each, **learn.get(name, {}))
+                        for name, each in self.player_options.items()
+                    }
+                )
+        if policy_mapping_fn is not NotProvided:
+            self.seat_mapping_spec = policy_mapping_fn
+            self._give("policy_mapping_fn")
+        if policies_to_train is not NotProvided:
+            self.policies_to_train = policies_to_train
+        return self
+
+    def callbacks(self, callbacks_class: Any = NotProvided, **functions: Any) -> Self:
+        """As RLlib's: a class or several, also by import path, or functions ``on_...``. The gauges stay.
+
+        Raises: ConfigError: for what is no ``RLlibCallback`` class.
+        """
+        if callbacks_class is not NotProvided:
+            named = [_callback_class(each) for each in force_list(callbacks_class)]
+            callbacks_class = [*(each for each in named if each not in (LMGameGauges, RLlibCallback)), LMGameGauges]
+        super().callbacks(callbacks_class, **functions)
         return self
 
     def set_section(self, name: str, options: Mapping[str, Any] | None) -> Self:
@@ -237,7 +289,7 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
 
     def _set_players(self, players: dict[str, PlayerOptions]) -> None:
         self.player_options = players
-        self.multi_agent(
+        super().multi_agent(
             policies=set(players), policies_to_train=self.trained_policies(), policy_mapping_fn=_by_env_runner
         )
 
@@ -286,6 +338,12 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
                 self._follow([key], found)
             elif key == "evaluation_config":
                 self.evaluation_config = value
+            elif key == "env":
+                rest[key] = _game_named(value)
+            elif key in ("callbacks", "callbacks_class"):
+                self.callbacks(value)
+            elif key.startswith("callbacks_on_") and isinstance(value, str):
+                rest[key] = import_path(value, f"config.{key}")
             elif key in rllib_keys():
                 scheduled = key.rstrip("_") in SCHEDULED_KEYS and is_meant_as_schedule(value)
                 rest[key] = value if scheduled else check_rllib_key(key, value, getattr(self, key, None))
@@ -445,11 +503,11 @@ class LMGameConfig(PPOConfig, metaclass=_Fresh):
         settings = self.settings
         for key in FIELDS:
             check_rllib_key(key, settings.value(key))
+        if not self.in_evaluation:  # RLlib gives the configuration of its evaluation another rollout_fragment_length.
+            check_without_effect(self, type(self)())
         check_overrides(self)
         check_who_learns(self)
         super().validate()
-        if not self.in_evaluation:  # RLlib gives the configuration of its evaluation another rollout_fragment_length.
-            check_without_effect(self, type(self)())
         admit(self)
         for policy in self.language_model_policies():
             self.language_model_of(policy)  # Demonstrations that cannot be made are told.
@@ -489,6 +547,47 @@ def _check_no_search_space(section: str, options: Any) -> None:
             f"is a search space, which a section of a configuration object cannot hold: give tune.Tuner "
             f'param_space={{**config.to_dict(), "{section}": {{"{path[0]}": ...}}}}',
         )
+
+
+def _callback_class(value: Any) -> Any:
+    """A class of callbacks, also by its import path (RLlib writes a dot in place of the colon)."""
+    key = "config.callbacks"
+    if isinstance(value, str):
+        value = import_path(value if ":" in value else ":".join(value.rsplit(".", 1)), key)
+    if not callable(value) or (isinstance(value, type) and not issubclass(value, RLlibCallback)):
+        raise ConfigError(key, f"expected an RLlibCallback class, or package.module:Class, got {describe(value)}")
+    return value
+
+
+def _game_named(env: Any) -> Any:
+    """The name of a game that RLlib's forms give. Raises: ConfigError: says what to write instead."""
+    key, write = "config.env", "write its import path, package.module:Name"
+    if isinstance(env, str) and _global_registry.contains(ENV_CREATOR, env) and env not in games():
+        raise ConfigError(key, f"{env!r} is a name of RLlib's register_env; {write}, of the class or function")
+    name = getattr(env, "__qualname__", None)
+    if not callable(env) or name is None:
+        return env
+    path = f"{env.__module__}:{name}"
+    if env.__module__ == "__main__" or "<" in name or import_path(path, key) is not env:
+        raise ConfigError(key, f"env runners cannot import {name}; put it at the top of a module and {write}")
+    return path
+
+
+def _without_specs(policies: Any) -> Any:
+    """Policies as :meth:`LMGameConfig.players` takes them; RLlib's specs of whole policies must be empty."""
+    if isinstance(policies, set | frozenset):
+        return sorted(policies)
+    given = dict(policies) if isinstance(policies, Mapping) else {}
+    for name, spec in given.items():
+        if isinstance(spec, PolicySpec | tuple):
+            if any(vars(spec).values() if isinstance(spec, PolicySpec) else spec):
+                options = "a mapping with player, trained or language_model"
+                raise ConfigError(
+                    f"config.policies.{name}",
+                    f"is a language model, of which RLlib's PolicySpec says nothing; give {options}",
+                )
+            given[name] = None
+    return given or policies
 
 
 def _by_env_runner(agent_id: Any, *args: Any, **kwargs: Any) -> str:

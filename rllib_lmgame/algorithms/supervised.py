@@ -87,7 +87,9 @@ class SupervisedStage:
             iteration=self.steps,
             game_weights=shares_of(games),
         )
-        return self.algorithm.play(plans, PlaySettings(games, expert=self.options.expert))
+        result = self.algorithm.play(plans, PlaySettings(games, expert=self.options.expert))
+        self.algorithm.log_of_callbacks(result)
+        return result
 
     def _update(self, result: PlayResult, steps: int) -> list[dict[str, Any]]:
         data = self.algorithm.training_data(result.episodes)

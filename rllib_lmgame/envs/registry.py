@@ -324,7 +324,9 @@ def make_game(game: str, env_config: Mapping[str, Any] | None = None) -> Any:
     except (ConfigError, MissingDependencyError, GameError):
         raise
     except TypeError as error:
-        raise ConfigError("env_config", f"game {spec.game_id!r} does not take {config}: {error}") from error
+        raise ConfigError(
+            "env_config", f"game {spec.game_id!r} does not take {config} as keyword arguments: {error}"
+        ) from error
 
 
 def make_session(game: str, env_config: Mapping[str, Any] | None = None) -> GameSession:
@@ -359,6 +361,11 @@ def session_of(game_id: str, env: Any, own: bool = False) -> GameSession:
 
     from rllib_lmgame.envs.contract.adapters import AECSession, GymnasiumSession, ParallelSession
 
+    if any(base.__name__ == "MultiAgentEnv" for base in type(env).__mro__):  # It derives from gymnasium.Env.
+        raise GameError(
+            f"{game_id}: {type(env).__name__} is RLlib's MultiAgentEnv; a game for several is pettingzoo's AECEnv or "
+            "ParallelEnv here"
+        )
     for base, session in ((gymnasium.Env, GymnasiumSession), (AECEnv, AECSession), (ParallelEnv, ParallelSession)):
         if isinstance(env, base):
             return session(game_id, env, own)

@@ -30,8 +30,9 @@ from rllib_lmgame.policies.chat.format import ChatFormat
 from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.asked_policies import AS_ASKED, EngineAnswers
-from rllib_lmgame.rollouts.episodes import summarize, to_multi_agent_episode
+from rllib_lmgame.rollouts.episodes import summarize
 from rllib_lmgame.rollouts.game_calls import run_to_end
+from rllib_lmgame.rollouts.hooks import Hooks
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.log.sample import SAMPLE_BYTES, chosen, thin
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment, plan_episodes
@@ -73,6 +74,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
                 module_id: config.module_spec(module_id, inference_only=True) for module_id in config.player_options
             }
         ).build()
+        self._hooks = Hooks(self)
         self._chats: dict[tuple[str, str], ChatFormat] = {}
         self._clients: dict[str, EngineClient] = {}
         self._games_played: list[frozenset[str]] = []
@@ -113,9 +115,12 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
                 self._share.game = self._in_play
                 played = run_to_end(self._with_policies(_among(guests, coroutine)))
             self._write_log(played.episodes, settings)
-            result = _collect(played, settings.keep)
+            result = self._collect(played, settings.keep)
         except BaseExceptionGroup as group:
             result = PlayResult(error=first_error(group))
+        except ConfigError as error:
+            result = PlayResult(error=error)
+        self._hooks.forget_all()
         self._close_old_sessions(settings.games)
         result.wall_s = time.perf_counter() - start
         return result
@@ -144,6 +149,16 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         if result.error is not None:
             raise result.error
         return result.episodes
+
+    def _collect(self, played: PlayedPlans, keep: str) -> PlayResult:
+        result = PlayResult(failures=played.failures, aborted=played.aborted)
+        result.summaries = [summarize(episode) for episode in played.episodes]
+        kept = keep == "episodes"
+        wanted = played.episodes if kept or self._hooks.hears("on_sample_end") else []
+        episodes = [self._hooks.episode_of(episode) for episode in wanted]
+        result.metrics = self._hooks.sampled(episodes)
+        result.episodes = episodes if kept else []
+        return result
 
     def _close_old_sessions(self, games: Sequence[GameConfig]) -> None:
         """Close games whose options are no longer used: a schedule may change them in every iteration."""
@@ -204,8 +219,18 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         for client in self._clients.values():
             client.forget(plan.episode_id)
 
+    def opened(self, game: GameConfig, session: GameSession) -> None:
+        self._hooks.opened(game, session)
+
+    def begin(self, plan: EpisodePlan, session: GameSession) -> None:
+        self._hooks.created(plan, session)
+
+    def end(self, episode: PlayedEpisode, session: GameSession) -> None:
+        self._hooks.ended(episode, session)
+
     def watch(self, game: GameInPlay) -> None:
-        """One game is shown from here to its end, then another one."""
+        """One game is shown from here to its end, then another one; callbacks are told of each."""
+        self._hooks.went_on(game)
         if self._watched is None:
             self._watched = game
 
@@ -340,12 +365,3 @@ async def _among(guests: Mapping[str, Player], played: Coroutine[Any, Any, Playe
         for guest in guests.values():
             await stack.enter_async_context(guest)
         return await played
-
-
-def _collect(played: PlayedPlans, keep: str) -> PlayResult:
-    result = PlayResult(failures=played.failures, aborted=played.aborted)
-    for episode in played.episodes:
-        result.summaries.append(summarize(episode))
-        if keep == "episodes":
-            result.episodes.append(to_multi_agent_episode(episode))
-    return result

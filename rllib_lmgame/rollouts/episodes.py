@@ -205,18 +205,24 @@ def _summarize_seat(
     )
 
 
-def to_multi_agent_episode(played: PlayedEpisode) -> MultiAgentEpisode:
+def to_multi_agent_episode(played: PlayedEpisode, episode: MultiAgentEpisode | None = None) -> MultiAgentEpisode:
     """RLlib's episode of text, with token records in ``extra_model_outputs`` and the line-up in ``custom_data``.
 
     A reward earned during another player's move belongs to the player's own last turn, as the learner needs it. Players
-    that never acted have no episode. It is built directly: step by step would take several times as long.
+    that never acted have no episode. It is built directly: step by step would take several times as long. ``episode``
+    is what it is written into, in place of what stands there; its custom data stay.
     """
     from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
 
     modules = {agent: seat.module_id for agent, seat in played.seats.items()}
-    episode = MultiAgentEpisode(
+    made = MultiAgentEpisode(
         id_=played.plan.episode_id, agent_module_ids=modules, agent_to_module_mapping_fn=module_of_agent
     )
+    if episode is None:
+        episode = made
+    else:
+        for name in ("agent_episodes", "env_t_to_agent_t", *(name for name in made.__slots__ if "_hanging" in name)):
+            setattr(episode, name, getattr(made, name))
     episode.env_t = len(played.steps)
     for agent, seat in played.seats.items():
         moves = [t for t, step in enumerate(played.steps) if agent in step.actions]

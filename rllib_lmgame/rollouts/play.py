@@ -55,11 +55,20 @@ class Sessions:
     def release(self, game: GameConfig, session: GameSession) -> None:
         self._sessions[game.key].append(session)
 
-    def forget(self, plan: EpisodePlan) -> None:
-        """The episode is over."""
+    def opened(self, game: GameConfig, session: GameSession) -> None:
+        """A game was made."""
+
+    def begin(self, plan: EpisodePlan, session: GameSession) -> None:
+        """The episode is before its reset."""
 
     def watch(self, game: GameInPlay) -> None:
         """A game that goes on is before its next step."""
+
+    def end(self, episode: PlayedEpisode, session: GameSession) -> None:
+        """The episode was played to its end."""
+
+    def forget(self, plan: EpisodePlan) -> None:
+        """The episode is over, or has failed."""
 
     def close(self) -> None:
         while self._sessions:
@@ -125,9 +134,14 @@ async def play_one(
     reusable = False
     try:
         async with asyncio.timeout(options.episode_timeout_s) as limit:
-            session = sessions.free_session(game) or await open_session(game, options.env_step_timeout_s)
+            session = sessions.free_session(game)
+            if session is None:
+                session = await open_session(game, options.env_step_timeout_s)
+                sessions.opened(game, session)
+            sessions.begin(plan, session)
             episode = await play_episode(session, plan, seats, options.env_step_timeout_s, game, sessions.watch)
             check_reached(episode)
+            sessions.end(episode, session)
         reusable = True
         return episode
     except (ConfigError, MissingDependencyError):

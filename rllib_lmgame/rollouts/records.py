@@ -144,7 +144,7 @@ class PlayResult:
     """Results of plans in the order of ``EpisodePlan.index``.
 
     ``aborted`` are ids left behind when enough had finished; ``wall_s`` is how long it took, of several runners the
-    longest.
+    longest. ``metrics`` is what callbacks logged, of each runner.
     """
 
     episodes: list[MultiAgentEpisode] = field(default_factory=list)
@@ -153,12 +153,14 @@ class PlayResult:
     aborted: list[str] = field(default_factory=list)
     wall_s: float = 0.0
     error: Exception | None = None
+    metrics: list[dict[str, Any]] = field(default_factory=list)
 
     def extend(self, other: PlayResult) -> None:
         self.episodes.extend(other.episodes)
         self.summaries.extend(other.summaries)
         self.failures.extend(other.failures)
         self.aborted.extend(other.aborted)
+        self.metrics.extend(other.metrics)
         self.wall_s = max(self.wall_s, other.wall_s)
         self.error = self.error or other.error
 

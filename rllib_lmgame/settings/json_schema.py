@@ -137,7 +137,9 @@ def configs(entries: Iterable[AlgorithmEntry], others: Iterable[str], search_key
     """
     listed = list(entries)
     shared: Schema = {**of_group(RLlibOptions)["properties"], **of_group(OtherOptions)["properties"]}
-    taken: Schema = {f"^({'|'.join(key for key in others if key not in {*shared, *WITHOUT_EFFECT})})$": {}}
+    taken: Schema = {
+        f"^({'|'.join(key for key in others if key not in shared and key.rstrip('_') not in WITHOUT_EFFECT)})$": {}
+    }
     sections = {name: group for entry in listed for name, group in entry.groups.items()}
     shared |= {name: one_of([of_group(group), NULL, SEARCH_SPACE]) for name, group in sections.items()}
     return {

@@ -70,7 +70,9 @@ def find_key(key: str, groups: Mapping[str, type], flat: Iterable[str] = FLAT_KE
         if key in place:
             return place[key]
     # Of RLlib's keys that nobody is likely to mean, many do nothing here: only what is plainly misspelt.
-    misspelt = nearest(key, (name for name in flat if not name.startswith("_") and name not in WITHOUT_EFFECT), 0.85)
+    misspelt = nearest(
+        key, (name for name in flat if not name.startswith("_") and name.rstrip("_") not in WITHOUT_EFFECT), 0.85
+    )
     match = misspelt or nearest(key, [*likely, *within])
     return None if match is None else match if match in flat else within[match]
 
@@ -127,8 +129,8 @@ def check_top_level(config: Mapping[str, Any], entry: AlgorithmEntry) -> None:
     for key in map(str, config):
         if key in RUNTIME_FIELDS:
             raise set_at_start(key)
-        if key in WITHOUT_EFFECT:  # Also with the value of RLlib's default: whoever writes it expects something of it.
-            raise without_effect(key)
+        if key.rstrip("_") in WITHOUT_EFFECT:  # Also with RLlib's default: whoever writes it expects something of it.
+            raise without_effect(key.rstrip("_"))
         words = rllib_words() if key not in known else frozenset()
         if key.startswith("_") or key in of_objects:
             raise unknown_at_top(key, groups, FLAT_KEYS)

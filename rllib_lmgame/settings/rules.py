@@ -138,6 +138,7 @@ RLLIB = (
         for key, wanted, value in (
             ("batch_mode", "complete_episodes", "truncate_episodes"),
             ("num_aggregator_actors_per_learner", 0, 1),
+            ("add_default_connectors_to_learner_pipeline", False, "true"),
         )
     ),
     Rule(

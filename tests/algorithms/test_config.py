@@ -9,21 +9,40 @@ import shutil
 
 import pytest
 from ray import tune
+from ray._common.deprecation import DEPRECATED_VALUE
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.algorithms.ppo.torch.ppo_torch_learner import PPOTorchLearner
+from ray.rllib.core.rl_module.rl_module import RLModuleSpec
+from ray.rllib.env.multi_agent_env import MultiAgentEnv
+from ray.rllib.policy.policy import PolicySpec
+from ray.tune.registry import get_trainable_cls
 
 from rllib_lmgame.algorithms.facts import RunFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
+from rllib_lmgame.envs.contract.base import GameError
+from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.experiments.checks.algorithms import resolve_algorithm
 from rllib_lmgame.experiments.checks.check import build_config
 from rllib_lmgame.imports import import_path
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
+from rllib_lmgame.learners.learner import LMGameLearner
 from rllib_lmgame.learners.objectives import PPOObjective
 from rllib_lmgame.policies.scripted import make_scripted_player
+from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.settings.names import check_top_level, own_attributes
 from rllib_lmgame.settings.plugins import Registry
 from rllib_lmgame.settings.schedules import ScheduleOptions
-from rllib_lmgame.settings.schema import with_changes
-from rllib_lmgame.settings.sections.rllib import OTHER_NAMES, WITHOUT_EFFECT, rllib_keys, rllib_words
+from rllib_lmgame.settings.schema import declared, walk, with_changes
+from rllib_lmgame.settings.sections.rllib import (
+    FIELDS,
+    OTHER_NAMES,
+    WITHOUT_EFFECT,
+    EvaluationOptions,
+    check_without_effect,
+    rllib_keys,
+    rllib_words,
+)
 from rllib_lmgame.settings.sections.token_ppo import AggregationOptions, ImportanceOptions, KLOptions, PolicyLossOptions
 from tests.envs.broken_games import Counting
 
@@ -403,7 +422,7 @@ def test_the_early_check_of_keys_refuses_none_that_the_configuration_takes() -> 
     sections = config.entry.sections
     of_objects = {key for key in rllib_keys() if key.startswith("_")} | {"in_evaluation", *own_attributes(sections)}
     taken = (
-        (rllib_keys() - {"use_kl_loss", *WITHOUT_EFFECT} - of_objects)
+        (rllib_keys() - {"use_kl_loss", "input_", *WITHOUT_EFFECT} - of_objects)
         | set(sections)
         | {"deepspeed", "policies", "policy_mapping_fn", "games"}
     )
@@ -412,6 +431,85 @@ def test_the_early_check_of_keys_refuses_none_that_the_configuration_takes() -> 
     for key in of_objects - set(WITHOUT_EFFECT):
         with pytest.raises(ConfigError, match="unknown key"):
             check_top_level({key: None}, config.entry)
+
+
+ACTS = """
+extra_python_environs_for_driver extra_python_environs_for_worker placement_strategy
+custom_resources_for_main_process framework_str env_runner_cls create_local_env_runner custom_resources_per_env_runner
+validate_env_runners_after_construction max_requests_in_flight_per_env_runner batch_mode custom_resources_per_learner
+num_aggregator_actors_per_learner local_gpu_idx max_requests_in_flight_per_learner learner_config_dict
+enable_rl_module_and_learner enable_env_runner_and_connector_v2 policies policy_mapping_fn policies_to_train
+evaluation_duration_unit evaluation_parallel_to_training evaluation_config in_evaluation use_kl_loss count_steps_by
+min_time_s_per_iteration min_train_timesteps_per_iteration min_sample_timesteps_per_iteration stats_cls_lookup log_level
+log_sys_usage ignore_env_runner_failures max_num_env_runner_restarts num_consecutive_env_runner_failures_tolerance
+add_default_connectors_to_learner_pipeline env_runner_health_probe_timeout_s env_runner_restore_timeout_s
+algorithm_config_overrides_per_module
+"""
+"""RLlib's keys that Algorithm, EnvRunnerGroup and LearnerGroup read, or that are refused in other words."""
+
+OF_OTHERS = """
+algo_class enable_tf1_exec_eagerly max_requests_in_flight_per_aggregator_actor
+sync_filters_on_rollout_workers_timeout_s replay_sequence_length
+"""
+"""Of the old stack, or of other algorithms."""
+
+
+def test_every_key_of_rllib_acts_or_is_refused_by_name() -> None:
+    """A new version of RLlib may have new ones."""
+    names = {re.sub("^_|_$", "", key) for key, value in vars(PPOConfig()).items() if value != DEPRECATED_VALUE}
+    private = {re.sub("^_|_$", "", key) for key in vars(PPOConfig()) if key.startswith("_")}
+    unknown = names - {*FIELDS, *WITHOUT_EFFECT, *ACTS.split(), *OF_OTHERS.split()} - private
+    assert not {name for name in unknown if not name.startswith("callbacks_")}
+    defaults = LMGamePPOConfig()
+    for key in WITHOUT_EFFECT:
+        attribute = next(name for name in (f"_{key}", key, f"{key}_") if name in vars(defaults))
+        config = LMGamePPOConfig()
+        config.__dict__[attribute] = object
+        with pytest.raises(ConfigError, match=f"^config.{key}: has no effect with this algorithm: "):
+            check_without_effect(config, defaults)
+        with pytest.raises(ConfigError, match=f"^config.{key}: has no effect with this algorithm: "):
+            check_top_level({key: None}, config.entry)
+
+
+def test_what_is_said_instead_exists() -> None:
+    keys = {f"{section}.{each.key}" for section, group in OWN["LMGamePPO"].groups.items() for each in walk(group)}
+    keys |= {f"evaluation_config.{key}" for key in declared(EvaluationOptions)} | {
+        "supervised.data",
+        "writing-an-algorithm.md",
+    }
+    for key, instead in WITHOUT_EFFECT.items():
+        assert {*re.findall(r"[a-z][a-z_-]+\.[a-z_.]*[a-z]", instead)} <= keys, (key, instead)
+
+
+@pytest.mark.parametrize(
+    ("set_by", "key"),
+    [
+        (lambda config: config.env_runners(env_to_module_connector=lambda env: None), "env_to_module_connector"),
+        (lambda config: config.env_runners(explore=False), "explore"),
+        (lambda config: config.env_runners(episode_lookback_horizon=4), "episode_lookback_horizon"),
+        (lambda config: config.learners(learner_class=PPOTorchLearner), "learner_class"),
+        (lambda config: config.training(learner_connector=lambda *spaces: None), "learner_connector"),
+        (lambda config: config.training(optimizer={"weight_decay": 0.1}), "optimizer"),
+        (lambda config: config.rl_module(model_config={"fcnet_hiddens": [8]}), "model_config"),
+        (lambda config: config.rl_module(rl_module_spec=RLModuleSpec()), "rl_module_spec"),
+        (lambda config: config.offline_data(input_="s3://somewhere"), "input"),
+        (lambda config: config.offline_data(output="somewhere"), "output"),
+        (lambda config: config.framework(torch_compile_learner=True), "torch_compile_learner"),
+        (lambda config: config.reporting(log_gradients=True), "log_gradients"),
+        (lambda config: config.evaluation(custom_evaluation_function=print), "custom_evaluation_function"),
+        (lambda config: config.checkpointing(export_native_model_files=True), "export_native_model_files"),
+    ],
+)
+def test_methods_of_rllib_that_would_do_nothing_are_refused(set_by, key) -> None:
+    with pytest.raises(ConfigError, match=f"^config.{key}: has no effect with this algorithm: "):
+        set_by(LMGamePPOConfig().update_from_dict(BASE)).validate()
+
+
+def test_a_learner_of_ones_own_acts() -> None:
+    class Mine(LMGameLearner):
+        pass
+
+    LMGamePPOConfig().update_from_dict(BASE).learners(learner_class=Mine).validate()
 
 
 @pytest.mark.parametrize(
@@ -718,3 +816,70 @@ def test_a_name_of_300_characters_is_no_file(options, key) -> None:
     with pytest.raises(ConfigError, match="no such") as caught:
         build_config(resolve_algorithm("LMGamePPO"), {"env": "lmgame/TicTacToe-v0", **options})
     assert caught.value.path == f"config.{key}"
+
+
+class Loop(MultiAgentEnv):
+    """A game as RLlib has them."""
+
+
+def takes_one_mapping(config):
+    """Makes a game as RLlib does, from one mapping of options."""
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda config: config.environment(lambda config: Counting()), "config.env: env runners cannot import"),
+        (
+            lambda config: config.environment(type("Mine", (), {"__module__": "__main__"})),
+            "config.env: .*cannot import",
+        ),
+        (lambda config: config.environment("registered-by-rllib"), "config.env: .*register_env.*package.module:Name"),
+        (lambda config: config.update_from_dict({"env": "registered-by-rllib"}), "config.env: .*register_env"),
+        (lambda config: make_session(f"{__name__}:Loop"), "RLlib's MultiAgentEnv; .*pettingzoo"),
+        (lambda config: config.environment(takes_one_mapping), "as keyword arguments: .*'config'"),
+        (
+            lambda config: config.multi_agent(policies={"a": PolicySpec(config={"lr": 1.0})}),
+            r"config.policies.a: .*PolicySpec says nothing",
+        ),
+        (lambda config: config.multi_agent(policies_to_train=["b"]), "config.policies_to_train: leaves out 'player'"),
+        (
+            lambda config: config.multi_agent(policies_to_train=lambda *a: True),
+            "config.policies_to_train: expected names",
+        ),
+        (lambda config: config.multi_agent(observation_fn=print), "config.observation_fn: has no effect"),
+        (lambda config: config.multi_agent(policy_mapping_fn=lambda agent: "a"), "config.policy_mapping_fn: .*takes"),
+    ],
+)
+def test_forms_of_rllib_that_cannot_work_say_what_to_write(change, words) -> None:
+    tune.register_env("registered-by-rllib", lambda config: Counting())
+    with pytest.raises((ConfigError, GameError), match=words):
+        change(LMGamePPOConfig().update_from_dict(BASE)).validate()
+
+
+def test_forms_of_rllib_that_work() -> None:
+    config = LMGamePPOConfig().update_from_dict(BASE).environment(Counting, env_config={})
+    assert config.env == "tests.envs.broken_games:Counting"
+    config.validate()
+    for policies in ({"b", "a"}, {"a": PolicySpec(), "b": (None, None, None, None)}, ["a", "b"], {"a": {}, "b": None}):
+        config = LMGamePPOConfig().update_from_dict(BASE)
+        config.multi_agent(policies=policies, policy_mapping_fn=first_seat, policies_to_train=["a"]).validate()
+        assert (list(config.player_options), config.trained_policies()) == (["a", "b"], ["a"])
+        assert config.seat_mapping()("X", None, role="X", agent_ids=("X", "O"), seed=1) == "a"
+        again = LMGamePPOConfig().update_from_dict(config.to_dict())
+        assert (list(again.player_options), again.trained_policies()) == (["a", "b"], ["a"])
+    written = {"multiagent": {"policies": ["a", "b"], "policy_mapping_fn": "per_role", "policies_to_train": ["b"]}}
+    assert LMGamePPOConfig().update_from_dict({**BASE, **written}).trained_policies() == ["b"]
+    for entry in OWN.values():
+        algorithm = resolve_algorithm(entry.name).cls
+        assert get_trainable_cls(entry.name) is algorithm
+        tune.Tuner(entry.name)
+
+
+def test_a_module_is_asked_for_no_replies_of_its_own() -> None:
+    config = LMGamePPOConfig().update_from_dict({**BASE, "policies": {"player": {}, "other": {"player": "random"}}})
+    for policy, words in (("player", "engines"), ("other", "env runner")):
+        module = config.module_spec(policy, inference_only=True).build()
+        for ask in (module.forward_inference, module.forward_exploration):
+            with pytest.raises(NotImplementedError, match=words):
+                ask({"obs": ["a board"]})

@@ -47,6 +47,7 @@ RUN_ELSEWHERE = {
     "agent-programs.md": 1,
     "own-model.md": 1,
     "python-api.md": 5,
+    "coming-from-rllib.md": 1,
     "serving-games.md": 2,
 }
 """Python blocks with a test of their own."""
@@ -118,6 +119,13 @@ def test_the_page_of_the_python_api_runs_from_top_to_bottom(
     assert [trial["lr"] for trial in trials] == [1e-4, 3e-4]
     for trial in trials:
         LMGamePPOConfig().update_from_dict({key: trial[key] for key in ("env", "lr")}).validate()
+
+
+def test_the_page_for_users_of_rllib_trains_and_hears(ray_cluster: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {"__name__": "shown"}
+    exec(compile(block("coming-from-rllib.md", "WordsPerReply"), "coming-from-rllib.md", "exec"), names)
+    assert re.search(r"^\d+\.\d+ \d+\.\d+$", capsys.readouterr().out, re.MULTILINE)
+    assert names["config"].trained_policies() == ["player"]
 
 
 def test_the_page_of_ones_own_model_shows_what_it_sees(

@@ -1,4 +1,4 @@
-"""docs/coming-from.md names keys, and values of them, that exist."""
+"""docs/coming-from.md and docs/coming-from-rllib.md name keys, and values of them, that exist."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ GAMES = ("Sokoban", "AgentGym")
 
 def rows() -> list[str]:
     """The last cell of each row of the tables."""
-    lines = (DOCS / "coming-from.md").read_text(encoding="utf-8").splitlines()
+    pages = [DOCS / name for name in ("coming-from.md", "coming-from-rllib.md")]
+    lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
     return [line.strip("| ").split(" | ")[-1] for line in lines if re.match(r"\| (?!there)", line)]
 
 

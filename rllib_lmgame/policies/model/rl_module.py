@@ -177,6 +177,12 @@ class LanguageModelRLModule(TorchRLModule, ValueFunctionAPI):
         """Keep only the layers' inputs for the backward pass, and compute the rest again there."""
         self.language_model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=CHECKPOINTING)
 
+    def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
+        raise NotImplementedError(
+            "replies are sampled by the engines: play with `rllib chat` or `rllib evaluate`, or call "
+            "module.language_model.generate with token ids"
+        )
+
     def _forward_train(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, torch.Tensor]:
         """Log-probabilities, entropies and values of a packed batch, from one pass through the backbone.
 
@@ -446,7 +452,7 @@ class ScriptedRLModule(TorchRLModule):
         """Nothing to build."""
 
     def _forward(self, batch: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
-        return {}
+        raise NotImplementedError("a scripted player is played by the env runner; see rllib_lmgame.policies.scripted")
 
     def get_state(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         return {VERSION: 0}

@@ -236,12 +236,91 @@ WITHOUT_EFFECT = {
     "rollout_fragment_length": "episodes are played to their end; set text_rollouts.episodes_per_iteration",
     "model": "set language_model",
     "num_gpus": "set num_gpus_per_learner, and inference.num_gpus_per_engine for the engines",
-    "exploration_config": "replies are sampled; set inference.temperature",
-    "observation_filter": "observations are text",
     "clip_rewards": "set text_rollouts.reward_scale",
-    "clip_actions": "actions are text",
-    "normalize_actions": "actions are text",
-    "compress_observations": "nothing of an episode is sent but its texts and token ids",
+    "learner_class": "set token_ppo.policy_loss to a loss of your own, or write an algorithm (writing-an-algorithm.md)",
+    "optimizer": "the optimizer is AdamW; set lr, token_ppo.adam_betas and token_ppo.weight_decay",
+    "log_gradients": "learners/<policy>/grad_norm is always there",
+    "custom_evaluation_function": "set evaluation_config.measures to a measure of your own",
+    "episode_lookback_horizon": "set language_model.history",
+    "action_mask_key": "set text_rollouts.legal_moves_only",
+    "export_native_model_files": "every checkpoint has the model in hf/",
+    "checkpoint_trainable_policies_only": "a checkpoint has the weights of trained policies alone",
+    "off_policy_estimation_methods": "set evaluation_config.measures",
+    "lr_schedule": "give lr a schedule, or a list of [environment steps, value]",
+    "entropy_coeff_schedule": "give entropy_coeff a schedule, or a list of [environment steps, value]",
+} | {
+    key: instead
+    for instead, keys in (
+        ("replies are sampled; set inference.temperature, or evaluation_config.explore", "explore exploration_config"),
+        (
+            "observations and actions are text; the chat format is set in language_model",
+            "observation_filter observation_space action_space clip_actions normalize_actions preprocessor_pref "
+            "env_to_module_connector add_default_connectors_to_env_to_module_pipeline module_to_env_connector "
+            "add_default_connectors_to_module_to_env_pipeline observation_fn",
+        ),
+        (
+            "learners build rows of tokens themselves; set token_ppo",
+            "learner_connector torch_ddp_kwargs torch_skip_nan_gradients",
+        ),
+        ("set language_model", "model_config rl_module_spec"),
+        ("set lr and deepspeed", "torch_grad_scaler_class torch_lr_scheduler_classes"),
+        (
+            "models run as PyTorch has them",
+            "torch_compile_learner torch_compile_learner_what_to_compile torch_compile_learner_dynamo_backend "
+            "torch_compile_learner_dynamo_mode torch_compile_worker torch_compile_worker_dynamo_backend "
+            "torch_compile_worker_dynamo_mode tf_session_args local_tf_session_args eager_tracing eager_max_retraces",
+        ),
+        (
+            "files are read by warm_start.data, or by supervised.data of LMGameSFT",
+            "input offline_data_class input_read_method input_read_method_kwargs input_read_schema "
+            "input_read_episodes input_read_sample_batches input_read_batch_size input_filesystem "
+            "input_filesystem_kwargs input_compress_columns input_spaces_jsonable materialize_data "
+            "materialize_mapped_data map_batches_kwargs iter_batches_kwargs ignore_final_observation prelearner_class "
+            "prelearner_buffer_class prelearner_buffer_kwargs prelearner_module_synch_period "
+            "prelearner_use_recorded_module_states dataset_num_iters_per_learner input_config "
+            "actions_in_input_normalized postprocess_inputs shuffle_buffer_size offline_sampling "
+            "offline_evaluation_interval num_offline_eval_runners offline_evaluation_type offline_eval_runner_class "
+            "offline_loss_for_module_fn offline_evaluation_duration offline_evaluation_parallel_to_training "
+            "offline_eval_batch_size_per_runner dataset_num_iters_per_eval_runner offline_evaluation_timeout_s "
+            "num_cpus_per_offline_eval_runner num_gpus_per_offline_eval_runner "
+            "custom_resources_per_offline_eval_runner restart_failed_offline_eval_runners "
+            "ignore_offline_eval_runner_failures max_num_offline_eval_runner_restarts "
+            "offline_eval_runner_restore_timeout_s max_requests_in_flight_per_offline_eval_runner "
+            "validate_offline_eval_runners_after_construction offline_eval_runner_health_probe_timeout_s "
+            "offline_eval_rl_module_inference_only broadcast_offline_eval_runner_states",
+        ),
+        (
+            "episodes are logged by text_rollouts.episode_log",
+            "output output_config output_compress_columns output_max_file_size output_max_rows_per_file "
+            "output_write_remaining_data output_write_method output_write_method_kwargs output_filesystem "
+            "output_filesystem_kwargs output_write_episodes",
+        ),
+        (
+            "games are played by coroutines of one process; set num_envs_per_env_runner and num_env_runners",
+            "gym_env_vectorize_mode remote_worker_envs remote_env_batch_wait_ms restart_failed_sub_environments",
+        ),
+        ("`rllib view` shows episodes", "render_env"),
+        ("`rllib games check` checks a game", "disable_env_checking"),
+        ("nothing of an episode is sent but its texts and token ids", "compress_observations episodes_to_numpy"),
+        (
+            "env runners keep no state; engines have the weights",
+            "merge_env_runner_states broadcast_env_runner_states use_env_runner_state_server "
+            "env_runner_state_server_max_concurrency create_env_on_local_worker sample_collector "
+            "update_worker_filter_stats use_worker_filter_stats sampler_perf_stats_ema_coef fake_sampler",
+        ),
+        ("set policies", "policy_map_capacity policy_states_are_swappable"),
+        (
+            "an evaluation plays evaluation_duration episodes of each game",
+            "evaluation_auto_duration_min_env_steps_per_sample evaluation_auto_duration_max_env_steps_per_sample "
+            "evaluation_force_reset_envs_before_iteration evaluation_unhealthy_workers_timeout_s "
+            "evaluation_error_after_n_consecutive_skips ope_split_batch_by_episode",
+        ),
+        (
+            "a result is of its own iteration",
+            "metrics_num_episodes_for_smoothing metrics_episode_collection_timeout_s keep_per_episode_custom_metrics",
+        ),
+    )
+    for key in keys.split()
 }
 """Keys of RLlib's PPO that nothing here reads, with what does it instead."""
 
@@ -357,10 +436,16 @@ def without_effect(key: str) -> ConfigError:
 def check_without_effect(config: Any, defaults: Any) -> None:
     """Raise ConfigError if RLlib's methods (``training(train_batch_size=...)``) set what nothing here reads."""
     for key in WITHOUT_EFFECT:
-        # RLlib works this one out where it is not set.
-        attribute = "_train_batch_size_per_learner" if key == "train_batch_size_per_learner" else key
-        if _changes(getattr(config, attribute, None), getattr(defaults, attribute, None)):
+        attribute = next(name for name in (f"_{key}", key, f"{key}_") if name in vars(defaults))
+        default = getattr(defaults, attribute, None)
+        if _changes(getattr(config, attribute, None), default) and not (key == "learner_class" and _learns(config)):
             raise without_effect(key)
+
+
+def _learns(config: Any) -> bool:
+    """Whether a learner class is one of this package's learners, or derived from it."""
+    found: bool = issubclass(config.learner_class, config.get_default_learner_class())
+    return found
 
 
 def _changes(value: Any, default: Any) -> bool:
