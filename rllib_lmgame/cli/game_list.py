@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.errors import ConfigError, did_you_mean
+from rllib_lmgame.imports import find_in_current_directory
 
 if TYPE_CHECKING:
     from rllib_lmgame.rollouts.records import GameConfig
@@ -46,6 +47,8 @@ def listed(texts: Iterable[str]) -> list[str]:
 def named_games(entries: Iterable[str], env_config: Mapping[str, Any]) -> dict[str, GameConfig]:
     """The games by name; one without a name is called by its id. ``env_config`` goes on top of the options of each.
 
+    Games and their parts are found in the current directory too.
+
     Raises: ConfigError: no such game, options that are no mapping, or a name twice.
     """
     from rllib_lmgame.envs.registry import game_spec
@@ -60,6 +63,7 @@ def named_games(entries: Iterable[str], env_config: Mapping[str, Any]) -> dict[s
         own = parse_value("{" + options, f"{FLAG} {entry}") if at else {}
         if not isinstance(own, dict):
             raise ConfigError(FLAG, f"{entry!r}: the options of a game are a mapping, {FORM}")
+        find_in_current_directory([env, own, env_config])
         game = GameConfig(game_spec(env).game_id, {**own, **env_config})
         name = name or game.env
         if name in games:
