@@ -86,7 +86,8 @@ def with_names(games: Sequence[GameConfig]) -> dict[str, GameConfig]:
 def suite(text: str) -> tuple[tuple[GameConfig, ...], int | None]:
     """The evaluation games of all experiments of a tuned example or a file, and how many episodes they play of each.
 
-    ``grl`` stands for all examples whose id begins so, ``grl:NAME,NAME`` for those of its games. The number is ``None``
+    ``grl`` stands for all examples whose id begins so (those for GPUs, if there are some), ``grl:NAME,NAME`` for those
+    of its games. The number is ``None``
     if experiments say none, or several.
 
     Raises: ConfigError: there is no such example or game, or several examples that play other games.
@@ -97,7 +98,9 @@ def suite(text: str) -> tuple[tuple[GameConfig, ...], int | None]:
 
     known = examples()
     name, _, chosen = text.partition(":")
-    named = {name: known[name]} if name in known else {key: known[key] for key in known if key.startswith(f"{name}-")}
+    alike = [key for key in known if key.startswith(f"{name}-")]
+    alike = [key for key in alike if key.endswith("gpu")] or alike
+    named = {key: known[key] for key in ([name] if name in known else alike)}
     if not named and expanded(name).is_file():
         named = {name: expanded(name)}
     if not named:

@@ -254,8 +254,8 @@ def _from_flags(args: argparse.Namespace) -> list[ExperimentSpec]:
     if args.config and args.config.endswith((".yaml", ".yml")):
         raise ConfigError(
             "",
-            f"--config takes settings, not a file: write `rllib train file {args.config}`; docs/coming-from.md says what "
-            "the keys of GRL, verl, MRLM and others are here",
+            f"--config takes settings, not a file: write `rllib train file {args.config}`; docs/coming-from.md says "
+            "what the keys of GRL, verl, MRLM and others are here",
         )
     if not args.algo:
         raise ConfigError(
