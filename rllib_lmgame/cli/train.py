@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +145,7 @@ def run(args: argparse.Namespace) -> int:
     from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly, with_other_wrong_keys
 
     said: set[str] = set()
-    check = check_quickly
+    check: Callable[[Iterable[ExperimentSpec]], object] = check_quickly
     try:
         specs = [_with_flags(spec, args) for spec in _read(args)]
         _print_notices(specs, said)
