@@ -176,7 +176,7 @@ def run(args: argparse.Namespace) -> int:
 
     env_config = parse_env_config(args.env_config)
     sources = without_names(args.players)
-    find_in_current_directory([args.games, sources, without_names(args.against or ()), env_config])
+    find_in_current_directory([sources, without_names(args.against or ()), env_config])
     quieten_ray(args.verbosity or 0)
     stock = next((source for source in sources if _is_stock(source)), None)
     if stock is not None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.errors import ConfigError, did_you_mean
+from rllib_lmgame.imports import find_in_current_directory
 
 if TYPE_CHECKING:
     from rllib_lmgame.rollouts.records import GameConfig
@@ -46,6 +47,8 @@ def listed(texts: Iterable[str]) -> list[str]:
 def named_games(entries: Iterable[str], env_config: Mapping[str, Any]) -> dict[str, GameConfig]:
     """The games by name; one without a name is called by its id. ``env_config`` goes on top of the options of each.
 
+    Games and their parts are found in the current directory too.
+
     Raises: ConfigError: no such game, options that are no mapping, or a name twice.
     """
     from rllib_lmgame.envs.registry import game_spec
@@ -60,6 +63,7 @@ def named_games(entries: Iterable[str], env_config: Mapping[str, Any]) -> dict[s
         own = parse_value("{" + options, f"{FLAG} {entry}") if at else {}
         if not isinstance(own, dict):
             raise ConfigError(FLAG, f"{entry!r}: the options of a game are a mapping, {FORM}")
+        find_in_current_directory([env, own, env_config])
         game = GameConfig(game_spec(env).game_id, {**own, **env_config})
         name = name or game.env
         if name in games:
@@ -82,7 +86,8 @@ def with_names(games: Sequence[GameConfig]) -> dict[str, GameConfig]:
 def suite(text: str) -> tuple[tuple[GameConfig, ...], int | None]:
     """The evaluation games of all experiments of a tuned example or a file, and how many episodes they play of each.
 
-    ``grl`` stands for all examples whose id begins so, ``grl:NAME,NAME`` for those of its games. The number is ``None``
+    ``grl`` stands for all examples whose id begins so (those for GPUs, if there are some), ``grl:NAME,NAME`` for those
+    of its games. The number is ``None``
     if experiments say none, or several.
 
     Raises: ConfigError: there is no such example or game, or several examples that play other games.
@@ -93,7 +98,9 @@ def suite(text: str) -> tuple[tuple[GameConfig, ...], int | None]:
 
     known = examples()
     name, _, chosen = text.partition(":")
-    named = {name: known[name]} if name in known else {key: known[key] for key in known if key.startswith(f"{name}-")}
+    alike = [key for key in known if key.startswith(f"{name}-")]
+    alike = [key for key in alike if key.endswith("gpu")] or alike
+    named = {key: known[key] for key in ([name] if name in known else alike)}
     if not named and expanded(name).is_file():
         named = {name: expanded(name)}
     if not named:

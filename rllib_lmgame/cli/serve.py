@@ -17,7 +17,6 @@ from rllib_lmgame.cli.game_list import FORM, listed, named_games
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
 from rllib_lmgame.cli.player_options import add_player_options, player_settings
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.listening import check_free, in_address, is_loopback, listen
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 
@@ -115,7 +114,6 @@ def run(args: argparse.Namespace) -> int:
     if args.policy is not None:
         return _run_policy(args, token)
     entries, env_config = listed(args.games), parse_env_config(args.env_config)
-    find_in_current_directory([entries, env_config])
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(args, named_games(entries, env_config), token))
     return 0

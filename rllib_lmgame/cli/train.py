@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -142,24 +142,32 @@ def run(args: argparse.Namespace) -> int:
     _explain_obsolete(args)
     if sys.stderr.isatty():  # Importing Ray and torch takes a while.
         print(f"checking {_file_of(args) or 'the flags'} ...", file=sys.stderr, flush=True)
-    specs = [_with_flags(spec, args) for spec in _read(args)]
+    from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly, with_other_wrong_keys
+
     said: set[str] = set()
-    _print_notices(specs, said)
-    for spec in specs:
-        find_in_current_directory(_written_by_the_user(spec, args))
-    from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly
+    check: Callable[[Iterable[ExperimentSpec]], object] = check_quickly
+    try:
+        specs = [_with_flags(spec, args) for spec in _read(args)]
+        _print_notices(specs, said)
+        for spec in specs:
+            find_in_current_directory(_written_by_the_user(spec, args))
+        # What is wrong with names and types is said before Ray is imported.
+        check_quickly(specs, trust=args.trust_checkpoint)
+        from rllib_lmgame.experiments.run.cluster import quieten_ray
+        from rllib_lmgame.experiments.runner import check_resumed, run_experiments
 
-    # What is wrong with names and types is said before Ray is imported.
-    check_quickly(specs, trust=args.trust_checkpoint)
-    from rllib_lmgame.experiments.run.cluster import quieten_ray
-    from rllib_lmgame.experiments.runner import check_resumed, run_experiments
+        quieten_ray(args.verbosity or 0)
+        if args.dry_run:
+            from rllib_lmgame.experiments.checks.data_sets import stand_in_for_missing
 
-    quieten_ray(args.verbosity or 0)
-    if args.dry_run:
-        from rllib_lmgame.experiments.checks.data_sets import stand_in_for_missing
-
-        stand_in_for_missing(specs)
-    checked = check_experiments(specs)
+            stand_in_for_missing(specs)
+        check = check_experiments
+        checked = check_experiments(specs)
+    except ConfigError as error:
+        path = _file_of(args)
+        if path is None or not path.endswith((".yaml", ".yml")) or is_remote(path.removeprefix("file://")):
+            raise
+        raise with_other_wrong_keys(error, path, args.overrides, check) from error.__cause__
     from rllib_lmgame.experiments.checks.prompts import check_prompts
     from rllib_lmgame.experiments.checks.servers import check_servers
 
@@ -247,6 +255,12 @@ def _file_of(args: argparse.Namespace) -> str | None:
 
 
 def _from_flags(args: argparse.Namespace) -> list[ExperimentSpec]:
+    if args.config and args.config.endswith((".yaml", ".yml")):
+        raise ConfigError(
+            "",
+            f"--config takes settings, not a file: write `rllib train file {args.config}`; docs/coming-from.md says "
+            "what the keys of GRL, verl, MRLM and others are here",
+        )
     if not args.algo:
         raise ConfigError(
             "", "name a file (`rllib train file FILE`) or an algorithm (`rllib train --algo PPO --env CartPole-v1`)"

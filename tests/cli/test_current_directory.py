@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from rllib_lmgame.cli import main
+from rllib_lmgame.cli.game_list import listed, named_games
 from rllib_lmgame.envs.registry import load_factory, options_of, own_games
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.spec import ExperimentOptions
@@ -132,6 +133,17 @@ def test_a_fetched_file_names_nothing_here(mine, monkeypatch, flags, found) -> N
         monkeypatch.setattr("rllib_lmgame.experiments.files.reading.fetch", lambda *_, text=text: text.encode())
         assert main(["train", "file", "http://host/x.yaml", *flags]) == 2
         assert (str(mine) in sys.path) is found
+
+
+@pytest.mark.parametrize("games", ["own=mine:MyGame", "lmgame/Sokoban-v0,mine:MyGame", "a=mine:MyGame,b=mine:MyGame"])
+def test_lists_and_names_of_games_find_those_here(games: str, mine: Path) -> None:
+    assert len(named_games(listed([games]), {})) == 1 + ("," in games)
+    assert sys.path[-1] == str(mine)
+
+
+def test_options_in_a_list_find_parts_here(mine: Path) -> None:
+    named_games(listed(["lmgame/Debate-v0@{judge: mine:Judge}"]), {})
+    assert sys.path[-1] == str(mine)
 
 
 def test_free_text_names_nothing_here(mine: Path) -> None:

@@ -137,6 +137,35 @@ def test_errors_name_file_line_and_key(file, capsys):
     )
 
 
+def test_all_wrong_keys_of_a_file_are_named_at_once(file, capsys):
+    text = GAME % "temperatur: 0.5" + "    token_ppo: {kll: 1}\n    evaluation_config: {foo: 3}\n"
+    file.write_text(text.replace("stop:", "stopp:") + "b: {run: LMGamePPO, env: lmgame/Sokoban-v0, nope: 1}\n")
+    assert main(["train", "file", str(file), "--dry-run"]) == 2
+    places = [line.split(": ")[:2] for line in capsys.readouterr().err.removeprefix("error: ").splitlines()]
+    wrong = {4: "stopp", 7: "config.inference.temperatur", 8: "config.token_ppo.kll", 9: "config.evaluation_config.foo"}
+    assert sorted(map(tuple, places)) == sorted((f"{file}:{n}", key) for n, key in {**wrong, 10: "nope"}.items())
+
+
+@pytest.mark.parametrize(
+    ("text", "system"),
+    [
+        ("rollout: {agent_group_num: [8]}\ntrainer: {total_training_steps: 200}\n", "GRL or verl"),
+        ("simpleSokobanAgent: {agent_type: sokobanAgent, agent_config: {}, env_config: {}}\n", "GRL"),
+        ("experiment_name: x\ntraining: {algorithm: ppo}\n", "MRLM"),
+        ("data: {train_batch_size: 8}\nactor_rollout_ref: {}\n", "GRL or verl"),
+    ],
+)
+def test_a_file_of_another_system_points_to_the_page_of_its_keys(text, system, tmp_path, capsys):
+    path = tmp_path / "x.yaml"
+    path.write_text(text)
+    assert main(["train", "file", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert f"a configuration of {system};" in said and "docs/coming-from.md" in said
+    assert main(["train", "--config", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert f"`rllib train file {path}`" in said and "docs/coming-from.md" in said
+
+
 def test_leaving_at_the_end_of_piped_input_has_a_line_of_its_own(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert main(["play", "lmgame/TicTacToe-v0"]) == 0

@@ -46,7 +46,7 @@ def schemas_of(key: str) -> list[Any]:
     if group == "env_config" and name:
         pages = [(DOCS / "games" / f"{game}.md").read_text(encoding="utf-8") for game in GAMES]
         return [{} for page in pages if f"\n| `{name}` |" in page]
-    algorithms = [SCHEMA["$defs"][name] for name in ("LMGamePPO", "LMGameGRPO", "LMGameSFT")]
+    algorithms = [SCHEMA["$defs"][name] for name in ("LMGamePPO", "LMGameGRPO", "LMGameSFT", "LMGameDPO", "LMGameILQL")]
     nodes = [SCHEMA["additionalProperties"]] if group in OF_THE_EXPERIMENT else algorithms
     for step in key.replace("[*]", ".*").split("."):
         nodes = [each for node in nodes for each in below(node, step)]

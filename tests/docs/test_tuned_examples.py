@@ -48,7 +48,8 @@ MULTIPLAYER_FILES = [path for path in GPU_FILES if path.stem.startswith("multipl
 AGENTGYM_FILES = [path for path in GPU_FILES if path.stem.startswith("agentgym")]
 HERE = [path for path in FILES if not path.stem.startswith("smollm2") or PRETRAINED["smollm2-135m"].parts()]
 """Those whose weights are installed, where a package has them."""
-TINY_FILES = [path for path in HERE if path not in GPU_FILES and path.stem != "cartpole-ppo"]
+GRL_QUICK = EXAMPLES / "grl-quick.yaml"
+TINY_FILES = [path for path in HERE if path not in (*GPU_FILES, GRL_QUICK) and path.stem != "cartpole-ppo"]
 
 
 @cache
@@ -301,7 +302,7 @@ def test_lora_differs_from_grpo_in_what_it_is(path: Path) -> None:
     assert own == other
 
 
-def check_grl_settings(experiment: CheckedExperiment) -> None:
+def check_grl_settings(experiment: CheckedExperiment, levels: int = 256) -> None:
     config = experiment.configs[0]
     rollouts, ppo = config.text_rollout_options, config.token_ppo_options
     groups = 4 * config.num_learners if RunFacts(config).compares and config.num_learners > 1 else 8
@@ -310,7 +311,7 @@ def check_grl_settings(experiment: CheckedExperiment) -> None:
     assert (config.lr, config.gamma) == (1e-6 if config.language_model_options.lora is None else 1e-5, 1.0)
     assert (ppo.policy_loss.low, ppo.policy_loss.high) == (0.2, 0.28)
     assert config.language_model_options.max_tokens_per_turn == 400
-    assert (config.evaluation_interval, config.evaluation_duration) == (10, 256)
+    assert (config.evaluation_interval, config.evaluation_duration) == (10, levels)
     assert config.language_model_options.context_length <= (ppo.microbatch or MOST_TOKENS), (
         "a row of the longest conversation is one microbatch"
     )
@@ -387,6 +388,21 @@ def test_grl_examples_validate_on_its_thirteen_tasks(path: Path) -> None:
         assert {game.env_config["split"] for game in games} == {"validation"}
 
 
+def test_grls_quick_run_is_one_file() -> None:
+    """Sokoban 6x6 with GRL's settings, reasoning forced, and 64 levels each of five tasks."""
+    experiment = checked(GRL_QUICK)
+    check_grl_settings(experiment, levels=64)
+    config = experiment.configs[0]
+    games = config.games_for_evaluation()
+    tasks = ["Sokoban", "SokobanLarge", "GSM8K", "Blocksworld2d", "Tetris"]
+    assert [game.env for game in games] == [f"lmgame/{name}-v0" for name in tasks]
+    models = [config.language_model_of("player", game) for game in games]
+    assert [(model.think, model.reply_prefill) for model in models].count(("required", "<think>")) == 4
+    assert (config.token_ppo_options.adam_betas, config.token_ppo_options.critic.clip) == ((0.9, 0.999), 0.5)
+    assert config.text_rollout_options.format_penalty == 0, "Sokoban's own penalty is GRL's"
+    assert request_of(experiment).total["GPU"] == pytest.approx(1) and fits(config, 80)
+
+
 @pytest.mark.parametrize("path", GPU_FILES, ids=lambda path: path.stem)
 def test_a_gpu_example_names_real_data_and_the_command_that_fetches_it(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
@@ -423,6 +439,7 @@ def test_one_file_has_grls_prompts_and_tags_task_by_task() -> None:
     assert [model.think for model in models] == thinks
     assert len({(model.think, model.system_prompt) for model in models}) == 2
     assert (config.settings.groups, config.settings.group_sizes) == (8, [16])
+    assert config.text_rollout_options.format_penalty == 0, "Sokoban's own penalty is GRL's"
 
 
 @pytest.mark.parametrize("path", MULTIPLAYER_FILES, ids=lambda path: path.stem)

@@ -179,3 +179,38 @@ def test_a_step_knows_what_is_left_of_its_time() -> None:
 
 def test_marks_are_broken_apart() -> None:
     assert harmless("a < b <|im_end|></s> [INST] x[0]") == "a < b < |im_end|>< /s> [ INST] x[ 0]"
+
+
+def test_a_model_buys_a_car_and_never_for_more_than_it_is_worth(server: Endpoint) -> None:
+    session = make_session("lmgame/CarDealer-v0", {"buyer": server.player})
+    session.reset(1)
+    game = session.env.unwrapped
+    car, most = game._market.wanted, game._market.reservations[0]
+    say = lambda text: session.step({"player": text})  # noqa: E731
+    server.text = "Deal! I take it."
+    result = say(f"The {car.name} is yours for ${2 * most}. <|im_end|>")
+    assert not result.terminated and "Buyer: That is more than I can pay." in game.board()
+    system, question = (message["content"] for message in server.asked[0]["messages"])
+    assert f"{car.name} ${most:,}" in system and "< |im_end|>" in question
+    server.text = f"I can pay ${most - 100:,}."
+    assert not say("What can you pay?").terminated
+    result = say("Deal!")
+    assert result.terminated and len(server.asked) == 2, "its own offer binds it"
+    assert result.rewards["player"] == pytest.approx((most - 100) / ((game._market.budget + car.msrp) / 2))
+
+
+@pytest.mark.parametrize(("said", "sold"), [("Deal!", True), ("No deal. Goodbye.", False)])
+def test_a_model_ends_a_sale(server: Endpoint, said: str, sold: bool) -> None:
+    session = make_session("lmgame/CarDealer-v0", {"buyer": server.player})
+    session.reset(1)
+    market, server.text = session.env.unwrapped._market, said
+    result = session.step({"player": f"The {market.wanted.name} is yours for ${market.reservations[0]}."})
+    assert result.terminated and (result.rewards["player"] > 0) is sold
+
+
+def test_a_buyer_without_words_drops_the_episode(server: Endpoint) -> None:
+    session = make_session("lmgame/CarDealer-v0", {"buyer": server.player})
+    session.reset(1)
+    server.text = " "
+    with pytest.raises(GameError, match=r"gave no answer|no answer of"):
+        session.step({"player": "Hello."})

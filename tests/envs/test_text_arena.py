@@ -9,6 +9,8 @@ import random
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -123,6 +125,78 @@ def test_an_environment_with_one_level_says_so() -> None:
     with pytest.raises(ConfigError, match="take split 'all'"):
         for split in ("train", "validation", "test"):
             TextArenaGame(env_id="TowerOfHanoi-v0", split=split).reset(seed=0)
+
+
+def first(replies: str, others: str, times: int) -> list[str]:
+    return [replies, others] * times
+
+
+KNOWN: dict[str, tuple[list[str] | Callable[[Any, Any], list[str]], list[float]]] = {
+    "TicTacToe": (["[0]", "[3]", "[1]", "[4]", "[2]"], [1, -1]),
+    "ConnectFour": ([*first("[col 0]", "[col 1]", 3), "[col 0]"], [1, -1]),
+    "Nim": (["[0 3]", "[1 4]", "[2 5]"], [1, -1]),
+    "IteratedPrisonersDilemma": (first("[defect]", "[cooperate]", 20), [1, -1]),
+    "IteratedRockPaperScissors": (first("[rock]", "[scissors]", 9), [1, -1]),
+    "IteratedTwoThirdsAverage": (first("[0]", "[100]", 10), [1, -1]),
+    "PublicGoodsGame": (first("[0]", "[20]", 20), [1, -1]),
+    "IndianPoker": (["[bet 5]", "[fold]", *first("[bet 5]", "[fold]", 20)], [-1, 1]),
+    "PigDice": (first("[roll]", "[hold]", 200), [-1, 1]),
+    "ThreeCardMonte": (lambda state, env: [f"[{env.ball_pos}]"], [1]),
+    "GuessTheNumber": (lambda state, env: [f"[{state['game_number']}]"], [1]),
+    "Mastermind": (lambda state, env: [f"[{' '.join(map(str, state['secret_code']))}]"], [1]),
+    "Bandit": (lambda state, env: [*["[red]"] * 20, f"[{max(buttons(state), key=buttons(state).get)}]"], [1]),
+}
+"""Episodes by family, whose results follow from the rules."""
+
+
+def buttons(state: dict[str, Any]) -> dict[str, float]:
+    return state["ground_truth"]
+
+
+@pytest.mark.parametrize("family", KNOWN)
+def test_known_episodes_pay_what_the_rules_say(family: str) -> None:
+    replies, rewards = KNOWN[family]
+    match = Match(first_id(family), len(rewards), 1)
+    for reply in replies(match._state.game_state, match._env) if callable(replies) else replies:
+        if not match.done:
+            match.act(reply)
+    assert match.done and list(match.rewards.values()) == rewards
+
+
+def test_a_worse_button_pays_its_regret() -> None:
+    match = Match("Bandit-v0", 1, 1)
+    odds = buttons(match._state.game_state)
+    worst = min(odds, key=lambda button: odds[button])
+    for reply in [*["[red]"] * 20, f"[{worst}]"]:
+        match.act(reply)
+    assert match.rewards == {0: pytest.approx(odds[worst] - max(odds.values()))}
+
+
+def test_nobody_sees_anothers_moves_as_its_own_in_santorini() -> None:
+    match = Match(first_id("Santorini"), 2, 1)
+    assert "[N1C2" not in match.messages(1).replace("Example: [N1C1C2B2]", "")
+    match.act("[N1C2D1E1]")
+    assert "moved worker 1 from C2 to D1" in match.messages(1)
+
+
+def test_kuhn_poker_without_stakes_is_refused() -> None:
+    with pytest.raises(ConfigError, match="its bets cost no chips; lmgame/KuhnPoker-v0 is the game"):
+        TextArenaMatch(env_id="KuhnPoker-v0")
+
+
+@pytest.mark.parametrize("family", ["Snake", "Surround"])
+def test_a_reply_without_a_direction_kills_nobody(family: str) -> None:
+    match = Match(first_id(family), 2, 1)
+    with pytest.raises(InvalidAction, match="use '\\[up\\]'"):
+        match.act("[north]")
+    assert not match.done and match.current == 0
+
+
+def test_countdown_shows_its_board_after_a_reply() -> None:
+    match = Match("Countdown-v0", 1, 1)
+    match.act("[0 1 +]")
+    for everything in (False, True):
+        assert "progress score" in match.messages(0, everything) and "\n0\n" not in match.messages(0, everything)
 
 
 def test_players_hear_each_other_by_name_and_not_themselves() -> None:

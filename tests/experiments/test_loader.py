@@ -131,6 +131,14 @@ def test_bombs_of_aliases_and_merges_are_bounded(first, form):
     assert "aliases expand" in error_of("\n".join([f"a0: &a0 {first}", *lines])).message
 
 
+@pytest.mark.parametrize("text", ["deepspeed: {bf16: {enabled:true}}", "{deepspeed: {bf16:{enabled:true}}}"])
+def test_a_colon_without_a_blank_makes_no_key(text: str) -> None:
+    """YAML reads a key ``enabled:true`` without a value."""
+    error = error_of(text)
+    assert error.path.startswith("deepspeed.bf16") and "write `enabled: true`" in error.message
+    assert value_of("{'a:b': , mine:Game: 3}") == {"a:b": None, "mine:Game": 3}, "quoted, or with a value"
+
+
 @pytest.mark.parametrize("held", ["[*x]", "{b: *x}", "{<<: *x}", "{<<: [*x]}"])
 def test_an_alias_to_itself_is_refused(held):
     assert "alias" in error_of(f"a: &x {held}").message

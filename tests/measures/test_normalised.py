@@ -19,4 +19,9 @@ def test_games_and_options_without_numbers_have_no_score() -> None:
     assert score_in("lmgame/Maze-v0", {"map": "umaze"}, -83) is None
     assert score_in("lmgame/Maze-v0", {"observation": "walls", "history": 20}, -83) is None
     assert score_in("lmgame/Maze-v0", {"max_actions_per_turn": 4}, -83) is None
+    there = {"opponent": "stockfish", "opening_plies": 0}
+    assert score_in("lmgame/Chess-v0", there | {"observation": "fen"}, 0.605) == pytest.approx(75)
+    assert score_in("lmgame/Chess-v0", {}, 0.21) is None, "another opponent"
+    assert score_in("lmgame/ChessEndgames-v0", {"split": "test"}, 0.586) == 50
+    assert score_in("lmgame/ChessEndgames-v0", {"defender": "random"}, 0.586) is None
     assert score_in("lmgame/FrozenLake-v0", {}, 1.0) is None

@@ -18,7 +18,7 @@ from pyarrow import parquet
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.learners.data.batching import TokenBatch
 from rllib_lmgame.learners.data.rows import build_rows
-from rllib_lmgame.policies.chat.transcripts import Said
+from rllib_lmgame.policies.chat.transcripts import Said, TranscriptWriter
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import episode_of_texts
@@ -30,7 +30,7 @@ from rllib_lmgame.rollouts.taught import source as taught_source
 from rllib_lmgame.rollouts.taught.files import files_of, records_of
 from rllib_lmgame.rollouts.taught.formats import read_record
 from rllib_lmgame.rollouts.taught.selection import Facts, choose
-from rllib_lmgame.rollouts.taught.source import TaughtEpisodes
+from rllib_lmgame.rollouts.taught.source import TaughtEpisodes, taught
 from rllib_lmgame.rollouts.taught.writing import FORMS, conversations
 from rllib_lmgame.settings.schema import build
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
@@ -317,23 +317,34 @@ def test_a_list_lines_and_parquet_hold_the_same(tmp_path: Path) -> None:
     assert all(lines[int(line) - 1] == " {" for line, *_ in numbers) and [entry for *_, entry in numbers] == list("123")
 
 
-def test_a_line_of_lmrl_gyms_steps_is_as_many_records_with_the_return_of_all(tmp_path: Path) -> None:
+def test_a_list_of_lmrl_gyms_steps_is_an_episode(tmp_path: Path) -> None:
     steps = [STATE, STATE | {"state": "You are there.", "reward": 0, "done": True}]
     (tmp_path / "x.jsonl").write_text(f"{json.dumps(steps)}\n{json.dumps(steps[1:])}\n")
-    found = records(tmp_path / "x.jsonl")
-    assert [where for where, _ in found] == ["line 1, entry 1", "line 1, entry 2", "line 2, entry 1"]
-    assert [record for _, record in found] == [
-        {**steps[0], "return": -1},
-        {**steps[1], "return": -1},
-        {**steps[1], "return": 0},
-    ]
+    (tmp_path / "x.json").write_text(json.dumps([steps, steps[1:]], indent=1))
+    for name, places in {"x.jsonl": ["line 1", "line 2"], "x.json": ["line 2, entry 1", "line 16, entry 2"]}.items():
+        assert records(tmp_path / name) == list(zip(places, [{"steps": steps}, {"steps": steps[1:]}], strict=True))
     others = [{"reward": 1, "messages": MESSAGES}, {"reward": 0, "messages": MESSAGES}]
     for indent in (None, 1):  # Other records may begin with a reward, in a list of one line or several.
         (tmp_path / "x.jsonl").write_text(json.dumps(others, indent=indent))
         assert [record for _, record in records(tmp_path / "x.jsonl")] == others
     (tmp_path / "x.jsonl").write_text(json.dumps([STATE | {"reward": "b"}]))
-    with pytest.raises(ConfigError, match="line 1: a reward is 'b', not a finite number"):
-        records(tmp_path / "x.jsonl")
+    with pytest.raises(ConfigError, match="line 1: step 1: reward is 'b', not a finite number"):
+        list(taught(str(tmp_path / "x.jsonl"), "auto"))
+
+
+def test_steps_have_their_own_rewards_and_rows(make_runner: Any) -> None:
+    """A row of a step is the one that its state and action alone make, so that any number of them fits."""
+    steps = [STATE, STATE | {"state": "You are there.", "action": "stay", "reward": 0, "done": True}]
+    read = read_record({"steps": steps}, "auto", "x")
+    assert (read.rewards, read.episode_return, read.ended) == ((-1.0, 0.0), -1.0, True)
+    assert not read_record({"steps": steps[:1]}, "auto", "x").ended, "cut short"
+    writer = TranscriptWriter(make_runner().chat("player"))
+    (turns,) = writer.write([read.transcript])
+    alone = [turn for step in steps for turn in writer.write([read_record(step, "auto", "x").transcript])[0]]
+    assert [turn.new_row for turn in turns] == [True, True]
+    for turn, expected in zip(turns, alone, strict=True):
+        assert turn.prompt_ids.tolist() == expected.prompt_ids.tolist()
+        assert turn.reply_ids.tolist() == expected.reply_ids.tolist()
 
 
 @pytest.mark.parametrize(

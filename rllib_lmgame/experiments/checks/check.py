@@ -7,7 +7,7 @@ built and validated for every point of a grid and for samples of a random search
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +21,7 @@ from rllib_lmgame.experiments.checks.algorithms import ResolvedAlgorithm, resolv
 from rllib_lmgame.experiments.checks.callbacks import check_callbacks
 from rllib_lmgame.experiments.checks.taught import check_data, check_taught
 from rllib_lmgame.experiments.checks.told import idle_notices, mixture_notices
+from rllib_lmgame.experiments.files.reading import apply_overrides, load_file
 from rllib_lmgame.experiments.results.outcome import load_report
 from rllib_lmgame.experiments.search.mutations import MUTATIONS, mutated_alone, mutated_key, mutated_points
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, split_scheduler
@@ -33,7 +34,7 @@ from rllib_lmgame.experiments.search.spaces import (
     sample_points,
 )
 from rllib_lmgame.experiments.search.stopping import check_stopping_number
-from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, dotted
+from rllib_lmgame.experiments.spec import STOPS, ExperimentSpec, Source, dotted, make_specs
 from rllib_lmgame.experiments.stock.keys import check_stock_config
 from rllib_lmgame.policies.model.files import check_model
 from rllib_lmgame.policies.model.tiny import check_shape
@@ -47,6 +48,10 @@ from rllib_lmgame.storage import expanded, is_uri
 from rllib_lmgame.telemetry.metrics import EPISODE_NAMES, EVALUATION_COLUMNS, OF_TUNE, RESULT_HEADS
 
 MAX_GRID, MAX_TRIALS = 4096, 100_000
+MOST_WRONG_KEYS = 50
+"""Of one file, that are named together."""
+UNKNOWN = ("unknown key", "has no effect")
+"""How messages about keys begin."""
 _SCHEDULER_METRIC = "scheduler.metric"
 
 
@@ -98,6 +103,43 @@ def check_quickly(specs: Iterable[ExperimentSpec], *, trust: bool = False) -> No
     for spec in specs:
         with _blamed(spec):
             _check_quickly(spec, trust)
+
+
+def with_other_wrong_keys(
+    error: ConfigError, path: str, overrides: Sequence[str], check: Callable[[Iterable[ExperimentSpec]], object]
+) -> ConfigError:
+    """``error``, which ``check`` found in a YAML file, with the other keys of that file that do not exist."""
+    if not error.message.startswith(UNKNOWN):
+        return error
+    experiments, source = load_file(path)
+    experiments = apply_overrides(experiments, source, overrides)
+    found, others = error, list[str]()
+    while found.message.startswith(UNKNOWN) and len(others) < MOST_WRONG_KEYS:
+        if not _taken_out(experiments, source, found):
+            break
+        try:
+            check(make_specs(experiments, source))
+        except ConfigError as next_one:
+            found = next_one
+            if found.message.startswith(UNKNOWN) and str(found) not in (str(error), *others):
+                others.append(str(found))
+        else:
+            break
+    return ConfigError(error.path, "\n".join([error.message, *others]), error.source) if others else error
+
+
+def _taken_out(experiments: dict[str, Any], source: Source, error: ConfigError) -> bool:
+    """Take the key that an error is about out of the experiment that it is in; whether it is found."""
+    for name, settings in experiments.items():
+        if source.scoped(name).locate(error.path) != error.source:
+            continue
+        *above, key = error.path.split(".")
+        for part in above:
+            settings = settings.get(part) if isinstance(settings, dict) else None
+        if isinstance(settings, dict) and key in settings:
+            del settings[key]
+            return True
+    return False
 
 
 @contextmanager

@@ -36,6 +36,9 @@ _REPLACED_BY = {
     "gradient_accumulation_steps": "`token_ppo.max_tokens_per_microbatch` and `token_ppo.num_minibatches`",
     "managed_gradient_accumulation": "the learner, which accumulates gradients itself",
 }
+_HALF = ("bf16", "bfloat16", "fp16")
+_WITHOUT_COPIES = ("bf16_master_weights_and_grads", "bf16_optimizer_states", "fp16_master_weights_and_grads")
+"""Options of half precision that leave no float32 copies of the weights, or states of the optimizer."""
 _KNOWN_KEYS = frozenset(
     (
         *("activation_checkpointing", "aio", "amp", "bf16", "bfloat16", "checkpoint", "comms_logger"),
@@ -59,6 +62,8 @@ def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) ->
             raise ConfigError(f"deepspeed.{key}", f"is set by {_REPLACED_BY[key]}; leave it out")
         if key not in _KNOWN_KEYS:
             raise unknown_key(key, _KNOWN_KEYS, "deepspeed")
+    for name in _HALF:
+        _check_half(config.get(name), f"deepspeed.{name}")
     clipping = config.pop("gradient_clipping", None)
     if clipping is not None and clipping != grad_clip:
         raise ConfigError(
@@ -89,6 +94,19 @@ def deepspeed_config(user: Mapping[str, Any], grad_clip: float | None = None) ->
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
     }
+
+
+def _check_half(section: Any, where: str) -> None:
+    if not isinstance(section, Mapping):
+        if section is not None:
+            raise ConfigError(where, f"expected a mapping such as {{enabled: true}}, got {describe(section)}")
+        return
+    for key in _WITHOUT_COPIES:
+        if section.get(key):
+            raise ConfigError(
+                f"{where}.{key}",
+                "keeps no float32 copies, without which small steps are lost in rounding; leave it out",
+            )
 
 
 def with_bucket_sizes(config: Mapping[str, Any], parameters: int) -> dict[str, Any]:

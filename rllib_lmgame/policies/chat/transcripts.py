@@ -56,15 +56,28 @@ class Said:
 
 @dataclass(frozen=True)
 class Transcript:
-    """A conversation, and the tools it was given, as JSON schemas."""
+    """A conversation, and the tools it was given, as JSON schemas.
+
+    ``apart``: each learnt reply sees only what was said since the one before, and begins a row.
+    """
 
     messages: tuple[Said, ...]
     tools: tuple[Any, ...] = ()
+    apart: bool = False
 
     @cached_property
     def learnt(self) -> tuple[int, ...]:
         """Places of the messages that are learnt."""
         return tuple(place for place, said in enumerate(self.messages) if said.learnt)
+
+    @property
+    def parts(self) -> Sequence[Transcript]:
+        """The conversations that a model sees of it: itself, or one for each learnt reply."""
+        if not self.apart:
+            return [self]
+        starts = (0, *(place + 1 for place in self.learnt))
+        ends = (place + 1 for place in self.learnt)
+        return [Transcript(self.messages[a:b], self.tools) for a, b in zip(starts, ends, strict=False)]
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -104,6 +117,10 @@ class TranscriptWriter:
 
         Raises: RenderingStopped: the template takes more than it may.
         """
+        parts = iter(self._write([part for transcript in transcripts for part in transcript.parts]))
+        return [_one_after_another([next(parts) for _ in transcript.parts]) for transcript in transcripts]
+
+    def _write(self, transcripts: Sequence[Transcript]) -> list[list[LearntTurn] | TemplateError]:
         shown = [self._messages(transcript) for transcript in transcripts]
         found: list[list[LearntTurn] | TemplateError | None] = [None] * len(transcripts)
         for at_once in (True, False):  # Those for which it does not do are written turn by turn.
@@ -287,6 +304,15 @@ class TranscriptWriter:
         if place < 0:
             raise TemplateError("it does not show what a reply says behind its reasoning")
         return self.chat.pieces.lead + text.strip() + rest[place + len(answer) :]
+
+
+def _one_after_another(parts: Sequence[list[LearntTurn] | TemplateError]) -> list[LearntTurn] | TemplateError:
+    turns: list[LearntTurn] = []
+    for part in parts:
+        if isinstance(part, TemplateError):
+            return part
+        turns += part
+    return turns
 
 
 def _any_of(tokens: Sequence[str]) -> re.Pattern[str] | None:

@@ -2,7 +2,7 @@
 
 A name is a file, a directory, a pattern (``runs/*.jsonl``), ``data:NAME[:PART]`` (a published data set), or
 ``hf:OWNER/NAME[:SPLIT]``, any data set of the hub. JSON (a list, or one record a line) and Parquet are read, records of
-one file in its order, files by name. A line that is a list of LMRL-Gym's steps is as many records.
+one file in its order, files by name. A list of LMRL-Gym's steps, on a line or in a list, is one record.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from rllib_lmgame.data_sets.places import is_named, paths_of
 from rllib_lmgame.envs.support.parquet import is_table, stream_table
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.json_files import parse
-from rllib_lmgame.rollouts.taught.fields import sum_of
-from rllib_lmgame.rollouts.taught.gyms import STEP_KEYS
+from rllib_lmgame.rollouts.taught.gyms import STEP_KEYS, STEPS
 from rllib_lmgame.storage import expanded
 from rllib_lmgame.text import first_line
 
@@ -103,34 +102,26 @@ def records_of(path: Path) -> Iterator[Numbered]:
             file.seek(0)
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield from _numbered(f"{path}, line {number}", line)
+                    where = f"{path}, line {number}"
+                    yield where, _mapping(where, _line(where, line))
     except OSError as error:
         raise ConfigError("data", f"{path} cannot be read: {error.strerror or first_line(error)}") from None
 
 
-def _numbered(where: str, line: bytes) -> Iterator[Numbered]:
-    try:
-        record = parse(line)
-    except ValueError as error:
-        raise ConfigError("data", f"{where}: no JSON: {first_line(error)}") from None
-    if not _are_steps(record):
-        yield where, _mapping(where, record)
-        return
-    try:
-        earned = sum_of((step["reward"] for step in record if step.get("reward") is not None), "a reward")
-    except ValueError as error:
-        raise ConfigError("data", f"{where}: {error}") from None
-    for number, step in enumerate(record, 1):
-        yield f"{where}, entry {number}", {**step, "return": earned}
-
-
 def _are_steps(record: Any) -> bool:
-    """Whether a line is an episode of LMRL-Gym's, a list of its steps; each then carries the return of all."""
+    """Whether a value is an episode of LMRL-Gym's, a list of its steps."""
     return (
         isinstance(record, list)
         and bool(record)
         and all(isinstance(step, Mapping) and step.keys() >= STEP_KEYS for step in record)
     )
+
+
+def _line(where: str, line: bytes) -> Any:
+    try:
+        return parse(line)
+    except ValueError as error:
+        raise ConfigError("data", f"{where}: no JSON: {first_line(error)}") from None
 
 
 def _parsed(line: bytes) -> Any:
@@ -141,6 +132,8 @@ def _parsed(line: bytes) -> Any:
 
 
 def _mapping(where: str, record: Any) -> Mapping[str, Any]:
+    if _are_steps(record):
+        return {STEPS: record}
     if not isinstance(record, Mapping):
         raise ConfigError("data", f"{where}: a record must be a mapping, not {type(record).__name__}")
     return record

@@ -40,7 +40,7 @@ class Taught:
         episode_return: What was reached in it, if it is said.
         success: Whether that was the aim, if it is said.
         rewards: Of each learnt reply; where only the return is said it is the last one's. ``None``: nothing is said, or
-            it is one step of an episode.
+            it is one step of an episode whose others are elsewhere.
         ended: The episode was not cut short.
     """
 
@@ -79,7 +79,7 @@ def read_record(record: Mapping[str, Any], form: str, where: str) -> Taught:
         success = record.get("success")
         return Taught(
             where,
-            Transcript(messages, tuple(_tools(record.get("tools")))),
+            Transcript(messages, tuple(_tools(record.get("tools"))), apart=told.apart),
             game=told.game or _first(record, _GAMES),
             level=told.level or _first(record, _LEVELS),
             episode_return=told.episode_return,

@@ -17,13 +17,16 @@ from rllib_lmgame.text import shown
 
 STEP_KEYS = {"state", "action", "reward", "done"}
 """Of each step in LMRL-Gym's files of mazes and chess."""
+STEPS = "steps"
+"""Column of a line that is a list of such steps."""
 
 
 class Told(NamedTuple):
     """One conversation of a record, and what the record says of it: return, success, game and level, where it does.
 
     ``rewards`` are those of the learnt replies; ``None``: not told apart. ``whole``: it is no step of an episode whose
-    other steps are elsewhere. ``ended``: it was not cut short.
+    other steps are elsewhere. ``ended``: it was not cut short. ``apart``: a reply sees only what stands directly before
+    it.
     """
 
     messages: Sequence[Said]
@@ -34,6 +37,22 @@ class Told(NamedTuple):
     rewards: tuple[float, ...] | None = None
     whole: bool = True
     ended: bool = True
+    apart: bool = False
+
+
+def _steps(record: Mapping[str, Any]) -> Told:
+    """``steps``, each with ``state``, ``action``, ``reward``, ``done``: mazes and chess. A state tells all there is to
+    know, so that LMRL-Gym's policies see the last one alone.
+    """
+    said, rewards = list[tuple[str, bool]](), list[float]()
+    steps = list_of(record, STEPS, "steps")
+    for place, step in enumerate(steps, 1):
+        if not isinstance(step, Mapping) or not step.keys() >= STEP_KEYS:
+            raise ValueError(f"step {place} is {shown(step)}, not one with {', '.join(sorted(STEP_KEYS))}")
+        said += [(text_of(step[key], f"step {place}: {key}"), key == "action") for key in ("state", "action")]
+        rewards.append(0.0 if step["reward"] is None else number_of(step["reward"], f"step {place}: reward"))
+    ended = steps[-1]["done"] is not False
+    return Told(_joined(said), sum(rewards), rewards=tuple(rewards), ended=ended, apart=True)
 
 
 def _sequence(record: Mapping[str, Any]) -> Told:
@@ -157,6 +176,7 @@ _LMRL: Mapping[tuple[str, ...], Callable[[Mapping[str, Any]], Told]] = {
     ("from_state", "action"): _pair("from_state", "action"),
     ("state", "action"): _pair("state", "action"),
     ("lines",): _lines,
+    (STEPS,): _steps,
 }
 """By the columns that tell a form from others."""
 

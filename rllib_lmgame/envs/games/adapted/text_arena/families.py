@@ -2,8 +2,9 @@
 version 0.7.4.
 
 A family is one environment class; its ids (``Sudoku-v0``, ``Sudoku-v0-hard``, ...) differ in size or difficulty.
-"Works" means three things. It is built and played with the network cut off. The same seed gives the same game in two
-processes with different hash salts. Replies it does not understand leave it in play.
+"Works" means four things. It is built and played with the network cut off. The same seed gives the same game in two
+processes with different hash salts. Replies it does not understand leave it in play. Its rewards follow from its rules;
+what of that is mended stands in ``match.py``.
 """
 
 from __future__ import annotations
@@ -59,7 +60,6 @@ PLAYERS: dict[str, tuple[int, int]] = {
             "IteratedRockPaperScissors",
             "IteratedTwoThirdsAverage",
             "IteratedUltimatumGame",
-            "KuhnPoker",
             "LinesOfAction",
             "MemoryGame",
             "NewRecruit",
@@ -123,6 +123,7 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(("ScorableGames", "UsedCarNegotiation", "UsedCar"), "the package leaves out files it needs"),
     "BabyAiText": "it needs a package that is on no index; lmgame/BabyAI-v0 is the same game",
     "CharacterConclave": "every reply makes it fail",
+    "KuhnPoker": "its bets cost no chips; lmgame/KuhnPoker-v0 is the game",
     "Klondike": "its source is no valid Python",
     "TwoDollar": "it says the state of the talks where only its own loop reads it",
 }

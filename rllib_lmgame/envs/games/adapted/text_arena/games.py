@@ -44,8 +44,9 @@ class TextArenaGame(TextGame):
 
     Observation: the environment's rules at first, then what it says to each reply.
     Action: what its rules ask for, in square brackets.
-    Reward: at the end, what TextArena gives: mostly 1 for success, else the part that was achieved; -0.1 for an invalid
-        reply, of which TextArena's own count (one is forgiven) is replaced by ``max_invalid_actions``.
+    Reward: at the end, what TextArena gives: mostly 1 for success, else the part that was achieved (``Bandit``: minus
+        the regret); -0.1 for an invalid reply, of which TextArena's own count (one is forgiven) is replaced by
+        ``max_invalid_actions``.
     Horizon: 200 replies, or the environment's own limit.
     Levels: TextArena's, from seeds; how the environment begins decides the split, hidden things included. Where there
         are so few that a split is empty (``TowerOfHanoi-v0`` has one), that is an error: take ``split: all``.
@@ -134,7 +135,7 @@ class TextArenaMatch(TextAECGame):
         three in a row forfeit (-1, shared out among the others).
     Horizon: the environment's own. The seed decides what is left to chance; there are no levels, ``split`` changes
         nothing.
-    Environments: 49 families; an id that needs a language model, downloads or a later Python is
+    Environments: 48 families; an id that needs a language model, downloads or a later Python is
         refused with the reason.
     """
 

@@ -25,6 +25,13 @@ BRACKETED = re.compile(r"\[[^\[\]\n]{1,20}\]")
 PRINTS = frozenset({"LogicPuzzle", "RushHour", "SettlersOfCatan"})
 """Families that print while they play."""
 
+OPTIONS: dict[str, dict[str, Any]] = {"Santorini": {"show_valid": False}}
+"""Arguments of families: Santorini lists the first player's moves, as its own, to every player, once."""
+
+DIRECTION = re.compile(r"\[(up|down|left|right|[wasd])\]", re.IGNORECASE)
+KILLS_UNREAD = frozenset({"Snake", "Surround"})
+"""Families in which a reply without a direction kills."""
+
 LISTS_MOVES = frozenset({"TicTacToe", "WildTicTacToe"})
 """Families whose boards list exactly the moves that are accepted."""
 
@@ -47,7 +54,7 @@ class Match:
         self._python_state: Any = random.Random(seed).getstate()
         self._numpy_state: Any = np.random.RandomState(seed % 2**32).get_state()
         with self._inside():
-            self._env = textarena.make(f"{env_id}-raw")
+            self._env = textarena.make(f"{env_id}-raw", **OPTIONS.get(self._family, {}))
             self._env.reset(num_players=players, seed=seed)
         self._players = players
         self._state.error_allowance = NO_LIMIT  # How many invalid replies end a game is ours to say.
@@ -61,13 +68,16 @@ class Match:
 
     @property
     def rewards(self) -> dict[int, float]:
-        """At the end: what TextArena gives every player.
+        """At the end: what TextArena gives every player; of Bandit, which pays the regret, 1 for the best button and
+        minus the regret for another.
 
         Raises:
             GameError: if it gives something that is no number.
         """
         given = self._state.rewards or {}
         try:
+            if self._family == "Bandit" and given:
+                return {0: -float(given[0]) or 1.0}
             return {player: float(given.get(player, 0.0)) for player in range(self._players)}
         except (TypeError, ValueError) as error:
             raise GameError(f"TextArena's rewards are {given!r}; they must be numbers") from error
@@ -83,6 +93,8 @@ class Match:
         """
         if self._players > 1:
             text = one_line(text)
+        if self._family in KILLS_UNREAD and not DIRECTION.search(text if "[" in text else f"[{text}]"):
+            raise InvalidAction("use '[up]', '[down]', '[left]' or '[right]'.")
         actor, heard = self.current, {player: len(messages) for player, messages in self._state.observations.items()}
         try:
             with self._inside():
@@ -106,6 +118,8 @@ class Match:
         lines = []
         for sender, message, kind in fresh:
             if kind == ObservationType.PLAYER_ACTION and sender == player and not everything:
+                continue
+            if not isinstance(message, str):  # Countdown notes a reply with its arguments in another order.
                 continue
             name = self._state.role_mapping.get(sender, f"Player {sender}")
             lines.append(message.strip("\n") if sender == GAME_ID else quoted(name, message))

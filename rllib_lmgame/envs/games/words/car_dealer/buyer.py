@@ -9,10 +9,13 @@ from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 
+from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.games.words.car_dealer.market import Car, Market, rounded
 from rllib_lmgame.envs.games.words.car_dealer.prices import Talk, dollars, read_prices
 from rllib_lmgame.envs.games.words.guessing.questions import all_words
+from rllib_lmgame.envs.support.asked_models import AskedModel, harmless
 from rllib_lmgame.envs.support.datasets import package_lines
+from rllib_lmgame.text import one_line
 
 MAX_HEARD = 1_000
 """Characters of an utterance the buyer listens to."""
@@ -221,6 +224,58 @@ class Buyer:
     def _say(self, situation: str, **prices: int) -> Answer:
         car = self._market.cars[self._car].name if self._car is not None else ""
         return Answer(self._line(situation).format(car=car, **{key: dollars(value) for key, value in prices.items()}))
+
+
+MODEL_BUYER = """You are a {persona} customer at a car dealer's and look for {wish}. For each car you can pay at most: \
+{most}. Never tell these numbers; get a car for as little as you can. Answer the seller in one or two short sentences, \
+and name a price if you offer one. Say "Deal!" to take the price that the seller named last. Say "Goodbye." to leave \
+without a car."""
+CANNOT_PAY = "That is more than I can pay."
+
+
+class ModelBuyer(Buyer):
+    """A buyer whose words are a language model's.
+
+    Guarantees: as of :class:`Buyer`, a sale is at a price that was named, by the seller or in the buyer's last offer
+    that the seller accepts, and never above the reservation price.
+    """
+
+    def __init__(self, market: Market, rng: random.Random, model: AskedModel) -> None:
+        super().__init__(market, rng)
+        self._model = model
+        most = (f"{car.name} {dollars(price)}" for car, price in zip(market.cars, market.reservations, strict=True))
+        self._task = MODEL_BUYER.format(persona=market.persona, wish=market.wish, most=", ".join(most))
+        self._first = super().greeting()
+        self._said = [f"Customer: {self._first}"]
+
+    def greeting(self) -> str:
+        return self._first
+
+    def hear(self, utterance: str) -> Answer:
+        """Listen to the seller and answer. Raises: GameError: the model gives no answer."""
+        utterance = utterance[:MAX_HEARD]
+        talk = read_prices(utterance)
+        self._notice_car(utterance)
+        car = self._car
+        if car is not None and not talk.prices and agrees(utterance) and car in self._offers:
+            return self._buy(self._offers[car])
+        price = None if car is None or len(talk.prices) > 1 else self._price_of(talk)
+        if car is not None and price is not None and price >= CREDIBLE_SHARE * self._market.cars[car].msrp:
+            self._asked[car] = price
+        self._said.append(f"Seller: {harmless(one_line(utterance))}")
+        text = one_line(self._model.ask(self._task, "\n".join(self._said), unasked="Goodbye."))[:MAX_HEARD].strip()
+        if not any(mark.isalnum() for mark in text):
+            raise GameError(f"{self._model.name} gave no answer")
+        left = "goodbye" in all_words(text)
+        asked, named = None if car is None else self._asked.get(car), read_prices(text).prices
+        if car is not None and asked is not None and agrees(text) and set(named) <= {asked}:
+            if asked <= self._market.reservations[car]:
+                return Answer(text, self._market.cars[car], asked)
+            text = CANNOT_PAY
+        elif car is not None and len(named) == 1 and 0 < named[0] <= self._market.reservations[car]:
+            self._offers[car] = named[0]
+        self._said.append(f"Customer: {text}")
+        return Answer(text, left=left)
 
 
 def agrees(utterance: str) -> bool:

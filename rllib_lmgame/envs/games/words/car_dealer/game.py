@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rllib_lmgame.envs.contract.base import InvalidAction, TextGameOptions, Variant
-from rllib_lmgame.envs.games.words.car_dealer.buyer import PERSONAS, Buyer
+from rllib_lmgame.envs.games.words.car_dealer.buyer import PERSONAS, Buyer, ModelBuyer
 from rllib_lmgame.envs.games.words.car_dealer.market import REWARDS, Car, Market, random_market, rounded, seller_reward
 from rllib_lmgame.envs.games.words.car_dealer.prices import dollars
 from rllib_lmgame.envs.games.words.guessing.questions import shown
+from rllib_lmgame.envs.support.asked_models import AskedModel
 from rllib_lmgame.envs.support.replies import WholeReplyGame
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.settings.schema import option
@@ -50,6 +51,11 @@ class CarDealerOptions(TextGameOptions):
         "`lmrl`: the price over the mean of list price and budget; `revenue`: the price in thousands.",
         choices=REWARDS,
     )
+    buyer: str | None = option(
+        None,
+        "A language model that plays the buyer (`openai:MODEL@URL`, `hf:DIR_OR_ID`, `policy:NAME` of the run); null: "
+        "the rules.",
+    )
     personas: tuple[str, ...] = option(
         tuple(PERSONAS), "Buyers' personas to draw from: " + ", ".join(PERSONAS) + ".", stranger=is_name
     )
@@ -73,7 +79,8 @@ class CarDealer(WholeReplyGame):
         takes an offer that is as good as its next price.
 
     The buyer is rule-based: it reads prices from free talk, offers along its persona's concession curve, and never pays
-    more than its reservation price.
+    more than its reservation price. With ``buyer`` a language model speaks for it, as in LMRL-Gym; a sale is at a price
+    that was named, and never above the reservation price either.
     """
 
     variants = (Variant("lmgame/CarDealer-v0", (-8.5, 1.1)),)
@@ -89,6 +96,12 @@ class CarDealer(WholeReplyGame):
             raise ConfigError(
                 "env_config.personas", f"expected some of {', '.join(PERSONAS)}; got {', '.join(unknown) or 'none'}"
             )
+        self._model = None if self.options.buyer is None else AskedModel(self.options.buyer, "env_config.buyer")
+        self.replayable, self.slow_calls = self._model is None, self._model is not None
+
+    def check_ready(self) -> str:
+        """Ask a buyer that is a language model whether it is there. Raises: ConfigError: it is not."""
+        return "" if self._model is None else self._model.check()
 
     @property
     def rules(self) -> str:
@@ -104,8 +117,8 @@ class CarDealer(WholeReplyGame):
 
     @property
     def solver_wins(self) -> bool:
-        """With fewer replies the expert may not come down far enough."""
-        return self.options.max_turns >= 15
+        """With fewer replies the expert may not come down far enough; nobody knows what a language model takes."""
+        return self._model is None and self.options.max_turns >= 15
 
     def levels(self, rng: random.Random) -> Iterator[Market]:
         while True:
@@ -116,7 +129,7 @@ class CarDealer(WholeReplyGame):
 
     def start(self, level: Market) -> None:
         self._market = level
-        self._buyer = Buyer(level, self.random)
+        self._buyer = Buyer(level, self.random) if self._model is None else ModelBuyer(level, self.random, self._model)
         self._sold: Car | None = None
         self._price: int | None = None
         self._left = False
