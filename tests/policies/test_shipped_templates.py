@@ -17,6 +17,7 @@ from byte_tokens import byte_tokenizer
 
 from rllib_lmgame.endpoints.completions import RequestError, read_request
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.checks.prompts import calls_refused
 from rllib_lmgame.inference.engines.text_ends import TextEnds
 from rllib_lmgame.policies.chat import format as chat_format
 from rllib_lmgame.policies.chat.calls import read_calls
@@ -157,6 +158,8 @@ def test_a_reply_ends_behind_its_reasoning(name: str, reply_format: str, think: 
     ids = chat.guard.encode_own(f"{whole.removeprefix(begun)} and more")
     reply = ids[: end_of(chat, ids)]
     assert chat.read(reply) == whole if begun or not chat.reply_prefix else chat.decode(reply) == whole
+    if chat.stop_texts:  # As the model card's program asks.
+        assert next(n for n in range(1, len(ids) + 1) if chat.ended(ids[:n])) == len(reply)
     parsed = form.parse(whole)
     assert (parsed.action, parsed.think) == ("down", thought)
     bare = chat.guard.encode_own(f"{answer} and more")
@@ -200,6 +203,7 @@ def test_calls_are_read_as_the_template_writes_them_or_refused(name: str) -> Non
     chat = chat_of(name)
     talk = RequestedConversation(chat.for_program())
     asked = read_request({"messages": [user("Where?")], "tools": [LOOK]})
+    assert bool([*calls_refused(chat)]) == (name not in CALLS and "tools" in chat.template), "the dry run says so"
     if name not in CALLS:
         with pytest.raises(RequestError, match=r"does not offer tools with calls that are read here: it "):
             talk.prompt(asked)

@@ -22,7 +22,14 @@ from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.policies.chat.calls import CallForm, form_of_calls
 from rllib_lmgame.policies.chat.guard import MessageGuard, Part, Source, as_encoded, ids_of, text_of
 from rllib_lmgame.policies.chat.rendering import Job, Messages, Rendered, RenderingStopped, render, render_data
-from rllib_lmgame.policies.chat.replies import PAIR, ParsedReply, message_parts, reply_format, system_parts
+from rllib_lmgame.policies.chat.replies import (
+    PAIR,
+    ParsedReply,
+    answer_start,
+    message_parts,
+    reply_format,
+    system_parts,
+)
 from rllib_lmgame.policies.chat.template import (
     PLAIN_CHAT_TEMPLATE,
     REASONING_MARKS,
@@ -241,6 +248,12 @@ class ChatFormat:
         form = self.reply_format
         reasoning = (form.think_opening, form.think_closing, self.reply_prefix) if self.stop_texts else ()
         return {"stop_token_ids": self.stop_token_ids, "stop_texts": self.stop_texts, "reasoning": reasoning}
+
+    def ended(self, ids: Any) -> bool:
+        """A reply of these ids is over by its text: one of ``stop_texts`` stands behind its reasoning."""
+        form, text = self.reply_format, self.read(ids)
+        start = answer_start(text, form.think_opening, form.think_closing)
+        return start is not None and any(stop in text[max(start, len(self.reply_prefix)) :] for stop in self.stop_texts)
 
     def reply_ids(self, action: str, think: str | None = None) -> list[int]:
         """Ids of a reply that plays ``action``, after the prefill. Raises: ConfigError: none begins with it."""
