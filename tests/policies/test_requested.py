@@ -164,7 +164,7 @@ def test_what_is_nested_too_deep_is_no_call_and_no_tool(tokenizer_of: Callable[.
     called = f'<tool_call>{{"name": "a", "arguments": {{"b": {deep}}}}}</tool_call>'
     assert read_calls(called) == (called, ())
     nested: list[Any] = []
-    for _ in range(600):
+    for _ in range(100_000):
         nested = [nested]
     talk = conversation(
         ChatFormat(tokenizer_of(special=SPECIAL, template=TOOLS, eos="<|im_end|>"), LanguageModelOptions())
