@@ -22,6 +22,7 @@ import numpy as np
 from rllib_lmgame.endpoints.completions import TOO_LONG, ChatMessage, ChatReply, ChatRequest, RequestError
 from rllib_lmgame.policies.chat.calls import CallForm, as_data, read_calls
 from rllib_lmgame.policies.chat.format import ChatFormat, Prompt
+from rllib_lmgame.policies.chat.function_calls import OPENING
 from rllib_lmgame.policies.chat.guard import Part, Source
 from rllib_lmgame.policies.chat.rendering import RenderingStopped
 from rllib_lmgame.policies.chat.replies import ParsedReply
@@ -280,7 +281,8 @@ def _check_tools(chat: ChatFormat, tools: str, shown: str) -> None:
     problem = "it does not show them" if any(name not in shown for name in names) else _form_of_calls(chat).problem
     if problem:
         raise RequestError(
-            f"the chat template of {chat.options.model} does not offer tools with calls that are read here: {problem}; "
+            f"the chat template of {chat.options.model} does not offer tools with calls between {OPENING} tags, as JSON or "
+            f"<function=...>, which are read here: {problem}; "
             "describe tools in a message instead, and read the reply's text",
             "tools",
             "unsupported_parameter",
