@@ -281,9 +281,9 @@ def _check_tools(chat: ChatFormat, tools: str, shown: str) -> None:
     problem = "it does not show them" if any(name not in shown for name in names) else _form_of_calls(chat).problem
     if problem:
         raise RequestError(
-            f"the chat template of {chat.options.model} does not offer tools with calls between {OPENING} tags, as JSON or "
-            f"<function=...>, which are read here: {problem}; "
-            "describe tools in a message instead, and read the reply's text",
+            f"the chat template of {chat.options.model} does not offer tools with calls between {OPENING} tags, as "
+            f"JSON or <function=...>, which are read here: {problem}; describe "
+            "tools in a message instead, and read the reply's text",
             "tools",
             "unsupported_parameter",
         )
