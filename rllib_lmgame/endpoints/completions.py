@@ -1,15 +1,17 @@
 """Chat completions as OpenAI's clients ask for them: what a request may hold, and the forms of answers and errors.
 
-What changes the replies in a way that is not here (several at once, penalties, a grammar) is refused, never left out.
+What changes the replies in a way that is not here (several at once, penalties, a grammar) is refused, never left out;
+so is a key that is not known.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rllib_lmgame.errors import did_you_mean
 from rllib_lmgame.settings.schema import describe
 from rllib_lmgame.text import is_writable
 
@@ -42,9 +44,37 @@ _ONLY: Mapping[str, tuple[Any, ...]] = {
     "repetition_penalty": (1,),
     "stop_token_ids": ([],),
     "bad_words": ([],),
+    "length_penalty": (1,),
+    "continue_final_message": (False,),
+    "add_generation_prompt": (True,),
+    "add_special_tokens": (False,),
+    "ignore_eos": (False,),
+    "include_reasoning": (True,),
+    "echo": (False,),
+    "chat_template_kwargs": ({},),
     **dict.fromkeys(("structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"), ()),
+    **dict.fromkeys(("allowed_token_ids", "logits_processors", "chat_template", "documents"), ()),
+    **dict.fromkeys(("reasoning_effort", "verbosity"), ()),
 }
 """What may be said of these; null may be said of all."""
+_INSTEAD = {
+    "chat_template_kwargs": "the run's `language_model.chat_template_kwargs` hold for all requests",
+    "chat_template": "the run's `language_model.chat_template` holds for all requests",
+    "reasoning_effort": "the run's `language_model.chat_template_kwargs` say it, where the template knows it",
+    "function_call": "write calls as `tool_calls`",
+}
+_READ = (
+    *("model", "messages", "tools", "stream", "stream_options", "max_completion_tokens", "max_tokens"),
+    *("temperature", "top_p", "seed"),
+)
+_OF_THE_BOOKS = (
+    *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
+    *("request_id", "cache_salt", "priority"),
+)
+"""What says nothing of the reply."""
+_OF_MESSAGES = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning")
+_OF_REPLIES = ("refusal", "annotations", "id", "index", "parsed", "provider_specific_fields")
+"""What a client may send back of a reply, though it says nothing."""
 
 
 class RequestError(Exception):
@@ -68,19 +98,24 @@ class RequestError(Exception):
 
 @dataclass(frozen=True)
 class ChatMessage:
-    """One message; ``calls`` are those of an assistant: id, name and arguments as JSON. ``name`` is a tool's."""
+    """One message; ``calls`` are those of an assistant: id, name and arguments as JSON. ``name`` is a tool's.
+
+    ``reasoning`` is an assistant's; it tells apart replies that say the same, and is shown as a part of these alone.
+    """
 
     role: str
     content: str = ""
     calls: tuple[tuple[str, str, str], ...] = ()
     name: str = ""
+    reasoning: str = ""
 
     @property
     def key(self) -> tuple[Any, ...]:
         """The same for the same message, however a client writes it down. Calls go by their unique ids alone."""
         if self.calls:
             return (self.role, tuple(call[0] for call in self.calls))
-        return (self.role, self.content.strip() if self.role == "assistant" else self.content, self.name)
+        said = self.content.strip() if self.role == "assistant" else self.content
+        return (self.role, said, self.name, self.reasoning.strip())
 
 
 @dataclass(frozen=True)
@@ -146,13 +181,14 @@ class ScoredPrompt:
 
 @dataclass(frozen=True)
 class ChatReply:
-    """A completion: its text, or the tools it calls (as :class:`ChatMessage` has them)."""
+    """A completion: its text, or the tools it calls (as :class:`ChatMessage` has them), and its reasoning, if any."""
 
     content: str
     calls: tuple[tuple[str, str, str], ...] = ()
     finish_reason: str = "stop"
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    reasoning: str | None = None
 
     def usage(self) -> dict[str, int]:
         total = self.prompt_tokens + self.completion_tokens
@@ -164,6 +200,8 @@ class ChatReply:
 
     def message(self) -> dict[str, Any]:
         said: dict[str, Any] = {"role": "assistant", "content": self.content or (None if self.calls else "")}
+        if self.reasoning is not None:
+            said["reasoning_content"] = self.reasoning
         if self.calls:
             said["tool_calls"] = [_call(*call) for call in self.calls]
         return said
@@ -203,7 +241,9 @@ def read_request(body: Any) -> ChatRequest:
     for key, allowed in _ONLY.items():
         if body.get(key) is not None and body[key] not in allowed:
             hint = f"; it may be {', '.join(map(json.dumps, allowed))}" if allowed else ""
+            hint = f"; {_INSTEAD[key]}" if key in _INSTEAD else hint
             raise RequestError(f"`{key}` is not to be had here{hint}", key, "unsupported_parameter")
+    _check_keys(body, (*_READ, *_ONLY, *_OF_THE_BOOKS), "", "unsupported_parameter")
     listed = body.get("messages")
     if not isinstance(listed, list) or not 1 <= len(listed) <= MOST_MESSAGES:
         raise RequestError(f"`messages` must be a list of 1 to {MOST_MESSAGES} messages", "messages")
@@ -223,6 +263,14 @@ def read_request(body: Any) -> ChatRequest:
         stream,
         isinstance(options, Mapping) and options.get("include_usage") is True,
     )
+
+
+def _check_keys(said: Mapping[str, Any], known: Sequence[str], where: str, code: str | None = None) -> None:
+    """Raises: RequestError: something is said under a key that is not known."""
+    for key, value in said.items():
+        if key not in known and value not in (None, "", [], {}):
+            hint = _INSTEAD.get(key) or did_you_mean(key, known, f"known are {', '.join(known)}")
+            raise RequestError(f"`{where}{key}` is not known here; {hint}", f"{where}{key}", code)
 
 
 def read_score_request(body: Any) -> ScoreRequest:
@@ -268,11 +316,15 @@ def _message(message: Any, where: str) -> ChatMessage:
     )
     if calls and role != "assistant":
         raise RequestError(f"`{where}.tool_calls` belong to an assistant's message", where)
+    _check_keys(message, (*_OF_MESSAGES, *_OF_REPLIES), f"{where}.")
+    reasoning = message.get("reasoning_content") or message.get("reasoning") or ""
+    if not isinstance(reasoning, str) or not is_writable(reasoning):
+        raise RequestError(f"`{where}.reasoning_content` must be text, got {describe(reasoning)}", where)
     name = message.get("name")
     if not isinstance(name, str | None):
         raise RequestError(f"`{where}.name` must be text, got {describe(name)}", where)
     role = "system" if role == "developer" else role
-    return ChatMessage(role, _content(message.get("content"), where), calls, name or "")
+    return ChatMessage(role, _content(message.get("content"), where), calls, name or "", reasoning)
 
 
 def _content(content: Any, where: str) -> str:

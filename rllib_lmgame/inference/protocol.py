@@ -36,7 +36,8 @@ class StopReason(enum.StrEnum):
 class SamplingSpec:
     """How one reply is sampled. `temperature` 0 is greedy.
 
-    `stop_token_ids` end the reply and are part of it, as is the token that completes one of `stop_texts` (of ASCII).
+    `stop_token_ids` end the reply and are part of it, as is the token that completes one of `stop_texts` (of ASCII)
+    behind the reply's reasoning. `reasoning` has its two marks, and what the prompt made the reply begin with.
     """
 
     max_tokens: int
@@ -46,6 +47,7 @@ class SamplingSpec:
     stop_token_ids: tuple[int, ...] = ()
     seed: int | None = None
     stop_texts: tuple[str, ...] = ()
+    reasoning: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +251,10 @@ def encode_requests(requests: Sequence[GenerationRequest]) -> Packed:
     )
     choices = {i: r.choices for i, r in enumerate(requests) if r.choices is not None}
     scored = {i: r.scored for i, r in enumerate(requests) if r.scored is not None}
-    fields = [(s.max_tokens, s.temperature, s.top_p, s.top_k, s.stop_token_ids, s.seed, s.stop_texts) for s in specs]
+    fields = [
+        (s.max_tokens, s.temperature, s.top_p, s.top_k, s.stop_token_ids, s.seed, s.stop_texts, s.reasoning)
+        for s in specs
+    ]
     return (
         [r.request_id for r in requests],
         [len(r.prompt_ids) for r in requests],

@@ -31,6 +31,7 @@ SPECS = st.builds(
     stop_token_ids=st.lists(TOKENS, max_size=3).map(tuple),
     seed=st.one_of(st.none(), st.integers(0, 2**63 - 1)),
     stop_texts=st.lists(st.text(max_size=4), max_size=2).map(tuple),
+    reasoning=st.sampled_from([(), ("<think>", "</think>", "<think>\n")]),
 )
 CHOICES = st.one_of(
     st.none(), st.lists(st.lists(TOKENS, min_size=1, max_size=4).map(tuple), min_size=1, max_size=3).map(tuple)

@@ -54,7 +54,7 @@ def test_templates_are_rendered_as_transformers_renders_them(tokenizer_of) -> No
         "{{ m.content }}{% endgeneration %}{% if loop.first %}{% continue %}{% endif %}{% endfor %}{{ eos_token }}\n"
     )
     given = {"name": ["<é>"]}
-    (rendered,) = render(template, [MESSAGES], {**tokenizer.special_tokens_map, **given})
+    (rendered,) = render(template, [(MESSAGES, {})], {**tokenizer.special_tokens_map, **given})
     own = tokenizer.apply_chat_template(
         list(MESSAGES), chat_template=template, tokenize=False, add_generation_prompt=True, **given
     )
@@ -64,7 +64,7 @@ def test_templates_are_rendered_as_transformers_renders_them(tokenizer_of) -> No
 def test_a_process_that_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendering, "_CODE", "raise SystemExit('no such module')")
     with pytest.raises(RenderingStopped, match="status 1: no such module"):
-        render("{{ messages[0].content }} once", [MESSAGES], {})
+        render("{{ messages[0].content }} once", [(MESSAGES, {})], {})
 
 
 @pytest.mark.parametrize("value", [{1, 2}, lambda: 1, threading.Lock(), {(1, 2): 3}])
@@ -78,10 +78,10 @@ def test_what_is_printed_while_python_starts_is_no_answer(tmp_path, monkeypatch:
         "import atexit, os\nprint('modules loaded')\nos.write(1, b'half a line')\natexit.register(print, 'bye')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert render("{{ messages[0].content }} told", [MESSAGES], {}) == (("x told", ""),)
+    assert render("{{ messages[0].content }} told", [(MESSAGES, {})], {}) == (("x told", ""),)
 
 
 def test_an_answer_that_is_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendering, "_CODE", "print('modules loaded')")
     with pytest.raises(RenderingStopped, match="answered 'modules loaded' instead of texts"):
-        render("{{ messages[0].content }} twice", [MESSAGES], {})
+        render("{{ messages[0].content }} twice", [(MESSAGES, {})], {})

@@ -10,15 +10,18 @@ import numpy as np
 import pytest
 
 from rllib_lmgame.endpoints.completions import RequestError, read_request
+from rllib_lmgame.policies.chat.calls import read_calls
 from rllib_lmgame.policies.chat.format import ChatFormat
-from rllib_lmgame.policies.chat.requested import RequestedConversation, read_calls
+from rllib_lmgame.policies.chat.requested import RequestedConversation
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
 
 TOOLS = (
     "{% if tools %}{{ '<|im_start|>system\nCall <tool_call>{...}</tool_call>: ' }}{% for tool in tools %}"
     "{{ tool | tojson }}{% endfor %}{{ '<|im_end|>\n' }}{% endif %}{% for m in messages %}{{ '<|im_start|>' + "
     "('user' if m['role'] == 'tool' else m['role']) + '\n' + ('<tool_response>' + m['content'] + '</tool_response>' "
-    "if m['role'] == 'tool' else m['content']) + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}"
+    "if m['role'] == 'tool' else m['content']) }}{% for call in m.tool_calls or [] %}{{ '\n' if m.content }}"
+    "{{ '<tool_call>\n' + call.function | tojson + '\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}"
     "{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
@@ -50,6 +53,63 @@ def test_what_would_change_replies_and_is_not_here_is_refused(key: str) -> None:
     with pytest.raises(RequestError, match=f"`{key}` is not to be had here"):
         request(user("Yes or no?"), **{key: ["yes", "no"]})
     assert request(user("Yes or no?"), top_k=-1, repetition_penalty=1.0, guided_choice=None).messages
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"chat_template_kwargs": {"enable_thinking": False}}, "language_model.chat_template_kwargs` hold for all"),
+        ({"reasoning_effort": "low"}, "not to be had here; the run's"),
+        ({"continue_final_message": True}, "not to be had here"),
+        ({"allowed_token_ids": [1]}, "not to be had here"),
+        ({"ignore_eos": True}, "not to be had here"),
+        ({"temprature": 0.5}, "did you mean 'temperature'"),
+        ({"max_token": 3}, "did you mean 'max_tokens'"),
+        (
+            {"messages": [{"role": "user", "contents": "x"}]},
+            r"`messages\[0\].contents` is not known here; did you mean",
+        ),
+        ({"messages": [{"role": "assistant", "content": "", "function_call": {"name": "f"}}]}, "write calls as `tool_"),
+        ({"messages": [{"role": "assistant", "content": "x", "reasoning_content": 3}]}, "must be text"),
+    ],
+)
+def test_no_key_of_a_request_is_without_effect(more: dict[str, Any], said: str) -> None:
+    with pytest.raises(RequestError, match=said):
+        read_request({"messages": [user("x")], **more})
+
+
+def test_what_clients_send_along_is_no_error() -> None:
+    """As dumped by OpenAI's and LangChain's: null and empty fields, bookkeeping, and a whole reply sent back."""
+    back = {"refusal": None, "annotations": [], "audio": None, "function_call": None, "tool_calls": None, "id": "x"}
+    sent = read_request(
+        {
+            "model": "m",
+            "messages": [user("x"), {"role": "assistant", "content": "y", **back}, user("z")],
+            "user": "me",
+            "metadata": {"a": "b"},
+            "store": True,
+            "service_tier": "auto",
+            "logit_bias": None,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "parallel_tool_calls": False,
+        }
+    )
+    assert sent.messages[1].content == "y" and sent.include_usage
+
+
+def test_a_call_without_text_is_shown_as_the_template_writes_it(tokenizer_of: Callable[..., Any]) -> None:
+    chat = ChatFormat(tokenizer_of(special=SPECIAL, template=TOOLS, eos="<|im_end|>"), LanguageModelOptions())
+    call = {"id": "of a client", "type": "function", "function": {"name": "look", "arguments": '{"at": "door"}'}}
+    for content in (None, "", " I look."):
+        messages = [user("Where?"), {"role": "assistant", "content": content, "tool_calls": [call]}, user("And?")]
+        prompt = conversation(chat).prompt(request(*messages, tools=[LOOK]))
+        data = {**call, "function": {"name": "look", "arguments": {"at": "door"}}}
+        messages[1] = {"role": "assistant", "content": content or "", "tool_calls": [data]}
+        shown = chat.tokenizer.apply_chat_template(
+            messages, tools=[LOOK], chat_template=chat.template, tokenize=False, add_generation_prompt=True
+        )
+        assert chat.tokenizer.decode(prompt.ids) == shown
 
 
 @pytest.mark.parametrize("style", ["chatml", "llama3", "zephyr"])
@@ -100,11 +160,11 @@ def test_what_is_no_call_stays_text() -> None:
 
 
 def test_what_is_nested_too_deep_is_no_call_and_no_tool(tokenizer_of: Callable[..., Any]) -> None:
-    deep = "[" * 1500 + "]" * 1500
+    deep = "[" * 150_000 + "]" * 150_000
     called = f'<tool_call>{{"name": "a", "arguments": {{"b": {deep}}}}}</tool_call>'
     assert read_calls(called) == (called, ())
     nested: list[Any] = []
-    for _ in range(600):
+    for _ in range(100_000):
         nested = [nested]
     talk = conversation(
         ChatFormat(tokenizer_of(special=SPECIAL, template=TOOLS, eos="<|im_end|>"), LanguageModelOptions())

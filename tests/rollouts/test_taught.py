@@ -129,6 +129,8 @@ def test_tools_and_their_calls_are_kept_as_templates_want_them() -> None:
         ({"messages": [MESSAGES[1], {**MESSAGES[2], "weight": 10**400}]}, "it must be a number of at least 0"),
         ({"messages": [{**MESSAGES[1], "weight": 1}, MESSAGES[2]]}, "message 1: asks for a loss of what user says"),
         ({"conversations": [{"from": "gpt", "value": "x", "loss": 1}]}, "loss is 1; it must be true, false or null"),
+        ({"messages": [{"role": "assistant", "content": "", "thinking": 3}]}, "its reasoning must be a text, not 3"),
+        ({"messages": [{"role": "assistant", "function_call": {"name": "f"}}]}, "write calls as tool_calls"),
         ({"messages": MESSAGES, "tools": "{"}, "tools is no JSON"),
         ({"messages": MESSAGES, "reward": "much"}, "its return is 'much', not a finite number"),
         ({"prompt": "x", "completion": 3}, "completion must be a list of messages, not 3"),
@@ -368,6 +370,21 @@ def test_a_broken_file_is_named_by_line(content: bytes, said: str, tmp_path: Pat
     with pytest.raises(ConfigError) as caught:
         list(records_of(tmp_path / "x.json"))
     assert said in caught.value.message and str(tmp_path / "x.json") in caught.value.message
+
+
+def test_keys_that_other_rows_of_a_table_have_are_not_there(tmp_path: Path) -> None:
+    """A table has every key in every row, as null where a row has none."""
+    calls = [{"function": {"name": "add", "arguments": each}} for each in ({"a": 1}, {"where": "door"})]
+    rows = [{"messages": [MESSAGES[1], {"role": "assistant", "content": "", "tool_calls": [call]}]} for call in calls]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "x.parquet")
+    read = [read_record(record, "auto", where) for where, record in records_of(tmp_path / "x.parquet")]
+    assert [each.transcript.messages[1].more["tool_calls"] for each in read] == [[call] for call in calls]
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "thinking"])
+def test_reasoning_beside_the_text_is_kept_by_one_name(key: str) -> None:
+    said = read_record({"messages": [MESSAGES[1], {**MESSAGES[2], key: "hm"}]}, "auto", "x").transcript.messages
+    assert said[1].more == {"reasoning_content": "hm"}
 
 
 def test_a_parquet_file_that_is_none(tmp_path: Path) -> None:
@@ -622,6 +639,11 @@ def test_a_conversation_that_the_template_refuses_is_named_before_it_is_learnt(s
         source(rows).check(runner.chat)
     data = source(rows, shuffle_seed=None)
     assert said_in(data.episodes(0, 3, runner)) == ["0", "2"] and data.left_out == 1
+    for lost, said in (({"tool_calls": [CALL]}, "a call of 'add'"), ({"thinking": "hm"}, "the reasoning of a reply")):
+        rows = numbered(3)
+        rows[1]["messages"][-1].update(lost)
+        with pytest.raises(ConfigError, match=rf"x\.json, line 1, entry 2: .* it does not show {said}"):
+            source(rows).check(runner.chat)
 
 
 def test_held_out_conversations_are_never_learnt_and_made_once(source, make_runner: MakeRunner) -> None:

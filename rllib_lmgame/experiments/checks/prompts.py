@@ -56,6 +56,7 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                     if data not in written:  # A grid over learning rates reads it once.
                         written.add(data)
                         check_written(config, chats.of, experiment.taught)
+                    experiment.spec.notices.extend(chats.notices)
                     experiment.first_prompt = experiment.first_prompt or chats.first_prompt
                     # Restored, it has the vocabulary of its checkpoint.
                     if config.teacher_options is not None and not experiment.spec.options.restore:
@@ -155,6 +156,7 @@ class _Chats:
         self.config = config
         self.budget = budget
         self.first_prompt = ""
+        self.notices: dict[str, None] = {}
         self.opened: list[tuple[str, Mapping[str, Collection[str]]]] = []
         """Ids of the games that were looked at, and who may play each of their roles."""
         self._chats: dict[tuple[str, str], Any] = {}
@@ -215,6 +217,18 @@ def _is_quick(game: GameConfig) -> bool:
     return session.trusted
 
 
+def calls_refused(chat: Any) -> Iterator[str]:
+    """What to tell of a chat template that offers tools to agent programs, with calls that are not read."""
+    from rllib_lmgame.policies.chat.rendering import RenderingStopped
+
+    try:
+        problem = chat.call_form.problem if "tools" in chat.template else ""
+    except RenderingStopped as error:
+        problem = str(error)
+    if problem:
+        yield f"requests with `tools` are refused: of calls in the chat template of {chat.options.model}, {problem}"
+
+
 def _check_sayable(chat: Any, game: str, actions: Sequence[str]) -> None:
     """Refuse a form of replies in which no legal action can be written."""
     name = chat.options.reply_format
@@ -241,6 +255,9 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
             players[session.roles[agent]].add(player.module_id)
     chats.opened.append((session.game_id, players))
     if session.program is not None:  # What it asks is for it to say.
+        for policy in {policy for policies in players.values() for policy in policies}:
+            if chat := chats.of(policy, game):
+                chats.notices |= dict.fromkeys(calls_refused(chat))
         return abandon(session)
     call = GameCalls(session.game_id, session.trusted, timeout_s)
     stage = config.supervised_options

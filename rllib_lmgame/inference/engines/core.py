@@ -91,7 +91,7 @@ class Core(ABC):
         """The last of a reply's ``ids`` ends it."""
         if ids[-1] in sampling.stop_token_ids:
             return True
-        return bool(sampling.stop_texts) and self.ends.ended(ids, sampling.stop_texts)
+        return bool(sampling.stop_texts) and self.ends.ended(ids, sampling.stop_texts, sampling.reasoning)
 
     def request_error(self, request: GenerationRequest) -> str | None:
         """What is wrong with ``request``, or ``None``. A bad request must not reach :meth:`add`."""

@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from rllib_lmgame.policies.chat.guard import text_of
+from rllib_lmgame.policies.chat.replies import answer_start
 from rllib_lmgame.text import first_line
 
 CHANGED = 8
@@ -39,17 +40,27 @@ class TextEnds:
             return f"replies cannot end at a text: no tokenizer at {self.source!r}: {first_line(error)}"
         return None
 
-    def ended(self, ids: Sequence[int], texts: Sequence[str]) -> bool:
+    def ended(self, ids: Sequence[int], texts: Sequence[str], reasoning: Sequence[str] = ()) -> bool:
         """One of ``texts``, of ASCII, is in the text of ``ids``; asked of every beginning of a reply.
 
-        Only a token that holds a text's last character can complete it, and then it is near the end.
+        Only a token that holds a text's last character can complete it, and then it is near the end. What stands
+        within the reply's ``reasoning`` (as in ``SamplingSpec``) ends nothing.
         """
         return any(
             (text[-1] == " " or text[-1] in self._alone(ids[-1]))  # A token alone may lose its blank.
             and text in self._end_of(ids, len(text))
-            and text in text_of(self.tokenizer, ids)
+            and text in self._answer(ids, reasoning)
             for text in texts
         )
+
+    def _answer(self, ids: Sequence[int], reasoning: Sequence[str]) -> str:
+        """The text of ``ids`` behind the reasoning."""
+        text = text_of(self.tokenizer, ids)
+        if not reasoning:
+            return text
+        opening, closing, begun = reasoning
+        start = answer_start(begun + text, opening, closing)
+        return "" if start is None else text[max(0, start - len(begun)) :]
 
     def _end_of(self, ids: Sequence[int], length: int) -> str:
         """The end of the text of ``ids``, with ``length`` characters and more before its last token."""

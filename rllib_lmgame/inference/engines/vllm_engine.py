@@ -133,7 +133,7 @@ class VLLMCore(Core):
             params = SamplingParams(max_tokens=1, prompt_logprobs=0, ignore_eos=True, detokenize=False)
             self._scored[request.request_id] = request.scored
         else:
-            params = self._params(replace(request.sampling, seed=None, stop_texts=()))
+            params = self._params(replace(request.sampling, seed=None, stop_texts=(), reasoning=()))
             if request.sampling.seed is not None or request.choices is not None:
                 params = _personal(params, request, min(LIKELIEST, self.vocab_size))
             if request.choices is not None:

@@ -19,9 +19,17 @@ import numpy as np
 from rllib_lmgame.envs.contract.functions import GameFunction
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.policies.chat.guard import MessageGuard, Part, Source, as_encoded, text_of
+from rllib_lmgame.policies.chat.calls import CallForm, form_of_calls
+from rllib_lmgame.policies.chat.guard import MessageGuard, Part, Source, as_encoded, ids_of, text_of
 from rllib_lmgame.policies.chat.rendering import Job, Messages, Rendered, RenderingStopped, render, render_data
-from rllib_lmgame.policies.chat.replies import ParsedReply, message_parts, reply_format, system_parts
+from rllib_lmgame.policies.chat.replies import (
+    PAIR,
+    ParsedReply,
+    answer_start,
+    message_parts,
+    reply_format,
+    system_parts,
+)
 from rllib_lmgame.policies.chat.template import (
     PLAIN_CHAT_TEMPLATE,
     REASONING_MARKS,
@@ -109,13 +117,21 @@ class ChatFormat:
         self._warned_of_choices = False
         self.pieces = pieces = self._cut_template()
         self.guard = MessageGuard(
-            tokenizer, pieces.heads, pieces.between, form.tags, options.think_tag, pieces.lead, form.marks
+            tokenizer,
+            pieces.heads,
+            pieces.between,
+            form.tags,
+            options.think_tag,
+            pieces.lead,
+            form.marks,
+            (pieces.inside, pieces.called, pieces.turn_end),
         )
         self._check_reasoning()
         self.end_id = self._find_end()
         self.prefill_ids = self.guard.encode([Part(Source.OWN, options.reply_prefill)], after=pieces.tail)
         self.reply_prefix = self._opened_reasoning(pieces.tail) + options.reply_prefill
         self._warn_of_order()
+        self._warn_of_reasoning()
 
     def for_game(self, functions: Sequence[GameFunction]) -> ChatFormat:
         """The same for a game that lists ``functions``."""
@@ -212,8 +228,12 @@ class ChatFormat:
 
     @cached_property
     def closing_ids(self) -> dict[str, int]:
-        """The reply format's stops that are one token, with their ids, if replies end there."""
-        stops = self.reply_format.stops if self.options.stop_at_answer else ()
+        """The reply format's stops that are one token, with their ids, if replies end there.
+
+        Of a model that reasons there are none: a stop within the reasoning ends nothing, so they go by their text.
+        """
+        reasons = self.options.think != "off" or self.reply_format.think_opening in self.template
+        stops = self.reply_format.stops if self.options.stop_at_answer and not reasons else ()
         return {stop: ids[0] for stop in stops if len(ids := self.encode(stop)) == 1}
 
     @cached_property
@@ -225,7 +245,15 @@ class ChatFormat:
     @property
     def ends(self) -> dict[str, Any]:
         """What ends a reply, as fields of a ``SamplingSpec``."""
-        return {"stop_token_ids": self.stop_token_ids, "stop_texts": self.stop_texts}
+        form = self.reply_format
+        reasoning = (form.think_opening, form.think_closing, self.reply_prefix) if self.stop_texts else ()
+        return {"stop_token_ids": self.stop_token_ids, "stop_texts": self.stop_texts, "reasoning": reasoning}
+
+    def ended(self, ids: Any) -> bool:
+        """A reply of these ids is over by its text: one of ``stop_texts`` stands behind its reasoning."""
+        form, text = self.reply_format, self.read(ids)
+        start = answer_start(text, form.think_opening, form.think_closing)
+        return start is not None and any(stop in text[max(start, len(self.reply_prefix)) :] for stop in self.stop_texts)
 
     def reply_ids(self, action: str, think: str | None = None) -> list[int]:
         """Ids of a reply that plays ``action``, after the prefill. Raises: ConfigError: none begins with it."""
@@ -432,6 +460,11 @@ class ChatFormat:
         return self.pieces.moved is not None
 
     @cached_property
+    def call_form(self) -> CallForm:
+        """How the template writes calls of tools. Raises: RenderingStopped: it takes more than it may."""
+        return form_of_calls(self.rendered, self.reply_format.think_closing)
+
+    @cached_property
     def empties_reasoning(self) -> bool:
         """Every reply begins with a closed reasoning, which the template leaves out of earlier replies."""
         return self.pieces.closes_reasoning(self.reply_format.think_opening, self.reply_format.think_closing)
@@ -472,7 +505,7 @@ class ChatFormat:
                 "config.language_model.chat_template", f"the chat template cannot be used: {first_line(error)}"
             ) from error
 
-    def _render(self, conversations: Sequence[Messages]) -> Sequence[Rendered]:
+    def _render(self, jobs: Sequence[Job]) -> Sequence[Rendered]:
         try:
             json.dumps(self.options.chat_template_kwargs)
         except (TypeError, ValueError, RecursionError) as error:
@@ -480,8 +513,8 @@ class ChatFormat:
                 "config.language_model.chat_template_kwargs", f"it must be what JSON can hold: {first_line(error)}"
             ) from None
         if self._renders_here:
-            return [self._render_here(messages) for messages in conversations]
-        return render(self.template, conversations, self._variables)
+            return [self._render_here(messages, own) for messages, own in jobs]
+        return render(self.template, jobs, self._variables)
 
     def rendered(self, jobs: Sequence[Job]) -> Sequence[Rendered]:
         """Conversations of somebody's data as the template writes them, or why it does not.
@@ -500,8 +533,8 @@ class ChatFormat:
     def _variables(self) -> dict[str, Any]:
         return {**self.tokenizer.special_tokens_map, **self.options.chat_template_kwargs}
 
-    def _render_here(self, messages: Messages, own: Mapping[str, Any] | None = None) -> Rendered:
-        arguments = {"add_generation_prompt": True, **self.options.chat_template_kwargs, **(own or {})}
+    def _render_here(self, messages: Messages, own: Mapping[str, Any]) -> Rendered:
+        arguments = {"add_generation_prompt": True, **self.options.chat_template_kwargs, **own}
         try:
             text = self.tokenizer.apply_chat_template(
                 [*messages], chat_template=self.template, tokenize=False, **arguments
@@ -512,15 +545,28 @@ class ChatFormat:
 
     def _check_reasoning(self) -> None:
         """Refuse a model whose reasoning would end its replies, or be read as no reasoning."""
-        for mark, tag in REASONING_MARKS.items():
-            opening = self.reply_format.think_opening
+        opening, written = self.reply_format.think_opening, self.pieces.reasoning
+        marks = dict(REASONING_MARKS)
+        if written and not self.guard.vocabulary.control.isdisjoint(ids_of(self.tokenizer, written[0])):
+            marks[written[0]] = PAIR.join(written)
+        for mark, tag in marks.items():
             known = opening.startswith(mark) or opening in self.guard.vocabulary.tags
             wanted = self.options.think != "off" or mark in self.pieces.lead
-            if wanted and not known and mark in self.template and mark in self.tokenizer.get_vocab():
+            shown = mark in self.template and mark in self.tokenizer.get_vocab()
+            if wanted and not known and (shown or (written and mark == written[0])):
                 raise ConfigError(
                     "config.language_model.think_tag",
                     f"{self.options.model} has control tokens for its reasoning; set think_tag: {tag!r}",
                 )
+
+    def _warn_of_reasoning(self) -> None:
+        if self.options.think == "off" and self.reply_prefix.startswith(self.reply_format.think_opening):
+            logger.warning(
+                "The chat template of %s opens a reasoning in every prompt, and `think` is off: replies reason first, "
+                "within `max_tokens_per_turn`. `think: optional` says so to the model; "
+                "`chat_template_kwargs: {enable_thinking: false}` closes it, where the template knows that.",
+                self.options.model,
+            )
 
     def _warn_of_order(self) -> None:
         if self.moves_system:

@@ -59,7 +59,7 @@ class FunctionCalling(ReplyFormat):
         if not found:
             return ParsedReply(None, thought, "the reply has no JSON object")
         try:
-            call, end = json.JSONDecoder(parse_constant=_no_number).raw_decode(found + rest)
+            call, end = json.JSONDecoder(parse_constant=no_number).raw_decode(found + rest)
         except (ValueError, RecursionError):
             return ParsedReply(None, thought, "the reply's JSON cannot be read")
         after = (found + rest)[end:]
@@ -90,5 +90,6 @@ class FunctionCalling(ReplyFormat):
         return json.dumps({**said, "function_name": name, "arguments": arguments}, ensure_ascii=False)
 
 
-def _no_number(text: str) -> float:
+def no_number(text: str) -> float:
+    """For JSON without ``NaN`` and ``Infinity``, which are no numbers of it."""
     raise ValueError(text)

@@ -234,12 +234,14 @@ def read_vocabulary(
     reply_tags: Sequence[str],
     think_tag: str,
     lead: str = "",
+    replies: tuple[str, str, str] = ("", "", ""),
 ) -> Vocabulary:
     """Sort the tokens of a vocabulary; ``structure`` are ids of the chat template's own text.
 
     A special token ends a reply, unless it belongs into one. Such are the reasoning's marks, ``lead`` (what the
-    template writes where a reply begins), and a pair of marks (``[TOOL_CALLS]`` and ``[/TOOL_CALLS]``) that neither
-    template nor tokenizer names.
+    template writes where a reply begins), a pair of marks (``[TOOL_CALLS]`` and ``[/TOOL_CALLS]``) that neither
+    template nor tokenizer names, and what the template writes within ``replies`` of its own: before the text of one,
+    and in one with a call, but not behind it, nor what ends a message: the third of these texts begins with it.
     """
     known = tokenizer.get_vocab()
     added = tokenizer.added_tokens_decoder
@@ -264,6 +266,12 @@ def read_vocabulary(
     }
     within = (pairs | {i for ids in several.values() for i in ids}) - {tokenizer.eos_token_id}
     ending = (special | in_template) - set(tags.values())
+    inside, called, turn_end = (ids_of(tokenizer, text) for text in replies)
+    while called and not text_of(tokenizer, called[-1:]).strip():
+        called.pop()
+    called = called[:-1]
+    ends = next(([i] for i in turn_end if i in ending), [])
+    within |= {*inside, *called} - {*ends, tokenizer.eos_token_id}
     # An unknown token stands for a character that the vocabulary lacks, which is no structure, unless it is another
     # token as well.
     unknown = {tokenizer.unk_token_id} - {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
@@ -288,10 +296,11 @@ class MessageGuard:
         think_tag: str,
         lead: str = "",
         marks: Sequence[str] = (),
+        replies: tuple[str, str, str] = ("", "", ""),
     ) -> None:
         self.tokenizer = tokenizer
         structure = {i for piece in (*heads, *between) for i in self._ids(piece)}
-        self.vocabulary = read_vocabulary(tokenizer, structure, reply_tags, think_tag, lead)
+        self.vocabulary = read_vocabulary(tokenizer, structure, reply_tags, think_tag, lead, replies)
         self._tag_ids = frozenset(self.vocabulary.tags.values())
         self._structure = self.vocabulary.control | self._tag_ids
         self._structures: dict[Part, list[int]] = {}

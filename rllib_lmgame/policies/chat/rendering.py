@@ -47,18 +47,17 @@ class RenderingStopped(ValueError):
     """The template took more than it may, or the process that rendered it ended."""
 
 
-def render(template: str, conversations: Sequence[Messages], variables: Mapping[str, Any]) -> tuple[Rendered, ...]:
-    """The conversations as Transformers' ``apply_chat_template(tokenize=False, add_generation_prompt=True)`` writes
-    them.
+def render(template: str, jobs: Sequence[Job], variables: Mapping[str, Any]) -> tuple[Rendered, ...]:
+    """Conversations as Transformers' ``apply_chat_template(tokenize=False, add_generation_prompt=True)`` writes them.
 
     ``variables``: special tokens, and arguments of one's own. Raises: RenderingStopped: it takes more than it may.
     """
     _check_length(template)
-    return _remembered(pickle.dumps((template, [([*messages], {}) for messages in conversations], {**variables}, 0.0)))
+    return _remembered(pickle.dumps((template, [*jobs], {**variables}, 0.0)))
 
 
 def render_data(template: str, jobs: Sequence[Job], variables: Mapping[str, Any]) -> tuple[Rendered, ...]:
-    """As :func:`render`, of many conversations that are not rendered again; each brings arguments of its own."""
+    """As :func:`render`, of many conversations that are not rendered again."""
     _check_length(template)
     return _render(pickle.dumps((template, [*jobs], {**variables}, CPU_LIMIT_EACH_S * len(jobs))))
 

@@ -21,7 +21,11 @@ _BEGINNINGS = (("START", "END"), ("start", "end"), ("BEGIN", "END"), ("begin", "
 
 
 def closing_of(mark: str) -> str:
-    """The mark that closes another: ``</x>`` for ``<x>``, ``[/X]`` for ``[X]``, ``<|END_X|>`` for ``<|START_X|>``."""
+    """The mark that closes another: ``</x>`` for ``<x>``, ``[/X]`` for ``[X]``, ``<|END_X|>`` for ``<|START_X|>``,
+    ``<x|>`` for ``<|x>``.
+    """
+    if half := re.fullmatch(r"<\|(\w+)>", mark):
+        return f"<{half[1]}|>"
     for beginning, end in _BEGINNINGS:
         if beginning in mark:
             return mark.replace(beginning, end, 1)
@@ -39,6 +43,18 @@ def marks_of(tag: str) -> tuple[str, str]:
 def is_name(tag: str) -> bool:
     """``tag`` is the name of a tag, not a mark as it is written."""
     return PAIR not in tag and (not tag or tag[0].isalnum() or tag[0] == "_")
+
+
+def answer_start(reply: str, opening: str, closing: str) -> int | None:
+    """Where a reply's text behind its marked reasoning begins: 0 if it opens none, ``None`` while that is open.
+
+    All that reads a reply, or ends it by its text, begins here.
+    """
+    start = len(reply) - len(reply.lstrip())
+    if not reply.startswith(opening, start):
+        return 0
+    end = reply.find(closing, start + len(opening))
+    return None if end < 0 else end + len(closing)
 
 
 def apart(marks: Iterable[str]) -> str:
@@ -94,7 +110,7 @@ class ReplyFormat:
 
     def parse(self, reply: str) -> ParsedReply:
         """Parse the whole reply text, prefill included. Never raises."""
-        think, rest = self._split_think(reply)
+        think, rest = self.split(reply)
         found = self.read(rest)
         think = found.think if think is None else think
         if self.options.think == "required" and think is None and self.thought_form:
@@ -118,12 +134,12 @@ class ReplyFormat:
 
     def think_end(self, reply: str) -> int | None:
         """Where the text after the reasoning begins; ``None`` unless the reply opens with reasoning and closes it."""
+        end = answer_start(reply, self.think_opening, self.think_closing)
+        if end != 0:
+            return end
         start = len(reply) - len(reply.lstrip())
-        if not reply.startswith(self.think_opening, start):
-            action = reply.find(self.begins, start) if self.begins else -1
-            return action if action > start else None
-        end = reply.find(self.think_closing, start)
-        return None if end < 0 else end + len(self.think_closing)
+        action = reply.find(self.begins, start) if self.begins else -1
+        return action if action > start else None
 
     def harmless(self, text: str) -> str:
         """``text`` with a blank within each of ``marks``."""
@@ -137,15 +153,13 @@ class ReplyFormat:
         """The format in a game that lists ``functions``: with the same tags, marks and stops."""
         return self
 
-    def _split_think(self, reply: str) -> tuple[str | None, str]:
-        """The reasoning that opens the reply, and what follows it: nothing if it is never closed."""
-        stripped = reply.lstrip()
-        if not stripped.startswith(self.think_opening):
+    def split(self, reply: str) -> tuple[str | None, str]:
+        """The marked reasoning that opens the reply, and what follows it: nothing if it is never closed."""
+        end = answer_start(reply, self.think_opening, self.think_closing)
+        if end == 0:
             return None, reply
-        end = self.think_end(stripped)
-        if end is None:
-            return stripped[len(self.think_opening) :].strip(), ""
-        return stripped[len(self.think_opening) : end - len(self.think_closing)].strip(), stripped[end:]
+        reasoning = reply if end is None else reply[: end - len(self.think_closing)]
+        return reasoning.lstrip().removeprefix(self.think_opening).strip(), "" if end is None else reply[end:]
 
 
 def reply_format(options: LanguageModelOptions) -> ReplyFormat:

@@ -4,15 +4,15 @@ The chat template is rendered with placeholders where the texts of a request go,
 of tools). So the text of a message never becomes structure, and replies are the ids that were sampled:
 
 1. A message that has the text of an earlier reply of the same conversation (blanks at its ends aside), or the ids of
-   its calls, becomes that reply's ids. No reply is tokenised again.
+   its calls, becomes that reply's ids, its reasoning included. No reply is tokenised again.
 2. A request that goes on from the last reply continues its row: its ids begin with those that the model has seen.
    Whatever else, another conversation, a message that was left out or changed, begins a new row.
+3. A reply's reasoning comes off first; what it says of calls makes none.
 """
 
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from rllib_lmgame.endpoints.completions import TOO_LONG, ChatMessage, ChatReply, ChatRequest, RequestError
+from rllib_lmgame.policies.chat.calls import CallForm, as_data, read_calls
 from rllib_lmgame.policies.chat.format import ChatFormat, Prompt
-from rllib_lmgame.policies.chat.function_calls import CLOSING, OPENING
+from rllib_lmgame.policies.chat.function_calls import OPENING
 from rllib_lmgame.policies.chat.guard import Part, Source
 from rllib_lmgame.policies.chat.rendering import RenderingStopped
 from rllib_lmgame.policies.chat.replies import ParsedReply
@@ -58,6 +59,7 @@ class RequestedConversation:
 
         Raises: RequestError: the template cannot show it, or there is no room for a reply.
         """
+        request = replace(request, messages=tuple(map(self._as_known, request.messages)))
         ids = self._continued(request) or self._whole(request)
         new_row = not self._row or ids[: len(self._row)] != self._row
         delta = ids if new_row else ids[len(self._row) :]
@@ -75,13 +77,19 @@ class RequestedConversation:
         self._row = [*self._ids, *response_ids.tolist()]
         self._written += len(response_ids)
         text = chat.read(response_ids)
-        content, calls = read_calls(text) if request.tools else (text, ())
+        reasoning, said = chat.reply_format.split(text)
+        content, calls = read_calls(said, request.tools) if request.tools else (said, ())
+        content = content if reasoning is None else content.lstrip()
         reason = "tool_calls" if calls else "stop" if ended else "length"
-        self.answer = ChatReply(content, calls, reason, len(self._ids), len(response_ids))
-        message = ChatMessage("assistant", content, calls)
-        self._replies[message.key] = response_ids
-        self._known[_key(request, (*request.messages, message))] = self._row
+        self.answer = ChatReply(content, calls, reason, len(self._ids), len(response_ids), reasoning)
+        for thought in {reasoning or "", ""}:  # Most clients leave it out of what they send back.
+            message = ChatMessage("assistant", content, calls, reasoning=thought)
+            self._replies[message.key] = response_ids
+            self._known[_key(request, (*request.messages, message))] = self._row
         return ParsedReply(text)
+
+    def _as_known(self, message: ChatMessage) -> ChatMessage:
+        return replace(message, reasoning="") if message.key not in self._replies else message
 
     def final_prompt(self) -> Prompt:
         """The last reply and where the next would begin, for the value of what an episode that was cut short left."""
@@ -194,9 +202,10 @@ def _shown(message: ChatMessage, trims: tuple[bool, bool]) -> Part:
 def structure(chat: ChatFormat, messages: Sequence[ChatMessage], tools: str) -> list[str]:
     """What the template writes before each message's text, and at the end before the coming reply.
 
-    It is kept: conversations of one program have few orders of roles. Raises: RequestError: it cannot show them.
+    A message of calls alone has none: it is written with what stands before the next one. All is kept: conversations of
+    one program have few orders of roles. Raises: RequestError: it cannot show them.
     """
-    key = (tuple((message.role, message.name, message.calls) for message in messages), tools)
+    key = (tuple((message.role, message.name, message.calls, _speaks(message)) for message in messages), tools)
     if key not in chat.structures:
         if len(chat.structures) >= MOST_STRUCTURES:
             chat.structures.clear()
@@ -206,13 +215,18 @@ def structure(chat: ChatFormat, messages: Sequence[ChatMessage], tools: str) -> 
 
 def _cut(chat: ChatFormat, messages: Sequence[ChatMessage], tools: str) -> list[str]:
     own: dict[str, Any] = {"tools": json.loads(tools)} if tools else {}
-    text = _rendered(chat, [_as_data(message, place) for place, message in enumerate(messages)], own)
+    as_text = any(message.calls for message in messages) and _form_of_calls(chat).arguments_as_text
+    data = [_as_data(message, place, as_text) for place, message in enumerate(messages)]
+    text = _rendered(chat, data, own)
     if tools:
         _check_tools(chat, tools, text)
     called = [part for message in messages for call in message.calls for part in call]
     _check_marks(chat, [tools, *called, *(message.name for message in messages)])
     pieces = []
     for place, message in enumerate(messages):
+        if not _speaks(message):
+            pieces.append("")
+            continue
         before, found, text = text.partition(_PLACE.format(place))
         if not found or _PLACE.format(place) in text:
             raise RequestError(
@@ -224,11 +238,16 @@ def _cut(chat: ChatFormat, messages: Sequence[ChatMessage], tools: str) -> list[
     return [*pieces, text]
 
 
-def _as_data(message: ChatMessage, place: int) -> dict[str, Any]:
-    data: dict[str, Any] = {"role": message.role, "content": _PLACE.format(place)}
+def _speaks(message: ChatMessage) -> bool:
+    """Whether a message is more than calls: templates write them otherwise behind a text."""
+    return not message.calls or bool(message.content.strip())
+
+
+def _as_data(message: ChatMessage, place: int, arguments_as_text: bool) -> dict[str, Any]:
+    data: dict[str, Any] = {"role": message.role, "content": _PLACE.format(place) if _speaks(message) else ""}
     if message.calls:
         data["tool_calls"] = [
-            {"id": call_id, "type": "function", "function": {"name": name, "arguments": _arguments(arguments)}}
+            as_data(name, arguments if arguments_as_text else _arguments(arguments), call_id)
             for call_id, name, arguments in message.calls
         ]
     return data | ({"name": message.name} if message.name else {})
@@ -259,13 +278,22 @@ def _rendered(chat: ChatFormat, messages: Sequence[Mapping[str, Any]], own: Mapp
 def _check_tools(chat: ChatFormat, tools: str, shown: str) -> None:
     """Raises: RequestError: the template shows no tools, or has calls written in another form than is read here."""
     names = [tool["function"]["name"] for tool in json.loads(tools)]
-    if any(name not in shown for name in names) or OPENING not in shown:
+    problem = "it does not show them" if any(name not in shown for name in names) else _form_of_calls(chat).problem
+    if problem:
         raise RequestError(
-            f"the chat template of {chat.options.model} does not offer tools with calls written as "
-            f"{OPENING}JSON{CLOSING}; describe them in a message instead, and read the reply's text",
+            f"the chat template of {chat.options.model} does not offer tools with calls between {OPENING} tags, as "
+            f"JSON or <function=...>, which are read here: {problem}; describe "
+            "tools in a message instead, and read the reply's text",
             "tools",
             "unsupported_parameter",
         )
+
+
+def _form_of_calls(chat: ChatFormat) -> CallForm:
+    try:
+        return chat.call_form
+    except RenderingStopped as error:
+        raise RequestError(f"the model's chat template cannot show calls: {error}", "tools") from None
 
 
 def _check_marks(chat: ChatFormat, texts: Sequence[str]) -> None:
@@ -274,27 +302,3 @@ def _check_marks(chat: ChatFormat, texts: Sequence[str]) -> None:
     hidden = next((mark for mark in marks if any(mark in text for text in texts)), None)
     if hidden is not None:
         raise RequestError(f"tools, calls of them or names hold {hidden!r}, which the model takes for structure")
-
-
-def read_calls(text: str) -> tuple[str, tuple[tuple[str, str, str], ...]]:
-    """A reply's text without the calls in it, and these, each with an id of its own.
-
-    What looks like a call but cannot be read makes the whole reply text.
-    """
-    before, found, rest = text.partition(OPENING)
-    calls: list[tuple[str, str, str]] = []
-    while found:
-        written, closed, rest = rest.partition(CLOSING)
-        try:
-            call = json.loads(written)
-            name, arguments = call["name"], call.get("arguments", {})
-            as_text = json.dumps(arguments)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            return text, ()
-        if not closed or not isinstance(name, str) or not isinstance(arguments, dict):
-            return text, ()
-        calls.append((f"call_{uuid.uuid4().hex[:24]}", name, as_text))
-        between, found, rest = rest.partition(OPENING)
-        if between.strip():
-            return text, ()
-    return (before.strip() if calls else text), tuple(calls)

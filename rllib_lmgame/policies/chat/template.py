@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from rllib_lmgame.policies.chat.rendering import Messages, Rendered
+from rllib_lmgame.policies.chat.calls import EXAMPLES
+from rllib_lmgame.policies.chat.rendering import Job, Rendered
 
 PLAIN_CHAT_TEMPLATE = (
     "{% for message in messages %}{{ '### ' + message['role'] + '\n' + message['content'] + '\n' }}"
@@ -20,6 +22,7 @@ TINY_CHAT_TEMPLATE = (
 REASONING_MARKS = {
     "[THINK]": "[THINK]",
     "<|START_THINKING|>": "<|START_THINKING|>",
+    "<|channel>": "<|channel>thought...<channel|>",
     "<|channel|>": "<|channel|>analysis<|message|>...<|end|><|start|>assistant<|channel|>final<|message|>",
 }
 """Control tokens with which models of today begin their reasoning, and the option that names its marks."""
@@ -27,6 +30,7 @@ _SYSTEM, _USER, _REPLY, _NEXT, _ANSWER, _LAST, _REASON = (
     f"\u2402{name}\u2403" for name in ("SYSTEM", "USER", "REPLY", "NEXT", "ANSWER", "LAST", "REASON")
 )
 _BLANKS = ("\n\t ", " \t\n")
+_MARK = re.compile(r"\s*(<[^<>\s]+>|\[/?[A-Z_]+\])")
 
 
 class TemplateError(ValueError):
@@ -52,6 +56,9 @@ class TemplatePieces:
             prompt, of the user message after it, of every other one.
         trims_reasoning: So are line ends behind the reasoning of earlier replies.
         keeps_order: Earlier messages stay as they were first shown.
+        reasoning: The marks between which it writes the reasoning of a reply, if it does.
+        inside: What it writes within a reply of its own, before the text.
+        called: A reply that reasons and calls a tool, with what ends it.
     """
 
     bare_head: str
@@ -68,6 +75,9 @@ class TemplatePieces:
     trims_user: tuple[bool, bool] = (False, False)
     trims_reasoning: bool = False
     keeps_order: bool = True
+    reasoning: tuple[str, str] | None = None
+    inside: str = ""
+    called: str = ""
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -85,7 +95,7 @@ class TemplatePieces:
         return opening in given and closing in given.rpartition(opening)[2] and opening not in shown
 
 
-def cut(render: Callable[[Sequence[Messages]], Sequence[Rendered]], reasoning: tuple[str, str]) -> TemplatePieces:
+def cut(render: Callable[[Sequence[Job]], Sequence[Rendered]], reasoning: tuple[str, str]) -> TemplatePieces:
     """The pieces of a template; ``render`` opens the coming reply, ``reasoning`` marks a reply's.
 
     Raises: TemplateError: if it cannot be used.
@@ -107,8 +117,14 @@ def cut(render: Callable[[Sequence[Messages]], Sequence[Rendered]], reasoning: t
         blank,
         (user, thought, later[1]),
     )
-    bare, bare_turn, bare_turns, first, turn, turns, blank_user, blank_system, reasoned = render(
-        [[{"role": role, "content": text} for role, text in messages] for messages in conversations]
+    plain: list[Job] = [
+        ([{"role": role, "content": text} for role, text in messages], {}) for messages in conversations
+    ]
+    own = {"role": "assistant", **dict.fromkeys(("reasoning_content", "reasoning", "thinking"), _REASON)}
+    said = [{**own, "content": _REPLY}, *({**own, "content": "", "tool_calls": [call]} for call in EXAMPLES)]
+    asked = {"role": "user", "content": _USER}
+    bare, bare_turn, bare_turns, first, turn, turns, blank_user, blank_system, reasoned, *replied = render(
+        [*plain, *(([asked, reply], {"add_generation_prompt": False}) for reply in said)]
     )
     bare_head, tail = _split(_text(bare), _USER)
     head, middle = _system_pieces(first, bare_head)
@@ -125,6 +141,7 @@ def cut(render: Callable[[Sequence[Messages]], Sequence[Rendered]], reasoning: t
             turn_end, shown = between, _split(start, _USER)[1]
     opener = _before_reasoning(tail, shown, (reasoning[0], *REASONING_MARKS))
     lead = shown.removeprefix(opener)
+    spoken, *called = [each.text.partition(_USER)[2].removeprefix(opener) for each in replied]
     pieces = TemplatePieces(bare_head, head, middle, tail, turn_end, turn_tail, opener, lead, moved)
     expected = _conversation(pieces, bare=middle is None)
     return replace(
@@ -134,7 +151,21 @@ def cut(render: Callable[[Sequence[Messages]], Sequence[Rendered]], reasoning: t
         trims_user=_trims(blank_user, _USER),
         trims_reasoning=_trims_reasoning(reasoned),
         keeps_order=(bare_turns if middle is None else turns).text == expected,
+        reasoning=next(filter(None, map(_reasoning_marks, (spoken, *called))), None),
+        inside=spoken.partition(_REPLY)[0].replace(_REASON, ""),
+        called=next(filter(None, called), ""),
     )
+
+
+def _reasoning_marks(reply: str) -> tuple[str, str] | None:
+    """The marks around the reasoning of a reply that the template has written."""
+    opening, found, rest = reply.partition(_REASON)
+    between, text, _ = rest.partition(_REPLY)
+    if not text:
+        mark = _MARK.match(rest)
+        between = mark[1] if mark else ""
+    marks = opening.strip(), between.strip()
+    return marks if found and all(marks) else None
 
 
 def _conversation(pieces: TemplatePieces, *, bare: bool) -> str:

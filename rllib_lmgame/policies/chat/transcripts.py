@@ -8,10 +8,13 @@ The model's own chat template writes them. Guarantees, each with a test:
 3. Where the template still shows a reply as it was learnt, the next one continues its row. Otherwise (it drops earlier
    reasoning, or moves the system prompt) each learnt reply begins a row, whose context is as the template shows it.
 4. No text of a message or tool gives the id of a control token: what is written like one is broken apart.
+5. All that a conversation says is shown: texts, calls of tools and their arguments, tools, and the reasoning of what is
+   learnt. A template that leaves some of it out cannot write it.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +32,10 @@ ROLES = (SYSTEM, USER, ASSISTANT, TOOL)
 
 _LONG = 4
 """Learnt replies from which on two renderings may do for a conversation."""
+_OPENED = 100
+"""Characters of a prompt in which a reply may have begun."""
+REASONING = "reasoning_content"
+"""What a message has its reasoning under, if that is no part of its text."""
 _AT_ONCE = 1000
 """Renderings of one process, whose results all lie in memory."""
 
@@ -111,6 +118,8 @@ class TranscriptWriter:
         self._control = _any_of(tokens)
         self._control_in_replies = _any_of([token for token in tokens if token not in within])
         self._ends = _any_of(chat.tokenizer.convert_ids_to_tokens(sorted(chat.special_ids)))
+        end = self._ends.pattern if self._ends else r"(?!)"
+        self._last_ends = re.compile(rf"({end})(?:\s*(?:{end}))*\s*\Z")
 
     def write(self, transcripts: Sequence[Transcript]) -> list[list[LearntTurn] | TemplateError]:
         """The learnt turns of each, or why the template cannot write it.
@@ -155,11 +164,51 @@ class TranscriptWriter:
         messages = []
         for said in transcript.messages:
             control = self._control_in_replies if said.role == ASSISTANT else self._control
-            messages.append(_broken_apart({"role": said.role, "content": said.text, **said.more}, control))
+            messages.append(_broken_apart({"role": said.role, "content": said.text, **self._more(said)}, control))
         if self.chat.pieces.middle is None and [said["role"] for said in messages[:2]] == [SYSTEM, USER]:
             first, second, *rest = messages
             messages = [{**second, "content": f"{first['content']}\n\n{second['content']}"}, *rest]
         return messages
+
+    def _more(self, said: Said) -> dict[str, Any]:
+        """What stands beside the text, under the names and in the forms that templates ask for."""
+        more = dict(said.more)
+        if REASONING in more:
+            more |= dict.fromkeys(("reasoning", "thinking"), more[REASONING])
+        if "tool_calls" in more and self.chat.call_form.arguments_as_text:
+            more["tool_calls"] = [_with_arguments_as_text(call) for call in more["tool_calls"]]
+        return more
+
+    def _check_prompt(self, prompt: str, transcript: Transcript) -> None:
+        """Raises: TemplateError: the prompt before the last learnt reply leaves out a message, a call or a tool."""
+        tools = [tool.get("function", tool) for tool in transcript.tools if isinstance(tool, Mapping)]
+        for name in [tool.get("name") for tool in tools if isinstance(tool, Mapping)]:
+            self._check_shown(prompt, name, f"the tool {name!r}")
+        for said in transcript.messages[: transcript.learnt[-1]]:
+            if said.role == ASSISTANT:
+                self._check_reply(prompt, said, reasoning=False)
+            elif said.role != SYSTEM:  # Templates have words of their own in that.
+                self._check_shown(prompt, said.text, f"what {said.role} says")
+
+    def _check_reply(self, shown: str, said: Said, *, reasoning: bool) -> None:
+        """Raises: TemplateError: ``shown`` leaves out some of what a reply says."""
+        form = self.chat.reply_format
+        thought, text = form.split(said.text)
+        self._check_shown(shown, text, "what the assistant says")
+        for call in said.more.get("tool_calls", ()):
+            function = call.get("function", call) if isinstance(call, Mapping) else {}
+            called = [function.get("name"), function.get("arguments")]
+            self._check_shown(shown, called, f"a call of {function.get('name')!r}")
+        if reasoning:
+            hint = f"; write it between {form.think_opening} and {form.think_closing} in front of the text"
+            self._check_shown(shown, [thought, said.more.get(REASONING)], "the reasoning of a reply", hint)
+
+    def _check_shown(self, shown: str, said: Any, what: str, hint: str = "") -> None:
+        """Raises: TemplateError: a text, number or key of ``said`` is not in ``shown``."""
+        for leaf in _leaves(said):
+            apart = {_broken_apart(leaf, control) for control in (None, self._control, self._control_in_replies)}
+            if not any(form in shown for each in apart for form in _written(each)):
+                raise TemplateError(f"it does not show {what}{hint}")
 
     def _turns(
         self, transcript: Transcript, messages: Messages, rendered: Sequence[Rendered]
@@ -174,14 +223,23 @@ class TranscriptWriter:
             try:
                 said = replace(transcript.messages[place], text=messages[place - joined]["content"])
                 prompt, reply, ended = self._split(before.text, whole.text, said)
+                if place == transcript.learnt[-1]:
+                    self._check_prompt(before.text, transcript)
             except TemplateError as error:
                 return error
+            if not ended and number + 1 < len(transcript.learnt):
+                reply, ended = self._ended_by_next(prompt + reply, reply, rendered[2 * number + 2].text)
             new_row = not row or not prompt.startswith(row)
             shown = prompt if new_row else prompt[len(row) :]
             between = messages[transcript.learnt[number - 1] + 1 - joined : place - joined] if number else []
             turns.append(self._turn(shown, reply, ended, new_row, transcript.messages[place].weight, between))
             row = prompt + reply
         return turns
+
+    def _ended_by_next(self, row: str, reply: str, prompt: str) -> tuple[str, bool]:
+        """A reply that the template does not end, with the mark of the message behind it, which ends it in play."""
+        end = self._ends.match(prompt, len(row)) if self._ends and prompt.startswith(row) else None
+        return (reply, False) if end is None else (reply + end[0], True)
 
     def _flows(self, transcript: Transcript) -> bool:
         """Whether it may be cut out of one rendering: turn by turn a long conversation is rendered as often."""
@@ -263,6 +321,9 @@ class TranscriptWriter:
         ``before`` is the prompt as the template gives it, ``whole`` the conversation with the reply.
         """
         prompt, rest = self._behind(before, whole, said)
+        self._check_reply(prompt[-_OPENED:] + rest, said, reasoning=True)
+        if last := self._last_ends.search(rest):
+            return prompt, rest[: last.end(1)], True
         text = said.text.strip()
         found = rest.find(text)
         if found < 0:  # The template shows the reply otherwise, without its reasoning for one.
@@ -313,6 +374,32 @@ def _one_after_another(parts: Sequence[list[LearntTurn] | TemplateError]) -> lis
             return part
         turns += part
     return turns
+
+
+def _with_arguments_as_text(call: Any) -> Any:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), Mapping):
+        return call
+    return {**call, "function": {**function, "arguments": json.dumps(function["arguments"], ensure_ascii=False)}}
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """Texts, numbers and keys within ``value``."""
+    if isinstance(value, Mapping):
+        yield from value
+        yield from _leaves([*value.values()])
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _leaves(each)
+    elif value is not None:
+        yield value
+
+
+def _written(leaf: Any) -> tuple[str, ...]:
+    """The forms in which a template may write a leaf: as it is, or within JSON, or JSON within JSON."""
+    text = leaf.strip() if isinstance(leaf, str) else str(leaf)
+    once = [json.dumps(text, ensure_ascii=ascii)[1:-1] for ascii in (False, True)]
+    return (text, text.lower(), *once, *(json.dumps(each, ensure_ascii=False)[1:-1] for each in once))
 
 
 def _any_of(tokens: Sequence[str]) -> re.Pattern[str] | None:

@@ -59,8 +59,9 @@ while seats := game.to_act():
         prompt = talks[seat].prompt(game.observe(seat), notes.get(seat))
         if prompt.max_tokens == 0:
             raise SystemExit("the context has no room for another reply")
-        ends = {{"tokenizer": tokenizer, "stop_strings": list(chat.stop_texts) or None}}
-        ids = model.generate(torch.tensor([prompt.ids]), max_new_tokens=prompt.max_tokens, **ends, **SAMPLING)
+        ended = lambda ids, scores: torch.tensor([chat.ended(ids[0, len(prompt.ids) :].numpy())])
+        room = {{"max_new_tokens": prompt.max_tokens, "stopping_criteria": [ended]}}
+        ids = model.generate(torch.tensor([prompt.ids]), **room, **SAMPLING)
         reply = talks[seat].reply(ids[0, len(prompt.ids) :].numpy())
         print(seat, repr(tokenizer.decode(ids[0, len(prompt.ids) :])), "->", reply.action)
         actions[seat], notes[seat] = reply.action or "", reply.error

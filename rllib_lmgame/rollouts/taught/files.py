@@ -89,7 +89,7 @@ def records_of(path: Path) -> Iterator[Numbered]:
     """The records of a file with their places. Raises: ConfigError: naming the file, and the line that is none."""
     try:
         if is_table(path):
-            yield from stream_table(path, "data")
+            yield from ((where, _without_nulls(record)) for where, record in stream_table(path, "data"))
             return
         with path.open("rb") as file:
             start = file.read(4096).removeprefix(codecs.BOM_UTF8).lstrip()
@@ -106,6 +106,13 @@ def records_of(path: Path) -> Iterator[Numbered]:
                     yield where, _mapping(where, _line(where, line))
     except OSError as error:
         raise ConfigError("data", f"{path} cannot be read: {error.strerror or first_line(error)}") from None
+
+
+def _without_nulls(value: Any) -> Any:
+    """A value of a table without the keys that other rows alone have, which it holds as null."""
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def _are_steps(record: Any) -> bool:
