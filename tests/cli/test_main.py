@@ -194,7 +194,7 @@ def test_help_and_first_errors_import_nothing_heavy(file):
     assert imported_by(["train", "file", str(file), "--dry-run", "--set", "config.clip_high=1"], 2) == set()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_ends_a_command_with_one_line(number, monkeypatch, capsys):
     closed: list[str] = []
 
