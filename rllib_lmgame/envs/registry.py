@@ -28,6 +28,7 @@ from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import ConfigError, MissingDependencyError, did_you_mean, nearest
 from rllib_lmgame.imports import attribute_of, missing_import, where_it_was_sought
+from rllib_lmgame.text import in_words
 
 ENTRY_POINT_GROUP = "rllib_lmgame.games"
 KINDS = ("gymnasium", "aec", "parallel")
@@ -279,6 +280,11 @@ def load_factory(spec: GameSpec) -> Callable[..., Any]:
             ) from error
         sought = where_it_was_sought(module_name, error)
         raise ConfigError("game", f"cannot import {module_name!r} of game {spec.game_id!r}: {error}{sought}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        reason = f"importing {module_name!r} of game {spec.game_id!r} fails: {in_words(error)}"
+        raise ConfigError("game", reason) from error
     factory = attribute_of(module, attribute, "game")
     if not callable(factory):
         raise ConfigError(
@@ -321,6 +327,10 @@ def make_game(game: str, env_config: Mapping[str, Any] | None = None) -> Any:
         raise
     except TypeError as error:
         raise ConfigError("env_config", f"game {spec.game_id!r} does not take {config}: {error}") from error
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # Such as sys.exit(), which would end whoever makes the game.
+        raise GameError(f"game {spec.game_id!r} cannot be made: {in_words(error)}") from error
 
 
 def make_session(game: str, env_config: Mapping[str, Any] | None = None) -> GameSession:

@@ -12,7 +12,8 @@ import logging
 import os
 import queue
 import threading
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -52,7 +53,7 @@ class GameCalls:
         """``function(*args)``; ``what`` names the call in messages, ``unwanted`` gets what came too late."""
         try:
             if self.trusted:
-                return function(*args)
+                return told(function, *args)
             return await self._watched(what, unwanted, function, *args)
         except (ConfigError, MissingDependencyError, EpisodeFailed):
             raise
@@ -87,16 +88,29 @@ async def open_session(game: GameConfig, timeout_s: float) -> GameSession:
     )
 
 
-def abandon(session: GameSession) -> None:
-    """Close a game that failed, without waiting for it."""
+def abandon(session: GameSession) -> threading.Thread:
+    """Close a game in a thread, without waiting for it; what it raises is logged."""
 
     def close() -> None:
         try:
             session.close()
-        except Exception as error:
-            logger.debug("%s could not be closed: %s", session.game_id, error)
+        except BaseException as error:
+            logger.debug("%s could not be closed: %s", session.game_id, in_words(error))
 
-    threading.Thread(target=close, daemon=True, name="game-close").start()
+    thread = threading.Thread(target=close, daemon=True, name="game-close")
+    thread.start()
+    return thread
+
+
+def close_games(sessions: Iterable[GameSession], limit_s: float = CALL_LIMIT_S) -> None:
+    """Close games as :func:`abandon` does, and wait for them; those that need more than ``limit_s`` are left behind."""
+    closing = [(session.game_id, abandon(session)) for session in sessions]
+    deadline = time.monotonic() + limit_s
+    for _, thread in closing:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    late = dict.fromkeys(game for game, thread in closing if thread.is_alive())
+    if late:
+        logger.warning("%s did not close within %g s and is left behind", ", ".join(late), limit_s)
 
 
 def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -122,12 +136,15 @@ class RaisedError(Exception):
 
 
 def told(function: Callable[..., T], *args: Any) -> T:
-    """``function(*args)``; errors become text in a :class:`RaisedError`, except those meant for the user."""
+    """``function(*args)``; what it raises becomes text in a :class:`RaisedError`, except what is meant for the user.
+
+    That includes ``sys.exit()`` and a ``CancelledError``, which would end or cancel whoever calls the game.
+    """
     try:
         return function(*args)
-    except (ConfigError, MissingDependencyError, EpisodeFailed, WaitedTooLong):
+    except (ConfigError, MissingDependencyError, EpisodeFailed, WaitedTooLong, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         raise RaisedError(in_words(error)) from error
 
 
