@@ -15,11 +15,15 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -28,6 +32,7 @@ from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import ConfigError, MissingDependencyError, did_you_mean, nearest
 from rllib_lmgame.imports import attribute_of, missing_import, where_it_was_sought
+from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
 from rllib_lmgame.text import in_words
 
 ENTRY_POINT_GROUP = "rllib_lmgame.games"
@@ -261,6 +266,30 @@ def _short_name(game_id: str) -> str:
     return re.sub(r"-v\d*$", "", game_id.rpartition("/")[2].lower())
 
 
+def _imported(module_name: str) -> ModuleType:
+    """Import a module, one of others in a thread with a time limit. Raises: TimeoutError: late; what it raises."""
+    module = sys.modules.get(module_name)
+    if module is not None and not getattr(module.__spec__, "_initializing", False):
+        return module
+    if module_name.startswith("rllib_lmgame."):
+        return importlib.import_module(module_name)
+    found: Future[ModuleType] = Future()
+
+    def work() -> None:
+        try:
+            found.set_result(importlib.import_module(module_name))
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=work, daemon=True, name="game-import").start()
+    try:
+        return found.result(CALL_LIMIT_S)
+    except TimeoutError:
+        if found.done():
+            raise
+        raise TimeoutError(f"it takes longer than {CALL_LIMIT_S:g} s") from None
+
+
 def load_factory(spec: GameSpec) -> Callable[..., Any]:
     """The class (or function) that builds the game.
 
@@ -270,7 +299,7 @@ def load_factory(spec: GameSpec) -> Callable[..., Any]:
     """
     module_name, _, attribute = spec.entry_point.partition(":")
     try:
-        module = importlib.import_module(module_name)
+        module = _imported(module_name)
     except ModuleNotFoundError as error:
         if error.name and not (module_name == error.name or module_name.startswith(error.name + ".")):
             if spec.extra is None:

@@ -43,7 +43,7 @@ from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource, Seat
 from rllib_lmgame.rollouts.sources import LineUps
 from rllib_lmgame.settings.sections.games import shares_of
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LIMITS
-from rllib_lmgame.settings.sections.text_rollouts import EPISODES_OF_SAMPLE
+from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S, EPISODES_OF_SAMPLE
 from rllib_lmgame.telemetry.phases import GAMES, Share, telling
 
 if TYPE_CHECKING:
@@ -319,7 +319,7 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         return (), {"config": self.config, "worker_index": self.worker_index}
 
     def stop(self) -> None:
-        close_games(session for pool in self._sessions.values() for session in pool)
+        close_games((session for pool in self._sessions.values() for session in pool), CALL_LIMIT_S)
         self._sessions.clear()
         for client in self._clients.values():
             client.close()

@@ -13,8 +13,9 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -88,6 +89,33 @@ async def open_session(game: GameConfig, timeout_s: float) -> GameSession:
     )
 
 
+def make_in_time(game: str, env_config: Mapping[str, Any]) -> GameSession:
+    """What :func:`make_session` makes or raises. Raises: ConfigError: a game of others takes too long."""
+    if game_spec(game).own:
+        return make_session(game, env_config)
+
+    async def made() -> GameSession:
+        try:
+            async with asyncio.timeout(CALL_LIMIT_S) as limit:
+                return await in_daemon_thread(make_session, game, env_config, unwanted=abandon)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise ConfigError("game", f"making {game} takes longer than {CALL_LIMIT_S:g} s") from None
+
+    return run_to_end(made())
+
+
+@contextmanager
+def opened(game: str, env_config: Mapping[str, Any] | None = None) -> Iterator[GameSession]:
+    """A session that is not in play, closed at the end; raises as :func:`make_in_time`."""
+    session = make_in_time(game, env_config or {})
+    try:
+        yield session
+    finally:
+        close_games([session], CALL_LIMIT_S)
+
+
 def abandon(session: GameSession) -> threading.Thread:
     """Close a game in a thread, without waiting for it; what it raises is logged."""
 
@@ -102,7 +130,7 @@ def abandon(session: GameSession) -> threading.Thread:
     return thread
 
 
-def close_games(sessions: Iterable[GameSession], limit_s: float = CALL_LIMIT_S) -> None:
+def close_games(sessions: Iterable[GameSession], limit_s: float) -> None:
     """Close games as :func:`abandon` does, and wait for them; those that need more than ``limit_s`` are left behind."""
     closing = [(session.game_id, abandon(session)) for session in sessions]
     deadline = time.monotonic() + limit_s

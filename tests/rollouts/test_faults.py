@@ -261,6 +261,23 @@ def test_a_game_that_fails_while_it_is_closed_costs_nothing(make_runner: MakeRun
     runner.stop()
 
 
+def test_a_game_that_hangs_while_it_is_imported_made_or_closed_is_named(tmp_path, monkeypatch, caplog) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("rllib_lmgame.envs.registry.CALL_LIMIT_S", 0.2)
+    monkeypatch.setattr(game_calls, "CALL_LIMIT_S", 0.2)
+    (tmp_path / "sleeping_game.py").write_text("import threading\nthreading.Event().wait()\n")
+    for _ in range(2):  # The import goes on.
+        with pytest.raises(ConfigError, match=r"importing 'sleeping_game' of game 'sleeping_game:Mine' .* than 0.2 s"):
+            registry.load_factory(registry.game_spec("sleeping_game:Mine"))
+    CALL.expire = lambda: None
+    game = f"{__name__}:BadGame"
+    with pytest.raises(ConfigError, match=r"making .*BadGame takes longer than 0.2 s"):
+        list(collect_episodes(game, {"fault": "hang", "where": "constructor"}, player="random", episodes=1))
+    monkeypatch.setattr(BadGame, "misbehave", lambda game: HANG.wait())
+    game_calls.close_games([make_session(game, {"where": "close"})], 0.0)
+    assert "BadGame did not close within 0 s and is left behind" in caplog.text
+
+
 @pytest.mark.parametrize("fault", ["exit", "cancel"])
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("where", ["constructor", "every reset"])
