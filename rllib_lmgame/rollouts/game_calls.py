@@ -49,7 +49,7 @@ class GameCalls:
     timeout_s: float
 
     async def __call__(
-        self, what: str, function: Callable[..., T], *args: Any, unwanted: Callable[[T], None] | None = None
+        self, what: str, function: Callable[..., T], *args: Any, unwanted: Callable[[T], object] | None = None
     ) -> T:
         """``function(*args)``; ``what`` names the call in messages, ``unwanted`` gets what came too late."""
         try:
@@ -65,7 +65,7 @@ class GameCalls:
             raise EpisodeFailed(StopReason.ENV_ERROR, f"{self.game_id}: {what}: {words}") from error
 
     async def _watched(
-        self, what: str, unwanted: Callable[[T], None] | None, function: Callable[..., T], *args: Any
+        self, what: str, unwanted: Callable[[T], object] | None, function: Callable[..., T], *args: Any
     ) -> T:
         try:
             async with asyncio.timeout(self.timeout_s) as limit:
@@ -206,7 +206,7 @@ class _PausedWhileWaiting:
             self._limit.reschedule(when)
 
 
-async def in_daemon_thread(function: Callable[..., T], *args: Any, unwanted: Callable[[T], None] | None = None) -> T:
+async def in_daemon_thread(function: Callable[..., T], *args: Any, unwanted: Callable[[T], object] | None = None) -> T:
     """Run ``function`` in a thread that cannot keep the process alive: a game that hangs is left behind.
 
     ``unwanted`` gets the result if nobody waits for it any more, in any thread.
@@ -224,7 +224,7 @@ class _Job:
     args: tuple[Any, ...]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
-    unwanted: Callable[[Any], None] | None
+    unwanted: Callable[[Any], object] | None
 
     def run(self) -> bool:
         """Make the call and hand over what came of it; whether somebody still waited for it."""
