@@ -19,7 +19,7 @@ def parse(text: str | bytes) -> Any:
 
 
 def read_mapping(path: Path, max_bytes: int) -> dict[str, Any]:
-    """The mapping in a JSON file.
+    """The mapping in a JSON file, which is UTF-8 without a byte-order mark, as JSON is.
 
     Raises: OSError: it cannot be read; ValueError: it is larger than ``max_bytes`` or holds no mapping.
     """
@@ -30,7 +30,7 @@ def read_mapping(path: Path, max_bytes: int) -> dict[str, Any]:
     if len(text) > max_bytes:
         raise ValueError(f"{path} is damaged: it has more than {max_bytes:,} bytes")
     try:
-        content = parse(text)
+        content = parse(text.decode())  # Bytes might be of any UTF.
     except ValueError as error:
         raise ValueError(f"{path} is damaged: {error}") from None
     if not isinstance(content, dict):

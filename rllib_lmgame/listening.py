@@ -15,6 +15,10 @@ from rllib_lmgame.errors import ConfigError
 
 if TYPE_CHECKING:
     from aiohttp import web
+    from aiohttp.typedefs import Handler, Middleware
+
+BODY_S = 30.0
+"""Seconds in which a request must have come to its end."""
 
 
 async def listen(
@@ -70,6 +74,44 @@ def called(request: web.Request) -> str:
         return urlsplit(f"//{request.host}").hostname or ""
     except ValueError:
         return ""
+
+
+def guard(check: Callable[[web.Request], None]) -> Middleware:
+    """What stands before all handlers of a server.
+
+    ``check`` raises for who may not ask; then the request is read, and handlers find it there.
+    """
+    from aiohttp import web
+
+    @web.middleware
+    async def guarded(request: web.Request, handler: Handler) -> web.StreamResponse:
+        check(request)
+        await read_whole(request)
+        return await handler(request)
+
+    return guarded
+
+
+async def read_whole(request: web.Request) -> bytes:
+    """The body. Raises: HTTPRequestTimeout: it does not come to its end; HTTPRequestEntityTooLarge."""
+    from aiohttp import web
+
+    try:
+        async with asyncio.timeout(BODY_S):
+            return await request.read()
+    except TimeoutError:
+        raise web.HTTPRequestTimeout(text=f"the request did not come to its end in {BODY_S:g} s") from None
+
+
+def refuse_pages(request: web.Request, only_here: bool) -> None:
+    """Raises: HTTPForbidden: a page of a web site asks, which says where it is from.
+
+    ``only_here``: only programs of this machine may ask; a page whose own name leads here calls it by that name.
+    """
+    from aiohttp import web
+
+    if "Origin" in request.headers or (only_here and not is_loopback(called(request))):
+        raise web.HTTPForbidden(text="web pages may not ask here; programs call this machine 127.0.0.1")
 
 
 def in_address(host: str) -> str:

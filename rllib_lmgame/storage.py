@@ -65,10 +65,17 @@ def _whole(value: Any, word: Any) -> Any:
     if not isinstance(value, str) or value == word:
         return value
     try:
-        found = expanded(value).exists() or (glob.has_magic(value) and glob.glob(str(expanded(value)), recursive=True))
+        found = expanded(value).exists() or (glob.has_magic(value) and matches(value))
         return absolute(value) if found else value
     except (OSError, ValueError):  # A text too long or odd to be a path.
         return value
+
+
+def matches(pattern: str | Path) -> list[Path]:
+    """The paths that a pattern stands for, in order; in the directories before it that exist, nothing is a pattern."""
+    path = expanded(pattern)
+    there = next(parent for parent in path.parents if parent.is_dir())
+    return sorted(there / found for found in glob.glob(str(path.relative_to(there)), root_dir=there, recursive=True))
 
 
 def is_remote(path: str) -> bool:

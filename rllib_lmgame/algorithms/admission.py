@@ -17,7 +17,6 @@ from rllib_lmgame.algorithms.games_fit import (
     check_replayable,
     check_seats,
     check_success,
-    close_game,
     games_blamed_first,
     games_of,
 )
@@ -25,7 +24,6 @@ from rllib_lmgame.algorithms.measuring.measures import check_measures
 from rllib_lmgame.algorithms.schedule_metrics import check_metrics
 from rllib_lmgame.algorithms.scheduled import game_variants, in_lockstep, kind_of, occurring, whole_keys
 from rllib_lmgame.endpoints.address import read_address
-from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.errors import ConfigError, did_you_mean
 from rllib_lmgame.inference.registry import TRANSFORMERS
 from rllib_lmgame.league.reach import MostPlay, check_reach
@@ -46,6 +44,7 @@ from rllib_lmgame.policies.model.files import (
 from rllib_lmgame.policies.model.positions import context_problem
 from rllib_lmgame.policies.model.tiny import check_shape, tiny_config
 from rllib_lmgame.policies.scripted import make_scripted_player
+from rllib_lmgame.rollouts.game_calls import opened
 from rllib_lmgame.settings import rules
 from rllib_lmgame.settings.algorithms import OWN
 from rllib_lmgame.settings.plugins import MEASURES
@@ -457,7 +456,8 @@ def check_schedules(config: Any) -> None:
     with games_blamed_first(config):
         for game, values in game_variants(config):
             try:
-                close_game(make_game(game.env, game.env_config))
+                with opened(game.env, game.env_config):
+                    pass
             except ConfigError as error:
                 raise _at(values, "games", error.path, error.message) from error
 

@@ -227,8 +227,9 @@ class LMGameAlgorithm(PPO):
 
     def episode_source(self, settings: PlaySettings, line_ups: LineUps, runners: EnvRunnerGroup) -> EpisodeSource:
         """Where episodes come from; see :meth:`play`."""
-        group = RunnerGroup(runners, self.config.sample_timeout_s, self._heal)
-        return Rounds(group, settings, line_ups, self.config.text_rollout_options.max_failed_rounds)
+        config = self.config
+        group = RunnerGroup(runners, config.sample_timeout_s, self._heal, config.restart_failed_env_runners)
+        return Rounds(group, settings, line_ups, config.text_rollout_options.max_failed_rounds)
 
     def _heal(self, runners: EnvRunnerGroup) -> None:
         """Bring back engines and runners that died."""

@@ -10,8 +10,8 @@ from contextlib import closing
 import gymnasium
 
 from rllib_lmgame.envs.contract.session import GameSession
-from rllib_lmgame.envs.registry import READY, game_spec, load_factory, make_game, make_session, options_of
-from rllib_lmgame.rollouts.game_calls import call_game
+from rllib_lmgame.envs.registry import READY, game_spec, load_factory, make_game, options_of
+from rllib_lmgame.rollouts.game_calls import call_game, opened
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.sources import LineUps
 
@@ -77,7 +77,7 @@ def is_for_one(game: GameConfig) -> bool:
 
 def roles_of(game: GameConfig) -> dict[str, str]:
     """The seats of a game, which is built: agent id -> role."""
-    with closing(make_session(game.env, game.env_config)) as session:
+    with opened(game.env, game.env_config) as session:
         return dict(session.roles)
 
 
@@ -85,7 +85,7 @@ def _roles_of_contest(game: GameConfig) -> dict[str, str]:
     """Agent id -> role where several play against each other, else nothing."""
     if is_for_one(game):
         return {}
-    with closing(make_session(game.env, game.env_config)) as session:
+    with opened(game.env, game.env_config) as session:
         return {} if len(session.agent_ids) == 1 or session.cooperative else dict(session.roles)
 
 
@@ -99,7 +99,7 @@ def lists_legal_actions(game: GameConfig) -> bool:
     Raises: EpisodeFailed: if the game fails or takes too long.
     """
     if game.key not in _LISTING:
-        with closing(make_session(game.env, game.env_config)) as session:
+        with opened(game.env, game.env_config) as session:
             if any(_listed(session, solved) for solved in (True, False)):
                 _LISTING.add(game.key)
     return game.key in _LISTING

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from rllib_lmgame.algorithms.facts import PolicyFacts, state_rollouts
 from rllib_lmgame.algorithms.games import is_contest, is_for_one, is_self_play, lists_legal_actions, roles_of
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.envs.registry import game_spec, load_factory, make_game, make_session, session_of
+from rllib_lmgame.envs.registry import game_spec, load_factory
 from rllib_lmgame.errors import ConfigError, MissingDependencyError, did_you_mean
 from rllib_lmgame.policies.mapping import KEY as MAPPING
 from rllib_lmgame.policies.mapping import OTHERS, RoleMapping, SeatMapping
+from rllib_lmgame.rollouts.game_calls import opened
 from rllib_lmgame.rollouts.plans import EpisodePlan
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.rollouts.seats import EpisodeFailed
@@ -33,9 +34,8 @@ def check_games_can_be_made(config: Any) -> None:
     """Raise :class:`ConfigError` if a game cannot be made as it is configured; keys do not start with ``config.``."""
     for place, game in games_of(config):
         with _blamed(place, game):
-            made, spec = make_game(game.env, game.env_config), game_spec(game.env)
-            session_of(spec.game_id, made, own=spec.own)
-            close_game(made)
+            with opened(game.env, game.env_config):
+                pass
 
 
 @contextmanager
@@ -46,13 +46,6 @@ def games_blamed_first(config: Any) -> Iterator[None]:
     except (Exception, SystemExit):
         check_games_can_be_made(config)
         raise
-
-
-def close_game(game: Any) -> None:
-    """Close a game that was made to see whether it can be."""
-    close = getattr(game, "close", None)
-    if callable(close):
-        close()
 
 
 def games_of(config: Any) -> list[tuple[str, GameConfig]]:
@@ -159,7 +152,7 @@ def check_replayable(config: Any) -> None:
     """Raise :class:`ConfigError` if an estimator plays on from states of a game that cannot be replayed exactly."""
     policies = list(state_rollouts(config))
     for game in config.training_games() if policies else ():
-        with closing(make_session(game.env, game.env_config)) as session:
+        with opened(game.env, game.env_config) as session:
             if session.replayable:
                 continue
         raise ConfigError(

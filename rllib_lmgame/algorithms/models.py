@@ -8,6 +8,7 @@ from typing import Any
 
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.scheduled import scheduled_games
+from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.errors import ConfigError
@@ -111,7 +112,7 @@ def _texts_of(game: GameConfig, timeout_s: float) -> list[str]:
             return run_to_end(calls(what, function, *args))
 
         return game_corpus(session, seed=0, call=call, tolerated=EpisodeFailed, after=after)
-    except EpisodeFailed as error:
+    except (EpisodeFailed, GameError) as error:
         raise ConfigError("", f"no episode could be played for the tiny model's tokenizer: {error}") from None
     finally:
         if sessions:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from rllib_lmgame.cli.games import TRUST_HELP
-from rllib_lmgame.cli.player_options import add_player_options, player_settings, seed
+from rllib_lmgame.cli.player_options import add_player_options, player_settings, seed, whole
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.text import printable
 
@@ -32,7 +32,7 @@ def add_parser(subparsers: Any, summary: str) -> None:
         action="store_true",
         help="ask as in training: system prompt, format, prefill and notes of the checkpoint",
     )
-    parser.add_argument("--max-tokens", type=int, metavar="N", help="longest reply (default: that of training)")
+    parser.add_argument("--max-tokens", type=whole(), metavar="N", help="longest reply (default: that of training)")
     parser.add_argument("--seed", type=seed, default=0, help="seed of the replies (default 0)")
     parser.add_argument("--trust-checkpoint", action="store_true", help=TRUST_HELP)
     add_player_options(parser)
@@ -43,8 +43,6 @@ def run(args: argparse.Namespace) -> int:
     from rllib_lmgame.evaluation.players.language_model import LocalModel
     from rllib_lmgame.evaluation.players.naming import make_player
 
-    if args.max_tokens is not None and args.max_tokens < 1:
-        raise ConfigError("--max-tokens", f"must be at least 1, got {args.max_tokens}")
     if args.as_trained and args.system:
         raise ConfigError("--system", "does not go with --as-trained: the system message is then that of training")
     player = make_player(args.player, args.player, replace(player_settings(args, (), at_once=1), flag="CHECKPOINT"))

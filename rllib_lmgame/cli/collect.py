@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
-from rllib_lmgame.cli.player_options import add_player_options, player_settings, seed
+from rllib_lmgame.cli.player_options import add_player_options, player_settings, seed, whole
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
 from rllib_lmgame.new_files import new_file, writing
@@ -43,7 +43,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--player", default=EXPERT, metavar="NAME", help=who)
     parser.add_argument("--policy", help=argparse.SUPPRESS)
-    parser.add_argument("--episodes", type=int, default=1000, metavar="N", help="episodes to play (default 1000)")
+    parser.add_argument("--episodes", type=whole(), default=1000, metavar="N", help="episodes to play (default 1000)")
     parser.add_argument("--out", required=True, metavar="FILE", help="JSONL file to write; it must not exist yet")
     parser.add_argument(
         "--format",
@@ -68,7 +68,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--parallel",
-        type=int,
+        type=whole(),
         default=16,
         metavar="N",
         help="games of a model or endpoint in play at the same time (default 16)",
@@ -94,9 +94,6 @@ def run(args: argparse.Namespace) -> int:
         )
     env_config = parse_env_config(args.env_config)
     find_in_current_directory([args.game, args.player, env_config])
-    for flag, value in (("--episodes", args.episodes), ("--parallel", args.parallel)):
-        if value < 1:
-            raise ConfigError(flag, f"must be at least 1, got {value}")
     if args.min_return is not None and not math.isfinite(args.min_return):
         raise ConfigError("--min-return", f"must be a finite number, got {args.min_return}")
     game = GameConfig(game_spec(args.game).game_id, env_config)

@@ -16,7 +16,7 @@ from rllib_lmgame.algorithms.checkpoints.ownership import check_unpickling
 from rllib_lmgame.cli.evaluation_table import evaluation_markdown, evaluation_table
 from rllib_lmgame.cli.game_list import FLAG, FORM, listed, named_games, suite, with_names
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, add_verbosity, parse_env_config
-from rllib_lmgame.cli.player_options import SECTIONS, add_time_limit, player_settings, seed
+from rllib_lmgame.cli.player_options import MOST, SECTIONS, add_time_limit, player_settings, seed, whole
 from rllib_lmgame.cli.recorded import held_directory, play_with_bar
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.files.reading import parse_value
@@ -76,11 +76,11 @@ def add_parser(subparsers: Any, summary: str) -> None:
 def _add_games(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--episodes",
-        type=int,
+        type=whole(),
         metavar="N",
         help=f"deals of each game; two may be of one level (default: {DEFAULT_EPISODES}; 10 of stock algorithms)",
     )
-    parser.add_argument("--samples", type=int, default=1, metavar="K", help="episodes of each deal (default 1)")
+    parser.add_argument("--samples", type=whole(), default=1, metavar="K", help="episodes of each deal (default 1)")
     games = parser.add_mutually_exclusive_group()
     games.add_argument(
         *("--games", "--env", "-e"),
@@ -108,7 +108,7 @@ def _add_games(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--parallel",
-        type=int,
+        type=whole(),
         metavar="N",
         help=f"games in play at the same time (default: as in training; {DEFAULT_AT_ONCE} of others); with 1 language "
         "models repeat bit for bit",
@@ -168,9 +168,6 @@ def _add_obsolete(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _explain_obsolete(args)
-    for flag, number in (("--episodes", args.episodes), ("--samples", args.samples), ("--parallel", args.parallel)):
-        if number is not None and number < 1:
-            raise ConfigError("", f"{flag} must be at least 1, got {number}")
     from rllib_lmgame.evaluation.players.naming import without_names
     from rllib_lmgame.experiments.run.cluster import quieten_ray
 
@@ -235,6 +232,8 @@ def _evaluation(env_config: dict[str, Any], args: argparse.Namespace, connect: C
     if args.baseline is not None and args.baseline not in names:
         raise ConfigError("--baseline", f"{args.baseline!r} is nobody who plays; players: {', '.join(names)}")
     levels = args.episodes or episodes or DEFAULT_EPISODES
+    if levels * args.samples > MOST:
+        raise ConfigError("--samples", f"{levels:,} deals of {args.samples:,} episodes are more than {MOST:,}")
     return Evaluation(games, contenders, levels, args.samples, opponents, args.parallel)
 
 

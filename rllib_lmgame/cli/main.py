@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with raised_signals(ending):
             status = _status(arguments, started)
         sys.stdout.flush()
-        return ending.exit_status if ending.signal == signal.SIGTERM else status
+        return ending.exit_status if ending.signal != signal.SIGINT else status
     except (ConfigError, CheckpointError, MissingDependencyError) as error:
         if debug:
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.errors import ConfigError, did_you_mean
@@ -34,15 +34,29 @@ def add_player_options(parser: Any) -> None:
     )
 
 
-def seed(text: str) -> int:
-    """The number in ``--seed``. Raises: argparse.ArgumentTypeError: none, or below 0, which no generator takes."""
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"invalid int value: {text!r}") from None
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"must be at least 0, got {value}")
-    return value
+MOST = 1_000_000
+"""Of anything that a command counts: episodes, games at once, ..."""
+
+
+def whole(low: int = 1, high: int = MOST) -> Callable[[str], int]:
+    """The type of an argument that is a whole number from ``low`` to ``high``."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"invalid int value: {text!r}") from None
+        if value < low:
+            raise argparse.ArgumentTypeError(f"must be at least {low}, got {value}")
+        if value > high:
+            raise argparse.ArgumentTypeError(f"must be at most {high:,}, got {value:.6g}")
+        return value
+
+    return read
+
+
+seed = whole(0, (1 << 63) - 1)
+"""The type of ``--seed``: no generator takes a number below 0."""
 
 
 def add_time_limit(parser: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from rllib_lmgame.cli.game_list import FORM, listed, named_games
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
-from rllib_lmgame.cli.player_options import add_player_options, player_settings
+from rllib_lmgame.cli.player_options import add_player_options, player_settings, whole
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.listening import check_free, in_address, is_loopback, listen
 from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
@@ -72,7 +72,9 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
         help="who sits where, in the order of the seats, if a client does not say it: remote (the client), or a "
         "scripted player (default: the client takes all)",
     )
-    of_games.add_argument("--max-sessions", type=int, metavar="N", help=f"clients at once ({OF_GAMES['max_sessions']})")
+    of_games.add_argument(
+        "--max-sessions", type=whole(), metavar="N", help=f"clients at once ({OF_GAMES['max_sessions']})"
+    )
     of_games.add_argument(
         "--session-timeout",
         type=float,
@@ -86,11 +88,11 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
         help=f"seconds that a game may take for a step of it ({CALL_LIMIT_S:g})",
     )
     of_games.add_argument(
-        "--tasks", type=int, metavar="N", help=f"levels that a split is said to have ({OF_GAMES['tasks']})"
+        "--tasks", type=whole(), metavar="N", help=f"levels that a split is said to have ({OF_GAMES['tasks']})"
     )
     of_policies.add_argument(
         "--at-once",
-        type=int,
+        type=whole(),
         metavar="N",
         help=f"requests that a policy replies to at once ({OF_POLICIES['at_once']})",
     )
@@ -103,10 +105,6 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     _fill_in(args)
     token = _token(args)
-    counts = (("--max-sessions", args.max_sessions), ("--tasks", args.tasks), ("--at-once", args.at_once))
-    for flag, value in counts:
-        if value < 1:
-            raise ConfigError(flag, f"must be at least 1, got {value}")
     for flag, seconds in (("--session-timeout", args.session_timeout), ("--call-limit", args.call_limit)):
         if not 0 < seconds <= 86_400:
             raise ConfigError(flag, f"must be above 0 and at most 86400 (a day), got {seconds:g}")

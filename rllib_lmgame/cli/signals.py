@@ -1,4 +1,4 @@
-"""SIGTERM ends a command as Ctrl-C does: what it opened is closed, and it says so in one line."""
+"""SIGTERM, SIGHUP and SIGUSR1 end a command as Ctrl-C does: what it opened is closed, and it says so in one line."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
+from rllib_lmgame.experiments.run.interrupt import ENDINGS, leave_closed_terminal, set_handlers
+
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived."""
+    """One of the signals arrived."""
 
 
 @dataclass
@@ -28,7 +30,7 @@ class Ending:
 
 @contextmanager
 def raised_signals(ending: Ending) -> Iterator[None]:
-    """Inside, SIGTERM raises :class:`Terminated` in the main thread; ``rllib train`` has its own handlers.
+    """Inside, these signals raise :class:`Terminated` in the main thread; ``rllib train`` has its own handlers.
 
     In an event loop asyncio's handler for SIGINT gets it: that cancels everything and raises ``KeyboardInterrupt`` at
     the end. Raised inside one of many coroutines it would leave errors that nobody asks for.
@@ -41,6 +43,7 @@ def raised_signals(ending: Ending) -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         if os.getpid() == own:
             ending.signal = number
+            leave_closed_terminal()
             of_loop = signal.getsignal(signal.SIGINT)
             if callable(of_loop) and of_loop is not signal.default_int_handler:
                 of_loop(signal.SIGINT, frame)
@@ -49,8 +52,9 @@ def raised_signals(ending: Ending) -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)  # A forked process ends as it would without this handler.
         os.kill(os.getpid(), number)
 
-    before = signal.signal(signal.SIGTERM, end)
+    before = set_handlers(ENDINGS, end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

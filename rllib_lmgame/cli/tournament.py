@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.cli.games import TRUST_HELP, add_env_config, parse_env_config
-from rllib_lmgame.cli.player_options import add_player_options, player_settings, seed
+from rllib_lmgame.cli.player_options import add_player_options, player_settings, seed, whole
 from rllib_lmgame.cli.recorded import held_directory, play_with_bar
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.imports import find_in_current_directory
@@ -47,7 +47,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--games",
         dest="games_each",
-        type=int,
+        type=whole(),
         default=20,
         metavar="N",
         help="games of every match-up (default 20), filled up so that all take each seat equally often",
@@ -58,7 +58,7 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=seed, default=0, help="seed of levels, seats and players (default 0)")
     parser.add_argument(
         "--parallel",
-        type=int,
+        type=whole(),
         default=16,
         metavar="N",
         help="games in play at the same time (default 16); with 1 language models repeat bit for bit",
@@ -75,9 +75,6 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
 
 
 def run(args: argparse.Namespace) -> int:
-    for flag, value in (("--games", args.games_each), ("--parallel", args.parallel)):
-        if value < 1:
-            raise ConfigError(flag, f"must be at least 1, got {value}")
     tournament = _tournament(args)
     with ExitStack() as stack:
         directory = _directory(args.out, stack)

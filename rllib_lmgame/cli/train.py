@@ -11,6 +11,7 @@ from typing import Any
 
 from rllib_lmgame.cli.example import examples
 from rllib_lmgame.cli.games import add_verbosity
+from rllib_lmgame.cli.player_options import whole
 from rllib_lmgame.errors import ConfigError, nearest
 from rllib_lmgame.experiments.files.reading import apply_overrides, override_values, parse_value, read_experiments
 from rllib_lmgame.experiments.spec import ExperimentSpec, Source, check_name, make_specs
@@ -113,10 +114,12 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help="Ray cluster to join (default: RAY_ADDRESS, else a local one)",
     )
-    group.add_argument("--ray-num-cpus", type=int, metavar="N", help="CPUs of a local cluster")
-    group.add_argument("--ray-num-gpus", type=int, metavar="N", help="GPUs of a local cluster")
-    group.add_argument("--ray-num-nodes", type=int, metavar="N", help="nodes of a local test cluster")
-    group.add_argument("--ray-object-store-memory", type=int, metavar="BYTES", help="object store of a local cluster")
+    group.add_argument("--ray-num-cpus", type=whole(), metavar="N", help="CPUs of a local cluster")
+    group.add_argument("--ray-num-gpus", type=whole(0), metavar="N", help="GPUs of a local cluster")
+    group.add_argument("--ray-num-nodes", type=whole(), metavar="N", help="nodes of a local test cluster")
+    group.add_argument(
+        "--ray-object-store-memory", type=whole(1, 10**15), metavar="BYTES", help="object store of a local cluster"
+    )
     group.add_argument(
         "--no-memory-check",
         dest="memory_check",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import logging
 import uuid
@@ -20,14 +19,12 @@ from rllib_lmgame.endpoints.completions import (
     read_request,
     read_score_request,
 )
-from rllib_lmgame.listening import called, is_loopback
+from rllib_lmgame.listening import read_whole, refuse_pages
 
 logger = logging.getLogger(__name__)
 
 MOST_BYTES = 4 << 20
 """Of one request."""
-BODY_S = 30.0
-"""Seconds in which a request must have come to its end."""
 CREATED = 0
 """When a completion was made: no clock is read for it."""
 
@@ -92,11 +89,8 @@ class ChatEndpoint:
 
     def _answer_of(self, request: web.Request) -> Answer:
         """Raises: RequestError: no token, or an unknown one; a page of a web site."""
-        if "Origin" in request.headers:
-            raise RequestError("web pages may not ask here", status=403)
+        refuse_pages(request, only_here=None in self._answers)
         if None in self._answers:
-            if not is_loopback(called(request)):  # A page whose own name leads here.
-                raise RequestError("without a token programs call this machine 127.0.0.1", status=403)
             return self._answers[None]
         scheme, _, value = request.headers.get("Authorization", "").partition(" ")
         sent = value.strip().encode(errors="surrogateescape") if scheme.lower() == "bearer" else b""
@@ -112,12 +106,9 @@ class ChatEndpoint:
 
 
 async def _body(request: web.Request) -> Mapping[str, object]:
-    """Raises: RequestError: no JSON, too much of it, or it does not come to its end."""
+    """Raises: RequestError: no JSON, or too much of it; HTTPRequestTimeout: it does not come to its end."""
     try:
-        async with asyncio.timeout(BODY_S):
-            body = await request.read()
-    except TimeoutError:
-        raise RequestError(f"the request did not come to its end in {BODY_S:g} s", status=408) from None
+        body = await read_whole(request)
     except web.HTTPRequestEntityTooLarge:
         raise RequestError(f"the request has more than {MOST_BYTES:,} bytes", status=413) from None
     try:
@@ -134,7 +125,8 @@ async def _told(request: web.Request, handler: Callable[[web.Request], Awaitable
     except RequestError as error:
         refused = error
     except web.HTTPException as error:
-        refused = RequestError(f"{request.method} {request.path}: {error.reason}", status=error.status)
+        why = error.text if error.status in (403, 408) else error.reason
+        refused = RequestError(f"{request.method} {request.path}: {why}", status=error.status)
     except Exception as error:
         logger.exception("A chat completion failed")
         refused = RequestError(f"{type(error).__name__}: the request could not be answered", status=500)

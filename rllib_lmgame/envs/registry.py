@@ -15,11 +15,15 @@ from __future__ import annotations
 import importlib
 import json
 import re
+import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium
@@ -28,6 +32,8 @@ from rllib_lmgame.envs.contract.base import GameError
 from rllib_lmgame.envs.contract.session import GameSession
 from rllib_lmgame.errors import ConfigError, MissingDependencyError, did_you_mean, nearest
 from rllib_lmgame.imports import attribute_of, missing_import, where_it_was_sought
+from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S
+from rllib_lmgame.text import in_words
 
 ENTRY_POINT_GROUP = "rllib_lmgame.games"
 KINDS = ("gymnasium", "aec", "parallel")
@@ -263,6 +269,30 @@ def _short_name(game_id: str) -> str:
     return re.sub(r"-v\d*$", "", game_id.rpartition("/")[2].lower())
 
 
+def _imported(module_name: str) -> ModuleType:
+    """Import a module, one of others in a thread with a time limit. Raises: TimeoutError: late; what it raises."""
+    module = sys.modules.get(module_name)
+    if module is not None and not getattr(module.__spec__, "_initializing", False):
+        return module
+    if module_name.startswith("rllib_lmgame."):
+        return importlib.import_module(module_name)
+    found: Future[ModuleType] = Future()
+
+    def work() -> None:
+        try:
+            found.set_result(importlib.import_module(module_name))
+        except BaseException as error:
+            found.set_exception(error)
+
+    threading.Thread(target=work, daemon=True, name="game-import").start()
+    try:
+        return found.result(CALL_LIMIT_S)
+    except TimeoutError:
+        if found.done():
+            raise
+        raise TimeoutError(f"it takes longer than {CALL_LIMIT_S:g} s") from None
+
+
 def load_factory(spec: GameSpec) -> Callable[..., Any]:
     """The class (or function) that builds the game.
 
@@ -272,7 +302,7 @@ def load_factory(spec: GameSpec) -> Callable[..., Any]:
     """
     module_name, _, attribute = spec.entry_point.partition(":")
     try:
-        module = importlib.import_module(module_name)
+        module = _imported(module_name)
     except ModuleNotFoundError as error:
         if error.name and not (module_name == error.name or module_name.startswith(error.name + ".")):
             if spec.extra is None:
@@ -283,6 +313,11 @@ def load_factory(spec: GameSpec) -> Callable[..., Any]:
             ) from error
         sought = where_it_was_sought(module_name, error)
         raise ConfigError("game", f"cannot import {module_name!r} of game {spec.game_id!r}: {error}{sought}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        reason = f"importing {module_name!r} of game {spec.game_id!r} fails: {in_words(error)}"
+        raise ConfigError("game", reason) from error
     factory = attribute_of(module, attribute, "game")
     if not callable(factory):
         raise ConfigError(
@@ -327,6 +362,10 @@ def make_game(game: str, env_config: Mapping[str, Any] | None = None) -> Any:
         raise ConfigError(
             "env_config", f"game {spec.game_id!r} does not take {config} as keyword arguments: {error}"
         ) from error
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # Such as sys.exit(), which would end whoever makes the game.
+        raise GameError(f"game {spec.game_id!r} cannot be made: {in_words(error)}") from error
 
 
 def make_session(game: str, env_config: Mapping[str, Any] | None = None) -> GameSession:

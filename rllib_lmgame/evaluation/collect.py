@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
-from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.rollouts.collect import plans_of
+from rllib_lmgame.rollouts.game_calls import opened
 from rllib_lmgame.rollouts.play import PlayedPlans, Sessions, first_error, play_many
 from rllib_lmgame.rollouts.players import Player, take_seats
 from rllib_lmgame.rollouts.records import GameConfig
@@ -27,9 +27,8 @@ def collect_games(
 
     Raises: ConfigError: the player cannot begin, or no episode can work; MissingDependencyError.
     """
-    session = make_session(game.env, dict(game.env_config))
-    line_up = dict.fromkeys(session.agent_ids, player.assignment)
-    session.close()
+    with opened(game.env, game.env_config) as session:
+        line_up = dict.fromkeys(session.agent_ids, player.assignment)
     plans = [replace(plan, line_up=line_up) for plan in plans_of(game, episodes, seed)]
     sessions, seats = Sessions(), partial(take_seats, player_of=lambda _: player)
     with asyncio.Runner() as runner:

@@ -12,7 +12,6 @@ from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.games import found_beside, has_option, on_split
 from rllib_lmgame.data_sets.places import DataMissing
-from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.evaluation.players.naming import make_players, split_name
@@ -24,6 +23,7 @@ from rllib_lmgame.new_files import new_file
 from rllib_lmgame.policies.model.files import check_model, fetched, load_tokenizer
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.episodes import over_levels, success_by_seed
+from rllib_lmgame.rollouts.game_calls import opened
 from rllib_lmgame.rollouts.item_order import evaluated_levels
 from rllib_lmgame.rollouts.metrics import episode_metrics, returns_by_seat, unread_replies
 from rllib_lmgame.rollouts.players import Player
@@ -140,12 +140,10 @@ def check_games(games: Sequence[GameConfig], against: Sequence[str] = ()) -> Non
     most, missing = 0, dict[str, DataMissing]()
     for game in games:
         try:
-            session = make_session(game.env, game.env_config)
+            with opened(game.env, game.env_config) as session:
+                most = max(most, len(session.agent_ids))
         except DataMissing as error:
             missing[game.called(game.env)] = error
-            continue
-        session.close()
-        most = max(most, len(session.agent_ids))
     if missing:
         said = "; ".join(f"{name}: {error.message}" for name, error in missing.items())
         raise DataMissing(next(iter(missing.values())).path, said)

@@ -94,6 +94,8 @@ def read_config(checkpoint: Path, *, trust: bool, games: Collection[str] = ()) -
             f"{checkpoint} is not a checkpoint of this package's algorithms: {CONFIG_FILE} is missing"
         )
     values = read_json(path, MAX_CONFIG_BYTES)
+    if not values:
+        raise CheckpointError(f"{path} is damaged: it holds no setting")
     check_saved(values, path)
     if trust:
         find_in_current_directory(values)

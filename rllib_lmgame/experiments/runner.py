@@ -39,6 +39,7 @@ from rllib_lmgame.experiments.run.options import RunOptions
 from rllib_lmgame.experiments.run.placement_waits import WaitingCallback
 from rllib_lmgame.experiments.run.resume import Resumption, check_unchanged, reached, save_settings, with_settings_of
 from rllib_lmgame.experiments.run.state import StateCopy, adopt_newest, is_started, mend, ways_on
+from rllib_lmgame.experiments.run.state_files import directories_are_no_patterns
 from rllib_lmgame.experiments.run.whole_paths import with_paths_of_here
 from rllib_lmgame.experiments.search.schedulers import make_scheduler
 from rllib_lmgame.experiments.search.spaces import to_tune
@@ -133,7 +134,7 @@ def _run_each(checked: Sequence[CheckedExperiment], options: RunOptions, summari
     since = options.started
     for experiment in checked:
         try:
-            with experiment.spec.source.attached(), memory_deaths_are_failures():
+            with experiment.spec.source.attached(), memory_deaths_are_failures(), directories_are_no_patterns():
                 summaries += _run_one(experiment, options, since)
         except Exception as error:
             if not says_full_disk(error):

@@ -6,7 +6,6 @@ HTTP clients send as a password. What a server is (its health, metadata and sche
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import hmac
@@ -15,12 +14,11 @@ from typing import Any
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from rllib_lmgame.listening import called, is_loopback
+from rllib_lmgame import listening
+from rllib_lmgame.listening import refuse_pages
 
 MOST_BYTES = 1 << 18
 """Of one message: the longest reply that a game reads, in any way to write it, is shorter."""
-BODY_S = 30.0
-"""Seconds in which a request must have come to its end."""
 
 
 def answering(content: Any) -> Handler:
@@ -48,24 +46,17 @@ def guard(token: str | None) -> Middleware:
     Answers 401 for a wrong or missing token, 403 for a page, and 408 for a request that does not come to its end.
     """
 
-    @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+    def check(request: web.Request) -> None:
         known = getattr(request.match_info.handler, "told_to_all", False) or request.match_info.http_exception
-        if token is not None and not known and not hmac.compare_digest(_sent(request), token.encode()):
+        if token is None:
+            refuse_pages(request, only_here=True)
+        elif not known and not hmac.compare_digest(_sent(request), token.encode()):
             raise web.HTTPUnauthorized(
                 headers={"WWW-Authenticate": 'Bearer realm="games"'},
                 text="a token is needed: `Authorization: Bearer TOKEN`, or http://token:TOKEN@HOST:PORT as address",
             )
-        if token is None and ("Origin" in request.headers or not is_loopback(called(request))):
-            raise web.HTTPForbidden(text="web pages may not play here; programs call this machine 127.0.0.1")
-        try:
-            async with asyncio.timeout(BODY_S):
-                await request.read()  # Handlers find it there.
-        except TimeoutError:
-            raise web.HTTPRequestTimeout(text=f"the request did not come to its end in {BODY_S:g} s") from None
-        return await handler(request)
 
-    return check
+    return listening.guard(check)
 
 
 def _sent(request: web.Request) -> bytes:

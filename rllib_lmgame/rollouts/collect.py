@@ -7,9 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.policies.scripted import make_scripted_player
-from rllib_lmgame.rollouts.game_calls import run_to_end
+from rllib_lmgame.rollouts.game_calls import opened, run_to_end
 from rllib_lmgame.rollouts.item_order import ItemOrder
 from rllib_lmgame.rollouts.plans import EpisodePlan, plan_episodes, stable_seed
 from rllib_lmgame.rollouts.play import PlayedEpisode, play_episode
@@ -35,15 +34,12 @@ def collect_episodes(
     the game raises, hangs or gives nonsense.
     """
     make_scripted_player(player, "player")
-    session = make_session(game, env_config)
     everybody = Scripted(player)
-    line_up = dict.fromkeys(session.agent_ids, everybody.assignment)
     seats = partial(take_seats, player_of=lambda _: everybody, seed=_seed)
-    try:
+    with opened(game, env_config) as session:
+        line_up = dict.fromkeys(session.agent_ids, everybody.assignment)
         for plan in plans_of(GameConfig(game, dict(env_config or {})), episodes, seed):
             yield run_to_end(play_episode(session, replace(plan, line_up=line_up), seats, step_timeout_s))
-    finally:
-        session.close()
 
 
 def plans_of(game: GameConfig, episodes: int, seed: int) -> list[EpisodePlan]:

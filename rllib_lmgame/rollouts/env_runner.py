@@ -9,7 +9,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import cache, cached_property, partial
@@ -31,7 +31,7 @@ from rllib_lmgame.policies.model.files import load_tokenizer
 from rllib_lmgame.policies.scripted import make_scripted_player
 from rllib_lmgame.rollouts.asked_policies import AS_ASKED, EngineAnswers
 from rllib_lmgame.rollouts.episodes import summarize
-from rllib_lmgame.rollouts.game_calls import run_to_end
+from rllib_lmgame.rollouts.game_calls import abandon, close_games, run_to_end
 from rllib_lmgame.rollouts.hooks import Hooks
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.log.sample import SAMPLE_BYTES, chosen, thin
@@ -44,7 +44,7 @@ from rllib_lmgame.rollouts.seats import ExpertReplies, ReplySource, Seat
 from rllib_lmgame.rollouts.sources import LineUps
 from rllib_lmgame.settings.sections.games import shares_of
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LIMITS
-from rllib_lmgame.settings.sections.text_rollouts import EPISODES_OF_SAMPLE
+from rllib_lmgame.settings.sections.text_rollouts import CALL_LIMIT_S, EPISODES_OF_SAMPLE
 from rllib_lmgame.telemetry.phases import GAMES, Share, telling
 
 if TYPE_CHECKING:
@@ -166,7 +166,8 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         self._games_played = [*(played for played in self._games_played if played != keys), keys][-_SETS_OF_GAMES:]
         wanted = frozenset().union(*self._games_played)
         for key in [key for key in self._sessions if key not in wanted]:
-            _close_all(self._sessions.pop(key))
+            for session in self._sessions.pop(key):
+                abandon(session)
 
     def chat(
         self, module_id: str, changes: Mapping[str, Any] | None = None, game: GameConfig | None = None
@@ -343,20 +344,11 @@ class TextGameEnvRunner(EnvRunner, Checkpointable, Sessions):
         return (), {"config": self.config, "worker_index": self.worker_index}
 
     def stop(self) -> None:
-        for pool in self._sessions.values():
-            _close_all(pool)
+        close_games((session for pool in self._sessions.values() for session in pool), CALL_LIMIT_S)
         self._sessions.clear()
         for client in self._clients.values():
             client.close()
         self._clients.clear()
-
-
-def _close_all(sessions: Iterable[GameSession]) -> None:
-    for session in sessions:
-        try:
-            session.close()
-        except Exception as error:
-            logger.warning("%s could not be closed: %s", session.game_id, error)
 
 
 async def _among(guests: Mapping[str, Player], played: Coroutine[Any, Any, PlayedPlans]) -> PlayedPlans:

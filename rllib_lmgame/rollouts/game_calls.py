@@ -12,8 +12,10 @@ import logging
 import os
 import queue
 import threading
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -47,12 +49,12 @@ class GameCalls:
     timeout_s: float
 
     async def __call__(
-        self, what: str, function: Callable[..., T], *args: Any, unwanted: Callable[[T], None] | None = None
+        self, what: str, function: Callable[..., T], *args: Any, unwanted: Callable[[T], object] | None = None
     ) -> T:
         """``function(*args)``; ``what`` names the call in messages, ``unwanted`` gets what came too late."""
         try:
             if self.trusted:
-                return function(*args)
+                return told(function, *args)
             return await self._watched(what, unwanted, function, *args)
         except (ConfigError, MissingDependencyError, EpisodeFailed):
             raise
@@ -63,7 +65,7 @@ class GameCalls:
             raise EpisodeFailed(StopReason.ENV_ERROR, f"{self.game_id}: {what}: {words}") from error
 
     async def _watched(
-        self, what: str, unwanted: Callable[[T], None] | None, function: Callable[..., T], *args: Any
+        self, what: str, unwanted: Callable[[T], object] | None, function: Callable[..., T], *args: Any
     ) -> T:
         try:
             async with asyncio.timeout(self.timeout_s) as limit:
@@ -87,16 +89,56 @@ async def open_session(game: GameConfig, timeout_s: float) -> GameSession:
     )
 
 
-def abandon(session: GameSession) -> None:
-    """Close a game that failed, without waiting for it."""
+def make_in_time(game: str, env_config: Mapping[str, Any]) -> GameSession:
+    """What :func:`make_session` makes or raises. Raises: ConfigError: a game of others takes too long."""
+    if game_spec(game).own:
+        return make_session(game, env_config)
+
+    async def made() -> GameSession:
+        try:
+            async with asyncio.timeout(CALL_LIMIT_S) as limit:
+                return await in_daemon_thread(make_session, game, env_config, unwanted=abandon)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise ConfigError("game", f"making {game} takes longer than {CALL_LIMIT_S:g} s") from None
+
+    return run_to_end(made())
+
+
+@contextmanager
+def opened(game: str, env_config: Mapping[str, Any] | None = None) -> Iterator[GameSession]:
+    """A session that is not in play, closed at the end; raises as :func:`make_in_time`."""
+    session = make_in_time(game, env_config or {})
+    try:
+        yield session
+    finally:
+        close_games([session], CALL_LIMIT_S)
+
+
+def abandon(session: GameSession) -> threading.Thread:
+    """Close a game in a thread, without waiting for it; what it raises is logged."""
 
     def close() -> None:
         try:
             session.close()
-        except Exception as error:
-            logger.debug("%s could not be closed: %s", session.game_id, error)
+        except BaseException as error:
+            logger.debug("%s could not be closed: %s", session.game_id, in_words(error))
 
-    threading.Thread(target=close, daemon=True, name="game-close").start()
+    thread = threading.Thread(target=close, daemon=True, name="game-close")
+    thread.start()
+    return thread
+
+
+def close_games(sessions: Iterable[GameSession], limit_s: float) -> None:
+    """Close games as :func:`abandon` does, and wait for them; those that need more than ``limit_s`` are left behind."""
+    closing = [(session.game_id, abandon(session)) for session in sessions]
+    deadline = time.monotonic() + limit_s
+    for _, thread in closing:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    late = dict.fromkeys(game for game, thread in closing if thread.is_alive())
+    if late:
+        logger.warning("%s did not close within %g s and is left behind", ", ".join(late), limit_s)
 
 
 def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -122,12 +164,15 @@ class RaisedError(Exception):
 
 
 def told(function: Callable[..., T], *args: Any) -> T:
-    """``function(*args)``; errors become text in a :class:`RaisedError`, except those meant for the user."""
+    """``function(*args)``; what it raises becomes text in a :class:`RaisedError`, except what is meant for the user.
+
+    That includes ``sys.exit()`` and a ``CancelledError``, which would end or cancel whoever calls the game.
+    """
     try:
         return function(*args)
-    except (ConfigError, MissingDependencyError, EpisodeFailed, WaitedTooLong):
+    except (ConfigError, MissingDependencyError, EpisodeFailed, WaitedTooLong, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
         raise RaisedError(in_words(error)) from error
 
 
@@ -161,7 +206,7 @@ class _PausedWhileWaiting:
             self._limit.reschedule(when)
 
 
-async def in_daemon_thread(function: Callable[..., T], *args: Any, unwanted: Callable[[T], None] | None = None) -> T:
+async def in_daemon_thread(function: Callable[..., T], *args: Any, unwanted: Callable[[T], object] | None = None) -> T:
     """Run ``function`` in a thread that cannot keep the process alive: a game that hangs is left behind.
 
     ``unwanted`` gets the result if nobody waits for it any more, in any thread.
@@ -179,7 +224,7 @@ class _Job:
     args: tuple[Any, ...]
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Any]
-    unwanted: Callable[[Any], None] | None
+    unwanted: Callable[[Any], object] | None
 
     def run(self) -> bool:
         """Make the call and hand over what came of it; whether somebody still waited for it."""

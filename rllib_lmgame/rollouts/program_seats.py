@@ -2,9 +2,10 @@
 
 Guarantees (each has a test):
 
-1. Every completion that was sampled is a turn, with the ids and log-probabilities of the engine. A prompt that goes on
-   from the last reply stays in its row, any other begins a new one (:mod:`rllib_lmgame.policies.chat.requested`).
-2. A request that cannot be replied to, as one that is longer than the context, is answered with an error. It is no
+1. Every completion that the program got is a turn, with the ids and log-probabilities of the engine. A prompt that goes
+   on from the last reply stays in its row, any other begins a new one (:mod:`rllib_lmgame.policies.chat.requested`).
+2. A completion whose client had gone before (a time-out) is no turn, as if it had not been sampled.
+3. A request that cannot be replied to, as one that is longer than the context, is answered with an error. It is no
    turn, and the program goes on.
 """
 
@@ -38,9 +39,10 @@ class ProgramSeat(LanguageModelSeat):
             except RequestError as refusal:
                 await call("refuse", self.program.refuse, refusal)
                 continue
-            parsed = self._requested.reply(await self._replied(session, observation, prompt, call))
-            self.program.answer = self._requested.answer
-            return parsed.action
+            response_ids = await self._replied(session, observation, prompt, call)
+            if await call("deliver", self.program.deliver, self._requested.read(response_ids)):
+                return self._requested.reply(response_ids).action
+            self.turns.pop()
         return None
 
     def out_of_tokens(self, session: GameSession, prompt: Prompt, needed: int) -> Exception:

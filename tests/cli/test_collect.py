@@ -96,7 +96,7 @@ def test_a_game_of_others_is_played_with_texts_of_its_action_space(game, letters
 
 def test_no_game_is_opened_for_an_unknown_player(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[object] = []
-    monkeypatch.setattr("rllib_lmgame.rollouts.collect.make_session", lambda *arguments: opened.append(arguments))
+    monkeypatch.setattr("rllib_lmgame.rollouts.game_calls.make_session", lambda *arguments: opened.append(arguments))
     with pytest.raises(ConfigError, match="unknown player 'nobody'"):
         next(collect_episodes("lmgame/Sokoban-v0", player="nobody", episodes=1))
     assert not opened

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import gc
 import io
 import json
@@ -19,7 +20,7 @@ import pytest
 from rllib_lmgame.algorithms.checkpoints.ownership import mark_experiment
 from rllib_lmgame.cli import main
 from rllib_lmgame.cli.example import describe_example, examples
-from rllib_lmgame.cli.main import COMMANDS
+from rllib_lmgame.cli.main import COMMANDS, make_parser
 
 GAME = (
     "a:\n  run: LMGamePPO\n  env: lmgame/Sokoban-v0\n  stop: {ppo_iteration: 1}\n  config:\n    inference:\n      %s\n"
@@ -223,7 +224,7 @@ def test_help_and_first_errors_import_nothing_heavy(file):
     assert imported_by(["train", "file", str(file), "--dry-run", "--set", "config.clip_high=1"], 2) == set()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_ends_a_command_with_one_line(number, monkeypatch, capsys):
     closed: list[str] = []
 
@@ -463,3 +464,34 @@ def test_what_is_printed_need_not_be_utf8() -> None:
 def test_python_without_docstrings_is_refused() -> None:
     status, _, said = command("games list", PYTHONOPTIMIZE="2")
     assert status == 2 and said.count("\n") == 1 and "set PYTHONOPTIMIZE=1, or unset it" in said
+
+
+CHECKED_LATER = {
+    *("--port", "--topk", "--text", "--steps"),
+    *("--num-samples", "--max-failures", "--checkpoint-freq", "--keep-checkpoints-num"),  # As keys of a file.
+}
+
+
+def test_numbers_of_all_commands_have_limits(capsys):
+    seen = set()
+    for command in COMMANDS:
+        parsers = [make_parser(command)]
+        for action in (action for parser in parsers for action in parser._actions):
+            if isinstance(action, argparse._SubParsersAction):
+                parsers += [action.choices[command]] if command in action.choices else action.choices.values()
+            elif action.type is int and action.choices is None:
+                assert {*action.option_strings} & CHECKED_LATER, (command, action.option_strings)
+            elif callable(action.type) and action.type.__qualname__.startswith("whole"):
+                with pytest.raises(argparse.ArgumentTypeError, match="must be at most"):
+                    action.type("9" * 30)
+                seen.add((command, action.dest))
+    assert {("collect", "episodes"), ("evaluate", "samples"), ("tournament", "games_each")} <= seen and len(seen) > 15
+    for arguments in (
+        ["collect", "g", "--out", "x", "--episodes"],
+        ["evaluate", "random", "--games", "g", "--samples"],
+    ):
+        assert main([*arguments, "9" * 30]) == 2
+        assert f"{arguments[-1]}: must be at most 1,000,000" in capsys.readouterr().err
+    both = ["--games", "lmgame/Maze-v0", "--episodes", "1000000", "--samples", "1000000"]
+    assert main(["evaluate", "random", *both]) == 2
+    assert "--samples: 1,000,000 deals" in capsys.readouterr().err

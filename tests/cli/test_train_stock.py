@@ -83,7 +83,7 @@ def test_a_failed_trial_gives_exit_code_1_and_its_cause(tmp_path, rllib):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_saves_and_resume_goes_on(tmp_path, number, rllib):
     file = tmp_path / "x.yaml"
     file.write_text(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -48,6 +50,23 @@ def forest(task: Any) -> float:
     branch = [*up[:2], {"role": "user", "content": "Left"}]
     said(task, branch)
     said(task, [{"role": "user", "content": "Right"}, up[1], {"role": "user", "content": "on"}])
+    return 1.0
+
+
+def impatient(task: Any) -> float:
+    """Leaves its first request before the reply comes, as a client with a time limit does, and may ask again."""
+    place, talk = Path(task.options["place"]), [{"role": "user", "content": "Up"}]
+    address = urllib.parse.urlsplit(task.base_url)
+    assert address.hostname is not None
+    client = http.client.HTTPConnection(address.hostname, address.port)
+    headers = {"Authorization": f"Bearer {task.api_key}", "Content-Type": "application/json"}
+    client.request("POST", f"{address.path}/chat/completions", json.dumps({"messages": talk}), headers)
+    while not (place / "asked").exists():
+        time.sleep(0.01)
+    client.close()
+    (place / "left").touch()
+    for _ in range(task.options["again"]):
+        talk += [said(task, talk), {"role": "user", "content": "on"}]
     return 1.0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
 import json
 import shutil
 from collections.abc import Callable
@@ -28,6 +29,7 @@ from rllib_lmgame.policies.model.adapters import Adapters
 from rllib_lmgame.settings.sections.language_model import LoraOptions
 
 BY_PATH = "rllib_lmgame.envs.games.grids.sokoban:Sokoban"
+GAME = '{"env": "lmgame/Sokoban-v0"}'
 Write = Callable[..., Path]
 
 
@@ -324,11 +326,15 @@ def test_damaged_weights_are_named(write: Write) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["", "{", "null", "[1]", '"x"', "[" * 100_000, "9" * 5_000, '{"env": ' * 2_000, '{"x": "' + "y" * 1_000_000 + '"}'],
+    [
+        *("", "{", "{}", "null", "[1]", '"x"', "[" * 100_000, "9" * 5_000, '{"env": ' * 2_000),
+        '{"x": "' + "y" * 1_000_000 + '"}',
+        *(codecs.BOM_UTF8 + GAME.encode(), GAME.encode("utf-16"), GAME.encode("utf-16-le"), GAME.encode("utf-32")),
+    ],
 )
-def test_a_damaged_configuration_is_named(write: Write, content: str) -> None:
+def test_a_damaged_configuration_is_named(write: Write, content: str | bytes) -> None:
     place = write(True)
-    (place / CONFIG_FILE).write_text(content)
+    (place / CONFIG_FILE).write_bytes(content.encode() if isinstance(content, str) else content)
     write.sign(place, True)  # type: ignore[attr-defined]
     with pytest.raises(CheckpointError, match=f"{CONFIG_FILE} is damaged"):
         open_checkpoint(place)

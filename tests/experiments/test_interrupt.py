@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 import pickle
+import pty
 import signal
+import subprocess
+import sys
 
 import pytest
+from ray.tune import tune
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
 from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, interruptible
 from rllib_lmgame.inference.serving import interruption
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class Trial:
@@ -30,12 +36,10 @@ class Controller:
 
 
 @pytest.fixture
-def stopped(monkeypatch):
-    """Handled signals; holds the numbers of the SIGUSR1s that were sent to Tune."""
-    sent: list[int] = []
+def stopped():
+    """Handled signals; the event that ends Tune's loop."""
     with handled_signals():
-        signal.signal(signal.SIGUSR1, lambda number, frame: sent.append(number))
-        yield sent
+        yield tune._setup_signal_catching()
     INTERRUPTION.signal = None
 
 
@@ -47,7 +51,7 @@ def test_without_a_signal_the_scheduler_is_itself(stopped):
     assert isinstance(scheduler, FIFOScheduler)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_after_a_signal_trials_are_saved_and_none_starts(stopped, number, capsys):
     scheduler = interruptible(FIFOScheduler)()
     os.kill(os.getpid(), number)
@@ -55,18 +59,18 @@ def test_after_a_signal_trials_are_saved_and_none_starts(stopped, number, capsys
     assert scheduler.on_trial_result(Controller(), Trial("RUNNING"), {}) == "PAUSE"
     assert scheduler.choose_trial_to_run(Controller(Trial("PENDING"), Trial("RUNNING"))) is None
     assert scheduler.choose_trial_to_run(Controller(Trial("PAUSED", is_saving=True))) is None
-    assert not stopped
+    assert not stopped.is_set()
     assert scheduler.choose_trial_to_run(Controller(Trial("PENDING"), Trial("PAUSED"), Trial("TERMINATED"))) is None
-    assert len(stopped) == 1
+    assert stopped.is_set()
     assert INTERRUPTION.exit_code() == 128 + number
 
 
 def test_the_second_signal_stops_at_once(stopped):
     INTERRUPTION.handle(signal.SIGINT)
-    assert not stopped
+    assert not stopped.is_set()
     INTERRUPTION.handle(signal.SIGINT)
     INTERRUPTION.handle(signal.SIGINT)
-    assert len(stopped) == 1
+    assert stopped.is_set()
 
 
 def test_a_schedulers_own_decision_to_stop_stands(stopped):
@@ -86,11 +90,36 @@ def test_the_next_run_of_the_same_job_is_not_asked_to_stop(ray_cluster):
     assert not interruption._marked()
 
 
-def test_handlers_are_put_back():
-    before = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)]
-    with handled_signals():
-        assert signal.getsignal(signal.SIGTERM) == INTERRUPTION.handle
-    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)] == before
+def test_handlers_are_put_back_and_an_ignored_signal_stays_ignored():
+    of_tune = tune._setup_signal_catching
+    ignored = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # As under `nohup`.
+    before = [signal.getsignal(n) for n in SIGNALS]
+    try:
+        with handled_signals():
+            assert signal.getsignal(signal.SIGTERM) == INTERRUPTION.handle
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert [signal.getsignal(n) for n in SIGNALS] == before and tune._setup_signal_catching is of_tune
+    finally:
+        signal.signal(signal.SIGHUP, ignored)
+
+
+def test_a_terminal_that_is_gone_fails_no_print():
+    """The terminal goes with SIGHUP; what is printed after it must not end the run before it is saved."""
+    code = (
+        "import signal, sys\n"
+        "from rllib_lmgame.experiments.run.interrupt import INTERRUPTION\n"
+        "sys.stdin.readline()\n"
+        "INTERRUPTION.handle(signal.SIGHUP)\n"
+        "print('an iteration', flush=True)\n"
+    )
+    terminal, of_program = pty.openpty()
+    program = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=of_program, stderr=of_program
+    )
+    os.close(of_program)
+    os.close(terminal)
+    program.communicate(b"\n")
+    assert program.returncode == 0
 
 
 def test_schedulers_can_be_saved_with_the_experiment():

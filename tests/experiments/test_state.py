@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import pickle
 import shutil
@@ -13,11 +14,14 @@ import pytest
 from killed import killed_everywhere
 from ray.train._internal.checkpoint_manager import _CheckpointManager
 from ray.tune import CheckpointConfig
+from ray.tune.callback import Callback, CallbackList
+from ray.tune.search.basic_variant import BasicVariantGenerator
+from ray.tune.utils import util
 from ray.tune.utils.serialization import TuneFunctionEncoder
 
 from rllib_lmgame.algorithms.checkpoints.manifest import ITERATION_FILE, write_manifest
 from rllib_lmgame.algorithms.checkpoints.paths import MARKER
-from rllib_lmgame.errors import CheckpointError
+from rllib_lmgame.errors import CheckpointError, ConfigError
 from rllib_lmgame.experiments.run.state import (
     COPY_FILE,
     adopt_newest,
@@ -27,6 +31,8 @@ from rllib_lmgame.experiments.run.state import (
     mend,
     newest_whole,
 )
+from rllib_lmgame.experiments.run.state_files import directories_are_no_patterns
+from rllib_lmgame.rollouts.taught.files import files_of
 
 SESSIONS = ("2026-01-01_10-00-00", "2026-01-02_10-00-00")
 
@@ -289,3 +295,37 @@ def test_a_death_in_the_middle_of_mending_can_be_mended(tmp_path):
         assert words(tmp_path / "run") == ["a", "a"]
         deaths += 1
     assert deaths >= 4
+
+
+class Counting(Callback):
+    def get_state(self):
+        return {"count": 1}
+
+    def set_state(self, state):
+        assert state == {"count": 1}
+
+
+def test_tune_finds_its_state_in_a_directory_whose_name_looks_like_a_pattern(tmp_path):
+    directory = tmp_path / "run[1]*"
+    directory.mkdir()
+    (tmp_path / "run1").mkdir()
+    with directories_are_no_patterns():
+        search, callbacks = BasicVariantGenerator(), CallbackList([Counting()])
+        for part in (search, callbacks):
+            part.save_to_dir(str(directory), session_str="s")
+            part.restore_from_dir(str(directory))
+        assert search.has_checkpoint(str(directory)) and callbacks.can_restore(str(directory))
+    assert util.glob is glob
+
+
+def test_directories_that_exist_are_no_part_of_a_pattern(tmp_path, monkeypatch):
+    for place in ("run[1]/logs", "run1/logs"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "a.jsonl").write_text("{}\n")
+    logs = tmp_path / "run[1]" / "logs"
+    assert files_of(f"{logs}/*.jsonl") == files_of(f"{logs.parent}/**/*.jsonl") == [logs / "a.jsonl"]
+    assert len(files_of(f"{tmp_path}/run*/logs/*.jsonl")) == 2
+    monkeypatch.chdir(logs)
+    assert files_of("*.jsonl") == [Path("a.jsonl")]
+    with pytest.raises(ConfigError, match="no such file"):
+        files_of(f"{logs}/*.csv")

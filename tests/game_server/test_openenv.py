@@ -21,7 +21,7 @@ from served_games import OPENENV, OPENENV_BEGINS, TOKEN, Served, expert, running
 
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.cli.serve import OF_GAMES, OF_POLICIES, add_parser
-from rllib_lmgame.game_server import access, openenv
+from rllib_lmgame.game_server import openenv
 from rllib_lmgame.game_server.access import MOST_BYTES
 from rllib_lmgame.game_server.hall import Hall, open_games
 from rllib_lmgame.game_server.openenv import CUT_OFF_BYTES, openenv_app
@@ -235,20 +235,6 @@ async def connected(url: str, request: bytes) -> tuple[asyncio.StreamReader, asy
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(request)
     return reader, writer
-
-
-def test_a_request_that_does_not_come_to_its_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access, "BODY_S", 0.05)
-
-    async def ask() -> None:
-        async with serving(openenv_app, LAKE) as served:
-            begun = b"POST /mcp HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{"
-            reader, writer = await connected(served.url, begun)
-            async with asyncio.timeout(30):
-                assert b" 408 " in await reader.readline()
-            writer.close()
-
-    asyncio.run(ask())
 
 
 async def deaf(port: int) -> asyncio.StreamWriter:

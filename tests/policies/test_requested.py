@@ -43,6 +43,7 @@ def conversation(chat: ChatFormat) -> RequestedConversation:
 def replied(talk: RequestedConversation, text: str) -> dict[str, Any]:
     """The message that a client gets of a reply, each of whose characters is a token."""
     ids = [*talk.chat.encode(text), talk.chat.end_id]
+    talk.read(np.asarray(ids, np.int32))
     talk.reply(np.asarray(ids, np.int32))
     assert talk.answer is not None
     return talk.answer.message()

@@ -18,7 +18,7 @@ from session_play import play_games
 from rllib_lmgame.endpoints.completions import RequestError
 from rllib_lmgame.envs.checking import checker
 from rllib_lmgame.envs.contract.base import GameError
-from rllib_lmgame.envs.games.adapted.agent_program import trail
+from rllib_lmgame.envs.games.adapted.agent_program import programs, trail
 from rllib_lmgame.envs.registry import game_spec, make_game, make_session
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
@@ -162,6 +162,35 @@ def test_what_cannot_be_replied_to_is_refused_and_is_no_turn(played: Callable[..
     assert {error["type"] for error in found.values()} == {"invalid_request_error"} and len(found) == 5
 
 
+@pytest.mark.parametrize("again", [2, 0])
+def test_a_reply_that_the_program_never_got_is_no_turn(played, tmp_path: Path, monkeypatch, again: int) -> None:
+    runs: list[programs.Run] = []
+    begin = programs.Run.__init__
+    monkeypatch.setattr(programs.Run, "__init__", lambda run, *args: (runs.append(run), begin(run, *args))[1])
+    replies = iter(["Down", "Left", "Right"])
+
+    async def answer(request: Any) -> str:
+        (tmp_path / "asked").touch()
+        while not (tmp_path / "left").exists() or (len(client_requests) == 0 and runs[-1]._waiting):
+            await asyncio.sleep(0.01)
+        client_requests.append(request)
+        return next(replies)
+
+    client_requests: list[Any] = []
+    options = {"options": {"place": str(tmp_path), "again": again}}
+    client, result = played("impatient", answer=answer, env_config=options)
+    if not again:
+        (failure,) = result.failures
+        assert failure.reason == "env_error" and "its client had gone before the reply" in failure.message
+        return
+    (turns,) = turns_of(result)
+    assert [turn.response_ids.tolist() for turn in turns] == [client.chat.reply_ids(word) for word in ("Left", "Right")]
+    assert [turn.new_row for turn in turns] == [True, False] and [turn.reward for turn in turns] == [0.0, 1.0]
+    lost, first, second = (request.prompt_ids for request in client.requests)
+    assert lost == first and second[: len(first)] == first
+    assert result.summaries[0].seats[0].turns == 2
+
+
 def test_an_experts_reply_that_is_longer_than_the_program_asks_for_is_blamed_on_that(make_runner) -> None:
     runner = make_runner("agent:agent_programs:terse", model=MODEL)
     result = play_games(runner, 1, expert="agent_programs:Talker")
@@ -234,7 +263,7 @@ def test_a_program_that_goes_on_to_ask_what_is_refused_is_ended() -> None:
     session.reset(0)
     for _ in range(2):
         session.program.refuse(RequestError("too long"))
-    with pytest.raises(GameError, match="refused 3 times in a row: too long"):
+    with pytest.raises(GameError, match="refused: too long, 3 times in a row"):
         session.program.refuse(RequestError("too long"))
     session.close()
 

@@ -14,12 +14,12 @@ from session_play import play_games
 
 from rllib_lmgame.algorithms import models
 from rllib_lmgame.algorithms.ppo import LMGamePPOConfig
-from rllib_lmgame.envs import make_session
+from rllib_lmgame.envs import make_session, registry
 from rllib_lmgame.envs.contract.base import text_space
 from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.inference.protocol import Generation, StopReason
-from rllib_lmgame.rollouts import game_calls
+from rllib_lmgame.rollouts import env_runner, game_calls
 from rllib_lmgame.rollouts.collect import collect_episodes
 from rllib_lmgame.rollouts.env_runner import TextGameEnvRunner
 from rllib_lmgame.rollouts.game_calls import GameCalls
@@ -91,7 +91,7 @@ class BadGame(gymnasium.Env[str, str]):
     instructions = "Play."
     opened = 0
 
-    def __init__(self, fault: str = "", where: str = "step") -> None:
+    def __init__(self, fault: str = "", where: str = "step", level: int = 0) -> None:
         self.observation_space = self.action_space = text_space()
         self.fault, self.where = fault, where
         self.closed = False
@@ -106,6 +106,8 @@ class BadGame(gymnasium.Env[str, str]):
             raise SystemExit(3)
         if self.fault == "stop":
             raise StopIteration
+        if self.fault == "cancel":
+            raise asyncio.CancelledError
         if self.fault == "timeout":
             raise TimeoutError("my own")
         if self.fault == "hang":
@@ -152,6 +154,8 @@ class BadGame(gymnasium.Env[str, str]):
 
     def close(self) -> None:
         self.closed = True
+        if self.where == "close":
+            self.misbehave()
 
 
 def run(runner: TextGameEnvRunner, count: int = 16, **settings: Any) -> Any:
@@ -162,7 +166,7 @@ def odd(count: int = 16) -> list[int]:
     return [plan.index for plan in plan_episodes(count, run_seed=0, purpose="t", iteration=1) if plan.seed % 2]
 
 
-RAISING = ["raise", "exit", "stop", "timeout"]
+RAISING = ["raise", "exit", "stop", "cancel", "timeout"]
 NONSENSE = [
     "nan",
     "inf",
@@ -187,8 +191,13 @@ def bad(make_runner: MakeRunner, fault: str, where: str = "step", **attributes: 
     return make_runner(f"{__name__}:BadGame", env_config=config, rollouts=rollouts, **attributes)
 
 
-@pytest.mark.parametrize("fault", [*RAISING, *NONSENSE])
-def test_a_fault_costs_its_own_episodes(make_runner: MakeRunner, fault: str) -> None:
+@pytest.mark.parametrize(
+    ("fault", "own"), [*((f, False) for f in (*RAISING, *NONSENSE)), *((f, True) for f in RAISING)]
+)
+def test_a_fault_costs_its_own_episodes(make_runner: MakeRunner, monkeypatch, fault: str, own: bool) -> None:
+    """A game of this package is called in place, on the event loop, and may pass on what others raise."""
+    known = {"bad": SimpleNamespace(entry_point=f"{__name__}:BadGame")} if own else {}
+    monkeypatch.setattr(registry, "own_games", lambda: known)
     result = run(bad(make_runner, fault))
     assert result.error is None
     assert [failure.plan.index for failure in result.failures] == odd()
@@ -237,6 +246,47 @@ def test_a_constructor_that_fails(make_runner: MakeRunner, limits: Any, fault: s
     result = runner.play(plans, PlaySettings(runner.config.training_games()))
     assert [failure.reason for failure in result.failures] == [reason] * 3
     assert "the constructor" in result.failures[0].message
+
+
+@pytest.mark.parametrize("fault", ["raise", "exit", "cancel"])
+def test_a_game_that_fails_while_it_is_closed_costs_nothing(make_runner: MakeRunner, fault: str) -> None:
+    runner = bad(make_runner, fault, "close")
+    for level in range(env_runner._SETS_OF_GAMES + 2):
+        runner.config.training_games = lambda level=level: [  # type: ignore[method-assign]
+            GameConfig(f"{__name__}:BadGame", {"fault": fault, "where": "close", "level": level})
+        ]
+        result = run(runner, 4)
+        assert result.error is None and len(result.episodes) == 4
+    assert len(runner._sessions) == env_runner._SETS_OF_GAMES
+    runner.stop()
+
+
+def test_a_game_that_hangs_while_it_is_imported_made_or_closed_is_named(tmp_path, monkeypatch, caplog) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("rllib_lmgame.envs.registry.CALL_LIMIT_S", 0.2)
+    monkeypatch.setattr(game_calls, "CALL_LIMIT_S", 0.2)
+    (tmp_path / "sleeping_game.py").write_text("import threading\nthreading.Event().wait()\n")
+    for _ in range(2):  # The import goes on.
+        with pytest.raises(ConfigError, match=r"importing 'sleeping_game' of game 'sleeping_game:Mine' .* than 0.2 s"):
+            registry.load_factory(registry.game_spec("sleeping_game:Mine"))
+    CALL.expire = lambda: None
+    game = f"{__name__}:BadGame"
+    with pytest.raises(ConfigError, match=r"making .*BadGame takes longer than 0.2 s"):
+        list(collect_episodes(game, {"fault": "hang", "where": "constructor"}, player="random", episodes=1))
+    monkeypatch.setattr(BadGame, "misbehave", lambda game: HANG.wait())
+    game_calls.close_games([make_session(game, {"where": "close"})], 0.0)
+    assert "BadGame did not close within 0 s and is left behind" in caplog.text
+
+
+@pytest.mark.parametrize("fault", ["exit", "cancel"])
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("where", ["constructor", "every reset"])
+def test_a_game_that_ends_its_process_is_named_by_the_dry_run(monkeypatch, fault: str, own: bool, where: str) -> None:
+    """The tokenizer of a tiny model asks it for its texts."""
+    known = {"bad": SimpleNamespace(entry_point=f"{__name__}:BadGame")} if own else {}
+    monkeypatch.setattr(registry, "own_games", lambda: known)
+    with pytest.raises(ConfigError, match="BadGame"):
+        models._texts_of(GameConfig(f"{__name__}:BadGame", {"fault": fault, "where": where}), 60.0)
 
 
 def test_a_wrong_key_of_the_game_ends_the_run(make_runner: MakeRunner) -> None:

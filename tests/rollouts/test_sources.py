@@ -14,6 +14,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from rllib_lmgame.algorithms.cluster import env_runners
 from rllib_lmgame.algorithms.cluster.env_runners import RunnerGroup
 from rllib_lmgame.algorithms.ppo import LMGamePPO
 from rllib_lmgame.errors import ConfigError
@@ -429,6 +430,22 @@ def test_the_share_of_a_runner_that_dies_is_played_by_the_others() -> None:
     assert len(group.asked[1]) == 4  # The other one's share.
 
 
-def test_no_runner_left_is_an_error() -> None:
-    with pytest.raises(RolloutError, match="an env runner died"):
-        play_all(Rounds(RunnerGroup(FakeGroup(2, dead=(1, 2)), None, lambda _: None), SETTINGS, Here(), 3), plans_of(8))  # type: ignore[arg-type]
+def test_the_only_runner_is_waited_for_until_it_is_up_again(monkeypatch) -> None:
+    """Its replacement needs a while; a round without any runner would be over at once."""
+    monkeypatch.setattr(env_runners, "POLL_S", 0.0)
+    group, looks = FakeGroup(1, dies=(1,)), []
+
+    def heal(hurt) -> None:
+        looks.append(1)
+        hurt.dead, hurt.dies = (() if len(looks) > 20 else (1,)), ()
+
+    result = play_all(Rounds(RunnerGroup(group, None, heal), SETTINGS, Here(), 3), plans_of(8))  # type: ignore[arg-type]
+    assert [summary.index for summary in result.summaries] == list(range(8))
+    assert len(result.failures) == 8
+
+
+@pytest.mark.parametrize(("restarts", "says"), [(True, "within sample_timeout_s=0"), (False, "an env runner died")])
+def test_no_runner_left_is_an_error(restarts: bool, says: str) -> None:
+    group = RunnerGroup(FakeGroup(2, dead=(1, 2)), 0.0, lambda _: None, restarts)  # type: ignore[arg-type]
+    with pytest.raises(RolloutError, match=says):
+        play_all(Rounds(group, SETTINGS, Here(), 3), plans_of(8))

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import time
 from collections.abc import Callable, Sequence
 from operator import methodcaller
 
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 
+from rllib_lmgame.inference.serving.interruption import StopRequest
 from rllib_lmgame.rollouts.plans import EpisodePlan, deal_with_spares, split_plans, with_spares
 from rllib_lmgame.rollouts.records import PlayResult, PlaySettings
+from rllib_lmgame.rollouts.sources import RolloutError
+
+POLL_S = 0.5
+"""Between two looks for an env runner that is started again."""
 
 
 class RunnerGroup:
     """Deals plans to healthy remote runners, or to the local one (:class:`~rllib_lmgame.rollouts.sources.Runners`).
 
-    ``timeout_s`` limits the wait for answers; ``heal`` restarts what died.
+    ``timeout_s`` limits the wait for answers, and for a runner where none is left; ``heal`` restarts what died, runners
+    only if ``restarts``.
     """
 
-    def __init__(self, group: EnvRunnerGroup, timeout_s: float | None, heal: Callable[[EnvRunnerGroup], None]) -> None:
+    def __init__(
+        self,
+        group: EnvRunnerGroup,
+        timeout_s: float | None,
+        heal: Callable[[EnvRunnerGroup], None],
+        restarts: bool = True,
+    ) -> None:
         self._group = group
         self._timeout_s = timeout_s
         self._heal = heal
+        self._restarts = restarts
 
     def play(self, plans: Sequence[EpisodePlan], settings: PlaySettings) -> PlayResult:
         """Play ``plans``; of those whose runner died or gave no answer in time nothing comes back."""
@@ -46,8 +61,19 @@ class RunnerGroup:
         return result
 
     def heal(self) -> None:
-        """Bring back engines and runners that died."""
+        """Bring back engines and runners that died; if no runner is left, wait until one is up again.
+
+        Raises: RolloutError: none came up in time; InterruptedWaitError: the run is to stop.
+        """
         self._heal(self._group)
+        deadline = time.monotonic() + (math.inf if self._timeout_s is None else self._timeout_s)
+        stop = StopRequest()
+        while self._restarts and self._group.num_remote_env_runners() and not self._group.healthy_worker_ids():
+            if time.monotonic() >= deadline:
+                raise RolloutError(f"no env runner came up again within sample_timeout_s={self._timeout_s:g}")
+            stop.check("an env runner that is started again")
+            time.sleep(POLL_S)
+            self._heal(self._group)
 
 
 def _with_share_of_log(settings: PlaySettings, number: int, runners: int) -> PlaySettings:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 from rllib_lmgame.envs.games.dilemmas.matrix_game import MatrixGame
-from rllib_lmgame.envs.registry import make_game, make_session
+from rllib_lmgame.envs.registry import make_game
 from rllib_lmgame.measures.game_tree import InformationSet
 from rllib_lmgame.measures.matrix_games import best_response_gaps, payoff_arrays
+from rllib_lmgame.rollouts.game_calls import opened
 from rllib_lmgame.rollouts.records import GameConfig
 from rllib_lmgame.settings.schema import limits
 
@@ -57,7 +57,7 @@ class BestResponseGap:
 
 def _decisions(game: GameConfig) -> list[InformationSet]:
     """What both are asked."""
-    with closing(make_session(game.env, game.env_config)) as session:
+    with opened(game.env, game.env_config) as session:
         session.reset(0)
         shown = [session.observe(agent) for agent in session.agent_ids]
         return [

@@ -120,7 +120,9 @@ class EnvironmentSession(GameSession):
         """An attribute that a game may have; reading it may run code of the game's."""
         try:
             return getattr(self._game, name, default)
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise GameError(f"{self.game_id}: {name} raised {type(error).__name__}: {error}") from error
 
     def expert_action(self, agent_id: str) -> str | None:
@@ -166,12 +168,12 @@ class EnvironmentSession(GameSession):
         self._guard("close", self.env.close)
 
     def _guard(self, name: str, call: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-        """Call the game; what it raises becomes a :class:`GameError`."""
+        """Call the game; what it raises, ``sys.exit()`` included, becomes a :class:`GameError`."""
         try:
             return call(*args, **kwargs)
-        except (GameError, WaitedTooLong):
+        except (GameError, WaitedTooLong, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:
             raise GameError(f"{self.game_id}: {name}() raised {type(error).__name__}: {error}") from error
 
     def _id(self, agent_id: str) -> Any:

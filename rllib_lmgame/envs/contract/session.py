@@ -67,8 +67,9 @@ class AskingProgram(Protocol):
 
     request: ChatRequest | None
     """What it asks for now; ``None`` when it has ended."""
-    answer: ChatReply | None
-    """What it gets at the next step, in place of the action's text alone."""
+
+    def deliver(self, reply: ChatReply) -> bool:
+        """Hand in the reply before its step; ``False``: who asked had gone, and ``request`` is the next one."""
 
     def refuse(self, error: RequestError) -> None:
         """Answer with an error, and wait for what it asks next."""

@@ -42,9 +42,7 @@ class ServedPolicy:
         generation = await self._model.generate(asked)
         if generation.stop_reason is StopReason.ENGINE_ERROR:
             raise RequestError(f"the engine gave no reply: {generation.error}", status=503)
-        conversation.reply(generation.response_ids)
-        assert conversation.answer is not None
-        return conversation.answer
+        return conversation.read(generation.response_ids)
 
     async def score(self, request: ScoreRequest) -> ScoredPrompt:
         """Log-probabilities of its tokens. Raises: RequestError: the model does not take them."""

@@ -1,9 +1,10 @@
-"""Ctrl-C and SIGTERM: end with a checkpoint, leave no process behind.
+"""Ctrl-C, SIGTERM, SIGHUP and SIGUSR1: end with a checkpoint, leave no process behind.
 
 1. After the first signal no trial starts, and each running one is saved at the end of its iteration. Then the run ends.
 2. A trial stopped this way counts as unfinished, so ``--resume`` goes on from that checkpoint.
 3. After the second signal the run stops at once, with the checkpoints there are.
 4. A trial that waits for a lost engine gives up soon after the first signal and keeps its newest checkpoint.
+5. A signal that the command was started to ignore (SIGHUP under ``nohup``) stays ignored.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ import functools
 import os
 import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 from rllib_lmgame.inference.serving import interruption
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ENDINGS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+"""Signals beside Ctrl-C that ask a command to end: SLURM and submitit may send SIGUSR1 before a job's time is up."""
 
 
 class Interruption:
@@ -27,7 +30,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self.stopped = False
+        self.stopped = threading.Event()
         self.told = False
 
     @property
@@ -39,6 +42,7 @@ class Interruption:
             self.stop_now()
             return
         self.signal = number
+        leave_closed_terminal()
         print(
             f"\n{signal.Signals(number).name}: saving each trial when its iteration ends, then stopping (once "
             "more: stop at once)",
@@ -47,10 +51,8 @@ class Interruption:
         )
 
     def stop_now(self) -> None:
-        """Make Tune end its loop; it listens to SIGUSR1 while it runs."""
-        if not self.stopped:
-            self.stopped = True
-            os.kill(os.getpid(), signal.SIGUSR1)
+        """Make Tune end its loop."""
+        self.stopped.set()
 
     def tell(self) -> None:
         """Tell every process of the run. Not for the signal handler, which may interrupt a call to Ray."""
@@ -67,18 +69,37 @@ INTERRUPTION = Interruption()
 
 @contextmanager
 def handled_signals() -> Iterator[Interruption]:
-    INTERRUPTION.signal, INTERRUPTION.stopped, INTERRUPTION.told = None, False, False
-    previous = {number: signal.signal(number, INTERRUPTION.handle) for number in _SIGNALS}
-    previous[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    os.environ["TUNE_DISABLE_SIGINT_HANDLER"] = "1"
+    from ray.tune import tune
+
+    INTERRUPTION.__init__()  # type: ignore[misc]
+    previous = set_handlers((signal.SIGINT, *ENDINGS), INTERRUPTION.handle)
+    listen, tune._setup_signal_catching = tune._setup_signal_catching, lambda: INTERRUPTION.stopped
     try:
         yield INTERRUPTION
     finally:
         if INTERRUPTION.told:
             interruption.withdraw()
+        tune._setup_signal_catching = listen
         for number, handler in previous.items():
             signal.signal(number, handler)
-        os.environ.pop("TUNE_DISABLE_SIGINT_HANDLER", None)
+
+
+def set_handlers(numbers: Iterable[int], handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
+    """Handle signals, except those that are ignored; returns their handlers before.
+
+    Ctrl-C is handled even if it is ignored, as it is in a shell's background jobs.
+    """
+    handled = [n for n in numbers if n == signal.SIGINT or signal.getsignal(n) is not signal.SIG_IGN]
+    return {number: signal.signal(number, handler) for number in handled}
+
+
+def leave_closed_terminal() -> None:
+    """Discard what is printed from now on if the terminal is gone, as after SIGHUP: printing would fail."""
+    for stream in (1, 2):
+        try:
+            os.write(stream, b"")
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 class _Interruptible:

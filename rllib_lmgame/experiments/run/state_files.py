@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import glob
 import json
+import os
 import pickletools
 import re
 from binascii import unhexlify
+from collections.abc import Iterator
+from contextlib import contextmanager
 from fnmatch import fnmatch
+from types import SimpleNamespace
 from typing import Any
 
+from ray.tune import callback
 from ray.tune.experiment import Trial
+from ray.tune.search import searcher
+from ray.tune.utils import util
 
 STATE = re.compile(
     r"(experiment_state|basic-variant-state|search_gen_state|searcher-state|callback-states)-.*\.(json|pkl)"
@@ -18,6 +26,24 @@ STATE = re.compile(
 MAIN = "experiment_state-*.json"
 """Those that hold the trials: JSON with pickles in hexadecimal. All others are pickles."""
 _PICKLED = "CLOUDPICKLE_FALLBACK"
+
+
+def _in_directory(pattern: str) -> list[str]:
+    directory, name = os.path.split(pattern)
+    return glob.glob(os.path.join(glob.escape(directory), name))
+
+
+@contextmanager
+def directories_are_no_patterns() -> Iterator[None]:
+    """Inside, Tune finds its state files also in a directory like ``run[1]``; it takes the whole path for a pattern."""
+    modules: tuple[Any, ...] = (callback, searcher, util)
+    for module in modules:
+        module.glob = SimpleNamespace(glob=_in_directory, iglob=_in_directory)
+    try:
+        yield
+    finally:
+        for module in modules:
+            module.glob = glob
 
 
 def state_is_whole(name: str, data: bytes) -> bool:

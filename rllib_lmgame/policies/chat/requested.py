@@ -55,7 +55,7 @@ class RequestedConversation:
     """The last reply, as the program gets it."""
 
     def prompt(self, request: ChatRequest) -> Prompt:
-        """What the model is shown; :meth:`reply` is next, or another prompt.
+        """What the model is shown; :meth:`read` is next, or another prompt.
 
         Raises: RequestError: the template cannot show it, or there is no room for a reply.
         """
@@ -69,24 +69,30 @@ class RequestedConversation:
             limit, out_of_context = request.max_tokens, False
         return Prompt(ids, np.asarray(delta, np.int32), new_row, limit, out_of_context)
 
-    def reply(self, response_ids: np.ndarray) -> ParsedReply:
-        """Take in the reply; its text is the action."""
+    def read(self, response_ids: np.ndarray) -> ChatReply:
+        """The reply as the program gets it, in :attr:`answer`; :meth:`reply` takes it in."""
         assert self._request is not None
         chat, request = self.chat, self._request
         ended = len(response_ids) > 0 and int(response_ids[-1]) in chat.stop_token_ids
-        self._row = [*self._ids, *response_ids.tolist()]
-        self._written += len(response_ids)
         text = chat.read(response_ids)
         reasoning, said = chat.reply_format.split(text)
         content, calls = read_calls(said, request.tools) if request.tools else (said, ())
         content = content if reasoning is None else content.lstrip()
         reason = "tool_calls" if calls else "stop" if ended else "length"
         self.answer = ChatReply(content, calls, reason, len(self._ids), len(response_ids), reasoning)
-        for thought in {reasoning or "", ""}:  # Most clients leave it out of what they send back.
-            message = ChatMessage("assistant", content, calls, reasoning=thought)
+        return self.answer
+
+    def reply(self, response_ids: np.ndarray) -> ParsedReply:
+        """Take in the reply that was :meth:`read`; its text is the action."""
+        assert self._request is not None and self.answer is not None
+        self._row = [*self._ids, *response_ids.tolist()]
+        self._written += len(response_ids)
+        answer = self.answer
+        for thought in {answer.reasoning or "", ""}:  # Most clients leave it out of what they send back.
+            message = ChatMessage("assistant", answer.content, answer.calls, reasoning=thought)
             self._replies[message.key] = response_ids
-            self._known[_key(request, (*request.messages, message))] = self._row
-        return ParsedReply(text)
+            self._known[_key(self._request, (*self._request.messages, message))] = self._row
+        return ParsedReply(self.chat.read(response_ids))
 
     def _as_known(self, message: ChatMessage) -> ChatMessage:
         return replace(message, reasoning="") if message.key not in self._replies else message

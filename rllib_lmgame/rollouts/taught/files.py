@@ -20,7 +20,7 @@ from rllib_lmgame.envs.support.parquet import is_table, stream_table
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.json_files import parse
 from rllib_lmgame.rollouts.taught.gyms import STEP_KEYS, STEPS
-from rllib_lmgame.storage import expanded
+from rllib_lmgame.storage import expanded, matches
 from rllib_lmgame.text import first_line
 
 HUB = "hf:"
@@ -55,12 +55,13 @@ def _files_of(name: str) -> list[Path]:
             return [path]
         if path.is_dir():
             return _of_directory(path, name)
-        matches = sorted(map(Path, glob.glob(str(path), recursive=True))) if glob.has_magic(name) else []
+        found = matches(path) if glob.has_magic(name) else []
     except (OSError, ValueError) as error:
         raise ConfigError("data", f"{name} cannot be read: {first_line(error)}") from None
-    if not any(match.is_file() for match in matches):
+    files = [match for match in found if match.is_file()]
+    if not files:
         raise ConfigError("data", f"no such file: {name}")
-    return [match for match in matches if match.is_file()]
+    return files
 
 
 def _of_directory(path: Path, name: str, split: str = "") -> list[Path]:

@@ -3,7 +3,9 @@
 1. Requests that come while a search runs are searched together, next.
 2. A request that cannot be read is answered with a reason (400), and costs no search.
 3. A query that the search fails at costs its own request alone (500): the others are searched again without it.
-4. When it stops, no new request is taken, and those that came are answered.
+4. Pages of web sites are refused (403); so is, where only this machine is listened to, who calls it by another name. A
+   request that does not come to its end is given up (408).
+5. When it stops, no new request is taken, and those that came are answered.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +23,7 @@ from aiohttp import web
 
 from rllib_lmgame import json_files
 from rllib_lmgame.envs.support.retrieval.passages import PassageFile, passage_of
-from rllib_lmgame.listening import listen
+from rllib_lmgame.listening import guard, is_loopback, listen, refuse_pages
 
 MOST_QUERIES, MOST_RESULTS, LONGEST_QUERY = 4096, 100, 10_000
 MOST_BYTES = 16 << 20
@@ -70,14 +73,20 @@ class RetrieverServer:
         Raises:
             ConfigError: the address is taken, or not this machine's.
         """
-        app = web.Application(client_max_size=MOST_BYTES)
-        app.add_routes([web.get("/", self._about), web.post("/retrieve", self._retrieve)])
+        app = self.app(host)
         worker = asyncio.create_task(self._work())
         try:
             await listen(app, host, port, ready, STOP_S)
         finally:
             worker.cancel()
             self._thread.shutdown(wait=False)
+
+    def app(self, host: str) -> web.Application:
+        """What is served at ``host``."""
+        check = partial(refuse_pages, only_here=is_loopback(host))
+        app = web.Application(client_max_size=MOST_BYTES, middlewares=[guard(check)])
+        app.add_routes([web.get("/", self._about), web.post("/retrieve", self._retrieve)])
+        return app
 
     async def _about(self, request: web.Request) -> web.Response:
         return web.json_response({"passages": len(self._searched.corpus), "topk": self._topk})

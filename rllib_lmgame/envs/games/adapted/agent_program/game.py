@@ -64,7 +64,7 @@ class AgentProgram(TextGame):
 
     def _begin_anew(self) -> None:
         self.request: ChatRequest | None = None
-        self.answer: ChatReply | None = None
+        self._delivered = False
         self._refused = ""
         self._replies = self._refusals = 0
         self._over = self._won = False
@@ -125,10 +125,24 @@ class AgentProgram(TextGame):
         if self._run is None:
             raise GameError(f"agent:{self._path}: it was ended")
         if self.request is not None:
-            self._run.answer(self.answer or ChatReply(move))
+            if not self._delivered:
+                self._run.answer(ChatReply(move))
             self._replies, self._refusals = self._replies + 1, 0
             self._go_on()
         return self._reward
+
+    def deliver(self, reply: ChatReply) -> bool:
+        """Hand in the reply; if who asked has gone, wait for what comes next.
+
+        Returns: Whether the program got it.
+        Raises: GameError: it goes away again and again.
+        """
+        if self._run is None:
+            raise GameError(f"agent:{self._path}: it was ended")
+        self._delivered = self._run.answer(reply)
+        if not self._delivered:
+            self._not_replied("its client had gone before the reply")
+        return self._delivered
 
     def refuse(self, error: RequestError) -> None:
         """Answer what is asked with an error, and wait for what comes next.
@@ -136,12 +150,15 @@ class AgentProgram(TextGame):
         Raises: GameError: it goes on to ask what is refused.
         """
         if self._run is not None:
-            self._refused = str(error)
-            self._refusals += 1
-            if self._refusals > self.options.max_turns:  # It would go on for ever.
-                raise GameError(f"agent:{self._path}: it was refused {self._refusals} times in a row: {error}")
             self._run.answer(error)
-            self._go_on()
+            self._not_replied(f"its requests were refused: {error}")
+
+    def _not_replied(self, why: str) -> None:
+        self._refused = why
+        self._refusals += 1
+        if self._refusals > self.options.max_turns:  # It would go on for ever.
+            raise GameError(f"agent:{self._path}: {why}, {self._refusals} times in a row")
+        self._go_on()
 
     def _play(self, action: Any) -> tuple[float, str, InvalidAction | None]:
         return self.play_move(str(action)), "", None
@@ -181,12 +198,12 @@ class AgentProgram(TextGame):
     def _go_on(self) -> None:
         """Wait for what the program asks next, or for its end. Raises: GameError: it failed."""
         assert self._run is not None
-        self.answer = None
+        self._delivered = False
         self.request = self._run.next_request()
         if self.request is not None:
             return
         if not self._replies:
-            why = f": its requests were refused: {self._refused}" if self._refused else ""
+            why = f": {self._refused}" if self._refused else ""
             raise GameError(f"agent:{self._path}: it ended without a completion{why}")
         self._take(self._run.result)
         self._over = True

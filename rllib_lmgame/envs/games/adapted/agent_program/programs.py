@@ -180,11 +180,14 @@ class Run:
                 self._asked = event
                 return event.request
 
-    def answer(self, reply: ChatReply | RequestError) -> None:
-        """Reply to what was asked last."""
+    def answer(self, reply: ChatReply | RequestError) -> bool:
+        """Reply to what was asked last; returns whether its client still waited."""
         asked, self._asked = self._asked, None
-        if asked is not None:
-            asked.reply.get_loop().call_soon_threadsafe(_settle, asked.reply, reply)
+
+        async def settled() -> bool:
+            return asked is not None and _settle(asked.reply, reply)
+
+        return waited_for(settled())
 
     def end(self) -> None:
         """End it, if it has not ended, and wait until nothing of it is left."""
@@ -224,13 +227,15 @@ class Run:
 OVER = RequestError("the episode is over", code="episode_over", status=410)
 
 
-def _settle(reply: asyncio.Future[ChatReply], found: ChatReply | RequestError) -> None:
-    if reply.done():  # The client has gone.
-        return
+def _settle(reply: asyncio.Future[ChatReply], found: ChatReply | RequestError) -> bool:
+    """Hand over what was found; ``False``: the client has gone."""
+    if reply.done():
+        return False
     if isinstance(found, RequestError):
         reply.set_exception(found)
     else:
         reply.set_result(found)
+    return True
 
 
 def _what_was_said(data: bytes) -> Mapping[str, Any]:
