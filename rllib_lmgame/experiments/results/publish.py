@@ -59,7 +59,7 @@ def _curve(trial: Path) -> bytes | None:
     """The figure of a trial; ``None`` where there are no results to draw, or nothing to draw them with."""
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            curves, metric = read_curves([trial])
+            curves, metric, _ = read_curves([trial])
             return draw(curves, Path(scratch) / "curve", metric, "").read_bytes()
         except (ConfigError, MissingDependencyError, OSError):
             return None
