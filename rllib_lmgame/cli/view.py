@@ -85,7 +85,7 @@ def _why_none(library: Library, paths: list[str]) -> str:
     from rllib_lmgame.experiments.results.curves import read_settings
     from rllib_lmgame.viewer.places import trials_of
 
-    logs = [(read_settings(trial).get("text_rollouts") or {}).get("episode_log") for trial in trials_of(paths)]
+    logs = [(read_settings(trial)[0].get("text_rollouts") or {}).get("episode_log") for trial in trials_of(paths)]
     if not logs:
         return "" if library.sources else "; a run writes them with text_rollouts.episode_log"
     return "; its text_rollouts.episode_log is off" if set(logs) == {"off"} else "; no game was played to its end"

@@ -320,12 +320,12 @@ class Library:
         return rows, head
 
     def zero_sum(self) -> dict[str, bool]:
-        """Game -> whether the standings beside its log tell it by wins: what a game declares stands in no episode."""
+        """Game -> whether the standings beside its log rank by wins: what a game declares stands in no episode."""
         found = {}
         for place in {source.path.parent: None for source in self.sources}:
             try:
                 for table in read_mapping(place / STANDINGS_FILE, LONGEST_LINE)["standings"]:
-                    found[str(table["game"])] = bool(table["zero_sum"])
+                    found[str(table["game"])] = table["by"] == "wins"
             except (OSError, ValueError, LookupError, TypeError):  # There are none, or somebody else's.
                 continue
         return found
