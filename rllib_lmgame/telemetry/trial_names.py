@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.text import one_line, shown
 
 _LONGEST_VALUE = 24
+_TUNE_ID = re.compile(r"_[0-9a-f]{4,8}_\d{5}$")
 
 
 def settings_name(settings: Mapping[str, Any]) -> str:
@@ -54,6 +55,13 @@ def trial_names(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     return {
         trial: trial if not name else f"{name} ({trial})" if often[name] > 1 else name for trial, name in names.items()
     }
+
+
+def directory_names(directories: Iterable[str]) -> dict[str, str]:
+    """Name of a trial's directory -> what it is called: without Tune's id where that tells all apart."""
+    names = list(dict.fromkeys(directories))
+    short = [_TUNE_ID.sub("", name).replace("_", " ") if _TUNE_ID.search(name) else name for name in names]
+    return dict(zip(names, short if len(set(short)) == len(names) and all(short) else names, strict=True))
 
 
 def names_of(trials: Sequence[Any]) -> dict[str, str]:
