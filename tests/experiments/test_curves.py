@@ -91,7 +91,7 @@ def test_the_figure_has_bands_whole_numbers_and_marks(monkeypatch: pytest.Monkey
     assert axes.get_ylabel() == "success rate in evaluations" and axes.get_xlabel() == "iteration"
     axes.clear()
     draw([plot.Curve("a", "b", [*range(40)], [0.5] * 40)], tmp_path / "figure", SUCCESS, "")
-    assert axes.get_ylabel() == "success rate on training levels, mean of 9 iterations"
+    assert axes.get_ylabel() == "success rate on training levels,\nmean of 9 iterations"
 
 
 def test_a_trial_without_results_is_left_out_and_named(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,15 +78,16 @@ def draw(curves: Sequence[Curve], out: Path, metric: str, title: str) -> Path:
         runs = seeds_of_runs(curves)
         for number, (name, run) in enumerate(zip(names_of_runs(runs), runs, strict=True)):
             _draw_run(axes, run, f"C{number}", name if len(runs) > 1 else "", window)
-        shown = axes.get_ylim()  # Bands of two seeds are wider than all curves together.
+        shown = axes.get_ylim()
         for number, run in enumerate(runs):
             _draw_band(axes, run, f"C{number}", window, metric)
-        axes.set_ylim(shown)
+        if not metric.endswith("_rate"):  # Bands of two seeds may be far wider than all curves together.
+            axes.set_ylim(shown)
         axes.set_xlabel("iteration")
         axes.xaxis.get_major_locator().set_params(integer=True)
         what = metric.split("/")[-1].replace("_", " ")
         levels = {"env_runners": " on training levels", "evaluation": " in evaluations"}.get(metric.split("/")[0], "")
-        axes.set_ylabel(f"{what}{levels}" + (f", mean of {window} iterations" if window > 1 else ""))
+        axes.set_ylabel(f"{what}{levels}" + (f",\nmean of {window} iterations" if window > 1 else ""))
         axes.set_title(title)
     return path
 
