@@ -13,7 +13,7 @@ from rllib_lmgame.results import number_at
 from rllib_lmgame.telemetry.advice import Adviser
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, OVER_LEVELS, PHASES, RLLIB_EVALUATION, flatten, win_draw_loss
 from rllib_lmgame.telemetry.phases import CHOSEN, STARTING, phase_of, shares_of
-from rllib_lmgame.telemetry.trial_names import names_of
+from rllib_lmgame.telemetry.trial_names import names_of, trial_settings
 
 SAY_EVERY_S = 10.0
 """Between two lines about what a trial does that has no result yet."""
@@ -81,7 +81,11 @@ class ProgressCallback(Callback):
         self._print(trial, "failed")
 
     def _print(self, trial: Any, text: str) -> None:
-        name = f"[{self._names.get(trial.trial_id, trial.trial_id)}] " if len(self._names) > 1 else ""
+        name = (
+            f"[{self._names.get(trial.trial_id, trial.trial_id)}] "
+            if len(self._names) > 1 or trial_settings(trial)
+            else ""
+        )
         print(name + text, file=self._stream or sys.stdout, flush=True)
 
     def _eta(self, trial_id: str, result: Mapping[str, Any]) -> float | None:

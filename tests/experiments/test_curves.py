@@ -102,6 +102,17 @@ def test_a_trial_without_results_is_left_out_and_named(sweep: Path, capsys: pyte
     assert err.splitlines() == [f"note: left out: {sweep / 'a'}: its file of results has no whole line"]
 
 
+def test_the_best_trial_of_a_sweep_is_what_is_evaluated(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plot.best_of_sweep(str(sweep)) == str(sweep)  # There is no checkpoint.
+    for name in "abc":
+        (sweep / name / "checkpoint_000000").mkdir()
+        (sweep / name / "checkpoint_000000" / "rllib_checkpoint.json").touch()
+    assert plot.best_of_sweep(str(sweep)) == str(sweep / "c") and "the best of 3 trials by" in capsys.readouterr().err
+    assert plot.best_of_sweep(str(sweep / "a")) == str(sweep / "a")
+    assert main(["evaluate", str(sweep)]) != 0  # It is a made-up checkpoint.
+    assert str(sweep / "c") in capsys.readouterr().err
+
+
 def test_a_sum_of_returns_that_never_changes_is_no_default_curve(tmp_path: Path) -> None:
     """As in self-play of a zero-sum game: the first seat's return is one."""
     own = {"player": {"first": 0.25}}

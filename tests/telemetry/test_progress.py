@@ -247,6 +247,16 @@ def test_dropped_episodes_are_told_with_the_reason(monkeypatch: pytest.MonkeyPat
     ]
 
 
+def test_what_helps_is_named_with_its_keys_and_its_page() -> None:
+    """Replies that cannot be read, groups that earned the same, and a gap that bfloat16 does not explain."""
+    equal = {"player": {"advantage_min": 0.0, "advantage_max": 0.0, "logprob_gap": 0.35}, "__all_modules__": {"x": 1}}
+    lines = printed({"env_runners": {"format_error_rate": 0.9}, "learners": equal})
+    keys = ("language_model.reply_prefill", "text_rollouts.group_size", "differ by up to 0.35")
+    assert len(lines) == 3 and all(key in line for key, line in zip(keys, lines, strict=True))
+    assert all("docs/troubleshooting.md" in line and line.startswith("note: ") for line in lines)
+    assert not printed({"learners": {"player": {"logprob_gap": 0.01}}})
+
+
 def test_a_run_that_learns_is_left_alone() -> None:
     learns = {"player": {"advantage_min": -1.0, "advantage_max": 0.0}, "__all_modules__": {"num_steps": 1}}
     assert printed({"env_runners": {"format_error_rate": 0.2}, "learners": learns}) == []

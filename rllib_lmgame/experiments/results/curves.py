@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,11 +16,13 @@ from statistics import fmean
 from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE, REPORT_FILE
+from rllib_lmgame.algorithms.checkpoints.paths import newest_checkpoint
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.results.files import ITERATION, PROGRESS_FILE, RESULT_FILE, json_lines
 from rllib_lmgame.json_files import read_mapping
 from rllib_lmgame.measures.statistics import mean_interval, rate_over_levels
 from rllib_lmgame.rollouts.episodes import seed_and_level
+from rllib_lmgame.storage import expanded
 from rllib_lmgame.telemetry.metrics import OVER_LEVELS, flatten
 from rllib_lmgame.telemetry.trial_names import settings_name
 
@@ -249,6 +252,27 @@ def trial_directories(paths: Iterable[Path]) -> list[Path]:
         below = sorted(child for child in path.iterdir() if child.is_dir() and _has_results(child))
         found += below if below and not _has_results(path) else [path]
     return list({path.resolve(): path for path in found}.values())
+
+
+def best_of_sweep(path: str) -> str:
+    """The directory of the best trial of an experiment of several, which is said on standard error, by the first of
+    :data:`RANKED_BY` that any has measured; else ``path``.
+    """
+    place = expanded(path)
+    if not place.is_dir() or newest_checkpoint(place) is not None:
+        return path
+    trials = [trial for trial in trial_directories([place]) if newest_checkpoint(trial) is not None]
+    last: dict[Path, dict[str, float]] = {}
+    for trial in trials:
+        with suppress(ConfigError):
+            last[trial] = {k: v for row in read_results(trial) for k, v in row.items() if not math.isnan(v)}
+    metric = next((name for name in RANKED_BY if any(name in numbers for numbers in last.values())), None)
+    if len(trials) < 2 or metric is None:
+        return path
+    best = max((trial for trial in last if metric in last[trial]), key=lambda trial: last[trial][metric])
+    said = f"the best of {len(trials)} trials by {metric} ({last[best][metric]:.4g})"
+    print(f"note: {path}: {best.name} is {said}", file=sys.stderr)
+    return str(best)
 
 
 def _has_results(directory: Path) -> bool:

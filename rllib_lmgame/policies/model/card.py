@@ -130,7 +130,8 @@ def model_card(options: LanguageModelOptions, played: Played) -> str:
 
 def _short_program(options: LanguageModelOptions, played: Played) -> str:
     """The program with Transformers alone; nothing where a reply needs more, as calls of a game's functions do."""
-    if options.reply_format != "tags":
+    to_be_made = isinstance(options.demonstrations, int) and options.demonstrations
+    if options.reply_format != "tags" or to_be_made:
         return ""
     asked = MessageConversation(options, RULES, game=played.games[0][0] if played.games else "")
     return _SHORT.format(
