@@ -68,8 +68,8 @@ def listed(rows: list[Mapping[str, Any]], trials: Sequence[str]) -> list[list[st
     for number, row in enumerate(rows, 1):
         many = len(row["s"]) > 1
         seats = [f"{policy} {_number(got)}" if many else policy for _, _, policy, *_, got in row["s"]]
-        cells = (row["it"], row["g"], row["p"] or ", ".join(seats), row["ok"], row["r"], row["st"], row["t"])
-        cells = (number, *[trials[row["f"]]] * several, *cells)
+        known = (row["it"], row["g"], row["p"] or ", ".join(seats), row["ok"], row["r"], row["st"], row["t"])
+        cells = [number, *[trials[row["f"]]] * several, *known]
         table.append([one_line(printable(_number(cell))) for cell in cells])
     return table
 

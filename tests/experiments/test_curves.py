@@ -71,6 +71,8 @@ def test_seeds_measured_at_other_iterations_have_a_mean() -> None:
     assert iterations == [15, 20, 25, 30]
     assert [mean for mean, _, _ in means] == pytest.approx([0.5, 0.75, 0.5, 0.3])
     assert all(low < mean < high for mean, low, high in means[1:2])
+    again = plot.Curve("a", iterations=[1, 1, 2], values=[0.0, 0.5, 1.0], intervals=[(None, None)] * 3)
+    assert plot.mean_curve([again])[0] == [1, 2]  # An iteration that came twice.
 
 
 def test_the_figure_has_bands_whole_numbers_and_marks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

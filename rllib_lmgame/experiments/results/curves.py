@@ -326,10 +326,9 @@ def mean_curve(curves: Sequence[Curve], window: int = 1) -> tuple[list[float], l
     each = [np.interp(at, curve.iterations, smoothed(curve.values, window)).tolist() for curve in curves]
     if len(curves) > 1:
         return at, [(float(mean), low, high) for mean, low, high in map(mean_interval, zip(*each, strict=True))]
-    measured = curves[0].intervals if window == 1 else []
-    return at, [
-        (value, *interval) for value, interval in zip(each[0], measured or [(None, None)] * len(at), strict=True)
-    ]
+    (curve,) = curves
+    measured = dict(zip(curve.iterations, curve.intervals, strict=False)) if window == 1 else {}
+    return at, [(value, *measured.get(i, (None, None))) for i, value in zip(at, each[0], strict=True)]
 
 
 def within_range(metric: str, bound: float) -> float:
