@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ def add_parser(subparsers: Any, summary: str) -> None:
         "compare",
         help=summary,
         description="Final figures of runs with their intervals, the keys in which they differ, and with --out their "
-        "learning curves. Trials whose configurations differ in nothing but the seed are seeds of one run.",
+        "learning curves. Trials whose configurations differ in nothing but the seed are seeds of one run; a trial "
+        "without results is left out.",
     )
     parser.add_argument("runs", nargs="+", metavar="RUN", help="directory of a trial, or of an experiment: its trials")
     parser.add_argument("--metric", metavar="NAME", help="of the curves (default: success or return while training)")
@@ -33,7 +35,9 @@ def run(args: argparse.Namespace) -> int:
     from rllib_lmgame.experiments.results.curves import read_curves, trial_directories
     from rllib_lmgame.experiments.results.figures import draw, write_tables
 
-    curves, metric = read_curves(trial_directories(expanded(name) for name in args.runs), args.metric)
+    curves, metric, left_out = read_curves(trial_directories(expanded(name) for name in args.runs), args.metric)
+    for line in left_out:
+        print(f"note: {printable(line)}", file=sys.stderr)
     said = compare(curves, metric)
     written: list[Path] = []
     if args.out is not None:

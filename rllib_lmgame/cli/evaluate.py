@@ -168,10 +168,13 @@ def _add_obsolete(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _explain_obsolete(args)
-    from rllib_lmgame.evaluation.players.naming import without_names
+    from rllib_lmgame.evaluation.players.naming import split_name, without_names
+    from rllib_lmgame.experiments.results.curves import best_of_sweep
     from rllib_lmgame.experiments.run.cluster import quieten_ray
 
     env_config = parse_env_config(args.env_config)
+    named = map(split_name, args.players)
+    args.players = [f"{name}={best_of_sweep(source)}" if name else best_of_sweep(source) for name, source in named]
     sources = without_names(args.players)
     find_in_current_directory([sources, without_names(args.against or ()), env_config])
     quieten_ray(args.verbosity or 0)

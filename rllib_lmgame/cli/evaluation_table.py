@@ -122,4 +122,6 @@ def _details(game: Mapping[str, Any]) -> list[str]:
         # Between quotes, with line ends and all that cannot be shown spelt out.
         cut = [reply[:MAX_REPLY] + " ..." * (len(reply) > MAX_REPLY) for reply in game["unreadable"]]
         lines += [f"    {json.dumps(reply, ensure_ascii=False)}" for reply in cut]
+        keys = "language_model.reply_prefill ('<answer>', where replies lack the tag) or max_tokens_per_turn"
+        lines.append(f"  set {keys} (where they are cut off): docs/troubleshooting.md")
     return lines

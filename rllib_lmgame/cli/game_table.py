@@ -152,7 +152,9 @@ class _Table:
         ending = "the budget is used up" if game.stop_reason() is StopReason.MAX_TURNS else "the game is over"
         print(f"{ending}; return: " + ", ".join(f"{agent} {game.seats[agent].episode_return:g}" for agent in agents))
         infos = {agent: game.infos.get(agent, {}) for agent in agents}
-        print("success: " + (", ".join(agent for agent in agents if infos[agent].get("success")) or "none"))
+        if any("success" in info for info in infos.values()):
+            won = [agent for agent in agents if infos[agent].get("success")]
+            print("success: " + (", ".join(won) or "no" * (len(agents) == 1) or "nobody"))
         measures = {agent: infos[agent].get("measures") or {} for agent in agents}
         of_all = len(measures) > 1 and all(found == measures[viewer] for found in measures.values())
         for agent, found in ({"all": measures[viewer]} if of_all else measures).items():
@@ -161,7 +163,7 @@ class _Table:
 
 
 def _turns_left(turns: int | None) -> str:
-    return "" if turns is None else f" ({turns} turns left)"
+    return "" if turns is None else f" ({turns} turn{'s' * (turns != 1)} left)"
 
 
 def _read(prompt: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def _model(directory: Path) -> str:
 
 def about_game(game: str) -> Iterator[str]:
     """A game's page: what it is, its options, and a turn of it."""
-    from rllib_lmgame.envs.checking.sample import docstring_text, example_turn
+    from rllib_lmgame.envs.checking.sample import as_played, docstring_text, example_turn
     from rllib_lmgame.envs.contract.base import GameError
     from rllib_lmgame.envs.registry import game_spec, load_factory
     from rllib_lmgame.imports import find_in_current_directory
@@ -134,6 +135,9 @@ def about_game(game: str) -> Iterator[str]:
     spec = game_spec(game)
     yield f"{spec.game_id}: {spec.summary}" if spec.summary else spec.game_id
     factory = load_factory(spec)
+    if not spec.own:
+        with suppress(ConfigError, MissingDependencyError, GameError):  # The turn below says why.
+            spec = as_played(spec)
     players, replies, reach, solver, extra, _ = spec.cells()
     yield from _rows(
         {

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_patient
 from rllib_lmgame.cli.signals import Ending, raised_signals
-from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError
+from rllib_lmgame.errors import CheckpointError, ConfigError, MissingDependencyError, nearest
 from rllib_lmgame.text import first_line, printable
 
 COMMANDS = {
@@ -130,7 +130,10 @@ def _dispatch(arguments: list[str], started: float) -> int:
         raise ConfigError("", "`rllib rollout` was replaced by `rllib evaluate`")
     if any(not word.strip() and not before.startswith("-") for before, word in pairwise(arguments)):
         raise ConfigError("", f"an empty name is given; `rllib {arguments[0]} --help` says what is to stand there")
-    parser = make_parser(arguments[0] if arguments else None)
+    command = arguments[0] if arguments else None
+    if command is not None and command not in COMMANDS and (meant := nearest(command, COMMANDS)) is not None:
+        raise ConfigError("", f"unknown command {command!r}; did you mean `rllib {meant}`?")
+    parser = make_parser(command)
     parsed, rest = parser.parse_known_args(arguments)
     if rest and hasattr(parsed, "words") and not any(r.startswith("-") for r in rest):
         parsed.words += rest  # argparse takes positional words only where they stand together
@@ -188,6 +191,9 @@ def _prepare_environment() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("PYTHONWARNINGS", "ignore::DeprecationWarning")
     be_patient()
+    if not sys.stdout.isatty():  # Neither Ray's prefixes nor lines of vLLM have colours in a file.
+        os.environ.setdefault("RAY_COLOR_PREFIX", "0")
+        os.environ.setdefault("NO_COLOR", "1")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Else a file that a game's options name is sought in the trial's own directory.
     os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from rllib_lmgame.algorithms.checkpoints.manifest import iteration_of
     from rllib_lmgame.algorithms.checkpoints.paths import find_checkpoint, is_own_checkpoint
     from rllib_lmgame.evaluation.saved_config import open_checkpoint, saved_model
-    from rllib_lmgame.experiments.results.publish import files_to_push, push
+    from rllib_lmgame.experiments.results.publish import files_to_push, push, terms_lines
 
     place = find_checkpoint(args.checkpoint)
     if not is_own_checkpoint(place):
@@ -50,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     for name, content in files.items():
         size = content.stat().st_size if isinstance(content, Path) else len(content)
         print(printable(f"{size_text(size):>8}  {name}"))
+    for line in terms_lines(files):
+        print(f"note: {line}", file=sys.stderr)
     if args.dry_run:
         return 0
     message = args.message or f"{policy} after iteration {iteration_of(checkpoint) or '?'}"

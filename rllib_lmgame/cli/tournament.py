@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rllib_lmgame.evaluation.tournament.standings import Standings
     from rllib_lmgame.rollouts.records import GameConfig
 
+TOGETHER = "all zero-sum games"
 PLOTS = "pip install 'rllib-lmgame[plots]'"
 
 
@@ -30,8 +31,9 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
         "tournament",
         help=summary,
         description=(
-            "Let players play each other, all against all and each in every seat equally often. Zero-sum games are "
-            "told by wins, Bradley-Terry ratings and the Nash average, others by what each player gets. The same "
+            "Let players play each other, all against all and each in every seat equally often. Zero-sum games "
+            "without stakes are told by wins, Bradley-Terry ratings and the Nash average, others by what each "
+            "player gets. The same "
             "command with the same --out goes on where it was interrupted, and plays again what failed."
         ),
     )
@@ -51,6 +53,12 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
         default=20,
         metavar="N",
         help="games of every match-up (default 20), filled up so that all take each seat equally often",
+    )
+    parser.add_argument(
+        "--by",
+        choices=("wins", "return"),
+        help="rank players of zero-sum games by wins, or by mean return (default: return where a win does not always "
+        "pay the same)",
     )
     parser.add_argument(
         "--out", metavar="DIR", help="write all games (JSONL), standings and pay-off matrices there; go on from it"
@@ -79,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         directory = _directory(args.out, stack)
         outcome = _play(tournament, directory, args)
-        tables = _standings(tournament, outcome)
+        tables = _standings(tournament, outcome, args.by)
         counts = {name: player.counts() for name, player in tournament.players.items()}
         if directory is not None:
             _write(directory, tables, counts)
@@ -127,18 +135,21 @@ def _play(tournament: Tournament, directory: TournamentDirectory | None, args: a
     return play_with_bar(partial(play_tournament, tournament, directory), "game", quiet=args.json)
 
 
-def _standings(tournament: Tournament, outcome: Outcome) -> list[Standings]:
-    """The standings of every game; with several zero-sum games also of all of those together."""
-    from rllib_lmgame.evaluation.tournament.standings import is_zero_sum, standings
+def _standings(tournament: Tournament, outcome: Outcome, asked: str | None) -> list[Standings]:
+    """The standings of every game; with several zero-sum games also of all of those together, whose stakes differ: they
+    are told by wins, unless returns were ``asked`` for.
+    """
+    from rllib_lmgame.evaluation.tournament.standings import RETURN, WINS, has_stakes, is_zero_sum, standings
 
     names = list(tournament.players)
     tables, together = [], []
     for game, results in zip(tournament.games, outcome.results, strict=True):
         zero_sum = is_zero_sum(results, _says_zero_sum(game)) and any(result.comparisons for result in results)
-        tables.append(standings(game.env, results, names, zero_sum=zero_sum, seed=tournament.seed))
+        by = asked or (RETURN if has_stakes(results) else WINS)
+        tables.append(standings(game.env, results, names, zero_sum=zero_sum, by=by, seed=tournament.seed))
         together += results if zero_sum else []
-    if sum(table.zero_sum for table in tables) > 1:
-        tables.append(standings("all zero-sum games", together, names, zero_sum=True, seed=tournament.seed))
+    if sum(table.zero_sum for table in tables) > 1 and asked != RETURN:
+        tables.append(standings(TOGETHER, together, names, zero_sum=True, seed=tournament.seed))
     return tables
 
 
@@ -157,7 +168,7 @@ def _write(directory: TournamentDirectory, tables: Sequence[Standings], counts: 
     write_standings(directory.path, [table.as_json() for table in tables], counts)
     drawn = True
     for table in tables:
-        if len(table.players) > 1 and table.games:
+        if len(table.players) > 1 and table.games and table.game != TOGETHER:
             name = matrix_name(table)
             write_csv(table, directory.path / f"{name}.csv")
             drawn = write_png(table, directory.path / f"{name}.png") and drawn

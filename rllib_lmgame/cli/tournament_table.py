@@ -15,17 +15,18 @@ if TYPE_CHECKING:
     from rllib_lmgame.evaluation.tournament.standings import Standing, Standings
 
 WINS = ("player", "seats", "win", "draw", "loss", "win rate", "95 %", "return", "rating", "95 %", "Nash", "score")
+STAKES = ("player", "seats", "return", "95 %", "win", "draw", "loss", "win rate", "95 %", "Nash", "score")
 PAYOFFS = ("player", "seats", "return", "95 %", "success", "95 %")
 SHOWN_FAILURES = 3
 
 
 def standings_text(table: Standings) -> str:
-    head = WINS if table.zero_sum else PAYOFFS
-    rows = [head, *((_wins if table.zero_sum else _payoffs)(standing) for standing in table.players)]
+    head, row_of = (WINS, _wins) if table.by == "wins" else (STAKES, _stakes) if table.zero_sum else (PAYOFFS, _payoffs)
+    rows = [head, *map(row_of, table.players)]
     lines = [f"{table.game}: {table.games} games", *columns(rows, left=1)]
     if len(table.players) > 1 and not all(math.isnan(cell) for row in table.matrix.tolist() for cell in row):
         names = [player.player for player in table.players]
-        what = "points of the row against the column" if table.zero_sum else "return of the row with the column"
+        what = "points of the row against the column" if table.by == "wins" else "return of the row with the column"
         cells = [["-" if math.isnan(cell) else f"{cell:.3f}" for cell in row] for row in table.matrix.tolist()]
         numbers = [str(i + 1) for i in range(len(names))]
         matrix = [(what, *numbers)] + [
@@ -41,26 +42,39 @@ def _wins(standing: Standing) -> tuple[str, ...]:
     return (
         standing.player,
         str(standing.seats),
-        str(standing.wins),
-        str(standing.draws),
-        str(standing.losses),
-        "-" if standing.win_rate is None else f"{standing.win_rate:.3f}",
-        _span(standing.win_interval, ".3f"),
+        *_counted(standing),
         "-" if standing.payoff is None else f"{standing.payoff[0]:+.3f}",
         f"{rating.rating:+.0f}" if rating is not None and known else "-",
         _span((rating.low, rating.high), "+.0f") if rating is not None and known else "-",
-        "-" if standing.nash_weight is None else f"{standing.nash_weight:.3f}",
-        "-" if standing.nash_score is None else f"{standing.nash_score:+.3f}",
+        *_nash(standing),
     )
 
 
+def _stakes(standing: Standing) -> tuple[str, ...]:
+    return (*_got(standing), *_counted(standing), *_nash(standing))
+
+
+def _counted(standing: Standing) -> tuple[str, ...]:
+    rate = "-" if standing.win_rate is None else f"{standing.win_rate:.3f}"
+    counts = (standing.wins, standing.draws, standing.losses)
+    return (*map(str, counts), rate, _span(standing.win_interval, ".3f"))
+
+
+def _nash(standing: Standing) -> tuple[str, str]:
+    weight, score = standing.nash_weight, standing.nash_score
+    return "-" if weight is None else f"{weight:.3f}", "-" if score is None else f"{score:+.3f}"
+
+
+def _got(standing: Standing) -> tuple[str, ...]:
+    mean = standing.payoff
+    got = ("-", "-") if mean is None else (f"{mean[0]:+.4g}", _span(mean[1:], "+.4g"))
+    return (standing.player, str(standing.seats), *got)
+
+
 def _payoffs(standing: Standing) -> tuple[str, ...]:
-    mean, success = standing.payoff, standing.success
+    success = standing.success
     return (
-        standing.player,
-        str(standing.seats),
-        "-" if mean is None else f"{mean[0]:+.4g}",
-        "-" if mean is None else _span(mean[1:], "+.4g"),
+        *_got(standing),
         "-" if success is None else f"{success[0]:.3f}",
         "-" if success is None else _span(success[1:], ".3f"),
     )

@@ -73,8 +73,9 @@ def _read(library: Library, paths: list[str]) -> None:
     """Raises: ConfigError: there is no episode in any file."""
     for _ in library.refresh():
         pass
-    for problem in (*library.problems, *library.unfinished):
-        print(f"warning: {problem}", file=sys.stderr)
+    for kind, lines in (("warning", library.problems), ("note", library.unfinished)):
+        for line in lines:
+            print(f"{kind}: {line}", file=sys.stderr)
     if not library.rows:
         read = ", ".join(source.label for source in library.sources) or "no file"
         raise ConfigError("", f"there are no episodes (read: {read}){_why_none(library, paths)}")
@@ -85,7 +86,7 @@ def _why_none(library: Library, paths: list[str]) -> str:
     from rllib_lmgame.experiments.results.curves import read_settings
     from rllib_lmgame.viewer.places import trials_of
 
-    logs = [(read_settings(trial).get("text_rollouts") or {}).get("episode_log") for trial in trials_of(paths)]
+    logs = [(read_settings(trial)[0].get("text_rollouts") or {}).get("episode_log") for trial in trials_of(paths)]
     if not logs:
         return "" if library.sources else "; a run writes them with text_rollouts.episode_log"
     return "; its text_rollouts.episode_log is off" if set(logs) == {"off"} else "; no game was played to its end"
@@ -103,9 +104,8 @@ def _export(library: Library, paths: list[str], out: str) -> int:
         curves.refresh()
         head = {
             "title": _title(paths),
-            "files": [source.label for source in library.sources],
-            "zero_sum": library.zero_sum(),
-            "problems": [*library.problems, *library.unfinished],
+            **library.about(),
+            "unfinished": library.unfinished,
             "curves": curves.figures(),
         }
         with writing(file.wanted), file.scratch.open("w", encoding="utf-8") as target:
@@ -124,7 +124,8 @@ def _print(library: Library, paths: list[str], number: int) -> int:
 
     _read(library, paths)
     if number == 0:
-        print("\n".join(columns(listed([json.loads(row) for row in library.rows]), 4)))
+        table = listed([json.loads(row) for row in library.rows], library.about()["trials"])
+        print("\n".join(columns(table, len(table[0]) - 4)))
         return 0
     if not 0 < number <= len(library.rows):
         raise ConfigError("--text", f"there are {len(library.rows)} episodes, from 1 on; got {number}")

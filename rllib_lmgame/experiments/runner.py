@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -47,6 +48,7 @@ from rllib_lmgame.experiments.search.stopping import stopping_criteria
 from rllib_lmgame.lock import locked
 from rllib_lmgame.settings.schema import values_of
 from rllib_lmgame.storage import absolute, is_uri
+from rllib_lmgame.telemetry.trial_names import settings_name, trial_settings
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
@@ -248,7 +250,13 @@ def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float)
 
 
 def trial_directory_name(trial: Any) -> str:
-    """Short directory name of a trial: algorithm, environment, id."""
+    """Short directory name of a trial: what it drew from the search space, or algorithm and environment; then its id.
+
+    TensorBoard and the viewer call the trial by it.
+    """
+    drawn = re.sub(r"[^\w.=+-]+", "_", settings_name(trial_settings(trial)))[:100]
+    if drawn:
+        return f"{drawn}_{trial.trial_id}"
     env = str(trial.config.get("env") or "").replace("/", "_").replace(":", "_")[:40]
     return "_".join(part for part in (trial.trainable_name, env, trial.trial_id) if part)
 

@@ -312,6 +312,8 @@ def _check_keys(settings: Mapping[str, Any]) -> None:
     for key in settings:
         if key in known or (nearest(str(key), known) and key not in FLAT_KEYS):
             continue
+        if key in ("name", "experiment_name"):
+            raise ConfigError(key, "unknown key; the key above names the experiment, or --experiment-name")
         found = find_key(str(key), entry.groups if entry else {})
         if found is not None:
             raise ConfigError(str(key), f"unknown key; did you mean {'config.' + found!r}?")

@@ -11,7 +11,7 @@ from rllib_lmgame.envs.contract.sequence_form import GameTree as GameTree
 from rllib_lmgame.envs.contract.sequence_form import InformationSet as InformationSet
 from rllib_lmgame.envs.contract.sequence_form import walked as walked
 from rllib_lmgame.envs.contract.tree import TextTreeGame
-from rllib_lmgame.envs.registry import make_game
+from rllib_lmgame.envs.registry import game_spec, load_factory, make_game
 
 
 def game_tree(game: str, env_config: Mapping[str, Any] | None = None, max_states: int = MAX_STATES) -> GameTree:
@@ -21,10 +21,12 @@ def game_tree(game: str, env_config: Mapping[str, Any] | None = None, max_states
 
     Raises: ValueError: another kind of game, cut short by ``max_turns``, or with more than ``max_states``.
     """
+    factory = load_factory(game_spec(game))
+    if not (isinstance(factory, type) and issubclass(factory, TextTreeGame)):
+        how = "write it as a TextTreeGame (docs/writing-a-game.md#a-game-with-exact-measures)"
+        raise ValueError(f"{game} cannot be walked through: its states are hidden in the game; {how}")
     env = make_game(game, {"show_rules": False, **(env_config or {})})
     try:
-        if not isinstance(env, TextTreeGame):
-            raise ValueError(f"{game} cannot be walked through: it is no TextTreeGame")
         if env.options.max_turns is not None:
             raise ValueError(f"{game} cannot be walked through while max_turns may cut it short")
         return walked(env, max_states)

@@ -9,7 +9,10 @@ from rllib_lmgame.results import number_at
 from rllib_lmgame.telemetry.metrics import MOSTLY
 from rllib_lmgame.telemetry.phases import WHY_DROPPED, phase_of
 
-UNREAD, EQUAL, DROPPED = "unread", "equal", "dropped"
+UNREAD, EQUAL, GAP, DROPPED = "unread", "equal", "gap", "dropped"
+LARGE_GAP = 0.1
+"""Of :data:`GAP`; bfloat16 alone explains about a tenth of it."""
+PAGE = "docs/troubleshooting.md"
 ROWS = (1, 10, 100, 1000)
 """Iterations in a row after which it is said, each time once."""
 
@@ -21,15 +24,21 @@ def advice(result: Mapping[str, Any]) -> dict[str, str]:
     if unread is not None and unread > MOSTLY:
         found[UNREAD] = (
             f"{unread:.0%} of the replies could not be read (`rllib evaluate` shows some), so rewards say nothing of "
-            "moves. Try a warm start (warm_start), or replies that begin with the tag (language_model.reply_prefill: "
-            "'<answer>')"
+            f"moves. Set warm_start, or language_model.reply_prefill: '<answer>': {PAGE}"
         )
     equal = [policy for policy, numbers in (result.get("learners") or {}).items() if _has_equal_returns(numbers)]
     if equal:
         found[EQUAL] = (
             f"{', '.join(equal)}: every advantage is 0, since the games of each group earned the same; rewards teach "
-            "nothing, and an update without another gradient is left out. Try levels of which some are won, more games "
-            "on a level (text_rollouts.group_size), or a warm start (warm_start)"
+            "nothing, and an update without another gradient is left out. Play levels of which some are won; raise "
+            f"text_rollouts.group_size, or set warm_start: {PAGE}"
+        )
+    gap, policy = max(_gaps(result), default=(0.0, ""))
+    if gap > LARGE_GAP:
+        found[GAP] = (
+            f"{policy}: sampler and learner differ by up to {gap:.2g} in the log-probability of a token (logprob_gap); "
+            "importance weights make up for a part of it. With dtype: bfloat16 try language_model.dtype: float32, or "
+            f"token_ppo.importance: {PAGE}"
         )
     reasons = (result.get("env_runners") or {}).get("dropped") or {}
     lost = {reason: count for reason in reasons if (count := number_at(reasons, reason))}
@@ -37,6 +46,13 @@ def advice(result: Mapping[str, Any]) -> dict[str, str]:
         told = ", ".join(f"{reason} {count:.0f}" for reason, count in lost.items())
         found[DROPPED] = f"{sum(lost.values()):.0f} episodes were dropped, and played anew as often as allowed ({told})"
     return found
+
+
+def _gaps(result: Mapping[str, Any]) -> list[tuple[float, str]]:
+    learners = result.get("learners") or {}
+    each = {str(policy): numbers for policy, numbers in learners.items() if isinstance(numbers, Mapping)}
+    gaps = [(number_at(numbers, "logprob_gap"), policy) for policy, numbers in each.items()]
+    return [(gap, policy) for gap, policy in gaps if gap is not None]
 
 
 def _has_equal_returns(numbers: Any) -> bool:
@@ -56,7 +72,7 @@ class Adviser:
         if DROPPED in found and (why := phase_of(f"{trial_id}{WHY_DROPPED}")):
             found[DROPPED] += f": {why}"
         lines = []
-        for kind in (UNREAD, EQUAL, DROPPED):
+        for kind in (UNREAD, EQUAL, GAP, DROPPED):
             row = self._rows[trial_id, kind] = self._rows.get((trial_id, kind), 0) + 1 if kind in found else 0
             if row in ROWS and (trial_id, kind, row) not in self._said:
                 self._said.add((trial_id, kind, row))

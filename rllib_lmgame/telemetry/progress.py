@@ -13,6 +13,7 @@ from rllib_lmgame.results import number_at
 from rllib_lmgame.telemetry.advice import Adviser
 from rllib_lmgame.telemetry.metrics import EXPERT_TIMER, OVER_LEVELS, PHASES, RLLIB_EVALUATION, flatten, win_draw_loss
 from rllib_lmgame.telemetry.phases import CHOSEN, STARTING, phase_of, shares_of
+from rllib_lmgame.telemetry.trial_names import names_of, trial_settings
 
 SAY_EVERY_S = 10.0
 """Between two lines about what a trial does that has no result yet."""
@@ -31,7 +32,7 @@ class ProgressCallback(Callback):
         self._since: float | None = time.monotonic() if since is None else since
         self._stream = stream
         self._first: dict[str, dict[str, tuple[float, float]]] = {}
-        self._several = False
+        self._names: dict[str, str] = {}
         self._began = time.monotonic() if since is None else since
         self._next = time.monotonic() + SAY_EVERY_S
         self._with_result: set[str] = set()
@@ -46,7 +47,7 @@ class ProgressCallback(Callback):
         if now < self._next:
             return
         self._next = now + SAY_EVERY_S
-        self._several = len(trials) > 1
+        self._names = names_of(trials)
         waiting = [trial for trial in trials if trial.status in ("PENDING", "RUNNING")]
         silent = {trial.trial_id: trial for trial in waiting if trial.trial_id not in self._with_result}
         told = {name: phase for name in silent if (phase := phase_of(name)) is not None}
@@ -58,7 +59,7 @@ class ProgressCallback(Callback):
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
         """Its processes are up, its first iteration begins."""
-        self._several = len(trials) > 1
+        self._names = names_of(trials)
         took = "" if self._since is None else f" in {time.monotonic() - self._since:.0f} s"
         self._since = None  # Of a later trial nobody knows how long it waited for its turn.
         chosen = phase_of(trial.trial_id + CHOSEN)
@@ -67,7 +68,7 @@ class ProgressCallback(Callback):
     def on_trial_result(
         self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
     ) -> None:
-        self._several = len(trials) > 1
+        self._names = names_of(trials)
         self._with_result.add(trial.trial_id)
         self._print(trial, progress_line(result, self._eta(trial.trial_id, result)))
         evaluated = evaluation_line(result)
@@ -80,7 +81,11 @@ class ProgressCallback(Callback):
         self._print(trial, "failed")
 
     def _print(self, trial: Any, text: str) -> None:
-        name = f"[{trial.trial_id}] " if self._several else ""
+        name = (
+            f"[{self._names.get(trial.trial_id, trial.trial_id)}] "
+            if len(self._names) > 1 or trial_settings(trial)
+            else ""
+        )
         print(name + text, file=self._stream or sys.stdout, flush=True)
 
     def _eta(self, trial_id: str, result: Mapping[str, Any]) -> float | None:

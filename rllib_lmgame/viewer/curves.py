@@ -12,6 +12,7 @@ from typing import Any
 from rllib_lmgame.experiments.results.files import RESULT_FILE
 from rllib_lmgame.json_files import parse
 from rllib_lmgame.telemetry.metrics import flatten
+from rllib_lmgame.telemetry.trial_names import directory_names
 
 SHOWN = (
     "env_runners/success_rate",
@@ -81,12 +82,13 @@ class Curves:
 
     def _lines(self, name: str) -> list[dict[str, Any]]:
         lines = []
+        called = directory_names(trial.name for trial in self._points)
         for trial, points in self._points.items():
             found = [(at, row[name]) for at, row in sorted(points.items()) if name in row]
             step = -(-len(found) // MOST_POINTS) if found else 1
             kept = found[::-1][::step][::-1]
             if kept:
-                lines.append({"trial": trial.name, "x": [at for at, _ in kept], "y": [y for _, y in kept]})
+                lines.append({"trial": called[trial.name], "x": [at for at, _ in kept], "y": [y for _, y in kept]})
         return lines
 
 

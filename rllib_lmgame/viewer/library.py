@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from rllib_lmgame.evaluation.tournament.files import STANDINGS_FILE
 from rllib_lmgame.json_files import parse, read_mapping
 from rllib_lmgame.rollouts.log.episode_log import TOKENS
+from rllib_lmgame.telemetry.trial_names import directory_names
 from rllib_lmgame.text import first_line, printable
 from rllib_lmgame.viewer.forms import episode_of, join_tokens, row_of, words_of
 
@@ -313,19 +314,32 @@ class Library:
                 "changes": len(self.changed),
                 "again": [[number, json.loads(self.rows[number])] for number in again],
                 "reading": self.reading or start + len(rows) < len(self.rows),
-                "files": [source.label for source in self.sources],
-                "zero_sum": self.zero_sum(),
-                "problems": [*self.problems, *([] if self.reading else self.unfinished)],
+                **self.about(),
+                "unfinished": [] if self.reading else self.unfinished,
             }
         return rows, head
 
+    def about(self) -> dict[str, Any]:
+        """What is said of the files: their labels, the trial that each is of, who is ranked by wins, and problems."""
+        trials = [self._trial(source.path) for source in self.sources]
+        names = directory_names(filter(None, trials))
+        return {
+            "files": [source.label for source in self.sources],
+            "trials": [names.get(trial, "") for trial in trials],
+            "zero_sum": self.zero_sum(),
+            "problems": list(self.problems),
+        }
+
+    def _trial(self, path: Path) -> str:
+        return path.parent.parent.name if path.parent.name == "episodes" else ""
+
     def zero_sum(self) -> dict[str, bool]:
-        """Game -> whether the standings beside its log tell it by wins: what a game declares stands in no episode."""
+        """Game -> whether the standings beside its log rank by wins: what a game declares stands in no episode."""
         found = {}
         for place in {source.path.parent: None for source in self.sources}:
             try:
                 for table in read_mapping(place / STANDINGS_FILE, LONGEST_LINE)["standings"]:
-                    found[str(table["game"])] = bool(table["zero_sum"])
+                    found[str(table["game"])] = table["by"] == "wins"
             except (OSError, ValueError, LookupError, TypeError):  # There are none, or somebody else's.
                 continue
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rllib_lmgame.text import one_line, printable
@@ -59,12 +59,17 @@ def told(episode: Mapping[str, Any]) -> Iterator[str]:
             yield from _lines(text, "    ")
 
 
-def listed(rows: list[Mapping[str, Any]]) -> list[list[str]]:
-    """Lines of a table of episodes, with a heading."""
-    table = [["episode", "iteration", "game", "who", "success", "return", "stop", "turns"]]
+def listed(rows: list[Mapping[str, Any]], trials: Sequence[str]) -> list[list[str]]:
+    """Lines of a table of episodes, with a heading; ``trials`` are those of their files. Of several seats it says what
+    each got.
+    """
+    several = len(set(trials)) > 1
+    table = [["episode", *["trial"] * several, "iteration", "game", "who", "success", "return", "stop", "turns"]]
     for number, row in enumerate(rows, 1):
-        who = row["p"] or " ".join(policy for _, _, policy, *_ in row["s"])
-        cells = (number, row["it"], row["g"], who, row["ok"], row["r"], row["st"], row["t"])
+        many = len(row["s"]) > 1
+        seats = [f"{policy} {_number(got)}" if many else policy for _, _, policy, *_, got in row["s"]]
+        known = (row["it"], row["g"], row["p"] or ", ".join(seats), row["ok"], row["r"], row["st"], row["t"])
+        cells = [number, *[trials[row["f"]]] * several, *known]
         table.append([one_line(printable(_number(cell))) for cell in cells])
     return table
 

@@ -73,7 +73,8 @@ def test_help_names_commands_that_exist(command, capsys):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["tran"], "invalid choice"),
+        (["tran"], "did you mean `rllib train`?"),
+        (["xyzzy"], "invalid choice"),
         (["rollout", "x"], "rllib evaluate"),
         (["train"], "name a file"),
         (["train", "file"], "train file FILE"),

@@ -79,8 +79,10 @@ def test_everything_is_told_and_written(tmp_path: Path, capsys: pytest.CaptureFi
     with (out / "payoffs-TicTacToe-v0.csv").open() as file:
         rows = list(csv.reader(file))
     assert rows[0][1] == rows[1][0] == "best" and rows[1][1] == ""
-    assert float(rows[1][2]) + float(rows[2][1]) == pytest.approx(1)
-    assert (out / "payoffs-all-zero-sum-games.png").read_bytes().startswith(b"\x89PNG")
+    assert float(rows[1][2]) + float(rows[2][1]) == pytest.approx(0)  # Pay-offs of a zero-sum game.
+    assert (out / "payoffs-KuhnPoker-v0.png").read_bytes().startswith(b"\x89PNG")
+    assert not list(out.glob("payoffs-all*"))  # Their scales differ.
+    assert [table["by"] for table in numbers] == ["wins", "return", "wins"]
     seats = [tuple(seat["module_id"] for seat in record["line_up"].values()) for record in played(out).values()]
     assert {seats.count(order) for order in seats} == {4} and len(set(seats)) == 6
     assert len(sessions(out / "games.jsonl")) == 24  # Supervised learning can read it.
@@ -235,6 +237,27 @@ def test_a_game_is_told_as_it_is_at_its_options(game: str, zero_sum: bool, capsy
     assert main([*command, "--env-config", json.dumps({"game": game})]) == 0
     (table,) = json.loads(capsys.readouterr().out)["standings"]
     assert table["zero_sum"] is zero_sum and table["games"] == 4
+
+
+@pytest.mark.parametrize(
+    ("game", "asked", "by"),
+    [
+        ("lmgame/KuhnPoker-v0", [], "return"),
+        ("lmgame/KuhnPoker-v0", ["--by", "wins"], "wins"),
+        (TIC_TAC_TOE, [], "wins"),
+        (TIC_TAC_TOE, ["--by", "return"], "return"),
+    ],
+)
+def test_games_with_stakes_are_ranked_by_return(
+    game: str, asked: list[str], by: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["tournament", game, "--players", "random", "solver", "--games", "12", *asked]
+    assert main([*command, "--json"]) == 0
+    (table,) = json.loads(capsys.readouterr().out)["standings"]
+    assert table["by"] == by and table["zero_sum"] and (table["matrix"] == table["returns"]) is (by == "return")
+    assert main(command) == 0
+    head = capsys.readouterr().out.splitlines()[1].split()
+    assert head[2] == ("win" if by == "wins" else "return") and ("rating" in head) is (by == "wins")
 
 
 @pytest.mark.usefixtures("own_players")

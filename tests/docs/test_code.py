@@ -42,7 +42,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GAME_PAGES = sorted((ROOT / "docs" / "games").glob("*.md"))
 RUN_ELSEWHERE = {
     "README.md": 1,
-    "writing-a-game.md": 2,
+    "writing-a-game.md": 4,
     "writing-an-algorithm.md": 1,
     "agent-programs.md": 1,
     "own-model.md": 1,
@@ -306,6 +306,10 @@ def test_yaml_passes_the_checks_of_a_run(
     monkeypatch.setenv("JUDGE_KEY", "of a judge")
     if "my_loggers" in text:
         monkeypatch.setitem(sys.modules, "my_loggers", shown_loggers())
+    if "my_ideas" in text:
+        ideas = ModuleType("my_ideas")
+        monkeypatch.setitem(sys.modules, "my_ideas", ideas)
+        exec(compile(block(page.name, "class BetterThanGroup"), page.name, "exec"), vars(ideas))
     if "lmgame/WebArena-v0" in text:  # A site has an address, and somebody has logged in.
         monkeypatch.setenv("WA_SHOPPING", "http://127.0.0.1:9")
         (tmp_path / ".auth").mkdir()

@@ -12,17 +12,20 @@ import pytest
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.envs import make_session
 from rllib_lmgame.imports import find_in_current_directory
+from rllib_lmgame.measures.exploitability import exploitability, odds_of, uniform_policy
+from rllib_lmgame.measures.game_tree import game_tree
 from rllib_lmgame.policies.scripted import make_scripted_player
 
 PAGE = (Path(__file__).parents[2] / "docs" / "writing-a-game.md").read_text(encoding="utf-8")
 GAMES = ["guess_number:GuessNumber", "take_stones:TakeStones"]
+FURTHER = ["matching_pennies:MatchingPennies", "shaped_guess:ShapedGuess"]
 
 
 @pytest.fixture(autouse=True)
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The page's games, in the directory that commands are started in."""
     found = re.findall(r"<!-- tested: (\S+) -->\n```python\n(.*?)\n```", PAGE, re.DOTALL)
-    assert [name for name, _ in found] == ["guess_number.py", "take_stones.py"]
+    assert [name for name, _ in found] == [f"{game.split(':')[0]}.py" for game in (*GAMES, *FURTHER)]
     for name, text in found:
         (tmp_path / name).write_text(text + "\n", encoding="utf-8")
         monkeypatch.delitem(sys.modules, name.removesuffix(".py"), raising=False)
@@ -43,6 +46,48 @@ def test_examples_pass_games_check(game: str, capsys: pytest.CaptureFixture[str]
     printed = capsys.readouterr().out
     assert status == 0, printed
     assert printed.strip() in PAGE, "the page shows what is printed"
+
+
+@pytest.mark.parametrize("game", FURTHER)
+def test_further_games_keep_the_contract(game: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["games", "check", game]) == 0, capsys.readouterr().out
+
+
+def test_the_game_with_exact_measures_is_walked_through() -> None:
+    """Uniform play cannot be exploited; who always shows heads loses."""
+    find_in_current_directory(FURTHER[0])
+    tree = game_tree(FURTHER[0])
+    assert len(tree.information_sets) == 2
+    assert exploitability(tree, odds_of(uniform_policy, tree)) == pytest.approx(0.0)
+    assert exploitability(tree, [{"heads": 1.0}, {"heads": 0.5, "tails": 0.5}]) == pytest.approx(0.5)
+
+
+def test_shaping_pays_for_what_a_guess_rules_out_and_leaves_success_alone() -> None:
+    find_in_current_directory(FURTHER[1])
+    session = make_session(FURTHER[1], {"split": "test"})
+    session.reset(0)
+    paid = []
+    while session.to_act():
+        result = session.step({"player": str(session.expert_action("player"))})
+        paid.append(result.rewards["player"])
+    assert all(reward > 0 for reward in paid) and paid[-1] >= 1.0 and result.infos["player"]["success"]
+    session.close()
+
+
+def test_info_says_what_games_of_ones_own_are(capsys: pytest.CaptureFixture[str]) -> None:
+    for game, players, expert in ((GAMES[0], "1 (player)", "yes"), (GAMES[1], "2 (first, second)", "yes")):
+        assert main(["info", game]) == 0
+        rows = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[1:3])
+        assert rows == {"players": players, "expert": expert}
+
+
+@pytest.mark.parametrize("game", [GAMES[1], "plain:Nim"])
+def test_games_that_keep_their_state_have_no_exploitability(game: str, files: Path) -> None:
+    """Also those of others, that do not know ``show_rules``."""
+    (files / "plain.py").write_text("from pettingzoo import AECEnv\n\nclass Nim(AECEnv):\n    pass\n")
+    find_in_current_directory(game)
+    with pytest.raises(ValueError, match=r"cannot be walked through: .* TextTreeGame"):
+        game_tree(game)
 
 
 def test_checker_sees_a_fault_in_the_example(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

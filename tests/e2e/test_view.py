@@ -336,7 +336,6 @@ def test_pay_offs_are_told_game_by_game_as_the_tournament_tells_them(tmp_path):
 
     async def look(page: browser.Page) -> None:
         await page.until("36 of 36")
-        await _press(page, "m")
         assert "TicTacToe-v0: share of the points" in await page.until("a cell shows its games")
         assert "Dilemma-v0: mean return" in await page.text()
         assert await _payoffs(page) == pytest.approx(wanted, abs=6e-4)
@@ -358,7 +357,6 @@ def test_pay_offs_of_games_that_all_ended_with_nothing_are_what_the_standings_sa
 
     async def look(page: browser.Page) -> None:
         await page.until("2 of 2")
-        await _press(page, "m")
         await page.until("mean return of the row")
         assert await _payoffs(page) == wanted
 
@@ -377,7 +375,6 @@ def test_pay_offs_open_their_games_and_curves_their_iterations(tmp_path):
 
     async def look(page: browser.Page) -> None:
         await page.until("pay-offs")
-        await _press(page, "m")
         await page.until("a cell shows its games")
         assert await _payoffs(page) == pytest.approx(wanted, abs=6e-4)
         await page.evaluate("document.querySelector('#matrix button').click()")

@@ -9,16 +9,17 @@ import os
 import random
 from collections import Counter, defaultdict
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rllib_lmgame.cli.tournament_table import standings_text
 from rllib_lmgame.errors import ConfigError
-from rllib_lmgame.evaluation.tournament.files import TournamentDirectory, difference
+from rllib_lmgame.evaluation.tournament.files import TournamentDirectory, difference, write_csv
 from rllib_lmgame.evaluation.tournament.results import LARGEST_PAYOFF, GameResult, SeatResult, result_of
 from rllib_lmgame.evaluation.tournament.schedule import match_ups, schedule, seatings
-from rllib_lmgame.evaluation.tournament.standings import is_zero_sum, standings
+from rllib_lmgame.evaluation.tournament.standings import RETURN, WINS, has_stakes, is_zero_sum, standings
 from rllib_lmgame.measures.statistics import mean_interval, wilson_interval
 from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
 
@@ -63,6 +64,21 @@ def test_the_nash_average_goes_by_what_is_won_where_that_is_known() -> None:
     three = [game(i, ("a", "win"), ("b", "loss"), ("c", "loss"), payoffs=(1.0, 9.0, -10.0)) for i in range(3)]
     table = standings("own/Game-v0", three, "abc", zero_sum=True)
     assert [player.nash_score for player in table.players] == [0, -1, -1]
+
+
+def test_by_return_who_wins_much_is_first(tmp_path: Path) -> None:
+    """a wins seldom, but much: by return it is the better one, in rank, Nash average and pay-offs."""
+    results = [game(i, ("a", "loss"), ("b", "win"), payoffs=(-1.0, 1.0)) for i in range(6)]
+    results += [game(6 + i, ("a", "win"), ("b", "loss"), payoffs=(5.0, -5.0)) for i in range(2)]
+    assert has_stakes(results) and not has_stakes(results[:6])
+    table = standings("own/Game-v0", results, "ab", zero_sum=True, by=RETURN)
+    better, worse = table.players
+    assert (better.player, better.nash_weight, better.rating, better.wins, worse.wins) == ("a", 1.0, None, 2, 6)
+    assert table.matrix[0, 1] == table.returns[0, 1] == 0.5
+    for by in (WINS, RETURN):
+        write_csv(standings("own/Game-v0", results, "ab", zero_sum=True, by=by), tmp_path / f"{by}.csv")
+        cells = {row.split(",")[0]: row.split(",")[1:] for row in (tmp_path / f"{by}.csv").read_text().splitlines()}
+        assert sorted(cells["a"]) == ["", "0.5"] and sorted(cells["b"]) == ["", "-0.5"]
 
 
 def test_order_of_games_does_not_matter() -> None:

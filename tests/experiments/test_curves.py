@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ import pytest
 from rllib_lmgame.cli.main import main
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.results import curves as plot
-from rllib_lmgame.experiments.results.comparison import COMPARED, compare, differing, print_comparison
+from rllib_lmgame.experiments.results import figures
+from rllib_lmgame.experiments.results.comparison import COMPARED, compare, print_comparison
 from rllib_lmgame.experiments.results.figures import draw
+from rllib_lmgame.measures.statistics import mean_interval
 
 SUCCESS = plot.METRICS[0]
 
@@ -57,8 +60,70 @@ def experiment(tmp_path: Path) -> Path:
 def test_curves_begin_behind_the_warm_start_and_their_mean_has_what_all_have(experiment: Path) -> None:
     first, second = (plot.read_curve(path, SUCCESS) for path in plot.trial_directories([experiment]))
     assert first.iterations == list(range(1, 11)) and first.seconds[0] == 6.0
-    iterations, values = plot.mean_curve([first, second])
-    assert iterations == list(range(1, 11)) and values[0] == pytest.approx((0.41 + 0.51) / 2)
+    iterations, means = plot.mean_curve([first, second])
+    assert iterations == list(range(1, 11)) and means[0] == pytest.approx(mean_interval([0.41, 0.51]))
+
+
+def test_seeds_measured_at_other_iterations_have_a_mean() -> None:
+    first = plot.Curve("a", iterations=[10, 20, 30], values=[0.0, 1.0, 0.0])
+    second = plot.Curve("b", iterations=[15, 25, 40], values=[0.5, 0.5, 0.8])
+    iterations, means = plot.mean_curve([first, second])
+    assert iterations == [15, 20, 25, 30]
+    assert [mean for mean, _, _ in means] == pytest.approx([0.5, 0.75, 0.5, 0.3])
+    assert all(low < mean < high for mean, low, high in means[1:2])
+    again = plot.Curve("a", iterations=[1, 1, 2], values=[0.0, 0.5, 1.0], intervals=[(None, None)] * 3)
+    assert plot.mean_curve([again])[0] == [1, 2]  # An iteration that came twice.
+
+
+def test_the_figure_has_bands_whole_numbers_and_marks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of two runs with three seeds, evaluated four times, and of a long one that is averaged."""
+    axes = pytest.importorskip("matplotlib.figure").Figure().subplots()
+    monkeypatch.setattr(figures, "figure", lambda path: nullcontext(axes))
+    curves = [
+        plot.Curve(f"{lr}{seed}", "sweep", [1, 2, 3, 4], [lr, lr + seed, lr, lr], settings={"lr": lr}, seed=seed)
+        for lr in (0.25, 0.5)
+        for seed in (0, 1, 2)
+    ]
+    draw(curves, tmp_path / "figure", "evaluation/env_runners/success_rate", "")
+    assert [line.get_label() for line in axes.get_lines() if not line.get_label().startswith("_")] == [
+        f"lr={lr}, mean of 3 seeds, 95 % interval" for lr in (0.25, 0.5)
+    ]
+    assert len(axes.collections) == 2 and all(line.get_marker() == "o" for line in axes.get_lines())
+    assert all(tick == round(tick) for tick in axes.get_xticks())
+    assert axes.get_ylabel() == "success rate in evaluations" and axes.get_xlabel() == "iteration"
+    axes.clear()
+    draw([plot.Curve("a", "b", [*range(40)], [0.5] * 40)], tmp_path / "figure", SUCCESS, "")
+    assert axes.get_ylabel() == "success rate on training levels,\nmean of 9 iterations"
+
+
+def test_a_trial_without_results_is_left_out_and_named(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (sweep / "a" / "result.json").write_text("")
+    assert main(["compare", str(sweep), "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert [run["seeds"] for run in json.loads(out)["runs"]] == [[1], [0]]
+    assert err.splitlines() == [f"note: left out: {sweep / 'a'}: its file of results has no whole line"]
+
+
+def test_the_best_trial_of_a_sweep_is_what_is_evaluated(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert plot.best_of_sweep(str(sweep)) == str(sweep)  # There is no checkpoint.
+    for name in "abc":
+        (sweep / name / "checkpoint_000000").mkdir()
+        (sweep / name / "checkpoint_000000" / "rllib_checkpoint.json").touch()
+    assert plot.best_of_sweep(str(sweep)) == str(sweep / "c") and "the best of 3 trials by" in capsys.readouterr().err
+    assert plot.best_of_sweep(str(sweep / "a")) == str(sweep / "a")
+    assert main(["evaluate", str(sweep)]) != 0  # It is a made-up checkpoint.
+    assert str(sweep / "c") in capsys.readouterr().err
+
+
+def test_a_sum_of_returns_that_never_changes_is_no_default_curve(tmp_path: Path) -> None:
+    """As in self-play of a zero-sum game: the first seat's return is one."""
+    own = {"player": {"first": 0.25}}
+    runners = {"episode_return_mean": 0.0, "seat_returns_mean": own}
+    rows = [{"training_iteration": i, "env_runners": runners} for i in (1, 2)]
+    trial = write_trial(tmp_path / "trial", rows)
+    assert plot.read_curves([trial])[1] == "env_runners/seat_returns_mean/player/first"
+    rows[0]["env_runners"] = {**runners, "episode_return_mean": 1.0}
+    assert plot.read_curves([write_trial(tmp_path / "other", rows)])[1] == "env_runners/episode_return_mean"
 
 
 def test_progress_csv_says_the_same_as_result_json(experiment: Path, tmp_path: Path) -> None:
@@ -203,19 +268,21 @@ def sweep(tmp_path: Path) -> Path:
 
 
 def test_seeds_have_intervals_over_seeds_and_a_single_run_those_of_its_evaluation(sweep: Path) -> None:
-    curves, metric = plot.read_curves(plot.trial_directories([sweep]))
+    curves, metric, _ = plot.read_curves(plot.trial_directories([sweep]))
     said = compare(curves, metric)
     assert [run["trials"] for run in said["runs"]] == [["a", "b"], ["c"]] and metric == SUCCESS
     of_seeds, of_one = (run["figures"]["evaluation/" + SUCCESS] for run in said["runs"])
     assert of_seeds[0] == pytest.approx(0.5) and of_seeds[1:] == (0.0, 1.0)  # t of two values: 12.7 x 0.1
     assert of_one == pytest.approx((0.9, 0.8, 0.95))
     assert said["runs"][1]["figures"]["evaluation/gap"] == (0.25, None, None)
-    assert said["differing"] == {"lr": {"a": 0.1, "c": 0.2}, "token_ppo.policy_loss.high": {"a": 0.1, "c": 0.2}}
+    first, second = "lr=0.1 high=0.1", "lr=0.2 high=0.2"
+    assert [run["name"] for run in said["runs"]] == [first, second]
+    assert said["differing"] == {key: {first: 0.1, second: 0.2} for key in ("lr", "token_ppo.policy_loss.high")}
 
 
 def test_a_key_that_one_run_does_not_set_differs() -> None:
-    assert differing({"a": {"x": {"y": None}, "z": [1]}, "b": {"z": [1]}}) == {"x.y": {"a": None}}
-    assert differing({"a": {"z": 1}, "b": {}}) == {}  # Nothing is known of b.
+    assert plot.differing({"a": {"x": {"y": None}, "z": [1]}, "b": {"z": [1]}}) == {"x.y": {"a": None}}
+    assert plot.differing({"a": {"z": 1}, "b": {}}) == {}  # Nothing is known of b.
 
 
 def test_the_table_and_the_json_say_what_is_compared(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -223,7 +290,7 @@ def test_the_table_and_the_json_say_what_is_compared(sweep: Path, capsys: pytest
     assert main(["compare", *trials, str(sweep)]) == 0  # The trials named twice count once.
     head, first, second, *_ = capsys.readouterr().out.splitlines()
     assert head.split() == ["run", "seeds", "iterations", SUCCESS, f"evaluation/{SUCCESS}", "evaluation/gap"]
-    assert first.split()[:3] == ["a", "2", "11"] and "0.9 (0.8 - 0.95)" in second
+    assert first.split()[:5] == ["lr=0.1", "high=0.1", "0,", "1", "11"] and "0.9 (0.8 - 0.95)" in second
     assert main(["compare", str(sweep), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["runs"][1]["figures"]["evaluation/gap"] == [0.25, None, None]
 
@@ -233,7 +300,7 @@ def test_a_run_from_files_is_compared_by_what_was_measured(tmp_path: Path, capsy
     rows = [{"training_iteration": i, "env_runners": {}, "validation_loss": 1.0 / i} for i in (1, 2)]
     trial = write_trial(tmp_path / "sft" / "trial", rows)
     assert main(["compare", str(trial)]) == 0
-    assert "validation_loss: mean of the last 2 iterations;" in capsys.readouterr().out
+    assert "validation_loss: last measured;" in capsys.readouterr().out
     learnt = [{"training_iteration": 1, "learners": {"player": {"policy_loss": 0.5}}}]
     assert main(["compare", str(write_trial(tmp_path / "pairs" / "trial", learnt))]) == 0
     assert "learners/player/policy_loss: last measured;" in capsys.readouterr().out
@@ -247,8 +314,11 @@ def test_a_sweep_ends_with_its_curves_and_the_means_of_seeds(sweep: Path, capsys
     pytest.importorskip("matplotlib")
     print_comparison(sweep, [sweep / name for name in "abc"])
     text = capsys.readouterr().out
-    assert text.splitlines()[1].split()[:2] == ["a", "2"] and str(sweep / f"{COMPARED}.png") in text
+    assert (
+        text.splitlines()[1].split()[:4] == ["lr=0.1", "high=0.1", "0,", "1"] and str(sweep / f"{COMPARED}.png") in text
+    )
     assert (sweep / f"{COMPARED}.png").read_bytes().startswith(b"\x89PNG")
-    (sweep / "a" / "result.json").unlink()
+    for name in "abc":
+        (sweep / name / "result.json").unlink()
     print_comparison(sweep, [sweep / name for name in "abc"])
     assert "no comparison of the trials" in capsys.readouterr().err

@@ -105,8 +105,8 @@ def test_a_sweep_ends_with_its_ranking(tmp_path, capsys) -> None:
     print_ranking(spec(tmp_path), trials)
     head, *lines = capsys.readouterr().out.splitlines()
     assert head == "sweep, best first by env_runners/success_rate (max, last measured)"
-    assert [line.split()[2].rstrip(",") for line in lines[:3]] == ["t2", "t4", "t1"]
-    assert "0.9" in lines[0] and "lr=2" in lines[0] and "never measured" in lines[3] and "(failed)" in lines[3]
+    assert [line.split()[2].rstrip(",") for line in lines[:3]] == ["lr=2", "lr=4", "lr=1"]
+    assert "0.9" in lines[0] and "never measured" in lines[3] and "(failed)" in lines[3]
 
 
 def test_the_metric_of_the_scheduler_or_the_checkpoints_ranks(tmp_path, capsys) -> None:

@@ -33,6 +33,7 @@ def test_the_environment_moves_into_the_configuration():
     ("line", "key", "words"),
     [
         ("stpo: {}", "stpo", "did you mean 'stop'"),
+        ("name: x", "name", "--experiment-name"),
         ("num_samples: '3'", "num_samples", "without quotes"),
         ("stop: {training_iteration: yes}", "stop.training_iteration", "a number"),
         ("checkpoint_config: {num_to_kep: 1}", "checkpoint_config.num_to_kep", "num_to_keep"),

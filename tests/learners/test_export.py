@@ -13,12 +13,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
+from rllib_lmgame.envs.contract.session import Observation
 from rllib_lmgame.envs.registry import make_session
 from rllib_lmgame.errors import CheckpointError
 from rllib_lmgame.learners.engines.torch_engine import save_tensors
 from rllib_lmgame.policies.chat.format import ChatFormat, Conversation
 from rllib_lmgame.policies.chat.template import PLAIN_CHAT_TEMPLATE, TINY_CHAT_TEMPLATE
-from rllib_lmgame.policies.model.card import Played, model_card
+from rllib_lmgame.policies.model.card import OBSERVATION, RULES, Played, front_matter, model_card
 from rllib_lmgame.policies.model.rl_module import LanguageModelRLModule
 from rllib_lmgame.policies.model.tiny import build_tiny_model
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
@@ -147,7 +148,7 @@ def test_the_program_of_the_card_plays_with_plain_transformers(
     module.attention = module.language_model.config._attn_implementation = "eager"
     learn(module, module.options)
     module.save_hf(tmp_path / "hf", played=Played([GAME], temperature=0))
-    (program,) = re.findall(r"```python\n(.*?)```", (tmp_path / "hf" / "README.md").read_text(), re.DOTALL)
+    program, short = re.findall(r"```python\n(.*?)```", (tmp_path / "hf" / "README.md").read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path / "hf")
     capsys.readouterr()
     exec(compile(program, "README.md", "exec"), {})
@@ -157,12 +158,44 @@ def test_the_program_of_the_card_plays_with_plain_transformers(
         reply, action = re.fullmatch(r"player '(.*)' -> (.*)", turn).groups()
         assert action in ("Left", "Right", "Up", "Down")
         assert reply == f"<answer>{action}</answer>".removeprefix(options.get("reply_prefill", ""))
+    names: dict[str, Any] = {}
+    exec(compile(short, "README.md", "exec"), names)
+    chat = ChatFormat(names["tokenizer"], module.options)
+    asked = Conversation(chat, RULES, *GAME[:1]).prompt(Observation(OBSERVATION))
+    assert names["inputs"]["input_ids"][0].tolist() == list(asked.ids), "the same tokens as in training"
+
+
+@pytest.mark.parametrize(
+    ("model", "wanted"),
+    [
+        ("tiny", {}),
+        (
+            "gemma3-270m",
+            {
+                "base_model": "google/gemma-3-270m",
+                "license": "gemma",
+                "license_link": "https://ai.google.dev/gemma/terms",
+            },
+        ),
+        ("Qwen/Qwen2.5-0.5B-Instruct", {"base_model": "Qwen/Qwen2.5-0.5B-Instruct"}),
+        ("{tmp}", {"base_model": "a/base", "license": "mit"}),
+    ],
+)
+def test_a_card_names_what_was_trained_and_its_licence(model: str, wanted: dict[str, str], tmp_path: Path) -> None:
+    """Of a directory, as a checkpoint's, what its own card says; nothing there can add lines."""
+    own = "---\nbase_model: a/base\nlicense: mit\nlicense_name: 'x\n\n  y: z'\n---\n# A model\n"
+    (tmp_path / "README.md").write_text(own)
+    card = model_card(LanguageModelOptions(model=model.format(tmp=tmp_path)), Played([GAME]))
+    assert front_matter(card) == wanted
 
 
 def test_nothing_of_a_strangers_settings_is_markdown_or_code_in_the_card() -> None:
     evil = "'''\"\"\"\n```\n# Read me\n</pre><script>\u202e{0}"
     options = LanguageModelOptions(
-        system_prompt=evil, chat_template_kwargs={evil: [evil, 1, None]}, answer_tag=evil, reply_prefill=evil
+        system_prompt=evil,
+        chat_template_kwargs={evil: [evil, 1, None]},
+        reply_prefill=evil,
+        answer_tag=evil.replace("\u202e", ""),  # Tags are ASCII.
     )
     played = Played([(evil, {evil: evil, "own": object()})], legal_moves_only=True)
     plain = model_card(LanguageModelOptions(), Played([GAME]))
@@ -170,7 +203,8 @@ def test_nothing_of_a_strangers_settings_is_markdown_or_code_in_the_card() -> No
     assert card.isascii() and "# Read me" in card
     fences = [line for line in card.splitlines() if line.lstrip().startswith(("```", "#", "<"))]
     assert fences == [line for line in plain.splitlines() if line.lstrip().startswith(("```", "#", "<"))]
-    (program,) = re.findall(r"^```python\n(.*?)^```$", card, re.DOTALL | re.MULTILINE)
+    program, short = re.findall(r"^```python\n(.*?)^```$", card, re.DOTALL | re.MULTILINE)
+    compile(short, "README.md", "exec")
     names: dict[str, Any] = {}
     exec(program.partition("\ntokenizer, model")[0], names)
     assert names["SETTINGS"]["system_prompt"] == evil and names["GAMES"][0][0] == evil

@@ -18,6 +18,7 @@ from ray.tune.result import TRIAL_INFO
 from rllib_lmgame.algorithms import base
 from rllib_lmgame.algorithms.checkpoints.cards import Curve
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
+from rllib_lmgame.experiments.runner import trial_directory_name
 from rllib_lmgame.telemetry import advice, phases, progress
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.phases import (
@@ -31,6 +32,7 @@ from rllib_lmgame.telemetry.phases import (
     telling,
 )
 from rllib_lmgame.telemetry.progress import ProgressCallback, progress_line
+from rllib_lmgame.telemetry.trial_names import settings_name
 
 
 class Clock:
@@ -64,6 +66,24 @@ def test_how_long_the_processes_took_is_told_once(clock: Clock, monkeypatch: pyt
         "[a] processes up in 18 s",
         "[b] processes up: micro-batches of 64 tokens",
     ]
+
+
+def test_trials_are_called_by_what_they_drew(clock: Clock) -> None:
+    """As it is now; by their ids where that does not tell them apart, or nothing was drawn."""
+    key = "token_ppo/advantage_estimator"
+
+    def trial(name: str, seed: int, estimator: str) -> SimpleNamespace:
+        config = {"seed": seed, "token_ppo": {"advantage_estimator": estimator}}
+        return SimpleNamespace(trial_id=name, evaluated_params={"seed": seed, key: "grpo"}, config=config)
+
+    trials = [trial("a", 0, "grpo"), trial("b", 1, "mine:Best"), trial("c", 1, "mine:Best")]
+    callback = ProgressCallback(stream=(stream := io.StringIO()))
+    for each in trials:
+        callback.on_trial_start(0, trials, each)
+    said = [line.split("]")[0][1:] for line in stream.getvalue().splitlines()]
+    assert said == ["grpo seed 0", "Best seed 1 (b)", "Best seed 1 (c)"]
+    assert settings_name({"lr": 1e-4, "a.b": {"type": "gspo", "x": 1}, "c": True}) == "lr=0.0001 gspo c=True"
+    assert trial_directory_name(trials[1]) == "Best_seed_1_b"
 
 
 def test_time_left_comes_from_the_pace_since_a_criterion_began_to_move(clock: Clock) -> None:
@@ -225,6 +245,16 @@ def test_dropped_episodes_are_told_with_the_reason(monkeypatch: pytest.MonkeyPat
         "note: 5 episodes were dropped, and played anew as often as allowed (timeout 4, engine_error 1): "
         "my_game: step took longer than 60 s"
     ]
+
+
+def test_what_helps_is_named_with_its_keys_and_its_page() -> None:
+    """Replies that cannot be read, groups that earned the same, and a gap that bfloat16 does not explain."""
+    equal = {"player": {"advantage_min": 0.0, "advantage_max": 0.0, "logprob_gap": 0.35}, "__all_modules__": {"x": 1}}
+    lines = printed({"env_runners": {"format_error_rate": 0.9}, "learners": equal})
+    keys = ("language_model.reply_prefill", "text_rollouts.group_size", "differ by up to 0.35")
+    assert len(lines) == 3 and all(key in line for key, line in zip(keys, lines, strict=True))
+    assert all("docs/troubleshooting.md" in line and line.startswith("note: ") for line in lines)
+    assert not printed({"learners": {"player": {"logprob_gap": 0.01}}})
 
 
 def test_a_run_that_learns_is_left_alone() -> None:

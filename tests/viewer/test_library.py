@@ -22,6 +22,7 @@ from rllib_lmgame.rollouts.episodes import own_return, summarize
 from rllib_lmgame.rollouts.log.episode_log import EpisodeLog, episode_record
 from rllib_lmgame.rollouts.taught.writing import FORMS, conversations
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.telemetry.trial_names import directory_names
 from rllib_lmgame.viewer.curves import Curves
 from rllib_lmgame.viewer.forms import episode_of
 from rllib_lmgame.viewer.library import Library
@@ -337,7 +338,7 @@ def test_what_is_printed_cannot_steer_the_terminal(records, tmp_path, capsys):
     with (tmp_path / "\x1b[31m.jsonl").open("a") as file:
         file.write("{")
     assert main(["view", str(tmp_path), "--text"]) == 0
-    assert "warning: \\x1b[31m.jsonl ends in 1 bytes" in capsys.readouterr().err
+    assert "note: \\x1b[31m.jsonl ends in 1 bytes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("action", [None, 7, {"move": "up"}, ["up"]])
@@ -417,6 +418,29 @@ def test_curves_are_read_as_they_grow(tmp_path):
     path.write_text(json.dumps(results[1] | {"env_runners": {"success_rate": 10**400}}) + "\n" + lines[0])
     curves.refresh()
     assert curves.figures()[0]["lines"][0]["x"] == [1]
+
+
+def test_episodes_of_a_sweep_say_their_trial_and_those_of_several_what_each_got(records, tmp_path, capsys):
+    """In the list as in the terminal; a line that is being written is no problem."""
+    names = ("grpo_seed_0_1a2b3_00000", "grpo_seed_1_1a2b3_00001")
+    for name in names:
+        EpisodeLog(tmp_path / name / "episodes" / "train-0.jsonl").write(records[-1:])
+        (tmp_path / name / "result.json").write_text(json.dumps({"env_runners": {"success_rate": 0.5}}) + "\n")
+    with (tmp_path / names[1] / "episodes" / "train-0.jsonl").open("a") as file:
+        file.write("{")
+    library = _library(tmp_path)
+    _, head = library.news(0, 0)
+    assert head["trials"] == ["grpo seed 0", "grpo seed 1"] and not head["problems"] and len(head["unfinished"]) == 1
+    curves = Curves([tmp_path / name for name in names])
+    curves.refresh()
+    assert [line["trial"] for line in curves.figures()[0]["lines"]] == ["grpo seed 0", "grpo seed 1"]
+    assert main(["view", str(tmp_path), "--text"]) == 0
+    out, err = capsys.readouterr()
+    returns = [f"{seat['module_id']} {seat['return']:g}" for seat in records[-1]["trajectories"]]
+    assert "grpo seed 1" in out.splitlines()[2] and ", ".join(returns) in out and err.startswith("note: ")
+    assert directory_names(["LMGamePPO_game_1a2b3_00000", "LMGamePPO_game_1a2b3_00001"]) == {
+        name: name for name in ("LMGamePPO_game_1a2b3_00000", "LMGamePPO_game_1a2b3_00001")
+    }
 
 
 def test_directories_name_their_logs(records, tmp_path):

@@ -37,7 +37,8 @@ _TAIL = 4 << 20
 
 @dataclass
 class Curve:
-    """Success (or the return, where games have none) of training iterations, ``every`` so many.
+    """Success (or the return, where games have none; of several seats the first one's, since the sum may always be 0)
+    of training iterations, ``every`` so many.
 
     It travels in the state of a checkpoint, so that it goes on after a restart.
     """
@@ -50,7 +51,8 @@ class Curve:
     def add(self, result: Mapping[str, Any]) -> None:
         """Note an iteration; those that measured nothing (a warm start) are left out."""
         if not self.metric:
-            self.metric = next((name for name in (SUCCESS, RETURN) if number_at(result, name) is not None), "")
+            names = (SUCCESS, *_seat_returns(result), RETURN)
+            self.metric = next((name for name in names if number_at(result, name) is not None), "")
         value = number_at(result, self.metric) if self.metric else None
         if value is None or not math.isfinite(value):
             return
@@ -59,6 +61,13 @@ class Curve:
         self.seen += 1
         if len(self.values) > MOST_VALUES:
             self.values, self.every = self.values[::2], 2 * self.every
+
+
+def _seat_returns(result: Mapping[str, Any]) -> list[str]:
+    """The metric of the first seat's return, where there are several."""
+    earned = (result.get("env_runners") or {}).get("seat_returns_mean") or {}
+    seats = [f"env_runners/seat_returns_mean/{policy}/{role}" for policy in earned for role in earned[policy]]
+    return seats[:1] if len(seats) > 1 else []
 
 
 def add_to_cards(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import replace
 from typing import Any
 
 from rllib_lmgame.envs.checking.golden import expected_action
@@ -25,6 +26,20 @@ def docstring_text(factory: Any) -> str:
         else:
             result.append(line)
     return "\n".join(result)
+
+
+def as_played(spec: GameSpec) -> GameSpec:
+    """``spec`` with the players, roles and expert that the game has on its first level, which nobody wrote down of a
+    game of one's own.
+    """
+    session = make_session(spec.game_id, {})
+    try:
+        session.reset(0)
+        roles = tuple(session.roles[agent] for agent in session.agent_ids)
+        solver = all(session.expert_action(agent) is not None for agent in session.to_act())
+        return replace(spec, players=str(len(roles)), roles=roles, solver=solver)
+    finally:
+        session.close()
 
 
 def example_turn(spec: GameSpec, seed: int = 0) -> str:

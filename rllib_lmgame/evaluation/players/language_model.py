@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -24,6 +25,7 @@ from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.league.files import DIRECTORY, LIST_FILE, is_adapter, members_of
 from rllib_lmgame.policies.chat.format import ChatFormat
+from rllib_lmgame.policies.mapping import MappingFn, RoleMapping, SeatMapping
 from rllib_lmgame.policies.model.files import (
     DATA_ENDINGS,
     check_model,
@@ -35,9 +37,9 @@ from rllib_lmgame.policies.model.files import (
     tokenizer_source,
 )
 from rllib_lmgame.policies.scripted import HUGGING_FACE
-from rllib_lmgame.rollouts.plans import EpisodePlan
+from rllib_lmgame.rollouts.plans import EpisodePlan, SeatAssignment
 from rllib_lmgame.rollouts.players import LanguageModel, Player, Scripted, engine_replies, sampled_in
-from rllib_lmgame.rollouts.seats import EngineReplies
+from rllib_lmgame.rollouts.seats import EngineReplies, Seat
 from rllib_lmgame.settings.schema import as_mapping, build
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, LanguageModelOptions
@@ -49,6 +51,7 @@ from rllib_lmgame.threads import AUTO
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+    from rllib_lmgame.envs.contract.session import GameSession
     from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
     from rllib_lmgame.inference.protocol import Generation, GenerationRequest
     from rllib_lmgame.rollouts.records import GameConfig
@@ -247,19 +250,61 @@ def files_digest(directory: Path) -> str:
 
 def checkpoint_player(name: str, source: str, directory: str, policy: str | None, settings: PlayerSettings) -> Player:
     """A policy of a checkpoint (or of a trial's directory), or a member of its league, as a player; by default the
-    trained policy.
+    trained policy, or each of several in the seats that it was trained for.
 
-    Raises: CheckpointError: not one of this package, or damaged; ConfigError: no such policy, or several trained.
+    Raises: CheckpointError: not one of this package, or damaged; ConfigError: no such policy, or several trained that
+    took the same seats.
     """
     place = find_checkpoint(directory)
     if not is_own_checkpoint(place):
         raise CheckpointError(f"{place} is no checkpoint with a language model; a model's directory is written hf:DIR")
     checkpoint, config = open_checkpoint(place, trust=settings.trust, games=settings.names)
     trained = config.trained_policies()
+    mapping = config.seat_mapping()
+    if policy is None and len(trained) > 1 and settings.games and isinstance(mapping, SeatMapping | RoleMapping):
+        own = {each: policy_player(name, source, checkpoint, config, each, settings) for each in config.player_options}
+        return PoliciesOfSeats(name, source, own, mapping)
     if policy is None and len(trained) > 1:
         several = f"{source} holds several trained policies ({', '.join(trained)}); write {source}:{trained[0]}"
         raise ConfigError(settings.flag, several)
     return policy_player(name, source, checkpoint, config, policy or trained[0], settings)
+
+
+class PoliciesOfSeats(Player):
+    """Policies of one run, each in the seats that it was trained for."""
+
+    def __init__(self, name: str, source: str, players: Mapping[str, Player], mapping: MappingFn) -> None:
+        super().__init__(name, source)
+        self._players = players
+        self._mapping = mapping
+        self._entered = AsyncExitStack()
+
+    @property
+    def assignment(self) -> SeatAssignment:
+        return SeatAssignment(self.name, LANGUAGE_MODEL, member=self.source)
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            for player in self._players.values():
+                await stack.enter_async_context(player)
+            self._entered = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._entered.aclose()
+
+    def in_game(self, game: GameConfig) -> Player:
+        own = {policy: player.in_game(game) for policy, player in self._players.items()}
+        return PoliciesOfSeats(self.name, self.source, own, self._mapping)
+
+    def seat(self, session: GameSession, plan: EpisodePlan, agent: str, seed: int) -> Seat:
+        roles = session.roles
+        policy = self._mapping(agent, None, role=roles[agent], roles=roles, agent_ids=session.agent_ids, seed=plan.seed)
+        return self._players[policy].seat(session, plan, agent, seed)
+
+    def identity(self) -> dict[str, Any]:
+        own = {policy: player.identity() for policy, player in self._players.items()}
+        return {**super().identity(), "policies": own}
 
 
 def policy_player(

@@ -3,7 +3,8 @@
 ==============================  ====================================================================================
 ``random``, ``solver``, ...     a scripted player by name (:mod:`rllib_lmgame.policies.scripted`)
 ``package.module:Class``        a scripted player of one's own
-``DIR``, ``DIR:POLICY``         the policy of a checkpoint (or of the newest one of a trial's directory)
+``DIR``, ``DIR:POLICY``         the policy of a checkpoint (or of the newest one of a trial's directory); several that
+                                were trained for different seats take their own
 ``DIR:MEMBER``                  a member of its league
 ``hf:DIR_OR_ID``                a Hugging Face model as it is, a ``.gguf`` file, or a name of ``rllib models``
 ``openai:MODEL@URL``            a model behind an OpenAI-compatible endpoint (``URL`` up to ``/v1``)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -16,6 +16,8 @@ from rllib_lmgame.evaluation.tournament.results import GameResult, SeatResult
 from rllib_lmgame.measures.nash_averaging import nash_average
 from rllib_lmgame.measures.ratings import Comparison, Rating, ratings, win_matrix
 from rllib_lmgame.measures.statistics import Rate, mean_interval, rate_over_levels
+
+WINS, RETURN = "wins", "return"
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Standing:
         win_interval: :func:`~rllib_lmgame.measures.statistics.rate_over_levels`; ``None`` for one level.
         success: Share that reached the goal in other games, with its interval; NaN of one level.
         payoff: Mean per game of what its seats got, with its interval.
-        rating: Bradley-Terry rating of zero-sum games.
+        rating: Bradley-Terry rating of games that are told by wins.
         nash_weight, nash_score: Its part in the Nash average, and its mean score against that field.
     """
 
@@ -52,15 +54,17 @@ class Standings:
     """What one game of a tournament came to.
 
     Attributes:
-        zero_sum: Players are told by wins and ratings; otherwise by what they get.
-        players: In order of rating, or of what they got.
+        zero_sum: Wins, draws and losses are counted, and there is a Nash average.
+        by: What players are ranked by: :data:`WINS` (their rating), or :data:`RETURN` (what they get).
+        players: In that order.
         returns: ``[players, players]``: what the row's player gets on average at a table with the column's.
-        matrix: In a zero-sum game the row's share of points against the column (a draw is half a point), otherwise
+        matrix: By wins the row's share of points against the column (a draw is half a point), otherwise
             :attr:`returns`. NaN where they never met.
     """
 
     game: str
     zero_sum: bool
+    by: str
     games: int
     players: tuple[Standing, ...]
     matrix: np.ndarray = field(repr=False)
@@ -85,25 +89,39 @@ def is_zero_sum(results: Sequence[GameResult], declared: bool | None) -> bool:
     return largest > 0 and max(sums) <= 1e-6 * largest
 
 
+def has_stakes(results: Sequence[GameResult]) -> bool:
+    """Whether more is at stake than to win, draw or lose: one outcome pays more in one game than in another."""
+    paid: dict[str | None, float] = {}
+    for result in results:
+        for seat in result.seats:
+            first = paid.setdefault(seat.outcome, seat.payoff)
+            if not math.isclose(first, seat.payoff, rel_tol=1e-6, abs_tol=1e-9):
+                return True
+    return False
+
+
 def standings(
-    game: str, results: Sequence[GameResult], players: Sequence[str], *, zero_sum: bool, seed: int = 0
+    game: str, results: Sequence[GameResult], players: Sequence[str], *, zero_sum: bool, by: str = WINS, seed: int = 0
 ) -> Standings:
-    """The standings of one game; ``seed`` is that of the bootstrap."""
+    """The standings of one game, of a zero-sum game ``by`` wins or return; ``seed`` is that of the bootstrap."""
     results = sorted(results, key=lambda result: result.episode_id)
-    found = _by_wins(results, players, seed) if zero_sum else _by_payoff(results, players)
+    by = by if zero_sum else RETURN
+    found = _zero_sum(results, players, by, seed) if zero_sum else _by_payoff(results, players)
     order = sorted(range(len(players)), key=lambda i: (-_strength(found[i]), players[i]))
     returns = _mean_payoffs(results, players)
-    matrix = _scores(results, players) if zero_sum else returns
+    matrix = _scores(results, players) if by == WINS else returns
     there = np.ix_(order, order)
-    return Standings(game, zero_sum, len(results), tuple(found[i] for i in order), matrix[there], returns[there])
+    return Standings(game, zero_sum, by, len(results), tuple(found[i] for i in order), matrix[there], returns[there])
 
 
-def _by_wins(results: Sequence[GameResult], players: Sequence[str], seed: int) -> list[Standing]:
-    by_level: dict[str, list[Comparison]] = {}  # Ratings draw levels anew, not games.
-    for result in results:
-        by_level.setdefault(result.played_on, []).extend(result.comparisons)
-    rated = ratings(list(by_level.values()), players, seed=seed)
-    nash = _nash(_advantages(results, players), players)
+def _zero_sum(results: Sequence[GameResult], players: Sequence[str], by: str, seed: int) -> list[Standing]:
+    rated: Mapping[str, Rating] = {}
+    if by == WINS:
+        by_level: dict[str, list[Comparison]] = {}  # Ratings draw levels anew, not games.
+        for result in results:
+            by_level.setdefault(result.played_on, []).extend(result.comparisons)
+        rated = ratings(list(by_level.values()), players, seed=seed)
+    nash = _nash(_advantages(results, players) if by == WINS else _mean_payoffs(results, players), players)
     counts = {player: Counter[str]() for player in players}
     for result in results:
         for seat in result.seats:
@@ -124,7 +142,7 @@ def _by_wins(results: Sequence[GameResult], players: Sequence[str], seed: int) -
                 losses=counts[player][Outcome.LOSS],
                 win_rate=None if won is None else won.mean,
                 win_interval=None if won is None else won.interval,
-                rating=rated[player],
+                rating=rated.get(player),
                 nash_weight=weight,
                 nash_score=score,
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import sys
@@ -14,15 +13,17 @@ from typing import Any
 from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.results.curves import (
     RANKED_BY,
-    SMOOTHING,
     Curve,
     Figure,
     bounds,
+    differing,
     figure_text,
     names_of_runs,
     read_curves,
     seeds_of_runs,
     success_over_levels,
+    window_of,
+    within_range,
 )
 from rllib_lmgame.experiments.results.figures import draw
 from rllib_lmgame.measures.statistics import mean_interval
@@ -37,19 +38,20 @@ COMPARED = "comparison"
 def compare(curves: Sequence[Curve], metric: str) -> dict[str, Any]:
     """What is said of runs, the seeds of each taken together: ``runs`` and ``differing``, as JSON can hold it.
 
-    A run has its ``name``, ``trials``, the last ``iteration``, over how many the metric is ``averaged``, and
-    ``figures``: metric or milestone -> value, low and high. Of several seeds these are mean and Student's t over seeds,
-    of one what the evaluation itself tells.
+    A run has its ``name``, ``trials`` and their ``seeds``, the last ``iteration``, over how many the metric is
+    ``averaged``, and ``figures``: metric or milestone -> value, low and high. Of several seeds these are mean and
+    Student's t over seeds, of one what the evaluation itself tells.
     """
     runs = seeds_of_runs(curves)
-    names, others = names_of_runs(runs), _measured(curves, metric)
+    names, others, window = names_of_runs(runs), _measured(curves, metric), window_of(metric, curves)
     told = {
         name: {
             "name": name,
             "trials": [curve.name for curve in run],
+            "seeds": [curve.seed for curve in run],
             "iteration": max(curve.iterations[-1] for curve in run),
-            "averaged": max(min(SMOOTHING, len(curve.values)) for curve in run),
-            "figures": _figures(run, metric, others),
+            "averaged": window,
+            "figures": _figures(run, metric, others, window),
         }
         for name, run in zip(names, runs, strict=True)
     }
@@ -69,8 +71,8 @@ def _measured(curves: Sequence[Curve], metric: str) -> list[str]:
     return shown + ["/".join(path) for path in own if path[1] not in ("env_runners", *RLLIB_EVALUATION)]
 
 
-def _figures(run: Sequence[Curve], metric: str, others: Sequence[str]) -> dict[str, Figure]:
-    values = {metric: [fmean(curve.values[-SMOOTHING:]) for curve in run]}
+def _figures(run: Sequence[Curve], metric: str, others: Sequence[str], window: int) -> dict[str, Figure]:
+    values = {metric: [fmean(curve.values[-window:]) for curve in run]}
     values |= {name: [curve.last[name] for curve in run if name in curve.last] for name in others}
     found = {name: _over_seeds(name, each) for name, each in values.items() if each}
     for name in [name for name in found if len(run) == 1 and name != metric]:
@@ -86,27 +88,7 @@ def _over_seeds(name: str, values: Sequence[float]) -> Figure:
     mean, low, high = mean_interval(values)
     if not math.isfinite(low):
         return mean, None, None
-    return (mean, max(0.0, low), min(1.0, high)) if name.endswith("success_rate") else (mean, low, high)
-
-
-def differing(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Key -> run -> its value, of the keys in which runs differ; a run that does not set a key is left out."""
-    flat = {name: dict(_leaves(each)) for name, each in settings.items() if each}
-    keys = sorted({key for each in flat.values() for key in each})
-    values = {key: {name: each[key] for name, each in flat.items() if key in each} for key in keys}
-    return {
-        key: each
-        for key, each in values.items()
-        if len(each) < len(flat) or len({json.dumps(value, sort_keys=True) for value in each.values()}) > 1
-    }
-
-
-def _leaves(values: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in values.items():
-        name = f"{before}{key}"
-        found += _leaves(value, f"{name}.") if isinstance(value, Mapping) and value else [(name, value)]
-    return found
+    return mean, within_range(name, low), within_range(name, high)
 
 
 def comparison_lines(said: Mapping[str, Any]) -> list[str]:
@@ -117,7 +99,7 @@ def comparison_lines(said: Mapping[str, Any]) -> list[str]:
     rows = [
         [
             run["name"],
-            str(len(run["trials"])),
+            _seeds(run["seeds"]),
             f"{run['iteration']:g}",
             *(figure_text(run["figures"][name]) if name in run["figures"] else "" for name in names),
         ]
@@ -137,10 +119,16 @@ def comparison_lines(said: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def _seeds(seeds: Sequence[Any]) -> str:
+    return str(len(seeds)) if None in seeds else ", ".join(map(str, sorted(seeds)))
+
+
 def print_comparison(directory: Path, trials: Sequence[Path]) -> None:
     """At the end of a sweep: the runs that have several seeds beside each other, and the curves of all as a figure."""
     try:
-        curves, metric = read_curves(trials)
+        curves, metric, left_out = read_curves(trials)
+        for line in left_out:
+            print(f"note: {line}", file=sys.stderr)
         said = compare(curves, metric)
         if len(said["runs"]) < len(curves):
             print("\n".join(comparison_lines({**said, "differing": {}})))

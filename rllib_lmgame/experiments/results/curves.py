@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
+import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from rllib_lmgame.algorithms.checkpoints.manifest import MILESTONES_FILE, REPORT_FILE
+from rllib_lmgame.algorithms.checkpoints.paths import newest_checkpoint
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.results.files import ITERATION, PROGRESS_FILE, RESULT_FILE, json_lines
 from rllib_lmgame.json_files import read_mapping
-from rllib_lmgame.measures.statistics import rate_over_levels
+from rllib_lmgame.measures.statistics import mean_interval, rate_over_levels
 from rllib_lmgame.rollouts.episodes import seed_and_level
+from rllib_lmgame.storage import expanded
 from rllib_lmgame.telemetry.metrics import OVER_LEVELS, flatten
+from rllib_lmgame.telemetry.trial_names import settings_name
 
 METRICS = (
     *("env_runners/success_rate", "env_runners/episode_return_mean"),
     *("evaluation/env_runners/success_rate", "evaluation/env_runners/episode_return_mean", "validation_loss"),
 )
 """What curves are drawn of where nothing else is named: the first that all trials have."""
+_OTHERS = (
+    *("evaluation/exploitability", "evaluation/env_runners/seat_returns_mean/*", "env_runners/seat_returns_mean/*"),
+    "learners/*/policy_loss",
+)
 SMOOTHING = 9
+"""The most iterations of training that are averaged."""
 RANKED_BY = (
     "evaluation/env_runners/success_rate",
     "env_runners/success_rate",
@@ -35,6 +47,7 @@ RANKED_BY = (
 SETTINGS_FILE = "params.json"
 """Tune's, with a trial's configuration."""
 _MOST_BYTES = 64 << 20
+_MOST_KEYS = 4
 
 Figure = tuple[float, float | None, float | None]
 """A number, and the bounds of its 95 % interval where there is one."""
@@ -49,9 +62,11 @@ class Curve:
         experiment: Of the directory above.
         iterations: PPO iterations (training iterations where the algorithm has no phases).
         values: The metric at each.
+        intervals: Its 95 % interval at each, where one was measured.
         seconds: Wall time since the start of the trial at each.
         heldout: Milestone -> level and verdict of each held-out episode.
         settings: Its configuration without the seed, empty where it is not known.
+        seed: Of its configuration.
         last: The last number of each metric.
     """
 
@@ -59,24 +74,56 @@ class Curve:
     experiment: str = ""
     iterations: list[float] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
+    intervals: list[tuple[float | None, float | None]] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     heldout: dict[str, list[tuple[str, float]]] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     last: dict[str, float] = field(default_factory=dict)
+    seed: Any = None
 
 
-def read_curves(directories: Sequence[Path], metric: str | None = None) -> tuple[list[Curve], str]:
-    """The curves of trials, and the metric they are of: the one named, or the first of :data:`METRICS`, or a
-    loss, that all have.
+def read_curves(directories: Sequence[Path], metric: str | None = None) -> tuple[list[Curve], str, list[str]]:
+    """The curves of trials; the metric they are of, which is the one named, or of :data:`METRICS` and losses the first
+    that most trials have; and why trials were left out, which have no results or none with the metric.
 
-    Raises: ConfigError: a trial has no results, or none with the metric.
+    Raises: ConfigError: there is no curve at all.
     """
-    results = {directory: read_results(directory) for directory in directories}
+    results: dict[Path, list[dict[str, float]]] = {}
+    errors: list[ConfigError] = []
+    for directory in directories:
+        try:
+            results[directory] = read_results(directory)
+        except ConfigError as error:
+            errors.append(error)
     if metric is None:
-        everywhere = set.intersection(*(set(_measured(rows)) for rows in results.values()))
-        losses = sorted(name for name in everywhere if name.startswith("learners/") and name.endswith("/policy_loss"))
-        metric = next((name for name in (*METRICS, *losses) if name in everywhere), METRICS[0])
-    return [read_curve(directory, metric, rows) for directory, rows in results.items()], metric
+        metric = _default_metric(list(results.values()))
+    curves: list[Curve] = []
+    for directory, rows in results.items():
+        try:
+            curves.append(read_curve(directory, metric, rows))
+        except ConfigError as error:
+            errors.append(error)
+    if not curves and errors:
+        raise errors[0]
+    return curves, metric, [f"left out: {error}" for error in errors]
+
+
+def _default_metric(results: Sequence[Sequence[Mapping[str, float]]]) -> str:
+    """The sum of returns that never changes, as in self-play of a zero-sum game, is no curve."""
+    often = Counter(name for rows in results for name in set(_measured(rows)))
+    returns = [name for name in METRICS if name.endswith("episode_return_mean")]
+    constant = {
+        name for name in returns if len({row[name] for rows in results for row in rows if _is_number(row, name)}) == 1
+    }
+    several = len({row.get(ITERATION) for rows in results for row in rows}) > 1
+    found = sorted(name for name in often if any(fnmatchcase(name, pattern) for pattern in _OTHERS))
+    found.sort(key=lambda name: next(i for i, pattern in enumerate(_OTHERS) if fnmatchcase(name, pattern)))
+    names = [name for name in (*METRICS, *found) if not (several and name in constant)]
+    return max(names, key=lambda name: often[name]) if any(often[name] for name in names) else METRICS[0]
+
+
+def _is_number(row: Mapping[str, float], name: str) -> bool:
+    return not math.isnan(row.get(name, math.nan))
 
 
 def read_curve(directory: Path, metric: str, rows: Sequence[Mapping[str, float]] | None = None) -> Curve:
@@ -87,7 +134,7 @@ def read_curve(directory: Path, metric: str, rows: Sequence[Mapping[str, float]]
     rows = read_results(directory) if rows is None else rows
     experiment = directory.absolute().parent.name
     curve = Curve(directory.absolute().name, experiment, heldout=read_heldout(directory))
-    curve.settings = read_settings(directory)
+    curve.settings, curve.seed = read_settings(directory)
     for row in rows:
         curve.last |= {key: value for key, value in row.items() if not math.isnan(value)}
         value = row.get(metric)
@@ -95,6 +142,7 @@ def read_curve(directory: Path, metric: str, rows: Sequence[Mapping[str, float]]
             continue
         curve.iterations.append(row.get("ppo_iteration", row.get(ITERATION, len(curve.iterations) + 1.0)))
         curve.values.append(value)
+        curve.intervals.append(bounds(row, metric))
         curve.seconds.append(row.get("time_total_s", math.nan))
     if not curve.values:
         telling = ("success", "return_mean", "policy_loss", "validation_loss")
@@ -177,11 +225,15 @@ def success_over_levels(verdicts: Sequence[tuple[str, float]]) -> tuple[int, flo
     return rate.levels, low, rate.mean, high
 
 
-def read_settings(directory: Path) -> dict[str, Any]:
-    """A trial's configuration without its seed, if it is there. Raises: ConfigError: the file is damaged."""
+def read_settings(directory: Path) -> tuple[dict[str, Any], Any]:
+    """A trial's configuration without its seed, and the seed, if the file is there.
+
+    Raises: ConfigError: the file is damaged.
+    """
     file = directory / SETTINGS_FILE
-    settings = _read(file) if file.is_file() else {}
-    return {key: value for key, value in settings.items() if key != "seed"}
+    settings = dict(_read(file)) if file.is_file() else {}
+    seed = settings.pop("seed", None)
+    return settings, seed
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -202,6 +254,27 @@ def trial_directories(paths: Iterable[Path]) -> list[Path]:
     return list({path.resolve(): path for path in found}.values())
 
 
+def best_of_sweep(path: str) -> str:
+    """The directory of the best trial of an experiment of several, which is said on standard error, by the first of
+    :data:`RANKED_BY` that any has measured; else ``path``.
+    """
+    place = expanded(path)
+    if not place.is_dir() or newest_checkpoint(place) is not None:
+        return path
+    trials = [trial for trial in trial_directories([place]) if newest_checkpoint(trial) is not None]
+    last: dict[Path, dict[str, float]] = {}
+    for trial in trials:
+        with suppress(ConfigError):
+            last[trial] = {k: v for row in read_results(trial) for k, v in row.items() if not math.isnan(v)}
+    metric = next((name for name in RANKED_BY if any(name in numbers for numbers in last.values())), None)
+    if len(trials) < 2 or metric is None:
+        return path
+    best = max((trial for trial in last if metric in last[trial]), key=lambda trial: last[trial][metric])
+    said = f"the best of {len(trials)} trials by {metric} ({last[best][metric]:.4g})"
+    print(f"note: {path}: {best.name} is {said}", file=sys.stderr)
+    return str(best)
+
+
 def _has_results(directory: Path) -> bool:
     return any((directory / name).is_file() for name in (RESULT_FILE, PROGRESS_FILE))
 
@@ -210,6 +283,15 @@ def smoothed(values: Sequence[float], window: int = SMOOTHING) -> list[float]:
     """Centred moving average; the window shrinks at the ends."""
     half = window // 2
     return [fmean(values[max(0, i - half) : i + half + 1]) for i in range(len(values))]
+
+
+def window_of(metric: str, curves: Sequence[Curve]) -> int:
+    """Over how many iterations a metric of training is averaged: :data:`SMOOTHING`, of short runs about a third.
+
+    Evaluations stand for themselves.
+    """
+    shortest = min(len(curve.values) for curve in curves)
+    return min(SMOOTHING, shortest // 3) | 1 if metric.startswith("env_runners/") else 1
 
 
 def seeds_of_runs(curves: Sequence[Curve]) -> list[list[Curve]]:
@@ -230,17 +312,65 @@ def seeds_of_runs(curves: Sequence[Curve]) -> list[list[Curve]]:
     return runs
 
 
-def mean_curve(curves: Sequence[Curve]) -> tuple[list[float], list[float]]:
-    """Mean over trials at the iterations that all of them have."""
-    shared = sorted(set.intersection(*(set(curve.iterations) for curve in curves)))
-    tables = [dict(zip(curve.iterations, curve.values, strict=True)) for curve in curves]
-    return shared, [fmean(table[i] for table in tables) for i in shared]
+def mean_curve(curves: Sequence[Curve], window: int = 1) -> tuple[list[float], list[Figure]]:
+    """Mean over trials with its interval by Student's t, from where the last begins to where the first ends.
+
+    Each is averaged over ``window`` iterations. Those measured at different iterations are interpolated linearly. The
+    interval of one trial is the one that was measured.
+    """
+    import numpy as np
+
+    begin = max(curve.iterations[0] for curve in curves)
+    end = min(curve.iterations[-1] for curve in curves)
+    at = sorted({i for curve in curves for i in curve.iterations if begin <= i <= end})
+    each = [np.interp(at, curve.iterations, smoothed(curve.values, window)).tolist() for curve in curves]
+    if len(curves) > 1:
+        return at, [(float(mean), low, high) for mean, low, high in map(mean_interval, zip(*each, strict=True))]
+    (curve,) = curves
+    measured = dict(zip(curve.iterations, curve.intervals, strict=False)) if window == 1 else {}
+    return at, [(value, *measured.get(i, (None, None))) for i, value in zip(at, each[0], strict=True)]
+
+
+def within_range(metric: str, bound: float) -> float:
+    """A bound of an interval, of rates from 0 to 1."""
+    return min(1.0, max(0.0, bound)) if metric.endswith("_rate") else bound
 
 
 def names_of_runs(runs: Sequence[Sequence[Curve]]) -> list[str]:
-    """What runs are called: by their experiments, or by a trial where these are the same."""
-    names = [run[0].experiment for run in runs]
-    return names if len(set(names)) == len(runs) else [run[0].name for run in runs]
+    """What runs are called: by their experiments, or by the settings in which they differ (``grpo``, ``lr=0.01``).
+
+    Where these are not known, or more than :data:`_MOST_KEYS`, by a trial.
+    """
+    experiments = [run[0].experiment for run in runs]
+    if len(set(experiments)) == len(runs):
+        return experiments
+    varied = differing({str(i): run[0].settings for i, run in enumerate(runs)})
+    drawn = [{key: each[str(i)] for key, each in varied.items() if str(i) in each} for i in range(len(runs))]
+    names = [settings_name(settings) if len(varied) <= _MOST_KEYS else "" for settings in drawn]
+    if len(set(experiments)) > 1:
+        names = [f"{experiment} {name}" if name else "" for experiment, name in zip(experiments, names, strict=True)]
+    often = Counter(names)
+    return [name if name and often[name] == 1 else run[0].name for name, run in zip(names, runs, strict=True)]
+
+
+def differing(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Key -> run -> its value, of the keys in which runs differ; a run that does not set a key is left out."""
+    flat = {name: dict(_leaves(each)) for name, each in settings.items() if each}
+    keys = sorted({key for each in flat.values() for key in each})
+    values = {key: {name: each[key] for name, each in flat.items() if key in each} for key in keys}
+    return {
+        key: each
+        for key, each in values.items()
+        if len(each) < len(flat) or len({json.dumps(value, sort_keys=True) for value in each.values()}) > 1
+    }
+
+
+def _leaves(values: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in values.items():
+        name = f"{before}{key}"
+        found += _leaves(value, f"{name}.") if isinstance(value, Mapping) and value else [(name, value)]
+    return found
 
 
 def bounds(numbers: Mapping[str, float], metric: str) -> tuple[float | None, float | None]:

@@ -12,51 +12,82 @@ from typing import IO, Any
 from rllib_lmgame.errors import MissingDependencyError
 from rllib_lmgame.experiments.results.curves import (
     Curve,
+    differing,
     mean_curve,
     names_of_runs,
     seeds_of_runs,
-    smoothed,
     success_over_levels,
+    window_of,
+    within_range,
 )
+
+_FEW = 20
+"""Points of a curve that has a mark at each."""
 
 
 def write_tables(curves: Sequence[Curve], out: Path, metric: str) -> list[Path]:
-    """Write the CSV files; returns their paths. Trials of several experiments are named ``EXPERIMENT/TRIAL``."""
+    """Write the CSV files; returns their paths. Each row has the run, the seed, the trial's directory, and the settings
+    in which the runs differ. Trials of several experiments are named ``EXPERIMENT/TRIAL``.
+    """
     written = [out.with_name(out.name + ".csv")]
     several = len({curve.experiment for curve in curves}) > 1
-    names = [f"{curve.experiment}/{curve.name}" if several else curve.name for curve in curves]
+    runs = seeds_of_runs(curves)
+    varied = differing({str(i): run[0].settings for i, run in enumerate(runs)})
+    head = ["run", "seed", "trial", *varied]
+    trials = [
+        (
+            [
+                name,
+                "" if curve.seed is None else curve.seed,
+                f"{curve.experiment}/{curve.name}" if several else curve.name,
+                *(each.get(str(i), "") for each in varied.values()),
+            ],
+            curve,
+        )
+        for i, (name, run) in enumerate(zip(names_of_runs(runs), runs, strict=True))
+        for curve in run
+    ]
     with written[0].open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["trial", "iteration", "time_s", metric])
-        for name, curve in zip(names, curves, strict=True):
+        writer.writerow([*head, "iteration", "time_s", metric])
+        for which, curve in trials:
             for iteration, seconds, value in zip(curve.iterations, curve.seconds, curve.values, strict=True):
                 writer.writerow(
-                    [name, f"{iteration:g}", "" if math.isnan(seconds) else f"{seconds:.1f}", f"{value:.6g}"]
+                    [*which, f"{iteration:g}", "" if math.isnan(seconds) else f"{seconds:.1f}", f"{value:.6g}"]
                 )
     if any(curve.heldout for curve in curves):
         written.append(out.with_name(out.name + "-heldout.csv"))
         with written[1].open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file)
-            writer.writerow(["trial", "milestone", "levels", "success", "low", "high"])
-            for name, curve in zip(names, curves, strict=True):
+            writer.writerow([*head, "milestone", "levels", "success", "low", "high"])
+            for which, curve in trials:
                 for milestone, verdicts in curve.heldout.items():
                     levels, low, rate, high = success_over_levels(verdicts)
-                    writer.writerow([name, milestone, levels, f"{rate:.4f}", f"{low:.4f}", f"{high:.4f}"])
+                    writer.writerow([*which, milestone, levels, f"{rate:.4f}", f"{low:.4f}", f"{high:.4f}"])
     return written
 
 
 def draw(curves: Sequence[Curve], out: Path, metric: str, title: str) -> Path:
-    """Draw the figure: every trial faintly, the mean of each run (smoothed, if the metric is one of training, which
-    every iteration has), held-out levels as points with 95 % intervals. Runs are named by their experiments, or by a
-    trial where these are the same.
+    """Draw the figure: every trial faintly, the mean of each run with its 95 % interval as a band, held-out levels as
+    points with 95 % intervals. The axis says over how many iterations lines are averaged (:func:`~.curves.window_of`).
+    Runs are named as :func:`~.curves.names_of_runs` does.
     """
     path = out.with_name(out.name + ".png")
+    window = window_of(metric, curves)
     with figure(path) as axes:
         runs = seeds_of_runs(curves)
         for number, (name, run) in enumerate(zip(names_of_runs(runs), runs, strict=True)):
-            _draw_run(axes, run, f"C{number}", name if len(runs) > 1 else "", metric.startswith("env_runners/"))
-        axes.set_xlabel("PPO iteration")
-        axes.set_ylabel(metric.split("/")[-1].replace("_", " "))
+            _draw_run(axes, run, f"C{number}", name if len(runs) > 1 else "", window)
+        shown = axes.get_ylim()
+        for number, run in enumerate(runs):
+            _draw_band(axes, run, f"C{number}", window, metric)
+        if not metric.endswith("_rate"):  # Bands of two seeds may be far wider than all curves together.
+            axes.set_ylim(shown)
+        axes.set_xlabel("iteration")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        what = metric.split("/")[-1].replace("_", " ")
+        levels = {"env_runners": " on training levels", "evaluation": " in evaluations"}.get(metric.split("/")[0], "")
+        axes.set_ylabel(f"{what}{levels}" + (f",\nmean of {window} iterations" if window > 1 else ""))
         axes.set_title(title)
     return path
 
@@ -82,15 +113,30 @@ def figure(path: Path | IO[bytes]) -> Iterator[Any]:
     drawn.savefig(path, format="png", metadata={"Software": None})
 
 
-def _draw_run(axes: Any, curves: Sequence[Curve], colour: str, name: str, of_training: bool) -> None:
+def _draw_run(axes: Any, curves: Sequence[Curve], colour: str, name: str, window: int) -> None:
     """The trials of one run; ``name`` tells it from others."""
     for curve in curves:
-        axes.plot(curve.iterations, curve.values, color=colour, alpha=0.25, linewidth=1)
-    iterations, values = mean_curve(curves)
-    parts = (name, "training levels" if of_training else "", f"mean of {len(curves)} seeds" if len(curves) > 1 else "")
-    shown = smoothed(values) if of_training else values
-    axes.plot(iterations, shown, color=colour, linewidth=2, label=", ".join(filter(None, parts)))
+        axes.plot(curve.iterations, curve.values, color=colour, alpha=0.25, linewidth=1, **_marks(curve.values, 3))
+    iterations, means = mean_curve(curves, window)
+    seeds = f"mean of {len(curves)} seeds" if len(curves) > 1 else ""
+    interval = "95 % interval" if any(low is not None for _, low, _ in means) else ""
+    label = ", ".join(filter(None, (name, seeds, interval)))
+    values = [mean for mean, _, _ in means]
+    axes.plot(iterations, values, color=colour, linewidth=2, **_marks(values, 5), label=label)
     _draw_heldout(axes, curves, f"{name}, " if name else "", colour if name else None)
+
+
+def _draw_band(axes: Any, curves: Sequence[Curve], colour: str, window: int, metric: str) -> None:
+    iterations, means = mean_curve(curves, window)
+    spread = [(i, low, high) for i, (_, low, high) in zip(iterations, means, strict=True) if low is not None]
+    if spread:
+        at, low, high = zip(*spread, strict=True)
+        bounds = [[within_range(metric, bound) for bound in each] for each in (low, high)]
+        axes.fill_between(at, *bounds, color=colour, alpha=0.15, linewidth=0)
+
+
+def _marks(values: Sequence[float], size: int) -> dict[str, Any]:
+    return {"marker": "o", "markersize": size} if len(values) <= _FEW else {}
 
 
 def _draw_heldout(axes: Any, curves: Sequence[Curve], name: str, colour_of_run: str | None) -> None:

@@ -22,6 +22,7 @@ from rllib_lmgame.inference.serving.out_of_memory import memory_line
 from rllib_lmgame.settings.plugins import REPORTS, check_arguments
 from rllib_lmgame.storage import absolute
 from rllib_lmgame.telemetry.metrics import flatten
+from rllib_lmgame.telemetry.trial_names import trial_names, trial_settings
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class TrialSummary:
         path: Directory (or URI) of its results.
         checkpoint: Its newest, if any.
         config: Search spaces resolved.
-        parameters: The values drawn from the search space.
+        parameters: The values drawn from the search space, as they are now.
         error: Why it failed, in a few lines.
     """
 
@@ -76,7 +77,7 @@ def _summary(experiment: str, trial: Any, interrupted: bool) -> TrialSummary:
         checkpoint=str(checkpoint.path) if checkpoint is not None else None,
         last_result=dict(trial.last_result or {}),
         config=dict(trial.config or {}),
-        parameters=dict(trial.evaluated_params or {}),
+        parameters=trial_settings(trial),
         finished=trial.status == "TERMINATED" and (not interrupted or bool((trial.last_result or {}).get("done"))),
         error=None if given_up else error,
     )
@@ -111,12 +112,12 @@ def full_disk_line(spec: ExperimentSpec) -> str:
     return f"{spec.name}: the disk is full ({free}); {way_on}"
 
 
-def print_summary(summaries: Iterable[TrialSummary]) -> None:
+def print_summary(summaries: Sequence[TrialSummary]) -> None:
+    names = _names(summaries)
     for summary in summaries:
         iterations = summary.last_result.get("training_iteration", 0)
-        chosen = "".join(f" {key}={value}" for key, value in summary.parameters.items())
         state = "failed" if summary.error else "done" if summary.finished else "stopped"
-        print(f"{summary.experiment} {summary.trial_id}{chosen}: {state} after {iterations} iterations")
+        print(f"{summary.experiment} {names[summary.trial_id]}: {state} after {iterations} iterations")
         print(f"  results     {summary.path}")
         if summary.checkpoint:
             print(f"  checkpoint  {summary.checkpoint}")
@@ -136,14 +137,21 @@ def print_ranking(spec: ExperimentSpec, summaries: Sequence[TrialSummary]) -> Tr
     sign = -1.0 if mode == "max" else 1.0
     best = sorted(summaries, key=lambda s: (s.trial_id not in values, sign * values.get(s.trial_id, 0.0)))
     print(f"{spec.name}, best first by {metric} ({mode}, last measured)")
-    width = max(len(_value(numbers, metric)) for numbers in measured.values())
+    names, width = _names(summaries), max(len(_value(numbers, metric)) for numbers in measured.values())
     for place, summary in enumerate(best, 1):
         value = _value(measured[summary.trial_id], metric)
-        chosen = "".join(f" {key}={value}" for key, value in summary.parameters.items())
         state = " (failed)" if summary.error else ""
         iterations = f"{summary.last_result.get('training_iteration', 0)} iterations"
-        print(f"  {place:>3}. {value:<{width}} {summary.trial_id}{chosen}, {iterations}{state}")
+        print(f"  {place:>3}. {value:<{width}} {names[summary.trial_id]}, {iterations}{state}")
     return best[0]
+
+
+def _names(summaries: Sequence[TrialSummary]) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for experiment in {summary.experiment for summary in summaries}:
+        own = {summary.trial_id: summary.parameters for summary in summaries if summary.experiment == experiment}
+        names |= trial_names(own)
+    return names
 
 
 def _value(numbers: Mapping[str, float], metric: str) -> str:

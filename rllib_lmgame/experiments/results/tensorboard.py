@@ -283,6 +283,6 @@ def add_heldout(directory: Path) -> None:
         writer.add_text("held_out_levels", table)
         # Nothing to draw, or nothing to draw with.
         with suppress(ConfigError, MissingDependencyError, OSError, ValueError):
-            curves, metric = read_curves([directory])
+            curves, metric, _ = read_curves([directory])
             pixels = _pixels(draw(curves, Path(made, "curve"), metric, ""))
             writer.add_image("learning_curve", pixels, int(curves[0].last.get(ITERATION, 0)), dataformats="HWC")

