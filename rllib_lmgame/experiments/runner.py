@@ -27,6 +27,7 @@ from rllib_lmgame.experiments.results.outcome import (
     load_report,
     print_ranking,
     print_summary,
+    reason,
     says_full_disk,
     summarize,
 )
@@ -141,7 +142,7 @@ def _run_each(checked: Sequence[CheckedExperiment], options: RunOptions, summari
             print(f"error: {full_disk_line(experiment.spec)}", file=sys.stderr)
             return False
         since = time.monotonic()
-        if INTERRUPTION.requested:
+        if INTERRUPTION.ending:
             break
     return True
 
@@ -242,7 +243,7 @@ def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float)
         callbacks.append(TensorBoardFile())
     if options.verbosity == 0:
         shown = LiveScreen if wanted() else ProgressCallback
-        callbacks.append(shown(experiment.spec.options.stop, since))
+        callbacks.append(shown(experiment.spec.options.stop, since, why=reason))
     return callbacks
 
 

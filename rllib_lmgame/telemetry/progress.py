@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 from ray.tune import Callback
@@ -21,15 +21,21 @@ SAY_EVERY_S = 10.0
 class ProgressCallback(Callback):
     """Prints a line per result and per evaluation, and before the first one every ten seconds what a trial does.
 
-    ``stop`` criteria are for the ETA; ``since`` is the ``time.monotonic()`` from when the first trial is waited for.
+    ``stop`` criteria are for the ETA; ``since`` is the ``time.monotonic()`` from when the first trial is waited for;
+    ``why`` gives the reason, in a line, why a trial failed.
     """
 
     def __init__(
-        self, stop: Mapping[str, float] | None = None, since: float | None = None, stream: TextIO | None = None
+        self,
+        stop: Mapping[str, float] | None = None,
+        since: float | None = None,
+        stream: TextIO | None = None,
+        why: Callable[[Any], str] | None = None,
     ) -> None:
         self._stop = dict(stop or {})
         self._since: float | None = time.monotonic() if since is None else since
         self._stream = stream
+        self._why = why
         self._first: dict[str, dict[str, tuple[float, float]]] = {}
         self._several = False
         self._began = time.monotonic() if since is None else since
@@ -77,7 +83,7 @@ class ProgressCallback(Callback):
             self._print(trial, f"note: {line}")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._print(trial, "failed")
+        self._print(trial, f"failed: {self._why(trial)}" if self._why else "failed")
 
     def _print(self, trial: Any, text: str) -> None:
         name = f"[{trial.trial_id}] " if self._several else ""

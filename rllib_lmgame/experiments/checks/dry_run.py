@@ -97,7 +97,7 @@ def print_dry_run(checked: Sequence[CheckedExperiment]) -> None:
 
 
 def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
-    """The text for one experiment."""
+    """The text for one experiment: what it needs and what is missing first, the whole configuration last."""
     spec = experiment.spec
     spaces = describe_space(find_search_spaces(spec.config))
     return [
@@ -105,6 +105,15 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
             f"# {spec.name}: {experiment.algorithm.name}, {experiment.num_trials} "
             f"trial{'s' if experiment.num_trials > 1 else ''}"
         ),
+        *dry_run_servers(experiment),
+        *dry_run_sandbox(experiment),
+        *look_alike_lines(experiment),
+        "# resources of one trial",
+        *[f"#   {line}" for line in request_of(experiment).lines()],
+        *_gpu_warning(experiment),
+        *_thread_lines(experiment),
+        *_memory_lines(experiment),
+        *_prompt_lines(experiment.first_prompt),
         *_yaml(
             {
                 **{key: _whole(criteria) for key in STOPS if (criteria := getattr(spec.options, key)) or key == "stop"},
@@ -115,15 +124,6 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
         *([*_yaml({"search_space": spaces})] if spaces else []),
         f"# configuration{' (first point of the search space)' if spaces else ''}",
         *_yaml({"config": resolved_config(experiment)}),
-        "# resources of one trial",
-        *[f"#   {line}" for line in request_of(experiment).lines()],
-        *_gpu_warning(experiment),
-        *_thread_lines(experiment),
-        *dry_run_sandbox(experiment),
-        *look_alike_lines(experiment),
-        *dry_run_servers(experiment),
-        *_memory_lines(experiment),
-        *_prompt_lines(experiment.first_prompt),
         "",
     ]
 
