@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 import random
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ray.train._internal.session import _TrainingResult
+from ray.train._internal.storage import StorageContext
+from ray.tune import Checkpoint, CheckpointConfig
+from ray.tune.experiment import Trial
 from ray.tune.schedulers.pbt import _explore
 
 from rllib_lmgame.errors import ConfigError
@@ -286,3 +291,59 @@ def test_a_scheduler_whose_package_is_missing_is_named(monkeypatch):
         check_scheduler(
             {"type": "pb2", "metric": "m", "mode": "max", "hyperparam_bounds": {"lr": [0, 1]}}, num_trials=2
         )
+
+
+def test_a_trial_keeps_the_checkpoint_it_was_given_and_is_called_by_its_values(tmp_path, monkeypatch):
+    """The other goes on and deletes it before the trial's turn, or has done so already."""
+    scheduler = make_scheduler(
+        {
+            "type": "pbt",
+            "metric": "score",
+            "mode": "max",
+            "time_attr": "training_iteration",
+            "perturbation_interval": 1,
+            "log_config": False,
+            "hyperparam_mutations": {"token_ppo": {"entropy_coeff": [0.0, 0.01]}, "lr": [1e-3]},
+        }
+    )
+    storage = StorageContext(storage_path=str(tmp_path), experiment_dir_name="a")
+    few = CheckpointConfig(num_to_keep=2)
+    trials = []
+    for number in range(2):
+        config = {"lr": 1e-3, "token_ppo": {"entropy_coeff": 0.0 if number else 0.01}}
+        trials.append(Trial("PPO", stub=True, config=config, storage=storage, checkpoint_config=few))
+        trials[-1].set_status("RUNNING")
+        trials[-1].storage.trial_dir_name = trials[-1].trial_id
+    good, bad = trials
+    save_dir = iter(range(100))
+
+    def save(trial, result=None):
+        place = Path(trial.storage.trial_fs_path, f"checkpoint_{next(save_dir):06d}")
+        place.mkdir(parents=True)
+        (place / "weights").write_text(f"{trial.trial_id} {place.name}")
+        trial.on_checkpoint(_TrainingResult(Checkpoint(place, storage.storage_filesystem), {"training_iteration": 1}))
+        return trial.checkpoint
+
+    controller = SimpleNamespace(
+        search_alg=None,
+        get_trials=lambda: trials,
+        _schedule_trial_save=save,
+        pause_trial=lambda trial, should_checkpoint: trial.set_status("PAUSED"),
+    )
+    for trial in trials:
+        scheduler.on_trial_add(controller, trial)
+    assert bad.evaluated_params == {"token_ppo/entropy_coeff": 0.0, "lr": 1e-3}
+    monkeypatch.setattr(random, "random", lambda: 1.0)  # Neither is drawn anew: the next value of the list.
+    scheduler.on_trial_result(controller, bad, {"training_iteration": 1, "score": 0.0})
+    for gone in (False, True):
+        bad.set_status("RUNNING")
+        scheduler.on_trial_result(controller, good, {"training_iteration": 1 + gone, "score": 1.0})
+        save(good), save(good)
+        if gone:
+            assert not Path(scheduler._trial_state[good].last_checkpoint.path).exists()
+        scheduler.on_trial_result(controller, bad, {"training_iteration": 2 + gone, "score": 0.0})
+        assert bad.status == "PAUSED" and bad.checkpoint.path.startswith(bad.storage.trial_fs_path)
+        for _ in range(3):
+            save(good)
+        assert Path(bad.checkpoint.path, "weights").read_text().startswith(good.trial_id)
+    assert bad.evaluated_params["token_ppo/entropy_coeff"] == bad.config["token_ppo"]["entropy_coeff"]
