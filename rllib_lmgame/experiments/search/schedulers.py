@@ -88,7 +88,9 @@ def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) ->
         return (wrap(cls) if wrap else cls)(**arguments)
     except Exception as error:  # Tune raises TuneError, RuntimeError and more for wrong arguments and missing packages.
         install = f" ({PB2_NEEDS})" if name == "pb2" and "install" in str(error) else ""
-        raise ConfigError("scheduler", f"{name}: {str(error) or 'its arguments do not fit together'}{install}") from error
+        raise ConfigError(
+            "scheduler", f"{name}: {str(error) or 'its arguments do not fit together'}{install}"
+        ) from error
 
 
 class _Measured:
