@@ -171,8 +171,6 @@ def _why_idle(config: Any) -> str:
     """What keeps ``num_threads: auto`` from more threads, or that it is not set."""
     if is_small(config):
         return "models this small, or of unknown size, have one thread with auto"
-    if config.text_rollout_options.deterministic:
-        return "with config.text_rollouts.deterministic auto is one thread"
     if openmp_threads(os.environ):
         return "auto is no more than OMP_NUM_THREADS"
     if {config.inference_options.num_threads, config.token_ppo_options.num_threads} == {AUTO}:
