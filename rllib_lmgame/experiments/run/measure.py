@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,25 +29,23 @@ def print_measured(checked: Sequence[CheckedExperiment], options: RunOptions) ->
 
 
 def _measured(experiment: CheckedExperiment) -> list[str]:
-    from ray.tune.logger import NoopLogger
-
     spec = experiment.spec
     values = {key: value for key, value in next(iter(sample_points(spec.config))).items() if key != "warm_start"}
     config = build_config(experiment.algorithm, values)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        algorithm = config.build_algo(logger_creator=lambda values: NoopLogger(values, scratch))
-        try:
-            up, results, ends = time.monotonic(), list[Mapping[str, Any]](), list[float]()
-            for _ in range(ITERATIONS):
-                results.append(algorithm.train())
-                ends.append(time.monotonic())
-            evaluation_s = 0.0
-            if config.evaluation_interval:
-                algorithm.evaluate()
-                evaluation_s = time.monotonic() - ends[-1]
-        finally:
-            algorithm.stop()
+    algorithm = config.build_algo()
+    try:
+        up, results, ends = time.monotonic(), list[Mapping[str, Any]](), list[float]()
+        for _ in range(ITERATIONS):
+            results.append(algorithm.train())
+            ends.append(time.monotonic())
+        evaluation_s = 0.0
+        if config.evaluation_interval:
+            algorithm.evaluate()
+            evaluation_s = time.monotonic() - ends[-1]
+    finally:
+        algorithm.stop()
+        shutil.rmtree(algorithm.logdir, ignore_errors=True)
     every = config.evaluation_interval or 0
     return [
         f"processes are up in {up - began:.0f} s; the last iteration: {progress_line(results[-1])}",
