@@ -141,7 +141,7 @@ class LocalModel(LanguageModel):
         model = self.options.language_model
         inference = with_threads(self.options.inference, self.directory, self.settings.models)
         inference = dataclasses.replace(inference, max_num_seqs=self.settings.at_once)
-        more = {
+        more: dict[str, Any] = {
             "context_length": model.context_length,
             "seed": self.settings.seed,
             "trust_remote_code": model.trust_remote_code,
