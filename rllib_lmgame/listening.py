@@ -125,11 +125,13 @@ def check_port(port: int) -> None:
         raise ConfigError("--port", f"must be from 0 to 65535, got {port}")
 
 
-def check_free(host: str, port: int) -> None:
-    """Asked before what takes long is loaded. Raises: ConfigError: :func:`listen` would be refused."""
+def check_free(host: str, port: int) -> int:
+    """The port, or a free one for 0, before what takes long is loaded. Raises: ConfigError: it cannot be had."""
     check_port(port)
     try:
         family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        socket.create_server(place[:2], family=family).close()
+        with socket.create_server(place[:2], family=family) as taken:
+            found: int = taken.getsockname()[1]
+            return found
     except OSError as error:
         raise not_listening(host, port, error) from None

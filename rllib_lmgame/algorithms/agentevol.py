@@ -153,7 +153,7 @@ class LMGameAgentEvol(LMGameAlgorithm):
         rollouts, before = self.config.text_rollout_options, engines.engine_stats(self.engine_groups)
         settings = PlaySettings(
             self.config.training_games(),
-            seeded=rollouts.deterministic,
+            seeded=self.config.settings.deterministic,
             **log_of_training(rollouts.episode_log),
         )
         with self.timed(ROLLOUT_TIMER):

@@ -44,7 +44,13 @@ from rllib_lmgame.algorithms.cluster.env_runners import RunnerGroup
 from rllib_lmgame.algorithms.cluster.footprint import free_mib, learner_rooms, machine_mib
 from rllib_lmgame.algorithms.cluster.learner_calls import foreach_learner, push_from_learners
 from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
-from rllib_lmgame.algorithms.cluster.threads import learners_use_cores, places, thread_words, threads_of
+from rllib_lmgame.algorithms.cluster.threads import (
+    kept_threads,
+    learners_use_cores,
+    places,
+    thread_words,
+    threads_of,
+)
 from rllib_lmgame.algorithms.cluster.trials import trials_at_once
 from rllib_lmgame.algorithms.config import CONFIG_FILE, MAX_CONFIG_BYTES, RUN, LMGameConfig
 from rllib_lmgame.algorithms.measuring.measures import LAST, measure_policies, measured_columns
@@ -143,8 +149,12 @@ class LMGameAlgorithm(PPO):
                 be_connected(num_cpus=self._cpus_needed(own))
             own.learner_rooms = learner_rooms(own, machine_mib(), free_mib(), trials_at_once())
             self.tell(ENGINES)
-            self.engine_groups = engines.start_engines(own)
+            own.kept_threads = None
             self._places = places(own, len(engines.engine_bundles(own)))
+            if own.settings.deterministic:
+                own.kept_threads = kept_threads(self.trial_directory(), self._places)
+                self._places = dataclasses.replace(self._places, kept=own.kept_threads)
+            self.engine_groups = engines.start_engines(own)
             if learners_use_cores(own):
                 own.learner_threads = self._places.learner_threads()
             own.engine_names = {module_id: list(group.names) for module_id, group in self.engine_groups.items()}
@@ -457,7 +467,7 @@ class LMGameAlgorithm(PPO):
         self.tell("evaluating")
         plans = evaluated_levels(games, num_episodes, purpose, samples)
         settings = PlaySettings(
-            tuple(games), temperature=temperature, seeded=self.config.text_rollout_options.deterministic, keep="nothing"
+            tuple(games), temperature=temperature, seeded=self.config.settings.deterministic, keep="nothing"
         )
         evaluators = self.eval_env_runner_group
         remote = evaluators is not None and evaluators.num_remote_env_runners()

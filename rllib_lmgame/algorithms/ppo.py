@@ -447,7 +447,7 @@ def _settings(present: Settings) -> PlaySettings:
     rollouts = present.play
     return PlaySettings(
         present.games,
-        seeded=rollouts.deterministic,
+        seeded=present.deterministic,
         **log_of_training(rollouts.episode_log),
         rollouts=rollouts,
         inference=present.inf,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
 import secrets
 import sys
 from dataclasses import replace
@@ -98,12 +99,20 @@ def add_parser(subparsers: Any, summary: str) -> argparse.ArgumentParser:
     )
     of_policies.add_argument("--trust-checkpoint", action="store_true", default=None, help=TRUST_HELP)
     add_player_options(of_policies)
+    parser.add_argument(
+        "server_options",
+        nargs="*",
+        metavar="-- OPTION",
+        help="options of vLLM's own server, which serves the policy where vLLM is installed: -- --max-num-seqs 64",
+    )
     parser.set_defaults(run=run, seed=0)
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     _fill_in(args)
+    if args.server_options and args.policy is None:
+        raise ConfigError("--", f"options after it ({args.server_options[0]}, ...) go with --policy")
     token = _token(args)
     for flag, seconds in (("--session-timeout", args.session_timeout), ("--call-limit", args.call_limit)):
         if not 0 < seconds <= 86_400:
@@ -161,9 +170,23 @@ def _run_policy(args: argparse.Namespace, token: str | None) -> int:
         raise ConfigError(
             "--policy", f"{args.policy} is no language model of this machine; name a checkpoint or hf:DIR"
         )
+    if player.by_vllm:
+        from rllib_lmgame.evaluation.players.vllm_server import server_command
+
+        port = check_free(args.host, args.port)
+        command, environment = server_command(player, args.policy, args.host, port, args.at_once, token)
+        print(_place_of(args, port, token), flush=True)
+        os.execve(command[0], [*command, *args.server_options], {**os.environ, **environment})
+    if args.server_options:
+        raise ConfigError("--", "options after it are of vLLM's server: it is not installed, or the model is small")
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve_policy(player, args, token))
     return 0
+
+
+def _place_of(args: argparse.Namespace, port: int, token: str | None) -> str:
+    made = f", api_key {token}" if token is not None and args.token_file is None else ""
+    return f"{args.policy} at http://{in_address(args.host)}:{port}/v1{made}"
 
 
 async def _serve_policy(player: Any, args: argparse.Namespace, token: str | None) -> None:
@@ -176,8 +199,7 @@ async def _serve_policy(player: Any, args: argparse.Namespace, token: str | None
         endpoint.admit(token, policy)
 
         def ready(port: int) -> None:
-            made = f", api_key {token}" if token is not None and args.token_file is None else ""
-            print(f"{args.policy} at http://{in_address(args.host)}:{port}/v1{made}", flush=True)
+            print(_place_of(args, port, token), flush=True)
 
         await listen(endpoint.app(), args.host, args.port, ready, STOP_S, cancels=True)
 

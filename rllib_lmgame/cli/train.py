@@ -100,6 +100,11 @@ def _add_run_flags(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--dry-run", action="store_true", help="check everything, print configuration, resources and memory"
     )
+    group.add_argument(
+        "--measure",
+        action="store_true",
+        help="with --dry-run: run three iterations here, and tell how long the whole run takes",
+    )
     group.add_argument("--resume", action="store_true", help="go on with an interrupted experiment")
     group.add_argument(
         "--trust-checkpoint",
@@ -143,6 +148,8 @@ def _add_obsolete_flags(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _explain_obsolete(args)
+    if args.measure and not args.dry_run:
+        raise ConfigError("", "--measure goes with --dry-run: it trains nothing that is kept")
     if sys.stderr.isatty():  # Importing Ray and torch takes a while.
         print(f"checking {_file_of(args) or 'the flags'} ...", file=sys.stderr, flush=True)
     from rllib_lmgame.experiments.checks.check import check_experiments, check_quickly, with_other_wrong_keys
@@ -189,6 +196,10 @@ def run(args: argparse.Namespace) -> int:
         from rllib_lmgame.experiments.checks.dry_run import print_dry_run
 
         print_dry_run(checked)
+        if args.measure:
+            from rllib_lmgame.experiments.run.measure import print_measured
+
+            print_measured(checked, run_options(args))
         return 0
     return run_experiments(checked, run_options(args))
 

@@ -62,7 +62,7 @@ class LoadedPolicies:
         guests = {name: player.assignment for name, player in (against or {}).items()}
         line_ups = LineUps(self.config, players, guests)
         seated, failures = line_ups.seated(evaluated_levels(games, num_episodes), games)
-        seeded = self.config.text_rollout_options.deterministic
+        seeded = self.config.settings.deterministic
         result = self.runner.play(
             seated, PlaySettings(games, temperature=temperature, seeded=seeded, log=log, keep="nothing"), against
         )

@@ -28,6 +28,7 @@ from rllib_lmgame.experiments.results.outcome import (
     load_report,
     print_ranking,
     print_summary,
+    reason,
     says_full_disk,
     summarize,
 )
@@ -43,6 +44,7 @@ from rllib_lmgame.experiments.run.state import StateCopy, adopt_newest, is_start
 from rllib_lmgame.experiments.run.state_files import directories_are_no_patterns
 from rllib_lmgame.experiments.run.whole_paths import with_paths_of_here
 from rllib_lmgame.experiments.search.schedulers import make_scheduler
+from rllib_lmgame.experiments.search.searchers import make_searcher
 from rllib_lmgame.experiments.search.spaces import to_tune
 from rllib_lmgame.experiments.search.stopping import stopping_criteria
 from rllib_lmgame.lock import locked
@@ -144,7 +146,7 @@ def _run_each(checked: Sequence[CheckedExperiment], options: RunOptions, summari
             print(f"error: {full_disk_line(experiment.spec)}", file=sys.stderr)
             return False
         since = time.monotonic()
-        if INTERRUPTION.requested:
+        if INTERRUPTION.ending:
             break
     return True
 
@@ -167,7 +169,6 @@ def _tell(checked: Sequence[CheckedExperiment], summaries: Sequence[TrialSummary
 def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -> list[TrialSummary]:
     """Run one experiment, or go on with it."""
     from ray import tune
-    from ray.tune.search.basic_variant import BasicVariantGenerator
 
     spec, settings = experiment.spec, experiment.spec.options
     resumption, only_new = None, {}
@@ -189,9 +190,8 @@ def _run_one(experiment: CheckedExperiment, options: RunOptions, since: float) -
         num_samples=settings.num_samples,
         time_budget_s=settings.time_budget_s,
         scheduler=make_scheduler(settings.scheduler, wrap=lambda cls: _wrapped(cls, resumption)),
-        search_alg=BasicVariantGenerator(
-            max_concurrent=spec.search.max_concurrent_trials or 0, random_state=spec.search.seed
-        ),
+        search_alg=make_searcher(spec),
+        max_concurrent_trials=spec.search.max_concurrent_trials if spec.search.type else None,
         checkpoint_config=tune.CheckpointConfig(**values_of(spec.checkpoint)),
         max_failures=settings.max_failures,
         callbacks=[*([resumption] if resumption else []), *_callbacks(experiment, options, since)],
@@ -245,7 +245,7 @@ def _callbacks(experiment: CheckedExperiment, options: RunOptions, since: float)
         callbacks.append(TensorBoardFile())
     if options.verbosity == 0:
         shown = LiveScreen if wanted() else ProgressCallback
-        callbacks.append(shown(experiment.spec.options.stop, since))
+        callbacks.append(shown(experiment.spec.options.stop, since, why=reason))
     return callbacks
 
 

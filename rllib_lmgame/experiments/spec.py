@@ -134,6 +134,16 @@ class CheckpointOptions:
 class SearchOptions:
     """The ``search`` section: how points of the search space are drawn."""
 
+    type: str | None = option(
+        None,
+        "Ray Tune's searcher, which needs its package (`optuna`, `hyperopt`, `bayesopt`, ...); null draws at random.",
+        stranger=True,
+    )
+    metric: str | None = option(None, "Metric the searcher optimises; null: the scheduler's.", stranger=True)
+    mode: str | None = option(
+        None, "Whether a high or a low value is good; null: the scheduler's.", choices=("max", "min", None)
+    )
+    arguments: dict[str, Any] = option({}, "Other arguments of the searcher's class.")
     seed: int | None = option(None, "Seed of random points.", low=0)
     max_concurrent_trials: int | None = option(None, "Trials running at once; null: as many as fit.", low=1)
 

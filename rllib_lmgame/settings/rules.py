@@ -824,7 +824,7 @@ SELECTION = (
         Rule("data_selection.oversample", lambda s, f, bad=bad: s.data.oversample > 1 and bad(s), say, example)
         for bad, say, example in (
             (
-                lambda s: s.play.deterministic,
+                lambda s: s.play.deterministic is True,
                 "contradicts text_rollouts.deterministic: who finishes first is no rule; leave one of them out",
                 "{text_rollouts: {deterministic: true}, data_selection: {oversample: 2}}",
             ),
@@ -866,7 +866,7 @@ OVERLAP = tuple(
     Rule("overlap.max_staleness", lambda s, f, bad=bad: s.overlap.max_staleness > 0 and bad(s, f), say, example)
     for bad, say, example in (
         (
-            lambda s, f: s.play.deterministic,
+            lambda s, f: s.play.deterministic is True,
             "contradicts text_rollouts.deterministic: which weights sample a reply depends on when it is asked for; "
             "leave one of them out",
             "{num_env_runners: 1, text_rollouts: {deterministic: true}, overlap: {max_staleness: 1}}",

@@ -52,6 +52,7 @@ from rllib_lmgame.settings.sections.supervised import DataSelectionOptions, Supe
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.settings.sections.token_ppo import TokenPPOOptions
 from rllib_lmgame.storage import with_whole_paths
+from rllib_lmgame.threads import AUTO
 
 OVERRIDES = "algorithm_config_overrides_per_module"
 """RLlib's key of what policies have of their own."""
@@ -185,6 +186,15 @@ class Settings:
     def overlap(self) -> OverlapOptions:
         """The section ``overlap``; where an algorithm has none, its defaults."""
         return self._section("overlap", OverlapOptions)
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the run repeats bit for bit: ``auto`` does on CPUs, where nothing depends on who finishes first."""
+        asked = self.play.deterministic
+        if asked != AUTO:
+            return bool(asked)
+        on_gpu = self.inf.on_gpu or self.rllib.num_gpus_per_learner > 0
+        return not on_gpu and self.data.oversample <= 1 and not self.overlap.max_staleness
 
     @property
     def supervised(self) -> SupervisedOptions | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 from ray.tune import Callback
@@ -22,20 +22,27 @@ SAY_EVERY_S = 10.0
 class ProgressCallback(Callback):
     """Prints a line per result and per evaluation, and before the first one every ten seconds what a trial does.
 
-    ``stop`` criteria are for the ETA; ``since`` is the ``time.monotonic()`` from when the first trial is waited for.
+    ``stop`` criteria are for the ETA; ``since`` is the ``time.monotonic()`` from when the first trial is waited for;
+    ``why`` gives the reason, in a line, why a trial failed.
     """
 
     def __init__(
-        self, stop: Mapping[str, float] | None = None, since: float | None = None, stream: TextIO | None = None
+        self,
+        stop: Mapping[str, float] | None = None,
+        since: float | None = None,
+        stream: TextIO | None = None,
+        why: Callable[[Any], str] | None = None,
     ) -> None:
         self._stop = dict(stop or {})
         self._since: float | None = time.monotonic() if since is None else since
         self._stream = stream
+        self._why = why
         self._first: dict[str, dict[str, tuple[float, float]]] = {}
         self._names: dict[str, str] = {}
         self._began = time.monotonic() if since is None else since
         self._next = time.monotonic() + SAY_EVERY_S
         self._with_result: set[str] = set()
+        self._ends: dict[str, list[float]] = {}
         self._adviser = Adviser()
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
@@ -70,7 +77,10 @@ class ProgressCallback(Callback):
     ) -> None:
         self._names = names_of(trials)
         self._with_result.add(trial.trial_id)
-        self._print(trial, progress_line(result, self._eta(trial.trial_id, result)))
+        eta_s = self._eta(trial.trial_id, result)
+        self._print(trial, progress_line(result, eta_s))
+        if (pace := self._pace(trial.trial_id, result, eta_s)) is not None:
+            self._print(trial, f"note: {pace}")
         evaluated = evaluation_line(result)
         if evaluated:
             self._print(trial, evaluated)
@@ -78,7 +88,7 @@ class ProgressCallback(Callback):
             self._print(trial, f"note: {line}")
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        self._print(trial, "failed")
+        self._print(trial, f"failed: {self._why(trial)}" if self._why else "failed")
 
     def _print(self, trial: Any, text: str) -> None:
         name = (
@@ -87,6 +97,16 @@ class ProgressCallback(Callback):
             else ""
         )
         print(name + text, file=self._stream or sys.stdout, flush=True)
+
+    def _pace(self, trial_id: str, result: Mapping[str, Any], eta_s: float | None) -> str | None:
+        """At the third result behind a warm start, what an iteration takes, where nothing tells how many there are."""
+        if number_at(result, "phase") == 0:
+            return None
+        ends = self._ends.setdefault(trial_id, [])
+        ends.append(time.monotonic())
+        if len(ends) != 3 or eta_s is not None:
+            return None
+        return f"an iteration takes {(ends[2] - ends[0]) / 2:.1f} s; nothing in `stop` counts them"
 
     def _eta(self, trial_id: str, result: Mapping[str, Any]) -> float | None:
         """Seconds until the first counting criterion is met, from the pace since it began to move.
@@ -236,8 +256,18 @@ def _learner(result: Mapping[str, Any]) -> Mapping[str, Any]:
     return numbers
 
 
+def duration(seconds: float) -> str:
+    """Seconds in words: ``45 s``, ``12 min``, ``3 h 20 min``."""
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
 def _eta_text(eta_s: float | None) -> str:
     if eta_s is None:
         return ""
     minutes, seconds = divmod(round(eta_s), 60)
-    return f"ETA {minutes}:{seconds:02d}"
+    if minutes < 60:
+        return f"ETA {minutes}:{seconds:02d}"
+    return f"ETA {minutes // 60}:{minutes % 60:02d}:{seconds:02d}"

@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 from rllib_lmgame import threads
 from rllib_lmgame.algorithms.cluster import trials
-from rllib_lmgame.algorithms.cluster.threads import HERE, Places, in_group, places, threads_of
+from rllib_lmgame.algorithms.cluster.threads import (
+    HERE,
+    THREADS_FILE,
+    Places,
+    in_group,
+    kept_threads,
+    places,
+    threads_of,
+)
 from rllib_lmgame.learners.settings import learner_threads
 from rllib_lmgame.settings.sections.inference import InferenceOptions
 from rllib_lmgame.threads import cores_of_trial, first_environment, openmp_threads, threads_each, usable_cores
@@ -131,17 +139,19 @@ def test_a_learner_in_the_main_process_is_on_its_node(make_config, monkeypatch) 
     assert (found.engine_threads(), found.learner_threads()) == (2, 2)
 
 
-def test_openmp_and_determinism_limit_what_auto_takes(make_config, monkeypatch) -> None:
+def test_openmp_and_small_models_limit_what_auto_takes(make_config, monkeypatch) -> None:
     monkeypatch.setattr("ray.is_initialized", lambda: False)
     monkeypatch.setattr("ray.util.get_current_placement_group", lambda: None)
     monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.usable_cores", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS")
-    config, repeated = make_config(num_learners=3), make_config(text_rollouts={"deterministic": True})
+    config = make_config(num_learners=3)
     assert (places(config, 2).engine_threads(), places(config, 2).learner_threads()) == (1, 1), "a tiny model"
     monkeypatch.setattr("rllib_lmgame.algorithms.cluster.threads.FEW_PARAMETERS", 0)
     assert places(config, 2) == Places({HERE: 8}, [HERE] * 2, [HERE] * 3, [], None)
     assert (places(config, 2).engine_threads(), places(config, 2).learner_threads()) == (4, 2)
-    assert (places(repeated, 1).engine_threads(), places(repeated, 1).learner_threads()) == (1, 1)
+    config.kept_threads = (5, 6)
+    assert (places(config, 2).engine_threads(), places(config, 2).learner_threads()) == (5, 6)
+    config.kept_threads = None
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert (places(config, 2).engine_threads(), places(config, 2).learner_threads()) == (3, 2)
 
@@ -224,3 +234,28 @@ def test_an_offloaded_optimizer_has_the_threads_of_a_learner_on_cpus(make_config
     config = make_config(num_gpus_per_learner=gpus)
     config.deepspeed_config = {"zero_optimization": zero}
     assert threads_of(config, Places({HERE: 8}, [HERE], [HERE], []))[1] == threads
+
+
+def test_a_run_keeps_the_threads_of_its_first_start_on_a_machine_of_other_cores(tmp_path) -> None:
+    def start(cores: int) -> tuple[int, int]:
+        return kept_threads(tmp_path / "trial", Places({HERE: cores}, [HERE], [HERE] * 2, []))
+
+    assert [start(8), start(2)] == [(8, 4), (8, 4)]
+    (tmp_path / "trial" / THREADS_FILE).write_text("{")
+    assert [start(2), start(8)] == [(2, 1), (2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "repeats"),
+    [
+        ({}, True),
+        ({"text_rollouts": {"deterministic": False}}, False),
+        ({"inference": {"num_gpus_per_engine": 1}}, False),
+        ({"num_gpus_per_learner": 1}, False),
+        ({"inference": {"num_gpus_per_engine": 1}, "text_rollouts": {"deterministic": True}}, True),
+        ({"data_selection": {"oversample": 2}}, False),
+        ({"num_env_runners": 1, "overlap": {"max_staleness": 1}}, False),
+    ],
+)
+def test_a_run_on_cpus_repeats_where_nothing_contradicts_it(make_config, settings, repeats) -> None:
+    assert make_config(**settings).settings.deterministic is repeats

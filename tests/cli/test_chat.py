@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import re
@@ -77,6 +78,36 @@ def test_the_same_policy_is_served_to_openais_clients_until_it_is_interrupted(
     piped(monkeypatch, asked)
     assert main(["chat", place, "--temperature", "0", "--max-tokens", "4"]) == 0
     assert capsys.readouterr().out == printable(f"{reply.choices[0].message.content}\n")
+
+
+def test_a_policy_is_served_by_vllms_own_server(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """Its parser knows every option; ours come first, so that those after ``--`` win."""
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    started: list[tuple[list[str], dict[str, str]]] = []
+    place = f"hf:{checkpoint()}/hf"
+    own = ["serve", "--policy", place, "--port", "0", "--temperature", "0.5"]
+    assert main([*own, "--", "--max-num-seqs", "64"]) == 2
+    assert "options after it are of vLLM's server" in capsys.readouterr().err
+    assert main(["serve", "--games", "lmgame/FrozenLake-v0", "--", "--max-num-seqs", "64"]) == 2
+    monkeypatch.setattr("rllib_lmgame.evaluation.players.engines.FEW_PARAMETERS", 0)
+
+    def execve(program: str, command: list[str], environment: dict[str, str]) -> None:
+        started.append((command, environment))
+        raise SystemExit  # It does not return.
+
+    monkeypatch.setattr(os, "execve", execve)
+    with contextlib.suppress(SystemExit):
+        main([*own, "--", "--max-num-seqs", "64", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"])
+    ((command, environment),) = started
+    address, key = re.findall(r" at (\S+), api_key (\S+)$", capsys.readouterr().out, re.MULTILINE)[0]
+    asked = make_arg_parser(FlexibleArgumentParser()).parse_args(command[3:])
+    assert environment["VLLM_API_KEY"] == key and address == f"http://127.0.0.1:{asked.port}/v1"
+    assert asked.model == place.removeprefix("hf:") and asked.served_model_name == [place] and asked.max_num_seqs == 64
+    assert asked.override_generation_config["temperature"] == 0.5 and asked.dtype == "float32"
 
 
 def test_as_trained_says_what_training_says(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import pty
@@ -13,8 +14,10 @@ import pytest
 from ray.tune import tune
 from ray.tune.schedulers import ASHAScheduler, FIFOScheduler
 
+from rllib_lmgame.experiments.results.outcome import cause, reason
 from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals, interruptible
 from rllib_lmgame.inference.serving import interruption
+from rllib_lmgame.telemetry.progress import ProgressCallback
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
@@ -40,7 +43,7 @@ def stopped():
     """Handled signals; the event that ends Tune's loop."""
     with handled_signals():
         yield tune._setup_signal_catching()
-    INTERRUPTION.signal = None
+    INTERRUPTION.signal, INTERRUPTION.misconfigured = None, False
 
 
 def test_without_a_signal_the_scheduler_is_itself(stopped):
@@ -128,3 +131,26 @@ def test_schedulers_can_be_saved_with_the_experiment():
     again = pickle.loads(cloudpickle.dumps(interruptible(ASHAScheduler)(metric="m", mode="max")))
     assert isinstance(again, ASHAScheduler)
     assert again._metric == "m"
+
+
+@pytest.mark.parametrize(
+    ("text", "ends"),
+    [
+        ("rllib_lmgame.errors.ConfigError: config.env: no", True),
+        ("rllib_lmgame.errors.MissingDependencyError: config.inference.engine: no", True),
+        ("ValueError: rllib_lmgame.errors.ConfigError is a class", False),
+    ],
+)
+def test_a_sweep_ends_at_the_first_configuration_error(stopped, text, ends, tmp_path, capsys):
+    scheduler, waiting, failed = interruptible(FIFOScheduler)(), Trial("PENDING"), Trial("ERROR")
+    failed.trial_id, failed.error_file = "a_0", str(tmp_path / "error.txt")
+    (tmp_path / "error.txt").write_text(f"Failure # 1 (occurred)\n\x1b[36mray::LMGamePPO.train()\n  File x\n{text}\n")
+    scheduler.on_trial_error(Controller(), failed)
+    assert ("a_0: the configuration is wrong; no further trial starts" in capsys.readouterr().err) is ends
+    assert scheduler.on_trial_result(Controller(), Trial("RUNNING"), {}) == ("PAUSE" if ends else "CONTINUE")
+    assert scheduler.choose_trial_to_run(Controller(waiting)) is (None if ends else waiting)
+    assert len(stopped) == ends
+    assert "ray::" not in cause(failed)
+    line = io.StringIO()
+    ProgressCallback(stream=line, why=reason).on_trial_error(1, [], failed)
+    assert line.getvalue() == f"failed: {text.partition(': ')[2] if ends else text}\n"

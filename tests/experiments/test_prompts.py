@@ -132,6 +132,22 @@ def test_the_experts_first_reply_fits_too() -> None:
     check_prompts([check(GAME, tokens)])
 
 
+@pytest.mark.parametrize("legal", [False, True])
+def test_a_limit_below_every_legal_reply_is_refused(legal: bool) -> None:
+    tokens, only = "config.language_model={context_length: 2048, max_tokens_per_turn: %d}", f"{legal}".lower()
+    error = refusal(GAME, tokens % 2, f"config.text_rollouts.legal_moves_only={only}")
+    assert error.path == "config.language_model.max_tokens_per_turn" and "3 tokens or more; 2 are" in error.message
+    check_prompts([check(GAME, tokens % 3, f"config.text_rollouts.legal_moves_only={only}")])
+
+
+def test_a_program_that_cannot_be_imported_is_refused_by_a_dry_run_too(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken_program.py").write_text("import not_installed_anywhere\n\n\ndef go(task): return 1.0\n")
+    (tmp_path / "a.yaml").write_text(GAME.replace("lmgame/FrozenLake-v0", "agent:broken_program:go"))
+    assert main(["train", "file", "a.yaml", "--dry-run"]) == 2
+    assert "config.env: agent:broken_program:go: cannot import 'broken_program'" in capsys.readouterr().err
+
+
 def test_a_model_here_counts_with_its_own_tokenizer_and_one_elsewhere_is_left_alone(tmp_path, monkeypatch) -> None:
     files = initial_model(LMGamePPOConfig().environment("lmgame/KuhnPoker-v0"), "player").directory()
     of_itself, of_other = (

@@ -5,16 +5,23 @@ from __future__ import annotations
 import math
 import random
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ray.train._internal.session import _TrainingResult
+from ray.train._internal.storage import StorageContext
+from ray.tune import Checkpoint, CheckpointConfig
+from ray.tune.experiment import Trial
 from ray.tune.schedulers.pbt import _explore
+from ray.tune.search import SEARCH_ALG_IMPORT
 
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.search.mutations import mutated_points, tune_mutations
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_scheduler, split_scheduler
+from rllib_lmgame.experiments.search.searchers import make_searcher
 from rllib_lmgame.experiments.search.spaces import (
     check_search_space,
     find_search_spaces,
@@ -22,6 +29,7 @@ from rllib_lmgame.experiments.search.spaces import (
     sample_points,
     to_tune,
 )
+from rllib_lmgame.experiments.spec import Source, make_spec
 
 
 def test_spaces_are_found_at_any_depth():
@@ -286,3 +294,111 @@ def test_a_scheduler_whose_package_is_missing_is_named(monkeypatch):
         check_scheduler(
             {"type": "pb2", "metric": "m", "mode": "max", "hyperparam_bounds": {"lr": [0, 1]}}, num_trials=2
         )
+
+
+def test_a_trial_keeps_the_checkpoint_it_was_given_and_is_called_by_its_values(tmp_path, monkeypatch):
+    """The other goes on and deletes it before the trial's turn, or has done so already."""
+    scheduler = make_scheduler(
+        {
+            "type": "pbt",
+            "metric": "score",
+            "mode": "max",
+            "time_attr": "training_iteration",
+            "perturbation_interval": 1,
+            "log_config": False,
+            "hyperparam_mutations": {"token_ppo": {"entropy_coeff": [0.0, 0.01]}, "lr": [1e-3]},
+        }
+    )
+    storage = StorageContext(storage_path=str(tmp_path), experiment_dir_name="a")
+    few = CheckpointConfig(num_to_keep=2)
+    trials = []
+    for number in range(2):
+        config = {"lr": 1e-3, "token_ppo": {"entropy_coeff": 0.0 if number else 0.01}}
+        trials.append(Trial("PPO", stub=True, config=config, storage=storage, checkpoint_config=few))
+        trials[-1].set_status("RUNNING")
+        trials[-1].storage.trial_dir_name = trials[-1].trial_id
+    good, bad = trials
+    save_dir = iter(range(100))
+
+    def save(trial, result=None):
+        place = Path(trial.storage.trial_fs_path, f"checkpoint_{next(save_dir):06d}")
+        place.mkdir(parents=True)
+        (place / "weights").write_text(f"{trial.trial_id} {place.name}")
+        trial.on_checkpoint(_TrainingResult(Checkpoint(place, storage.storage_filesystem), {"training_iteration": 1}))
+        return trial.checkpoint
+
+    controller = SimpleNamespace(
+        search_alg=None,
+        get_trials=lambda: trials,
+        _schedule_trial_save=save,
+        pause_trial=lambda trial, should_checkpoint: trial.set_status("PAUSED"),
+    )
+    for trial in trials:
+        scheduler.on_trial_add(controller, trial)
+    assert bad.evaluated_params == {"token_ppo/entropy_coeff": 0.0, "lr": 1e-3}
+    monkeypatch.setattr(random, "random", lambda: 1.0)  # Neither is drawn anew: the next value of the list.
+    scheduler.on_trial_result(controller, bad, {"training_iteration": 1, "score": 0.0})
+    for gone in (False, True):
+        bad.set_status("RUNNING")
+        scheduler.on_trial_result(controller, good, {"training_iteration": 1 + gone, "score": 1.0})
+        save(good), save(good)
+        if gone:
+            assert not Path(scheduler._trial_state[good].last_checkpoint.path).exists()
+        scheduler.on_trial_result(controller, bad, {"training_iteration": 2 + gone, "score": 0.0})
+        assert bad.status == "PAUSED" and bad.checkpoint.path.startswith(bad.storage.trial_fs_path)
+        for _ in range(3):
+            save(good)
+        assert Path(bad.checkpoint.path, "weights").read_text().startswith(good.trial_id)
+    assert bad.evaluated_params["token_ppo/entropy_coeff"] == bad.config["token_ppo"]["entropy_coeff"]
+
+
+class Drawing:
+    """A searcher of Ray's, as far as it is asked here."""
+
+    def __init__(self, space=None, metric=None, mode=None, n_initial=1, seed=None):
+        if n_initial > 9:
+            raise AssertionError("Install it: pip install drawing")
+        self.drawn = (metric, mode, n_initial, seed)
+
+    def set_search_properties(self, metric, mode, config, **spec):
+        return True
+
+
+LR = {"lr": {"loguniform": [1e-5, 1e-3]}}
+ASHA = {"type": "asha", "metric": "env_runners/episode_return_mean", "mode": "max"}
+
+
+def searched(search, config=LR, **more):
+    return make_spec("a", {"run": "PPO", "config": config, "search": search, **more}, Source("a.yaml"))
+
+
+@pytest.fixture
+def drawing(monkeypatch):
+    monkeypatch.setitem(SEARCH_ALG_IMPORT, "drawing", lambda: Drawing)
+
+
+def test_a_searcher_of_rays_draws_with_the_schedulers_metric(drawing):
+    search = {"type": "drawing", "seed": 3, "arguments": {"n_initial": 2}}
+    assert make_searcher(searched(search, scheduler=ASHA)).drawn == (ASHA["metric"], "max", 2, 3)
+    own = make_searcher(searched({**search, "metric": "episodes", "mode": "min"}, scheduler=ASHA))
+    assert own.drawn[:2] == ("episodes", "min")
+
+
+@pytest.mark.parametrize(
+    ("search", "config", "scheduler", "key", "words"),
+    [
+        ({"type": "drawig"}, LR, ASHA, "search.type", "did you mean 'drawing'"),
+        ({"type": "drawing"}, LR, None, "search.metric", "missing"),
+        ({"type": "drawing", "metric": "m"}, LR, None, "search.mode", "missing"),
+        ({"type": "drawing", "arguments": {"n_inital": 2}}, LR, ASHA, "search.arguments.n_inital", "'n_initial'"),
+        ({"type": "drawing", "arguments": {"n_initial": 10}}, LR, ASHA, "search", "pip install drawing"),
+        ({"type": "drawing"}, {}, ASHA, "search.type", "there is no search space"),
+        ({"type": "drawing"}, {"lr": {"grid_search": [1.0]}}, ASHA, "config.lr.grid_search", "distributions"),
+        ({"type": "drawing"}, LR, {**ASHA, "type": "pbt"}, "search.type", "pbt changes settings itself"),
+        ({"metric": "m"}, LR, ASHA, "search.metric", "without search.type"),
+    ],
+)
+def test_what_a_searcher_cannot_do_is_refused(drawing, search, config, scheduler, key, words):
+    with pytest.raises(ConfigError) as caught:
+        make_searcher(searched(search, config, scheduler=scheduler))
+    assert caught.value.path == key and words in caught.value.message

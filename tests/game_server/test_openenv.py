@@ -573,8 +573,8 @@ def test_openenvs_validator_passes() -> None:
             assert [each for each in report["criteria"] if not each["passed"]] == []
 
 
-def test_openenvs_client_plays_as_the_page_says() -> None:
-    """And its command finds no fault, where it is installed with all that it asks for."""
+def test_the_pages_client_plays_with_what_this_package_installs_and_openenvs_takes_seats() -> None:
+    """And OpenEnv's command finds no fault, where it is installed with all that it asks for."""
     pytest.importorskip("openenv")
     page = (Path(__file__).parents[2] / "docs" / "serving-games.md").read_text(encoding="utf-8")
     alone, seats = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -583,9 +583,11 @@ def test_openenvs_client_plays_as_the_page_says() -> None:
     try:
         command.wait_for("poker at http")
         sokoban, poker = (words.split(" at ")[1] for words in command.text.splitlines())
-        again = f"with GenericEnvClient(base_url={poker!r}).sync() as env:\n" + indent(seats, "    ")
-        code = re.sub(r"http://token[^\"]+", sokoban, alone) + "assert result.done\n" + again
-        subprocess.run([OPENENV or sys.executable, "-c", OPENENV_BEGINS + code], check=True, timeout=120)
+        code = re.sub(r"http://token[^\"]+", sokoban, alone) + "assert result['done']\n"
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+        client = f"with GenericEnvClient(base_url={poker!r}).sync() as env:\n" + indent(seats, "    ")
+        code = f"{OPENENV_BEGINS}from openenv.core.generic_client import GenericEnvClient\n{client}"
+        subprocess.run([OPENENV or sys.executable, "-c", code], check=True, timeout=120)
         if OPENENV is not None:
             asked = [str(Path(OPENENV).with_name("openenv")), "validate", "--url", f"http://{poker.partition('@')[2]}"]
             report = subprocess.run(asked, capture_output=True, text=True, timeout=120)

@@ -18,7 +18,9 @@ from ray.tune.result import TRIAL_INFO
 from rllib_lmgame.algorithms import base
 from rllib_lmgame.algorithms.checkpoints.cards import Curve
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
+from rllib_lmgame.experiments.run.measure import measured_lines
 from rllib_lmgame.experiments.runner import trial_directory_name
+from rllib_lmgame.experiments.spec import Source, make_spec
 from rllib_lmgame.telemetry import advice, phases, progress
 from rllib_lmgame.telemetry.gauges import LMGameGauges
 from rllib_lmgame.telemetry.phases import (
@@ -102,6 +104,30 @@ def test_time_left_comes_from_the_pace_since_a_criterion_began_to_move(clock: Cl
     assert [line.partition("ETA ")[2] for line in stream.getvalue().splitlines()] == ["", "", "8:15", "8:10"]
 
 
+def test_without_a_criterion_that_counts_the_third_iteration_says_what_one_takes(clock: Clock) -> None:
+    stream, trial = io.StringIO(), SimpleNamespace(trial_id="a")
+    callback = ProgressCallback({"env_runners/success_rate": 0.9}, stream=stream)
+    for now, phase in [(10.0, 0), (500.0, 0), (510.0, 1), (522.0, 1), (535.0, 1), (560.0, 1)]:
+        clock.now = now
+        callback.on_trial_result(0, [trial], trial, {"phase": phase, "env_runners": {"success_rate": 0.5}})
+    notes = [line for line in stream.getvalue().splitlines() if line.startswith("note")]
+    assert notes == ["note: an iteration takes 12.5 s; nothing in `stop` counts them"]
+
+
+def test_what_was_measured_tells_when_each_criterion_ends_the_run() -> None:
+    stop = {"ppo_iteration": 200, "env_runners/success_rate": 0.9, "num_env_steps_sampled_lifetime": 600}
+    settings = {"run": "PPO", "stop": stop, "time_budget_s": 7200, "config": {"warm_start": {}}}
+    results = [{"ppo_iteration": n, "num_env_steps_sampled_lifetime": 30 * n} for n in (1, 2, 3)]
+    lines = measured_lines(make_spec("a", settings, Source("a.yaml")), results, [10.0, 20.0, 32.0], 1.0)
+    assert lines == [
+        "an iteration takes 12.0 s, with its part of evaluations",
+        "stop.ppo_iteration: 200 is reached after about 40 min in all",
+        "stop.num_env_steps_sampled_lifetime: 600 is reached after about 4 min in all",
+        "time_budget_s ends it after 2 h 00 min",
+        "a warm start comes first, which is not measured",
+    ]
+
+
 def test_a_trial_that_ends_of_its_own_has_the_time_left_until_then(clock: Clock) -> None:
     """Supervised learning of 300 steps, in a trial that may take 30 iterations."""
     stream = io.StringIO()
@@ -179,7 +205,7 @@ def printed(*results: dict[str, Any]) -> list[str]:
     trial = SimpleNamespace(trial_id="a", status="RUNNING")
     for number, result in enumerate(results):
         callback.on_trial_result(0, [trial], trial, {"training_iteration": number + 1, **result})
-    return [line for line in stream.getvalue().splitlines() if not line.startswith("iter")]
+    return [line for line in stream.getvalue().splitlines() if not line.startswith(("iter", "note: an iteration"))]
 
 
 def test_an_evaluation_has_a_line_with_what_it_measured() -> None:

@@ -286,7 +286,7 @@ def learner_rooms(config: Any, total: float, free: float, trials: int | None) ->
         config.get_config_for_module(policy).token_ppo_options.microbatch is None
         for policy in config.trained_policies()
     )
-    if not follows or config.text_rollout_options.deterministic or not (on_gpu or trials):
+    if not follows or config.settings.deterministic or not (on_gpu or trials):
         return {}
     taken = footprint(config, MOST_TOKENS)
     learners = {policy: p for policy in taken.policies for p in taken.processes if p.name == f"{LEARNER} {policy}"}

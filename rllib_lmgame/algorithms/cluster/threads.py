@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
 
 from rllib_lmgame.algorithms.cluster.memory import offloaded, shape_of
 from rllib_lmgame.algorithms.cluster.trials import trials_at_once
+from rllib_lmgame.json_files import number_of, read_mapping, write_json
 from rllib_lmgame.learners.settings import learner_threads
 from rllib_lmgame.threads import (
     AUTO,
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from rllib_lmgame.algorithms.config import LMGameConfig
 
 HERE = "here"
+THREADS_FILE = "threads.json"
+"""In a trial's directory, of a run that repeats bit for bit: another number of threads may round differently."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ class Places:
         engines, learners, runners: The node of each.
         most: Threads that ``OMP_NUM_THREADS`` asks for, or a small model.
         together: Games are played while learners update, so that they share the cores.
+        kept: Threads of each engine and of each learner, if an earlier start of the run has settled them.
     """
 
     cores: Mapping[str, float]
@@ -46,20 +52,29 @@ class Places:
     runners: Sequence[str]
     most: int | None = None
     together: bool = False
+    kept: tuple[int, int] | None = None
 
     def engine_threads(self) -> int:
         """Threads per engine while games are played; a local env runner is not counted, since it mostly waits."""
+        if self.kept is not None:
+            return self.kept[0]
         beside = [*self.runners, *self.learners] if self.together else self.runners
         return threads_each(self.cores, self.engines, beside, self.most)
 
     def learner_threads(self) -> int:
         """Threads of each learner during an update."""
+        if self.kept is not None:
+            return self.kept[1]
         beside = [*self.runners, *self.engines] if self.together else ()
         return threads_each(self.cores, self.learners, beside, self.most)
 
 
 def places(config: LMGameConfig, engines: int) -> Places:
-    """The places of a trial's processes. With ``deterministic``, or a small model, everything has one thread."""
+    """The places of a trial's processes. With a small model everything has one thread."""
+    return dataclasses.replace(_found(config, engines), kept=config.kept_threads)
+
+
+def _found(config: LMGameConfig, engines: int) -> Places:
     # Ray sets the variable in its workers, to the CPUs they have reserved: nobody asked for that.
     in_actor = ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None
     environment = first_environment() if in_actor else os.environ
@@ -67,6 +82,19 @@ def places(config: LMGameConfig, engines: int) -> Places:
     if group is None or group.bundle_count <= engines:
         return places_here(config, engines, usable_cores(), environment)
     return in_group(ray.util.placement_group_table(group), ray.nodes(), config, engines, _most(config, environment))
+
+
+def kept_threads(directory: Path, found: Places) -> tuple[int, int]:
+    """Threads of each engine and learner of the run in ``directory``: those of its first start, which writes them."""
+    path = directory / THREADS_FILE
+    try:
+        kept = read_mapping(path, 1000)
+        return int(number_of(kept["engine"], "engine", low=1)), int(number_of(kept["learner"], "learner", low=1))
+    except (OSError, ValueError, KeyError):  # A first start, or a damaged file.
+        threads = found.engine_threads(), found.learner_threads()
+    directory.mkdir(parents=True, exist_ok=True)
+    write_json(path, dict(zip(("engine", "learner"), threads, strict=True)))
+    return threads
 
 
 def _together(config: LMGameConfig) -> bool:
@@ -81,7 +109,7 @@ def places_here(config: LMGameConfig, engines: int, cores: float, environment: M
 
 
 def _most(config: LMGameConfig, environment: Mapping[str, str]) -> int | None:
-    if config.text_rollout_options.deterministic or is_small(config):
+    if is_small(config):
         return 1
     return openmp_threads(environment)
 

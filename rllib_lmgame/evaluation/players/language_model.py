@@ -1,6 +1,6 @@
-"""Language models in this process as players: a Hugging Face model, or a policy of a checkpoint.
+"""Language models of this machine as players: a Hugging Face model, or a policy of a checkpoint.
 
-The Transformers engine writes their replies, one batch for all games of a model.
+An engine (:mod:`.engines`) writes their replies, one batch for all games of a model.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from rllib_lmgame.algorithms.demonstrations import with_demonstrations
 from rllib_lmgame.algorithms.models import initial_model
 from rllib_lmgame.envs.registry import game_spec
 from rllib_lmgame.errors import CheckpointError, ConfigError, did_you_mean
+from rllib_lmgame.evaluation.players.engines import VLLMReplies, replies_by_vllm, with_threads
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
 from rllib_lmgame.evaluation.saved_config import model_of, open_checkpoint
 from rllib_lmgame.league.files import DIRECTORY, LIST_FILE, is_adapter, members_of
@@ -46,7 +47,6 @@ from rllib_lmgame.settings.sections.language_model import LANGUAGE_MODEL, Langua
 from rllib_lmgame.settings.sections.text_rollouts import TextRolloutOptions
 from rllib_lmgame.storage import expanded
 from rllib_lmgame.text import first_line
-from rllib_lmgame.threads import AUTO
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -69,10 +69,11 @@ class ModelOptions:
 
 
 class LocalModel(LanguageModel):
-    """A language model in this process; entering it loads the weights of ``directory`` (or hub id).
+    """A language model of this machine; entering it loads the weights of ``directory`` (or hub id).
 
-    Of ``inference`` only GPU, numerics and threads count (``auto``: one, since models play side by side). ``digests``
-    tell its files from others in the same place. An ``adapter``'s directory is merged into the weights.
+    Models that play side by side share the cores with ``num_threads: auto``. Of ``inference`` only GPU, numerics and
+    threads count for the Transformers engine. ``digests`` tell its files from others in the same place. An
+    ``adapter``'s directory is merged into the weights.
 
     Raises: ConfigError: no tokenizer, or an unusable chat template.
     """
@@ -92,7 +93,7 @@ class LocalModel(LanguageModel):
         self.settings = settings
         self._digests = digests
         self._adapter = adapter
-        self._engine: TransformersEngine | None = None
+        self._engine: TransformersEngine | VLLMReplies | None = None
         self._asked: dict[str, ChatFormat] = {}
         try:
             tokenizer = load_tokenizer(directory, options.language_model)
@@ -105,6 +106,11 @@ class LocalModel(LanguageModel):
                 self.in_game(game)
         except ConfigError as error:
             raise ConfigError(error.path, f"player {name!r}: {error.message}") from error
+
+    @property
+    def by_vllm(self) -> bool:
+        """Whether vLLM writes the replies; an adapter beside its base is merged for the Transformers engine."""
+        return self._adapter is None and replies_by_vllm(self.directory, self.options.inference)
 
     def chat_in(self, game_id: str) -> ChatFormat:
         return self._chats.get(game_id, self._chat)
@@ -135,22 +141,20 @@ class LocalModel(LanguageModel):
         from rllib_lmgame.inference.engines.transformers_engine import TransformersEngine
         from rllib_lmgame.policies.model.adapters import merged_checkpoint
 
-        inference, model = self.options.inference, self.options.language_model
-        self._engine = TransformersEngine(
-            self.directory,
-            dataclasses.replace(
-                inference,
-                engine="transformers",
-                tensor_parallel_size=1,
-                max_num_seqs=self.settings.at_once,
-                num_threads=1 if inference.num_threads == AUTO else inference.num_threads,
-                engine_kwargs={},
-            ),
-            context_length=model.context_length,
-            seed=self.settings.seed,
-            trust_remote_code=model.trust_remote_code,
-            tokenizer=tokenizer_source(model, self.directory),
-        )
+        model = self.options.language_model
+        inference = with_threads(self.options.inference, self.directory, self.settings.models)
+        inference = dataclasses.replace(inference, max_num_seqs=self.settings.at_once)
+        more: dict[str, Any] = {
+            "context_length": model.context_length,
+            "seed": self.settings.seed,
+            "trust_remote_code": model.trust_remote_code,
+            "tokenizer": tokenizer_source(model, self.directory),
+        }
+        if self.by_vllm:
+            self._engine = VLLMReplies(self.directory, inference, self.settings.models, **more)
+        else:
+            alone = dataclasses.replace(inference, engine="transformers", tensor_parallel_size=1, engine_kwargs={})
+            self._engine = TransformersEngine(self.directory, alone, **more)
         place = Path(self.directory)
         try:
             await self._engine.start()
@@ -158,7 +162,7 @@ class LocalModel(LanguageModel):
                 place = self._adapter
                 trusts = model.trust_remote_code
                 state = merged_checkpoint(self._adapter, self.directory, trust_remote_code=trusts)
-                await self._engine.update_weights(dict(state), 0)
+                await self._engine.update_weights(dict(state), 0)  # type: ignore[union-attr]
         except Exception as error:
             await self._engine.shutdown()
             said = error.message if isinstance(error, ConfigError) else first_line(error)

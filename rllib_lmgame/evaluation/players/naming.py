@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Sequence
+from dataclasses import replace
 
 from rllib_lmgame.endpoints.address import ENDPOINT
 from rllib_lmgame.errors import CheckpointError, ConfigError, did_you_mean
@@ -49,6 +50,8 @@ def make_players(texts: Sequence[str], settings: PlayerSettings) -> dict[str, Pl
     Raises: ConfigError: no such player, or a name twice; CheckpointError: missing or damaged.
     """
     players: dict[str, Player] = {}
+    models = sum(text.startswith(HUGGING_FACE) or expanded(text).is_dir() for text in without_names(texts))
+    settings = replace(settings, models=max(1, models))
     for text in texts:
         name = player_name(text, players, settings.flag)
         players[name] = make_player(name, split_name(text)[1], settings)

@@ -18,6 +18,7 @@ class PlayerSettings:
         temperature: Of language models, 0 is greedy; ``None``: that of training, or 1.
         seed: Of what engines draw beside the games' own seeds.
         at_once: Most games a player is in at the same time.
+        models: Language models that reply at the same time; they share the cores.
         time_limit_s: Of one move of a foreign player, and of one request to an endpoint.
         trust: Take from any checkpoint what could run code.
         games: Games the user named; their names go before those of a checkpoint.
@@ -28,6 +29,7 @@ class PlayerSettings:
     temperature: float | None = None
     seed: int = 0
     at_once: int = 1
+    models: int = 1
     time_limit_s: float = CALL_LIMIT_S
     trust: bool = False
     games: tuple[GameConfig, ...] = ()

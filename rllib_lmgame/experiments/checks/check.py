@@ -25,6 +25,7 @@ from rllib_lmgame.experiments.files.reading import apply_overrides, load_file
 from rllib_lmgame.experiments.results.outcome import load_report
 from rllib_lmgame.experiments.search.mutations import MUTATIONS, mutated_alone, mutated_key, mutated_points
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, split_scheduler
+from rllib_lmgame.experiments.search.searchers import make_searcher
 from rllib_lmgame.experiments.search.spaces import (
     GRID,
     check_search_space,
@@ -162,6 +163,7 @@ def _known(spec: ExperimentSpec) -> AlgorithmEntry | None:
 def _check(spec: ExperimentSpec) -> CheckedExperiment:
     num_trials = grid_size(spec.config) * spec.options.num_samples
     check_scheduler(spec.options.scheduler, num_trials)
+    make_searcher(spec)
     check_callbacks(spec.options.callbacks)
     if spec.options.report is not None:
         load_report(spec.options.report)

@@ -98,7 +98,7 @@ def print_dry_run(checked: Sequence[CheckedExperiment]) -> None:
 
 
 def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
-    """The text for one experiment."""
+    """The text for one experiment: what it needs and what is missing first, the whole configuration last."""
     spec = experiment.spec
     spaces = describe_space(find_search_spaces(spec.config))
     return [
@@ -106,6 +106,15 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
             f"# {spec.name}: {experiment.algorithm.name}, {experiment.num_trials} "
             f"trial{'s' if experiment.num_trials > 1 else ''}"
         ),
+        *dry_run_servers(experiment),
+        *dry_run_sandbox(experiment),
+        *look_alike_lines(experiment),
+        "# resources of one trial",
+        *[f"#   {line}" for line in request_of(experiment).lines()],
+        *_gpu_warning(experiment),
+        *_thread_lines(experiment),
+        *_memory_lines(experiment),
+        *_prompt_lines(experiment.first_prompt),
         *_yaml(
             {
                 **{key: _whole(criteria) for key in STOPS if (criteria := getattr(spec.options, key)) or key == "stop"},
@@ -116,15 +125,6 @@ def dry_run_lines(experiment: CheckedExperiment) -> list[str]:
         *([*_yaml({"search_space": spaces})] if spaces else []),
         f"# configuration{' (first point of the search space)' if spaces else ''}",
         *_yaml({"config": resolved_config(experiment)}),
-        "# resources of one trial",
-        *[f"#   {line}" for line in request_of(experiment).lines()],
-        *_gpu_warning(experiment),
-        *_thread_lines(experiment),
-        *dry_run_sandbox(experiment),
-        *look_alike_lines(experiment),
-        *dry_run_servers(experiment),
-        *_memory_lines(experiment),
-        *_prompt_lines(experiment.first_prompt),
         "",
     ]
 
@@ -172,8 +172,6 @@ def _why_idle(config: Any) -> str:
     """What keeps ``num_threads: auto`` from more threads, or that it is not set."""
     if is_small(config):
         return "models this small, or of unknown size, have one thread with auto"
-    if config.text_rollout_options.deterministic:
-        return "with config.text_rollouts.deterministic auto is one thread"
     if openmp_threads(os.environ):
         return "auto is no more than OMP_NUM_THREADS"
     if {config.inference_options.num_threads, config.token_ppo_options.num_threads} == {AUTO}:

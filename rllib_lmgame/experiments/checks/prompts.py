@@ -27,8 +27,9 @@ WALL_FACTOR = 3.0
 def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
     """Check that the first prompts of each game fit, in every seat whose tokenizer is on this machine.
 
-    A tiny model's tokenizer is made from texts of quick games. An expert's first reply is checked too. Games that there
-    was no time for become a notice. Raises: ConfigError: if a prompt leaves no room for a reply.
+    A tiny model's tokenizer is made from texts of quick games. The shortest legal action, an expert's first reply and
+    what ``legal_moves_only`` allows are written as replies too. Games that there was no time for become a notice.
+    Raises: ConfigError: if a prompt leaves no room for a reply.
     """
     budget, seen, written = _Budget(), set[str](), set[str]()
     for experiment in checked:
@@ -42,7 +43,8 @@ def check_prompts(checked: Sequence[CheckedExperiment]) -> None:
                     *(config.games_for_evaluation() if config.evaluation_interval else ()),
                 )
                 options = {policy: config.language_model_of(policy) for policy in config.language_model_policies()}
-                of_game = (games, options, config.supervised_options, config.teacher_options)
+                legal = config.text_rollout_options.legal_moves_only
+                of_game = (games, options, config.supervised_options, config.teacher_options, legal)
                 what = repr((*of_game, data_of(config), config.seat_mapping_spec))
                 if what not in seen:
                     seen.add(what)
@@ -239,6 +241,21 @@ def _check_sayable(chat: Any, game: str, actions: Sequence[str]) -> None:
         )
 
 
+def _check_room(seat: Any, session: Any, observation: Any, prompt: Any, legal_moves_only: bool) -> None:
+    """Refuse a limit of tokens below the shortest legal action: each reply would be cut, or end the run."""
+    if legal_moves_only and observation.legal_actions:
+        seat.moves(session, observation, prompt)
+        return
+    chat, written = seat.chat, list[int]()
+    for action in observation.legal_actions:
+        ids = chat.choice_ids(action) or ()
+        if chat.reply_format.parse(chat.read(ids[: prompt.max_tokens])).action is not None:
+            return
+        written += [len(ids)] * bool(ids)
+    if written:
+        raise seat.out_of_tokens(session, prompt, min(written))
+
+
 async def _check_game(game: GameConfig, chats: _Chats) -> None:
     from rllib_lmgame.policies.scripted import make_scripted_player
     from rllib_lmgame.rollouts.game_calls import GameCalls, abandon, open_session
@@ -288,6 +305,7 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
                 if prompt.max_tokens < 1:
                     raise seat.out_of_tokens(session, prompt, 1)
                 _check_sayable(chat, session.game_id, observation.legal_actions)
+                _check_room(seat, session, observation, prompt, config.text_rollout_options.legal_moves_only)
                 if expert is not None:
                     await expert.reply(seat, session, observation, prompt, call)
     finally:

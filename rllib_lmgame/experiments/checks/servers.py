@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher
 from rllib_lmgame.algorithms.games import found_beside, needs_others
 from rllib_lmgame.algorithms.games_fit import games_of
+from rllib_lmgame.envs.registry import is_program
 from rllib_lmgame.envs.support.asked_models import Policies, policies_of_run
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.check import CheckedExperiment
@@ -18,7 +19,8 @@ from rllib_lmgame.settings.trust import is_number
 def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> None:
     """Ask each server whether it is there, and note it in the experiment.
 
-    Raises: ConfigError: if a server is ``needed`` and not there; the message says how it is started.
+    Raises: ConfigError: if a server is ``needed`` and not there (the message says how it is started), or an agent
+        program cannot be called.
     """
     for experiment in experiments:
         asked: dict[str, ConfigError | str] = {}
@@ -33,7 +35,7 @@ def check_servers(experiments: Iterable[CheckedExperiment], *, needed: bool) -> 
                 found = asked[server]
                 if isinstance(found, ConfigError):
                     message = found.message if game.env in found.message else f"{game.env}: {found.message}"
-                    if needed:
+                    if needed or is_program(game.env):  # A server may be started later; a program is there or not.
                         raise ConfigError(f"{place}{found.path}", message) from None
                     experiment.missing[game.key] = message
                 elif found:

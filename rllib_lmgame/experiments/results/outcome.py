@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.errors import ConfigError, MissingDependencyError
 from rllib_lmgame.experiments.results.curves import RANKED_BY, bounds, figure_text
 from rllib_lmgame.experiments.spec import ExperimentSpec
 from rllib_lmgame.inference.serving.interruption import InterruptedWaitError
@@ -23,6 +23,9 @@ from rllib_lmgame.settings.plugins import REPORTS, check_arguments
 from rllib_lmgame.storage import absolute
 from rllib_lmgame.telemetry.metrics import flatten
 from rllib_lmgame.telemetry.trial_names import trial_names, trial_settings
+
+_OF_RAY = "\x1b[36mray::"
+"""How Ray begins the line that names the actor which raised an error."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,8 @@ def summarize(experiment: str, trials: Iterable[Any], interrupted: bool = False)
 
 def _summary(experiment: str, trial: Any, interrupted: bool) -> TrialSummary:
     checkpoint = trial.checkpoint
-    error = cause(trial) if trial.status == "ERROR" else None
+    to_restart = trial.status == "PENDING" and trial.error_file and is_misconfigured(trial)
+    error = cause(trial) if trial.status == "ERROR" or to_restart else None
     given_up = interrupted and error is not None and InterruptedWaitError.__name__ in error
     return TrialSummary(
         experiment=experiment,
@@ -94,9 +98,23 @@ def cause(trial: Any) -> str:
     if says_full_disk(text):
         way_on = "make room and go on from its newest whole checkpoint with --resume"
         return f"a disk is full, the trial could not be saved; {way_on}"
-    told_of = (" ", "Traceback", "Failure #", "The above exception", "During handling")
+    told_of = (" ", "Traceback", "Failure #", "The above exception", "During handling", _OF_RAY)
     causes = [line.rstrip() for line in text.splitlines() if line.strip() and not line.startswith(told_of)]
     return "\n".join(causes[-3:]) or "the trial ended without a message"
+
+
+def is_misconfigured(trial: Any) -> bool:
+    """Whether a trial failed at its configuration or a missing package, as the next one would."""
+    last = cause(trial).splitlines()[-1]
+    return last.startswith(
+        tuple(f"{kind.__module__}.{kind.__name__}:" for kind in (ConfigError, MissingDependencyError))
+    )
+
+
+def reason(trial: Any) -> str:
+    """Why a trial failed, in a line; without the class of this package's own errors."""
+    last = cause(trial).splitlines()[-1]
+    return last.partition(": ")[2] if last.startswith(f"{ConfigError.__module__}.") else last
 
 
 def says_full_disk(error: object) -> bool:

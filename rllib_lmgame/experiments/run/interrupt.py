@@ -3,8 +3,9 @@
 1. After the first signal no trial starts, and each running one is saved at the end of its iteration. Then the run ends.
 2. A trial stopped this way counts as unfinished, so ``--resume`` goes on from that checkpoint.
 3. After the second signal the run stops at once, with the checkpoints there are.
-4. A trial that waits for a lost engine gives up soon after the first signal and keeps its newest checkpoint.
-5. A signal that the command was started to ignore (SIGHUP under ``nohup``) stays ignored.
+4. A trial that fails at its configuration, as the next one would, ends its experiment as the first signal does.
+5. A trial that waits for a lost engine gives up soon after the first signal and keeps its newest checkpoint.
+6. A signal that the command was started to ignore (SIGHUP under ``nohup``) stays ignored.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from rllib_lmgame.experiments.results.outcome import is_misconfigured
 from rllib_lmgame.inference.serving import interruption
 
 ENDINGS = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
@@ -32,6 +34,13 @@ class Interruption:
         self.signal: int | None = None
         self.stopped = threading.Event()
         self.told = False
+        self.misconfigured = False
+        """Whether a trial failed at its configuration."""
+
+    @property
+    def ending(self) -> bool:
+        """Whether no further trial starts."""
+        return self.requested or self.misconfigured
 
     @property
     def requested(self) -> bool:
@@ -107,10 +116,16 @@ class _Interruptible:
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         decision = super().on_trial_result(tune_controller, trial, result)  # type: ignore[misc]
-        return "PAUSE" if INTERRUPTION.requested and decision == "CONTINUE" else decision
+        return "PAUSE" if INTERRUPTION.ending and decision == "CONTINUE" else decision
+
+    def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
+        super().on_trial_error(tune_controller, trial)  # type: ignore[misc]
+        if is_misconfigured(trial) and not INTERRUPTION.ending:
+            INTERRUPTION.misconfigured = True
+            print(f"{trial.trial_id}: the configuration is wrong; no further trial starts", file=sys.stderr, flush=True)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
-        if not INTERRUPTION.requested:
+        if not INTERRUPTION.ending:
             return super().choose_trial_to_run(tune_controller)  # type: ignore[misc]
         INTERRUPTION.tell()
         if not any(t.status == "RUNNING" or t.is_saving for t in tune_controller.get_trials()):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,11 +60,15 @@ class LiveScreen(ProgressCallback):
     """:class:`ProgressCallback` whose lines go by above a screen that stays; ``console`` is rich's, for tests."""
 
     def __init__(
-        self, stop: Mapping[str, float] | None = None, since: float | None = None, console: Any = None
+        self,
+        stop: Mapping[str, float] | None = None,
+        since: float | None = None,
+        console: Any = None,
+        why: Callable[[Any], str] | None = None,
     ) -> None:
         from rich.console import Console
 
-        super().__init__(stop, since)
+        super().__init__(stop, since, why=why)
         self._console = console or Console()
         self._shown: dict[str, _Shown] = {}
         self._started = time.monotonic() if since is None else since

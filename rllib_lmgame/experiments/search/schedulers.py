@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rllib_lmgame.errors import ConfigError, did_you_mean
+from rllib_lmgame.experiments.search.exploits import giving
 from rllib_lmgame.experiments.search.mutations import MUTATIONS, tune_mutations
 from rllib_lmgame.settings.schema import describe
 
@@ -19,6 +20,7 @@ ALIASES = {
     "medianstoppingrule": "median_stopping_rule",
 }
 FIFO = "fifo"
+PB2_NEEDS = "pip install GPy scikit-learn"
 
 
 def split_scheduler(setting: str | Mapping[str, Any] | None) -> tuple[str, dict[str, Any]]:
@@ -66,6 +68,8 @@ def check_scheduler(setting: str | Mapping[str, Any] | None, num_trials: int) ->
 
 def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) -> Any:
     """The scheduler of a setting: a name, or a mapping with ``type`` and arguments; ``wrap`` may derive its class."""
+    from ray.tune.schedulers import PopulationBasedTraining
+
     name, arguments = split_scheduler(setting)
     cls = scheduler_class(name)
     accepted = [p for p in inspect.signature(cls.__init__).parameters if p not in {"self", "args", "kwargs"}]
@@ -76,12 +80,17 @@ def make_scheduler(setting: str | Mapping[str, Any] | None, wrap: Any = None) ->
     if name != FIFO and "metric" in accepted:
         _check_metric(arguments)
         cls = _measured(cls)
+    if issubclass(cls, PopulationBasedTraining):
+        cls = giving(cls)
     if MUTATIONS in arguments:
         arguments[MUTATIONS] = tune_mutations(arguments[MUTATIONS])
     try:
         return (wrap(cls) if wrap else cls)(**arguments)
     except Exception as error:  # Tune raises TuneError, RuntimeError and more for wrong arguments and missing packages.
-        raise ConfigError("scheduler", f"{name}: {str(error) or 'its arguments do not fit together'}") from error
+        install = f" ({PB2_NEEDS})" if name == "pb2" and "install" in str(error) else ""
+        raise ConfigError(
+            "scheduler", f"{name}: {str(error) or 'its arguments do not fit together'}{install}"
+        ) from error
 
 
 class _Measured:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from rllib_lmgame.settings.schema import option
+from rllib_lmgame.threads import AUTO
 
 CALL_LIMIT_S = 60.0
 """Of one call into a game."""
@@ -57,8 +59,11 @@ class TextRolloutOptions:
     reward_scale: float = option(
         1.0, "Factor on rewards in training (not in metrics).", above=0, high=1e6, schedulable=True
     )
-    deterministic: bool = option(
-        False, "Per-request seeds and a fixed order, so that a resumed run repeats bit for bit; slower."
+    deterministic: bool | Literal["auto"] = option(
+        AUTO,
+        "Per-request seeds, a fixed order and fixed numbers of threads, so that a run, also a resumed one, repeats bit "
+        "for bit on machines of one kind. `auto`: where all is on CPUs, without `data_selection.oversample` and "
+        "`overlap`.",
     )
     episode_log: str = option(
         "sample",

@@ -1,0 +1,85 @@
+"""What writes a player's replies: vLLM, in a process of its own as in training, or the Transformers engine in this one.
+
+vLLM is taken where it is installed and the model's engine, unless the model is small (:data:`FEW_PARAMETERS`): then the
+Transformers engine has replied before vLLM is up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib.util
+import math
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rllib_lmgame.inference.registry import VLLM
+from rllib_lmgame.policies.model.action_values import FILE as VALUES_FILE
+from rllib_lmgame.policies.model.files import weight_files
+from rllib_lmgame.threads import AUTO, FEW_PARAMETERS, threads_here
+
+if TYPE_CHECKING:
+    from rllib_lmgame.inference.protocol import Generation, GenerationRequest
+    from rllib_lmgame.settings.sections.inference import InferenceOptions
+
+_BYTES_PER_PARAMETER = 4
+
+
+def replies_by_vllm(directory: str, options: InferenceOptions) -> bool:
+    """Whether the model in ``directory`` replies by vLLM."""
+    place = Path(directory)
+    if options.engine != VLLM.name or is_small(directory) or (place / VALUES_FILE).exists():
+        return False
+    return importlib.util.find_spec("vllm") is not None
+
+
+def is_small(directory: str) -> bool:
+    """Whether the model is one that a second thread makes no faster, as far as its files tell."""
+    place = Path(directory)
+    if not place.is_dir():
+        return False
+    size = sum(path.stat().st_size for path in weight_files(place) if path.is_file())
+    return size < _BYTES_PER_PARAMETER * FEW_PARAMETERS
+
+
+def with_threads(options: InferenceOptions, directory: str, models: int) -> InferenceOptions:
+    """``num_threads: auto`` as a number: so many ``models`` share the cores; a small one has one thread."""
+    threads = 1 if is_small(directory) else threads_here(models)
+    return dataclasses.replace(options, num_threads=threads) if options.num_threads == AUTO else options
+
+
+class VLLMReplies:
+    """One vLLM engine of a player, as an actor of Ray's, which is started (for so many ``models``) if nobody has."""
+
+    def __init__(self, directory: str, options: InferenceOptions, models: int, **more: Any) -> None:
+        self._directory = directory
+        self._cpus = math.ceil(models * options.num_cpus_per_engine)
+        self._options = dataclasses.replace(options, num_engines=1)
+        self._more = more
+        self._group: Any = None
+        self._client: Any = None
+
+    async def start(self) -> None:
+        """Return once it is up. Raises: what :meth:`EngineGroup.create` raises."""
+        from rllib_lmgame.algorithms.cluster.ray_cluster import be_connected
+        from rllib_lmgame.inference.serving.client import EngineClient
+        from rllib_lmgame.inference.serving.group import EngineGroup
+
+        be_connected(num_cpus=self._cpus)  # In this thread: Ray installs handlers of signals.
+        name = f"player-{uuid.uuid4().hex[:12]}"
+        self._group = await asyncio.to_thread(EngineGroup.create, name, self._directory, self._options, **self._more)
+        self._client = EngineClient(self._group.names)
+
+    async def generate(self, request: GenerationRequest) -> Generation:
+        """A reply to any prompt."""
+        reply: Generation = await self._client.generate(request)
+        return reply
+
+    async def shutdown(self) -> None:
+        """End the actor; doing it again changes nothing."""
+        if self._client is not None:
+            self._client.close()
+        if self._group is not None:
+            await asyncio.to_thread(self._group.shutdown)
+        self._client = self._group = None

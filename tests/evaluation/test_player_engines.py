@@ -1,0 +1,66 @@
+"""Which engine a player's replies come from, and with how many threads."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rllib_lmgame.evaluation.players import engines
+from rllib_lmgame.evaluation.players.language_model import LocalModel, hugging_face_player
+from rllib_lmgame.evaluation.players.naming import make_players
+from rllib_lmgame.evaluation.players.settings import PlayerSettings
+
+
+class Replies:
+    """Stands for an engine that is started."""
+
+    made: list[tuple[Any, ...]]
+
+    def __init__(self, directory: str, options: Any, models: int, **more: Any) -> None:
+        self.made.append((directory, options.num_threads, options.max_num_seqs, models, more["context_length"]))
+
+    async def start(self) -> None:
+        """At once."""
+
+    async def shutdown(self) -> None:
+        """At once."""
+
+
+@pytest.mark.parametrize(
+    ("few", "installed", "engine", "by_vllm"),
+    [
+        (0, True, "vllm", True),
+        (0, False, "vllm", False),
+        (0, True, "transformers", False),
+        (10_000_000, True, "vllm", False),
+    ],
+)
+def test_vllm_replies_where_it_is_installed_and_the_model_is_not_small(
+    few: int, installed: bool, engine: str, by_vllm: bool, tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "FEW_PARAMETERS", few)
+    monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: object() if installed else None)
+    settings = PlayerSettings(sections={"inference": {"engine": engine}})
+    player = hugging_face_player("a", f"hf:{tiny_model_dir}", settings)
+    assert isinstance(player, LocalModel) and player.by_vllm is by_vllm
+
+
+def test_models_that_play_side_by_side_share_the_cores(tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(Replies, "made", made, raising=False)
+    monkeypatch.setattr(engines, "FEW_PARAMETERS", 0)
+    monkeypatch.setattr("rllib_lmgame.evaluation.players.language_model.VLLMReplies", Replies)
+    monkeypatch.setattr("rllib_lmgame.threads.usable_cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    settings = PlayerSettings(at_once=6, sections={"language_model": {"context_length": 96}})
+    players = make_players([f"{name}=hf:{tiny_model_dir}" for name in "ab"] + ["random"], settings)
+
+    async def enter_all() -> None:
+        for player in (players["a"], players["b"]):
+            async with player:
+                pass
+
+    asyncio.run(enter_all())
+    assert made == [(tiny_model_dir, 4, 6, 2, 96)] * 2
