@@ -275,7 +275,8 @@ async def _check_game(game: GameConfig, chats: _Chats) -> None:
         for policy in {policy for policies in players.values() for policy in policies}:
             if chat := chats.of(policy, game):
                 chats.notices |= dict.fromkeys(calls_refused(chat))
-        return abandon(session)
+        abandon(session)
+        return
     call = GameCalls(session.game_id, session.trusted, timeout_s)
     stage = config.supervised_options
     taught = stage is not None and stage.data is None and game in config.training_games()

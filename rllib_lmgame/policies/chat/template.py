@@ -123,8 +123,9 @@ def cut(render: Callable[[Sequence[Job]], Sequence[Rendered]], reasoning: tuple[
     own = {"role": "assistant", **dict.fromkeys(("reasoning_content", "reasoning", "thinking"), _REASON)}
     said = [{**own, "content": _REPLY}, *({**own, "content": "", "tool_calls": [call]} for call in EXAMPLES)]
     asked = {"role": "user", "content": _USER}
+    answered: list[Job] = [([asked, reply], {"add_generation_prompt": False}) for reply in said]
     bare, bare_turn, bare_turns, first, turn, turns, blank_user, blank_system, reasoned, *replied = render(
-        [*plain, *(([asked, reply], {"add_generation_prompt": False}) for reply in said)]
+        [*plain, *answered]
     )
     bare_head, tail = _split(_text(bare), _USER)
     head, middle = _system_pieces(first, bare_head)
