@@ -52,12 +52,11 @@ install: $(VENV)/.all ## install the package with the CPU engine and the tools, 
 quickstart: $(VENV)/.quickstart ## train a tiny language model to play Sokoban (about seven minutes on two cores)
 	$(BIN)/rllib train file tuned_examples/quickstart-sokoban.yaml $(TRAIN_ARGS)
 
-lint: $(VENV)/.all ## formatter rules, linter, type checker, that imports run downwards, and that prose is short
+lint: $(VENV)/.all ## formatter rules, linter, type checker, and that imports run downwards
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check --quiet $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/python docs/prose.py
 
 docs: $(VENV)/.all ## write the pages that are generated from the code, and the site, build/site/index.html; a dead link ends it
 	$(BIN)/python docs/generate.py

@@ -253,8 +253,9 @@ def files_digest(directory: Path) -> str:
 
 
 def checkpoint_player(name: str, source: str, directory: str, policy: str | None, settings: PlayerSettings) -> Player:
-    """A policy of a checkpoint (or of a trial's directory), or a member of its league, as a player; by default the
-    trained policy, or each of several in the seats that it was trained for.
+    """A policy of a checkpoint (or of a trial's directory), or a member of its league, as a player.
+
+    Without a name it is the trained policy; of several, each plays the seats that it was trained for.
 
     Raises: CheckpointError: not one of this package, or damaged; ConfigError: no such policy, or several trained that
     took the same seats.

@@ -83,8 +83,10 @@ class Curve:
 
 
 def read_curves(directories: Sequence[Path], metric: str | None = None) -> tuple[list[Curve], str, list[str]]:
-    """The curves of trials; the metric they are of, which is the one named, or of :data:`METRICS` and losses the first
-    that most trials have; and why trials were left out, which have no results or none with the metric.
+    """Read the curves of trials.
+
+    Returns: The curves, their metric, and why trials without results or without the metric were left out. Without a
+    name the metric is the first of :data:`METRICS` and losses that most trials have.
 
     Raises: ConfigError: there is no curve at all.
     """

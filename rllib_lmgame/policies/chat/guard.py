@@ -238,10 +238,10 @@ def read_vocabulary(
 ) -> Vocabulary:
     """Sort the tokens of a vocabulary; ``structure`` are ids of the chat template's own text.
 
-    A special token ends a reply, unless it belongs into one. Such are the reasoning's marks, ``lead`` (what the
-    template writes where a reply begins), a pair of marks (``[TOOL_CALLS]`` and ``[/TOOL_CALLS]``) that neither
-    template nor tokenizer names, and what the template writes within ``replies`` of its own: before the text of one,
-    and in one with a call, but not behind it, nor what ends a message: the third of these texts begins with it.
+    A special token ends a reply unless it is part of one. These are: the reasoning's marks; ``lead``, which the
+    template writes where a reply begins; pairs of marks (``[TOOL_CALLS]`` and ``[/TOOL_CALLS]``) that neither template
+    nor tokenizer names. So are tokens that the template writes in ``replies``: before the text of the first, and in
+    the second, which has a call. What ends a message is not: the third text begins with it.
     """
     known = tokenizer.get_vocab()
     added = tokenizer.added_tokens_decoder

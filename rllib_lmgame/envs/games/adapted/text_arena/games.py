@@ -45,8 +45,8 @@ class TextArenaGame(TextGame):
     Observation: the environment's rules at first, then what it says to each reply.
     Action: what its rules ask for, in square brackets.
     Reward: at the end, what TextArena gives: mostly 1 for success, else the part that was achieved (``Bandit``: minus
-        the regret); -0.1 for an invalid reply, of which TextArena's own count (one is forgiven) is replaced by
-        ``max_invalid_actions``.
+        the regret). An invalid reply gives -0.1; ``max_invalid_actions`` replaces TextArena's own count, which forgives
+        one.
     Horizon: 200 replies, or the environment's own limit.
     Levels: TextArena's, from seeds; how the environment begins decides the split, hidden things included. Where there
         are so few that a split is empty (``TowerOfHanoi-v0`` has one), that is an error: take ``split: all``.
