@@ -2,8 +2,8 @@
 
 Learner: weights, gradients and optimizer states as in Rajbhandari et al. 2020 (ZeRO), section 3.1. A parameter of ``b``
 bytes takes ``b`` for the weight, ``b`` for the gradient (4 with ZeRO, which sums in float32) and 8 for Adam's moments.
-If ``b`` is 2, a float32 master copy takes another 4. ZeRO stage 1 divides the optimizer states over the learners, stage 2 also
-the gradients, stage 3 also the weights, but for :data:`WHOLE`.
+If ``b`` is 2, a float32 master copy takes another 4. ZeRO stage 1 divides the optimizer states over the learners,
+stage 2 also the gradients, stage 3 also the weights, but for :data:`WHOLE`.
 
 Activations: :func:`~rllib_lmgame.learners.microbatch.kept_per_token`.
 
