@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +64,27 @@ TINY_CONFIG: dict[str, Any] = {
     "lr": 3.0e-4,
 }
 """Trains in about a second per iteration."""
+
+
+LEFT_OUT = {
+    "needs Java": lambda: shutil.which("java") is None,
+    "needs Chromium": lambda: not any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+    "No module named 'reasoning_gym'": lambda: find_spec("reasoning_gym") is None,
+    "No module named 'textworld'": lambda: find_spec("textworld") is None,
+    "alfworld]'": lambda: find_spec("alfworld") is None,
+}
+"""How a test fails that needs what `make test` leaves out without Java, a browser or a compiler; whether that is so."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Skip tests (of examples, say) that got as far as what is not installed."""
+    report = yield
+    if report.failed:
+        lacking = [sign for sign, is_left_out in LEFT_OUT.items() if sign in report.longreprtext and is_left_out()]
+        if lacking:
+            report.outcome, report.longrepr = "skipped", (str(item.path), None, f"Skipped: {lacking[0]}")
+    return report
 
 
 @pytest.fixture(autouse=True)
