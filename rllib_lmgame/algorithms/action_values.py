@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from ray.tune import register_trainable
+
 from rllib_lmgame.algorithms.sft import LMGameSFT, LMGameSFTConfig
 from rllib_lmgame.algorithms.supervised import SupervisedStage
 from rllib_lmgame.inference.registry import TRANSFORMERS
@@ -106,3 +108,8 @@ class LMGameILQL(LMGameMC):
     @classmethod
     def get_default_config(cls) -> LMGameILQLConfig:
         return LMGameILQLConfig()
+
+
+register_trainable(LMGameMC.__name__, LMGameMC)
+register_trainable(LMGameCQL.__name__, LMGameCQL)
+register_trainable(LMGameILQL.__name__, LMGameILQL)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.tune import register_trainable
 
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.beginnings import Beginnings
@@ -284,3 +285,6 @@ class LMGameAgentEvol(LMGameAlgorithm):
 def _known(least: float | dict[str, float] | None, games: set[str]) -> float | dict[str, float] | None:
     """``min_return`` of the games that were played this time."""
     return {name: each for name, each in least.items() if name in games} if isinstance(least, dict) else least
+
+
+register_trainable(LMGameAgentEvol.__name__, LMGameAgentEvol)

@@ -31,7 +31,7 @@ from ray.rllib.utils.metrics import (
     TIMERS,
 )
 from ray.rllib.utils.metrics.metrics_logger import MetricsLogger
-from ray.tune import PlacementGroupFactory, register_trainable
+from ray.tune import PlacementGroupFactory
 from ray.tune.result import TRIAL_INFO
 
 from rllib_lmgame.algorithms.admission import check_on_hub, check_teacher
@@ -114,12 +114,6 @@ class LMGameAlgorithm(PPO):
     """
 
     config: LMGameConfig
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """What this package has, ``tune.Tuner`` finds by its name."""
-        super().__init_subclass__(**kwargs)
-        if cls.__module__.startswith(f"{__package__}."):
-            register_trainable(cls.__name__, cls)
 
     def __init__(self, config: Any = None, *args: Any, **kwargs: Any) -> None:
         # RLlib's configuration object drops what Tune says of the trial before Tune's own base class looks for it.

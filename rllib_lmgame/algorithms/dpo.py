@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ray.rllib.env.multi_agent_episode import MultiAgentEpisode
+from ray.tune import register_trainable
 
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
 from rllib_lmgame.learners.data.rows import played_parts
@@ -121,3 +122,6 @@ class LMGameDPO(LMGamePPO):
         if self._last_iteration is not None and self._ppo_iteration >= self._last_iteration:
             result["done"] = True
         return result
+
+
+register_trainable(LMGameDPO.__name__, LMGameDPO)

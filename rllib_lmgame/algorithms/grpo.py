@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ray.tune import register_trainable
+
 from rllib_lmgame.algorithms.admission import refuse
 from rllib_lmgame.algorithms.facts import PolicyFacts
 from rllib_lmgame.algorithms.ppo import LMGamePPO, LMGamePPOConfig
@@ -44,3 +46,6 @@ class LMGameGRPO(LMGamePPO):
     @classmethod
     def get_default_config(cls) -> LMGameGRPOConfig:
         return LMGameGRPOConfig()
+
+
+register_trainable(LMGameGRPO.__name__, LMGameGRPO)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray.rllib.env.env_runner_group import EnvRunnerGroup
 from ray.rllib.utils.metrics import ENV_RUNNER_RESULTS, LEARNER_RESULTS, NUM_ENV_STEPS_SAMPLED_LIFETIME, TIMERS
+from ray.tune import register_trainable
 from ray.util import log_once
 
 from rllib_lmgame.algorithms.admission import check_states
@@ -481,3 +482,6 @@ def truncation_warning(inference: InferenceOptions) -> str | None:
         "over all of them; the policy gradient is biased and `logprob_gap` shows the difference. Train with top_p: 1 "
         "and top_k: 0."
     )
+
+
+register_trainable(LMGamePPO.__name__, LMGamePPO)

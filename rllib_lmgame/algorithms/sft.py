@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ray.tune import register_trainable
+
 from rllib_lmgame.algorithms.base import LMGameAlgorithm
 from rllib_lmgame.algorithms.config import LMGameConfig
 from rllib_lmgame.algorithms.supervised import SupervisedStage
@@ -65,3 +67,6 @@ class LMGameSFT(LMGameAlgorithm):
     def set_lmgame_state(self, state: dict[str, Any]) -> None:
         super().set_lmgame_state(state)
         self._stage.set_state(state["supervised"])
+
+
+register_trainable(LMGameSFT.__name__, LMGameSFT)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import re
 import shutil
+import sys
 
 import pytest
 from ray import tune
@@ -873,6 +875,9 @@ def test_forms_of_rllib_that_work() -> None:
     for entry in OWN.values():
         algorithm = resolve_algorithm(entry.name).cls
         assert get_trainable_cls(entry.name) is algorithm
+        own = [each for each in vars(algorithm).values() if inspect.isfunction(each)]
+        here = vars(sys.modules[algorithm.__module__])
+        assert all(each.__globals__ is here for each in own), "Ray has pickled it by value and replaced its methods"
         tune.Tuner(entry.name)
 
 
