@@ -149,7 +149,7 @@ def test_a_sweep_ends_at_the_first_configuration_error(stopped, text, ends, tmp_
     assert ("a_0: the configuration is wrong; no further trial starts" in capsys.readouterr().err) is ends
     assert scheduler.on_trial_result(Controller(), Trial("RUNNING"), {}) == ("PAUSE" if ends else "CONTINUE")
     assert scheduler.choose_trial_to_run(Controller(waiting)) is (None if ends else waiting)
-    assert len(stopped) == ends
+    assert stopped.is_set() is ends
     assert "ray::" not in cause(failed)
     line = io.StringIO()
     ProgressCallback(stream=line, why=reason).on_trial_error(1, [], failed)
