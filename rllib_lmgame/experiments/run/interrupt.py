@@ -63,6 +63,12 @@ class Interruption:
         """Make Tune end its loop."""
         self.stopped.set()
 
+    def begin_experiment(self) -> None:
+        """What was wrong with the configuration of another experiment ends that one alone."""
+        if self.misconfigured:
+            self.misconfigured = False
+            self.stopped.clear()
+
     def tell(self) -> None:
         """Tell every process of the run. Not for the signal handler, which may interrupt a call to Ray."""
         if self.requested and not self.told:
