@@ -255,7 +255,8 @@ def trial_directory_name(trial: Any) -> str:
 
     TensorBoard and the viewer call the trial by it.
     """
-    drawn = re.sub(r"[^\w.=+-]+", "_", settings_name(trial_settings(trial)))[:100]
+    drawn = re.sub(r"[^\w.=+-]+", "_", settings_name(trial_settings(trial)))
+    drawn = drawn.encode()[:100].decode(errors="ignore")  # File systems count bytes.
     if drawn:
         return f"{drawn}_{trial.trial_id}"
     env = str(trial.config.get("env") or "").replace("/", "_").replace(":", "_")[:40]
