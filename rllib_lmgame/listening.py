@@ -7,7 +7,7 @@ import errno
 import ipaddress
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BODY_S = 30.0
 """Seconds in which a request must have come to its end."""
+NO_PAGES = "web pages may not ask here; programs call this machine 127.0.0.1"
 
 
 async def listen(
@@ -68,12 +69,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def called(request: web.Request) -> str:
-    """What the client calls this machine: a page whose own name leads here says no Origin when it reads."""
+def is_page(headers: Mapping[str, str], only_here: bool) -> bool:
+    """Whether a page of a web site asks, which says where it is from.
+
+    ``only_here``: only programs of this machine may ask; a page whose own name leads here calls it by that name.
+    """
     try:
-        return urlsplit(f"//{request.host}").hostname or ""
+        called = urlsplit(f"//{headers.get('Host', '')}").hostname or ""
     except ValueError:
-        return ""
+        called = ""
+    return "Origin" in headers or (only_here and not is_loopback(called))
 
 
 def guard(check: Callable[[web.Request], None]) -> Middleware:
@@ -104,14 +109,11 @@ async def read_whole(request: web.Request) -> bytes:
 
 
 def refuse_pages(request: web.Request, only_here: bool) -> None:
-    """Raises: HTTPForbidden: a page of a web site asks, which says where it is from.
-
-    ``only_here``: only programs of this machine may ask; a page whose own name leads here calls it by that name.
-    """
+    """Raises: HTTPForbidden: :func:`is_page`."""
     from aiohttp import web
 
-    if "Origin" in request.headers or (only_here and not is_loopback(called(request))):
-        raise web.HTTPForbidden(text="web pages may not ask here; programs call this machine 127.0.0.1")
+    if is_page(request.headers, only_here):
+        raise web.HTTPForbidden(text=NO_PAGES)
 
 
 def in_address(host: str) -> str:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-from rllib_lmgame.experiments.run.interrupt import ENDINGS, leave_closed_terminal, set_handlers
+from rllib_lmgame.experiments.run.interrupt import ENDINGS, leave_closed_output, set_handlers
 
 
 class Terminated(KeyboardInterrupt):
@@ -43,7 +43,7 @@ def raised_signals(ending: Ending) -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         if os.getpid() == own:
             ending.signal = number
-            leave_closed_terminal()
+            leave_closed_output()
             of_loop = signal.getsignal(signal.SIGINT)
             if callable(of_loop) and of_loop is not signal.default_int_handler:
                 of_loop(signal.SIGINT, frame)

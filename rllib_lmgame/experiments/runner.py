@@ -137,6 +137,7 @@ def _run_each(checked: Sequence[CheckedExperiment], options: RunOptions, summari
     """Run experiments until an interrupt or a full disk; False if the disk was full."""
     since = options.started
     for experiment in checked:
+        INTERRUPTION.begin_experiment()
         try:
             with experiment.spec.source.attached(), memory_deaths_are_failures(), directories_are_no_patterns():
                 summaries += _run_one(experiment, options, since)
@@ -146,7 +147,7 @@ def _run_each(checked: Sequence[CheckedExperiment], options: RunOptions, summari
             print(f"error: {full_disk_line(experiment.spec)}", file=sys.stderr)
             return False
         since = time.monotonic()
-        if INTERRUPTION.ending:
+        if INTERRUPTION.requested:
             break
     return True
 
@@ -254,7 +255,8 @@ def trial_directory_name(trial: Any) -> str:
 
     TensorBoard and the viewer call the trial by it.
     """
-    drawn = re.sub(r"[^\w.=+-]+", "_", settings_name(trial_settings(trial)))[:100]
+    drawn = re.sub(r"[^\w.=+-]+", "_", settings_name(trial_settings(trial)))
+    drawn = drawn.encode()[:100].decode(errors="ignore")  # File systems count bytes.
     if drawn:
         return f"{drawn}_{trial.trial_id}"
     env = str(trial.config.get("env") or "").replace("/", "_").replace(":", "_")[:40]

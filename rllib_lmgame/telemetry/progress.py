@@ -91,12 +91,12 @@ class ProgressCallback(Callback):
         self._print(trial, f"failed: {self._why(trial)}" if self._why else "failed")
 
     def _print(self, trial: Any, text: str) -> None:
-        name = (
-            f"[{self._names.get(trial.trial_id, trial.trial_id)}] "
-            if len(self._names) > 1 or trial_settings(trial)
-            else ""
-        )
-        print(name + text, file=self._stream or sys.stdout, flush=True)
+        print(self._head(trial) + text, file=self._stream or sys.stdout, flush=True)
+
+    def _head(self, trial: Any) -> str:
+        """How a line of a trial begins: with its name, where there are several or it has one."""
+        named = len(self._names) > 1 or trial_settings(trial)
+        return f"[{self._names.get(trial.trial_id, trial.trial_id)}] " if named else ""
 
     def _pace(self, trial_id: str, result: Mapping[str, Any], eta_s: float | None) -> str | None:
         """At the third result behind a warm start, what an iteration takes, where nothing tells how many there are."""

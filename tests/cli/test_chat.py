@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import io
 import os
@@ -9,6 +10,7 @@ import re
 import signal
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import openai
 import pytest
@@ -90,6 +92,7 @@ def test_a_policy_is_served_by_vllms_own_server(
     started: list[tuple[list[str], dict[str, str]]] = []
     place = f"hf:{checkpoint()}/hf"
     own = ["serve", "--policy", place, "--port", "0", "--temperature", "0.5"]
+    own += ["--config", "{language_model: {chat_template_kwargs: {enable_thinking: false}}}"]
     assert main([*own, "--", "--max-num-seqs", "64"]) == 2
     assert "options after it are of vLLM's server" in capsys.readouterr().err
     assert main(["serve", "--games", "lmgame/FrozenLake-v0", "--", "--max-num-seqs", "64"]) == 2
@@ -108,6 +111,48 @@ def test_a_policy_is_served_by_vllms_own_server(
     assert environment["VLLM_API_KEY"] == key and address == f"http://127.0.0.1:{asked.port}/v1"
     assert asked.model == place.removeprefix("hf:") and asked.served_model_name == [place] and asked.max_num_seqs == 64
     assert asked.override_generation_config["temperature"] == 0.5 and asked.dtype == "float32"
+    assert asked.default_chat_template_kwargs == {"enable_thinking": False}
+    assert asked.middleware == ["rllib_lmgame.evaluation.players.vllm_server.Guard"]
+
+
+@pytest.mark.parametrize(
+    ("key", "path", "headers", "status"),
+    [
+        ("secret", "/invocations", {}, 401),
+        ("secret", "/tokenize", {"authorization": "Bearer other"}, 401),
+        ("secret", "/v1/models", {"authorization": "Bearer secret"}, 200),
+        ("secret", "/health", {}, 200),
+        (None, "/v1/models", {"host": "localhost:80"}, 200),
+        (None, "/v1/models", {"host": "leads.here.example:80"}, 403),
+        (None, "/v1/models", {"host": "127.0.0.1", "origin": "https://a.example"}, 403),
+    ],
+)
+def test_vllms_own_server_asks_for_the_key_everywhere_and_answers_no_page(
+    key: str | None, path: str, headers: dict[str, str], status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from starlette.applications import Starlette
+    from starlette.responses import PlainTextResponse
+    from starlette.routing import Route
+
+    from rllib_lmgame.evaluation.players.vllm_server import Guard
+
+    monkeypatch.delenv("VLLM_API_KEY", raising=False)
+    if key is not None:
+        monkeypatch.setenv("VLLM_API_KEY", key)
+    app = Starlette(routes=[Route(path, lambda request: PlainTextResponse("reply"))])
+    app.add_middleware(Guard)
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    asked = [(name.encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "GET", "path": path, "root_path": "", "query_string": b"", "headers": asked}
+    asyncio.run(app(scope, receive, send))
+    assert sent[0]["status"] == status
 
 
 def test_as_trained_says_what_training_says(

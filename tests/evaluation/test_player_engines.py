@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rllib_lmgame.evaluation.players import engines
+from rllib_lmgame.evaluation.players import engines, naming
 from rllib_lmgame.evaluation.players.language_model import LocalModel, hugging_face_player
 from rllib_lmgame.evaluation.players.naming import make_players
 from rllib_lmgame.evaluation.players.settings import PlayerSettings
+from rllib_lmgame.settings.sections.inference import InferenceOptions
 
 
 class Replies:
@@ -18,8 +20,8 @@ class Replies:
 
     made: list[tuple[Any, ...]]
 
-    def __init__(self, directory: str, options: Any, models: int, **more: Any) -> None:
-        self.made.append((directory, options.num_threads, options.max_num_seqs, models, more["context_length"]))
+    def __init__(self, directory: str, options: Any, **more: Any) -> None:
+        self.made.append((directory, options.num_threads, options.max_num_seqs, more["context_length"]))
 
     async def start(self) -> None:
         """At once."""
@@ -63,4 +65,25 @@ def test_models_that_play_side_by_side_share_the_cores(tiny_model_dir: str, monk
                 pass
 
     asyncio.run(enter_all())
-    assert made == [(tiny_model_dir, 4, 6, 2, 96)] * 2
+    assert made == [(tiny_model_dir, 4, 6, 96)] * 2
+
+
+def test_more_models_than_cores_wait_for_no_cpu(tiny_model_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr("rllib_lmgame.algorithms.cluster.ray_cluster.be_connected", lambda num_cpus: False)
+
+    def create(name: str, directory: str, options: Any, **more: Any) -> Any:
+        asked.append(options.num_cpus_per_engine)
+        raise TimeoutError
+
+    monkeypatch.setattr("rllib_lmgame.inference.serving.group.EngineGroup.create", create)
+    with pytest.raises(TimeoutError):
+        asyncio.run(engines.VLLMReplies(tiny_model_dir, InferenceOptions(), context_length=96).start())
+    assert asked == [0]
+
+
+def test_policies_of_one_run_are_counted_as_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    monkeypatch.setattr(naming, "make_player", lambda name, source, settings: counted.append(settings.models))
+    make_players([f"{tmp_path}:white", f"b={tmp_path}:black", "random"], PlayerSettings())
+    assert counted == [2, 2, 2]

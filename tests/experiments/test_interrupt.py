@@ -106,21 +106,35 @@ def test_handlers_are_put_back_and_an_ignored_signal_stays_ignored():
         signal.signal(signal.SIGHUP, ignored)
 
 
-def test_a_terminal_that_is_gone_fails_no_print():
-    """The terminal goes with SIGHUP; what is printed after it must not end the run before it is saved."""
+@pytest.mark.parametrize(("terminal", "first"), [(True, True), (False, False)])
+def test_output_that_nobody_reads_any_more_fails_no_print(terminal, first):
+    """The terminal goes with SIGHUP, and `tee` dies of it a moment sooner or later; the run is to be saved still."""
     code = (
         "import signal, sys\n"
-        "from rllib_lmgame.experiments.run.interrupt import INTERRUPTION\n"
+        "from ray.tune.schedulers import FIFOScheduler\n"
+        "from types import SimpleNamespace\n"
+        "from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, interruptible\n"
+        "INTERRUPTION.tell = lambda: None\n"
         "sys.stdin.readline()\n"
         "INTERRUPTION.handle(signal.SIGHUP)\n"
+        "sys.stderr.write('noted')\n"
+        "sys.stdin.readline()\n"
+        "interruptible(FIFOScheduler)().choose_trial_to_run(SimpleNamespace(get_trials=lambda: []))\n"
         "print('an iteration', flush=True)\n"
     )
-    terminal, of_program = pty.openpty()
+    reader, of_program = pty.openpty() if terminal else os.pipe()
     program = subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=of_program, stderr=of_program
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=of_program, stderr=subprocess.PIPE
     )
     os.close(of_program)
-    os.close(terminal)
+    if first:
+        os.close(reader)
+    program.stdin.write(b"\n")
+    program.stdin.flush()
+    while "noted" not in (said := program.stderr.read1().decode()):
+        assert said
+    if not first:
+        os.close(reader)
     program.communicate(b"\n")
     assert program.returncode == 0
 
@@ -149,7 +163,7 @@ def test_a_sweep_ends_at_the_first_configuration_error(stopped, text, ends, tmp_
     assert ("a_0: the configuration is wrong; no further trial starts" in capsys.readouterr().err) is ends
     assert scheduler.on_trial_result(Controller(), Trial("RUNNING"), {}) == ("PAUSE" if ends else "CONTINUE")
     assert scheduler.choose_trial_to_run(Controller(waiting)) is (None if ends else waiting)
-    assert len(stopped) == ends
+    assert stopped.is_set() is ends
     assert "ray::" not in cause(failed)
     line = io.StringIO()
     ProgressCallback(stream=line, why=reason).on_trial_error(1, [], failed)

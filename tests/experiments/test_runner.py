@@ -22,6 +22,7 @@ from rllib_lmgame.experiments.checks import resources
 from rllib_lmgame.experiments.checks.resources import ResourceRequest
 from rllib_lmgame.experiments.results.outcome import TrialSummary
 from rllib_lmgame.experiments.run import cluster, dashboard
+from rllib_lmgame.experiments.run.interrupt import INTERRUPTION, handled_signals
 from rllib_lmgame.experiments.run.options import RunOptions
 
 
@@ -313,6 +314,24 @@ def test_what_has_run_is_told_of_when_a_later_experiment_cannot_be_run(monkeypat
     assert (
         said.err.startswith("error: b: the disk is full") and str(tmp_path) in said.err and "--resume" in said.err
     ) or not full
+
+
+def test_a_wrong_configuration_ends_its_own_experiment_alone(monkeypatch, tmp_path):
+    from rllib_lmgame.experiments.spec import Source
+
+    ran = []
+
+    def run(experiment, *args):
+        ran.append((experiment.spec.name, INTERRUPTION.ending, INTERRUPTION.stopped.is_set()))
+        INTERRUPTION.misconfigured = True
+        INTERRUPTION.stop_now()
+        return []
+
+    monkeypatch.setattr(runner, "_run_one", run)
+    experiments = [SimpleNamespace(spec=SimpleNamespace(name=name, source=Source("x.yaml"))) for name in "ab"]
+    with handled_signals():
+        assert runner._run_each(experiments, RunOptions(), [])
+    assert ran == [("a", False, False), ("b", False, False)]
 
 
 def test_where_the_metrics_are_is_told_of_nodes_that_show_them():

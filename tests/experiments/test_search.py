@@ -19,6 +19,7 @@ from ray.tune.schedulers.pbt import _explore
 from ray.tune.search import SEARCH_ALG_IMPORT
 
 from rllib_lmgame.errors import ConfigError
+from rllib_lmgame.experiments.search.exploits import keep_own
 from rllib_lmgame.experiments.search.mutations import mutated_points, tune_mutations
 from rllib_lmgame.experiments.search.schedulers import check_scheduler, make_scheduler, split_scheduler
 from rllib_lmgame.experiments.search.searchers import make_searcher
@@ -350,6 +351,22 @@ def test_a_trial_keeps_the_checkpoint_it_was_given_and_is_called_by_its_values(t
             save(good)
         assert Path(bad.checkpoint.path, "weights").read_text().startswith(good.trial_id)
     assert bad.evaluated_params["token_ppo/entropy_coeff"] == bad.config["token_ppo"]["entropy_coeff"]
+
+
+def test_what_a_killed_run_had_given_a_trial_is_replaced_and_not_written_through(tmp_path):
+    storage = StorageContext(storage_path=str(tmp_path), experiment_dir_name="a")
+    trial = Trial("PPO", stub=True, config={}, storage=storage)
+    trial.storage.trial_dir_name = "t"
+    for name in ("first", "second"):
+        place = tmp_path / name
+        place.mkdir()
+        (place / "weights").write_text(name)
+        given = _TrainingResult(Checkpoint(str(place), storage.storage_filesystem), {})
+        trial.run_metadata.checkpoint_manager._latest_checkpoint_result = given
+        trial.storage.current_checkpoint_index = -1  # As the state says that the next start reads.
+        keep_own(trial)
+        assert Path(trial.checkpoint.path, "weights").read_text() == name
+    assert (tmp_path / "first" / "weights").read_text() == "first"
 
 
 class Drawing:

@@ -86,6 +86,9 @@ def test_trials_are_called_by_what_they_drew(clock: Clock) -> None:
     assert said == ["grpo seed 0", "Best seed 1 (b)", "Best seed 1 (c)"]
     assert settings_name({"lr": 1e-4, "a.b": {"type": "gspo", "x": 1}, "c": True}) == "lr=0.0001 gspo c=True"
     assert trial_directory_name(trials[1]) == "Best_seed_1_b"
+    told = {f"policies/p{n}/language_model/system_prompt": "推箱子，不要撞墙" * 3 for n in range(9)}
+    long = trial_directory_name(SimpleNamespace(trial_id="d", evaluated_params=told, config={}))
+    assert long.startswith("推箱子") and long.endswith("_d") and len(long.encode()) < 255
 
 
 def test_time_left_comes_from_the_pace_since_a_criterion_began_to_move(clock: Clock) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import importlib.util
-import math
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,12 +49,14 @@ def with_threads(options: InferenceOptions, directory: str, models: int) -> Infe
 
 
 class VLLMReplies:
-    """One vLLM engine of a player, as an actor of Ray's, which is started (for so many ``models``) if nobody has."""
+    """One vLLM engine of a player, as an actor of Ray's, which is started if nobody has.
 
-    def __init__(self, directory: str, options: InferenceOptions, models: int, **more: Any) -> None:
+    It reserves no CPU: more models may play than there are cores, and none would wait for another.
+    """
+
+    def __init__(self, directory: str, options: InferenceOptions, **more: Any) -> None:
         self._directory = directory
-        self._cpus = math.ceil(models * options.num_cpus_per_engine)
-        self._options = dataclasses.replace(options, num_engines=1)
+        self._options = dataclasses.replace(options, num_engines=1, num_cpus_per_engine=0)
         self._more = more
         self._group: Any = None
         self._client: Any = None
@@ -66,7 +67,7 @@ class VLLMReplies:
         from rllib_lmgame.inference.serving.client import EngineClient
         from rllib_lmgame.inference.serving.group import EngineGroup
 
-        be_connected(num_cpus=self._cpus)  # In this thread: Ray installs handlers of signals.
+        be_connected(num_cpus=1)  # In this thread: Ray installs handlers of signals.
         name = f"player-{uuid.uuid4().hex[:12]}"
         self._group = await asyncio.to_thread(EngineGroup.create, name, self._directory, self._options, **self._more)
         self._client = EngineClient(self._group.names)

@@ -151,7 +151,7 @@ class LocalModel(LanguageModel):
             "tokenizer": tokenizer_source(model, self.directory),
         }
         if self.by_vllm:
-            self._engine = VLLMReplies(self.directory, inference, self.settings.models, **more)
+            self._engine = VLLMReplies(self.directory, inference, **more)
         else:
             alone = dataclasses.replace(inference, engine="transformers", tensor_parallel_size=1, engine_kwargs={})
             self._engine = TransformersEngine(self.directory, alone, **more)

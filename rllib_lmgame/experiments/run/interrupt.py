@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import os
+import select
 import signal
 import sys
 import threading
@@ -51,7 +52,7 @@ class Interruption:
             self.stop_now()
             return
         self.signal = number
-        leave_closed_terminal()
+        leave_closed_output()
         print(
             f"\n{signal.Signals(number).name}: saving each trial when its iteration ends, then stopping (once "
             "more: stop at once)",
@@ -62,6 +63,12 @@ class Interruption:
     def stop_now(self) -> None:
         """Make Tune end its loop."""
         self.stopped.set()
+
+    def begin_experiment(self) -> None:
+        """What was wrong with the configuration of another experiment ends that one alone."""
+        if self.misconfigured:
+            self.misconfigured = False
+            self.stopped.clear()
 
     def tell(self) -> None:
         """Tell every process of the run. Not for the signal handler, which may interrupt a call to Ray."""
@@ -102,12 +109,14 @@ def set_handlers(numbers: Iterable[int], handler: Callable[[int, FrameType | Non
     return {number: signal.signal(number, handler) for number in handled}
 
 
-def leave_closed_terminal() -> None:
-    """Discard what is printed from now on if the terminal is gone, as after SIGHUP: printing would fail."""
+def leave_closed_output() -> None:
+    """Discard what is printed from now on where nobody reads it any more, or printing would fail: SIGHUP takes the
+    terminal, or ends `tee`.
+    """
     for stream in (1, 2):
-        try:
-            os.write(stream, b"")
-        except OSError:
+        state = select.poll()
+        state.register(stream, 0)
+        if any(event & (select.POLLERR | select.POLLHUP) for _, event in state.poll(0)):
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
@@ -127,6 +136,7 @@ class _Interruptible:
     def choose_trial_to_run(self, tune_controller: Any) -> Any:
         if not INTERRUPTION.ending:
             return super().choose_trial_to_run(tune_controller)  # type: ignore[misc]
+        leave_closed_output()
         INTERRUPTION.tell()
         if not any(t.status == "RUNNING" or t.is_saving for t in tune_controller.get_trials()):
             INTERRUPTION.stop_now()

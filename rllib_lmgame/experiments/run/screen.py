@@ -21,7 +21,7 @@ from rllib_lmgame.rollouts.log.text import episode_text
 from rllib_lmgame.telemetry.metrics import PHASES
 from rllib_lmgame.telemetry.phases import START, STARTING, Share, phase_of, shares_of
 from rllib_lmgame.telemetry.progress import ProgressCallback
-from rllib_lmgame.telemetry.trial_names import names_of, trial_settings
+from rllib_lmgame.telemetry.trial_names import names_of
 from rllib_lmgame.text import printable, sparkline
 
 MOST_TRIALS = 6
@@ -135,12 +135,7 @@ class LiveScreen(ProgressCallback):
         return self._shown.setdefault(trial.trial_id, _Shown())
 
     def _print(self, trial: Any, text: str) -> None:
-        name = (
-            f"[{self._names.get(trial.trial_id, trial.trial_id)}] "
-            if len(self._names) > 1 or trial_settings(trial)
-            else ""
-        )
-        self._console.print(printable(name + text), markup=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(self._head(trial) + text), markup=False, highlight=False, soft_wrap=True)
 
     def _screen(self) -> Any:
         from rich.text import Text
