@@ -24,7 +24,7 @@ help: ## list the targets
 FILES := install.sh setup.py pyproject.toml constraints.txt
 $(VENV)/.quickstart: $(FILES)
 	@sh install.sh $$(test -e $(VENV)/.all && echo all || echo quickstart)
-	@touch $@
+	@touch $@ $(wildcard $(VENV)/.all)
 
 $(VENV)/.all: $(FILES)
 	@sh install.sh all

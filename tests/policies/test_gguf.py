@@ -352,6 +352,8 @@ def test_a_known_model_is_put_together_from_the_files_of_its_packages(
         licence="",
         terms="",
         about="",
+        hub="",
+        license_id="",
     )
     monkeypatch.setitem(PRETRAINED, "tiny-parts", known)
     monkeypatch.syspath_prepend(str(site))

@@ -37,7 +37,7 @@ the text that ends it is several tokens, the program below does.{constrained}
 | `reply_prefill` | text that every reply is made to begin with |
 | `history`, `history_window` | earlier turns that are shown |
 
-With `pip install rllib-lmgame`, in this directory:
+Where rllib-lmgame is installed, in this directory:
 
 ```python
 import torch
