@@ -15,7 +15,7 @@ import pytest
 import trl
 from byte_tokens import byte_tokenizer
 
-from rllib_lmgame.endpoints.completions import RequestError, read_request
+from rllib_lmgame.endpoints.completions import ChatReply, RequestError, read_request
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.prompts import calls_refused
 from rllib_lmgame.inference.engines.text_ends import TextEnds
@@ -193,6 +193,13 @@ def observation(text: str) -> Any:
     return Observation(text)
 
 
+def taken(talk: RequestedConversation, ids: list[int]) -> ChatReply:
+    """What a program gets of a reply, which it has got."""
+    answer = talk.read(np.asarray(ids, np.int32))
+    talk.reply(np.asarray(ids, np.int32))
+    return answer
+
+
 def called(name: str) -> dict[str, Any]:
     return {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": name}}
 
@@ -221,8 +228,7 @@ def test_calls_are_read_as_the_template_writes_them_or_refused(name: str) -> Non
     assert whole.text.startswith(prompt) or closed
     reply = whole.text.rpartition("</think>\n\n")[2] if closed else whole.text[len(prompt) :]
     ids = chat.tokenizer.encode(reply, add_special_tokens=False)
-    talk.reply(np.asarray(ids[: ids.index(chat.end_id) + 1], np.int32))
-    message = talk.answer.message()
+    message = taken(talk, ids[: ids.index(chat.end_id) + 1]).message()
     (back,) = message["tool_calls"]
     assert back["function"]["name"] == "look" and json.loads(back["function"]["arguments"]) == ARGUMENTS
     assert message["content"] is None and talk.answer.finish_reason == "tool_calls"
@@ -247,8 +253,7 @@ def test_what_is_only_thought_of_is_no_call(name: str, call: str) -> None:
         talk = RequestedConversation(chat)
         talk.prompt(read_request({"messages": [user("Where?")], "tools": [LOOK]}))
         ids = [*chat.encode(text.removeprefix(opened)), *([chat.end_id] if end else [])]
-        talk.reply(np.asarray(ids, np.int32))
-        return talk.answer
+        return taken(talk, ids)
 
     cut = answer(f"<think>\nI could do {call}", end=False)
     assert (cut.content, cut.calls, cut.finish_reason) == ("", (), "length")
@@ -266,7 +271,7 @@ def test_a_reply_is_found_with_and_without_its_reasoning() -> None:
     for thought in ("one", "two"):  # Two tries of the same request that say the same.
         first = talk.prompt(read_request({"messages": messages}))
         ids = [*chat.encode(f"<think>\n{thought}\n</think>\n\nThere."), chat.end_id]
-        talk.reply(np.asarray(ids, np.int32))
+        taken(talk, ids)
     for sent, shown in (({"reasoning_content": "one"}, "one"), ({"reasoning_content": "two"}, "two"), ({}, "two")):
         said = {"role": "assistant", "content": "There.", **sent}
         prompt = talk.prompt(read_request({"messages": [*messages, said, user("And?")]}))
