@@ -352,3 +352,47 @@ def test_calls_and_reasoning_are_learnt_or_it_is_an_error(name: str) -> None:
         assert "does not show the reasoning of a reply; write it between" in str(error)
     else:
         assert "hm, a key" in chat.tokenizer.decode(turn.reply_ids)
+
+
+def test_rules_that_come_later_are_shown_or_it_is_an_error() -> None:
+    """Whether a conversation is written turn by turn or, where it is long, cut out of one rendering."""
+    talk = [Said(role, f"{role} {n}", float(role == "assistant")) for n in range(5) for role in ("user", "assistant")]
+    later = Said("system", "Now be rude.")
+    for name in ("gptoss", "qwen3_vl"):
+        for said in ((*talk[:2], later, *talk[2:4]), (*talk[:2], later, *talk[2:])):
+            with pytest.raises(TemplateError, match="it does not show what system says"):
+                written(name, *said)
+    first, *_ = written("qwen3", Said("system", "Be brief. /no_think"), *talk[:2], later, *talk[2:])
+    assert "Be brief." in chat_of("qwen3").tokenizer.decode(first.prompt_ids)
+
+
+def test_tools_are_not_shown_by_a_call_of_them() -> None:
+    call = {"tool_calls": [called(ARGUMENTS)]}  # type: ignore[arg-type]
+    said = [
+        Said("user", "Where?"),
+        Said("assistant", "", 1.0, call),
+        Said("tool", "A key."),
+        Said("assistant", "x", 1.0),
+    ]
+    with pytest.raises(TemplateError, match="it does not show the tool 'look'"):
+        written("deepseekv3", *said, tools=(LOOK,))
+
+
+def test_arguments_are_written_in_the_form_that_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A template that writes out whatever it is given shows a mapping as Python does, and a text as it is."""
+    plain = JSON_TEXT.replace("' + c.function.arguments + '}'", "' }}{{ c.function.arguments }}{{ '}'")
+    assert plain != JSON_TEXT
+    monkeypatch.setitem(TEMPLATES, "own_any", CHATML.replace("CONTENT", plain))
+    assert chat_of("own_any").call_form[:2] == ("", True)
+    call = {"tool_calls": [called(ARGUMENTS)]}  # type: ignore[arg-type]
+    (turn,) = written("own_any", Said("user", "Where?"), Said("assistant", "", 1.0, call), tools=(LOOK,))
+    _, ((_, _, read),) = read_calls(chat_of("own_any").decode(turn.reply_ids))
+    assert json.loads(read) == ARGUMENTS
+
+
+def test_a_call_has_no_infinite_number_and_odd_schemas_lose_none() -> None:
+    assert read_calls('<tool_call>{"name": "f", "arguments": {"n": 1e999}}</tool_call>')[1] == ()
+    for odd in ({"type": "integer", "anyOf": None}, {"type": {}}):
+        tool = {"function": {"name": "f", "parameters": {"properties": {"n": odd}}}}
+        xml = "<tool_call><function=f><parameter=n>3</parameter></function></tool_call>"
+        assert len(read_calls(xml, json.dumps([tool]))[1]) == 1
