@@ -15,7 +15,7 @@ import pytest
 import trl
 from byte_tokens import byte_tokenizer
 
-from rllib_lmgame.endpoints.completions import RequestError, read_request
+from rllib_lmgame.endpoints.completions import ChatReply, RequestError, read_request
 from rllib_lmgame.errors import ConfigError
 from rllib_lmgame.experiments.checks.prompts import calls_refused
 from rllib_lmgame.inference.engines.text_ends import TextEnds
@@ -193,6 +193,13 @@ def observation(text: str) -> Any:
     return Observation(text)
 
 
+def taken(talk: RequestedConversation, ids: list[int]) -> ChatReply:
+    """What a program gets of a reply, which it has got."""
+    answer = talk.read(np.asarray(ids, np.int32))
+    talk.reply(np.asarray(ids, np.int32))
+    return answer
+
+
 def called(name: str) -> dict[str, Any]:
     return {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": name}}
 
@@ -221,8 +228,7 @@ def test_calls_are_read_as_the_template_writes_them_or_refused(name: str) -> Non
     assert whole.text.startswith(prompt) or closed
     reply = whole.text.rpartition("</think>\n\n")[2] if closed else whole.text[len(prompt) :]
     ids = chat.tokenizer.encode(reply, add_special_tokens=False)
-    talk.reply(np.asarray(ids[: ids.index(chat.end_id) + 1], np.int32))
-    message = talk.answer.message()
+    message = taken(talk, ids[: ids.index(chat.end_id) + 1]).message()
     (back,) = message["tool_calls"]
     assert back["function"]["name"] == "look" and json.loads(back["function"]["arguments"]) == ARGUMENTS
     assert message["content"] is None and talk.answer.finish_reason == "tool_calls"
@@ -247,8 +253,7 @@ def test_what_is_only_thought_of_is_no_call(name: str, call: str) -> None:
         talk = RequestedConversation(chat)
         talk.prompt(read_request({"messages": [user("Where?")], "tools": [LOOK]}))
         ids = [*chat.encode(text.removeprefix(opened)), *([chat.end_id] if end else [])]
-        talk.reply(np.asarray(ids, np.int32))
-        return talk.answer
+        return taken(talk, ids)
 
     cut = answer(f"<think>\nI could do {call}", end=False)
     assert (cut.content, cut.calls, cut.finish_reason) == ("", (), "length")
@@ -266,7 +271,7 @@ def test_a_reply_is_found_with_and_without_its_reasoning() -> None:
     for thought in ("one", "two"):  # Two tries of the same request that say the same.
         first = talk.prompt(read_request({"messages": messages}))
         ids = [*chat.encode(f"<think>\n{thought}\n</think>\n\nThere."), chat.end_id]
-        talk.reply(np.asarray(ids, np.int32))
+        taken(talk, ids)
     for sent, shown in (({"reasoning_content": "one"}, "one"), ({"reasoning_content": "two"}, "two"), ({}, "two")):
         said = {"role": "assistant", "content": "There.", **sent}
         prompt = talk.prompt(read_request({"messages": [*messages, said, user("And?")]}))
@@ -347,3 +352,47 @@ def test_calls_and_reasoning_are_learnt_or_it_is_an_error(name: str) -> None:
         assert "does not show the reasoning of a reply; write it between" in str(error)
     else:
         assert "hm, a key" in chat.tokenizer.decode(turn.reply_ids)
+
+
+def test_rules_that_come_later_are_shown_or_it_is_an_error() -> None:
+    """Whether a conversation is written turn by turn or, where it is long, cut out of one rendering."""
+    talk = [Said(role, f"{role} {n}", float(role == "assistant")) for n in range(5) for role in ("user", "assistant")]
+    later = Said("system", "Now be rude.")
+    for name in ("gptoss", "qwen3_vl"):
+        for said in ((*talk[:2], later, *talk[2:4]), (*talk[:2], later, *talk[2:])):
+            with pytest.raises(TemplateError, match="it does not show what system says"):
+                written(name, *said)
+    first, *_ = written("qwen3", Said("system", "Be brief. /no_think"), *talk[:2], later, *talk[2:])
+    assert "Be brief." in chat_of("qwen3").tokenizer.decode(first.prompt_ids)
+
+
+def test_tools_are_not_shown_by_a_call_of_them() -> None:
+    call = {"tool_calls": [called(ARGUMENTS)]}  # type: ignore[arg-type]
+    said = [
+        Said("user", "Where?"),
+        Said("assistant", "", 1.0, call),
+        Said("tool", "A key."),
+        Said("assistant", "x", 1.0),
+    ]
+    with pytest.raises(TemplateError, match="it does not show the tool 'look'"):
+        written("deepseekv3", *said, tools=(LOOK,))
+
+
+def test_arguments_are_written_in_the_form_that_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A template that writes out whatever it is given shows a mapping as Python does, and a text as it is."""
+    plain = JSON_TEXT.replace("' + c.function.arguments + '}'", "' }}{{ c.function.arguments }}{{ '}'")
+    assert plain != JSON_TEXT
+    monkeypatch.setitem(TEMPLATES, "own_any", CHATML.replace("CONTENT", plain))
+    assert chat_of("own_any").call_form[:2] == ("", True)
+    call = {"tool_calls": [called(ARGUMENTS)]}  # type: ignore[arg-type]
+    (turn,) = written("own_any", Said("user", "Where?"), Said("assistant", "", 1.0, call), tools=(LOOK,))
+    _, ((_, _, read),) = read_calls(chat_of("own_any").decode(turn.reply_ids))
+    assert json.loads(read) == ARGUMENTS
+
+
+def test_a_call_has_no_infinite_number_and_odd_schemas_lose_none() -> None:
+    assert read_calls('<tool_call>{"name": "f", "arguments": {"n": 1e999}}</tool_call>')[1] == ()
+    for odd in ({"type": "integer", "anyOf": None}, {"type": {}}):
+        tool = {"function": {"name": "f", "parameters": {"properties": {"n": odd}}}}
+        xml = "<tool_call><function=f><parameter=n>3</parameter></function></tool_call>"
+        assert len(read_calls(xml, json.dumps([tool]))[1]) == 1

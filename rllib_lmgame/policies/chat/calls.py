@@ -46,17 +46,24 @@ _PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>\s*", re.D
 
 
 class CallForm(NamedTuple):
-    """How a template writes calls: why they cannot be read back, if so, and whether it takes arguments as JSON text."""
+    """How a template writes calls: why they cannot be read back, if so; whether it takes arguments as JSON text; and
+    whether it shows the tools that there are.
+    """
 
     problem: str
     arguments_as_text: bool
+    shows_tools: bool
 
 
 def form_of_calls(rendered: Callable[[Sequence[Job]], Sequence[Rendered]], closing: str) -> CallForm:
     """What a template makes of a call; ``closing`` ends its reasoning. Raises: RenderingStopped: it takes too much."""
     asked = {"role": "user", "content": _ASKED}
-    called = ([asked, {"role": "assistant", "content": "", "tool_calls": [each]}] for each in EXAMPLES)
-    found = rendered([(each, {"tools": [_TOOL], "add_generation_prompt": False}) for each in called])
+    called = [[asked, {"role": "assistant", "content": "", "tool_calls": [each]}] for each in EXAMPLES]
+    offered = [[asked], [{"role": "system", "content": "Answer."}, asked]]
+    jobs = [(each, {"tools": [_TOOL], "add_generation_prompt": False}) for each in (*called, *offered)]
+    *found, alone, told = rendered(jobs)
+    shows_tools = _NAME in alone.text or _NAME in told.text
+    forms = []
     for arguments_as_text, whole in enumerate(found):
         text = whole.text.rpartition(_ASKED)[2]
         if whole.problem or _NAME not in text:
@@ -64,8 +71,10 @@ def form_of_calls(rendered: Callable[[Sequence[Job]], Sequence[Rendered]], closi
         written = text[: text.rfind(CLOSING) + len(CLOSING)] if CLOSING in text else text
         _, calls = read_calls(written.rpartition(closing)[2], json.dumps([_TOOL]))
         read = [(name, json.loads(arguments)) for _, name, arguments in calls] == [(_NAME, _ARGUMENTS)]
-        return CallForm("" if read else f"it writes them as {shown(text.strip())}", bool(arguments_as_text))
-    return CallForm(found[0].problem or "it does not show them", False)
+        problem = "" if read else f"it writes them as {shown(text.strip())}"
+        forms.append(CallForm(problem, bool(arguments_as_text), shows_tools))
+    none = CallForm(found[0].problem or "it does not show them", False, shows_tools)
+    return min(forms, key=lambda form: bool(form.problem), default=none)
 
 
 def read_calls(text: str, tools: str = "") -> tuple[str, tuple[Call, ...]]:
@@ -80,7 +89,7 @@ def read_calls(text: str, tools: str = "") -> tuple[str, tuple[Call, ...]]:
     while found:
         try:
             name, arguments, rest = _read_call(rest.lstrip(), schemas)
-            as_text = json.dumps(arguments)
+            as_text = json.dumps(arguments, allow_nan=False)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return text, ()
         calls.append((f"call_{uuid.uuid4().hex[:24]}", name, as_text))
@@ -122,9 +131,9 @@ def _schemas(tools: str) -> dict[str, Mapping[str, Any]]:
 def _typed(text: str, schema: Any) -> Any:
     """An argument, which is text unless its schema allows none."""
     schema = schema if isinstance(schema, Mapping) else {}
-    choices = [each for key in ("anyOf", "oneOf") for each in schema.get(key, ()) if isinstance(each, Mapping)]
+    choices = [each for key in ("anyOf", "oneOf") for each in schema.get(key) or () if isinstance(each, Mapping)]
     kinds = [each.get("type") for each in (schema, *choices)]
-    allowed = {kind for each in kinds if each for kind in (each if isinstance(each, list) else [each])}
+    allowed = [kind for each in kinds if each for kind in (each if isinstance(each, list) else [each])]
     if not allowed or "string" in allowed:
         return text
     try:

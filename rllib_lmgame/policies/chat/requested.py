@@ -284,7 +284,9 @@ def _rendered(chat: ChatFormat, messages: Sequence[Mapping[str, Any]], own: Mapp
 def _check_tools(chat: ChatFormat, tools: str, shown: str) -> None:
     """Raises: RequestError: the template shows no tools, or has calls written in another form than is read here."""
     names = [tool["function"]["name"] for tool in json.loads(tools)]
-    problem = "it does not show them" if any(name not in shown for name in names) else _form_of_calls(chat).problem
+    form = _form_of_calls(chat)
+    hidden = not form.shows_tools or any(name not in shown for name in names)
+    problem = "it does not show them" if hidden else form.problem
     if problem:
         raise RequestError(
             f"the chat template of {chat.options.model} does not offer tools with calls between {OPENING} tags, as "

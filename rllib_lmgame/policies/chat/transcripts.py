@@ -183,12 +183,12 @@ class TranscriptWriter:
         """Raises: TemplateError: the prompt before the last learnt reply leaves out a message, a call or a tool."""
         tools = [tool.get("function", tool) for tool in transcript.tools if isinstance(tool, Mapping)]
         for name in [tool.get("name") for tool in tools if isinstance(tool, Mapping)]:
-            self._check_shown(prompt, name, f"the tool {name!r}")
+            self._check_shown(prompt if self.chat.call_form.shows_tools else "", name, f"the tool {name!r}")
         for said in transcript.messages[: transcript.learnt[-1]]:
             if said.role == ASSISTANT:
                 self._check_reply(prompt, said, reasoning=False)
-            elif said.role != SYSTEM:  # Templates have words of their own in that.
-                self._check_shown(prompt, said.text, f"what {said.role} says")
+            else:  # Some take these words out of a system message and act on them.
+                self._check_shown(prompt, re.split(r"/(?:no_)?think\b", said.text), f"what {said.role} says")
 
     def _check_reply(self, shown: str, said: Said, *, reasoning: bool) -> None:
         """Raises: TemplateError: ``shown`` leaves out some of what a reply says."""
@@ -263,6 +263,10 @@ class TranscriptWriter:
         """
         first_prompt, first, last_prompt, whole = (each.text for each in rendered)
         if any(each.problem for each in rendered) or self._ends is None:
+            return None
+        try:
+            self._check_prompt(last_prompt, transcript)
+        except TemplateError:
             return None
         turns: list[LearntTurn] = []
         joined, at, row, since = len(transcript.messages) - len(messages), 0, 0, 0
