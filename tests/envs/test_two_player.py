@@ -76,7 +76,8 @@ def test_kuhn_pays_what_every_line_of_play_has_put_into_the_pot(players: int) ->
         paid, stay = dict.fromkeys(seats, 1), dict(zip(seats, map("JQKA".index, deal), strict=True))
         answers = None  # How many have yet to answer the bet.
         for number, move in enumerate(line):
-            assert game.agent_selection == (seat := seats[number % players])
+            seat = seats[number % players]
+            assert game.agent_selection == seat
             assert set(game.legal_actions(seat)) == ({"check", "bet"} if answers is None else {"call", "fold"})
             game.step(move)
             paid[seat] += move in ("bet", "call")
